@@ -1,0 +1,3 @@
+"""chargehand: a supervisor for teams of agents."""
+
+__version__ = "0.1.0.dev0"

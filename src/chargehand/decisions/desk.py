@@ -1,0 +1,212 @@
+"""The desk at which all runs of one process are led: messages in; entries to write, then acts, out.
+
+It joins the schedule of each run with the one pool, and is as pure as they are: the supervisor
+drains its inbox into `decide`, appends the round's entries to the journal, and only then carries
+out the round's acts. The simulator does the same with a journal and a clock that it breaks.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.decisions.dispatch import Dispatch
+from chargehand.decisions.results import Results
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.schedule import Schedule
+from chargehand.facts.commands import (
+    Command,
+    OfferAttempt,
+    Record,
+    SetTimer,
+    StartAttempt,
+    StopAttempt,
+    WithdrawOffer,
+)
+from chargehand.facts.events import (
+    AttemptStarted,
+    Event,
+    RunFinished,
+    RunRequested,
+)
+
+
+class Message(Struct, gc=False):
+    """Something that is said to have happened to a run."""
+
+    run: str
+    event: Event
+    ticket: object = None
+    #: whoever waits to hear that it was written down, or refused
+    mail: int = 0
+    #: the mail that it came by
+
+
+class Stop(Struct, frozen=True, gc=False):
+    """Tell an attempt to stop."""
+
+    run: str
+    task: str
+    attempt: int
+    reason: str
+
+
+Act: TypeAlias = StartAttempt | Stop
+
+
+class Round(Struct):
+    """What one decision came to. First all `entries` are written down, then the rest is done."""
+
+    entries: dict[str, list[Event]] = {}
+    #: by run
+    mail: dict[str, list[int]] = {}
+    #: taken together with those entries
+    acts: list[Act] = []
+    tickets: list[tuple[object, Event | None]] = []
+    #: who waits, and what was written down in answer; None: refused
+    ended: list[str] = []
+    #: runs whose last event is among the entries
+
+
+class Led(Struct):
+    """A run that this process leads."""
+
+    schedule: Schedule
+    results: Results
+
+
+class Desk:
+    """Leads runs. Holds no clock and does no I/O."""
+
+    def __init__(self, dispatch: Dispatch, retry: RetryPolicy | None = None) -> None:
+        self.dispatch = dispatch
+        self.runs: dict[str, Led] = {}
+        self.is_draining = False
+        #: nothing new is started any more
+        self._retry = retry
+        self._timers: list[tuple[datetime, int, str, Event]] = []
+        self._timer_count = 0
+        self._placed: dict[tuple[str, str, int], str] = {}
+        self._backlog: list[tuple[str, list[Command]]] = []
+
+    def open(self, run: str, history: Iterable[Event] = ()) -> Led:
+        """Lead this run from now on, going on from its history. Its first round comes with the next `decide`."""
+        led = self.runs[run] = Led(Schedule(self._retry), Results())
+        for event in history:
+            led.schedule.apply(event)
+            led.results.apply(event)
+        requested = led.schedule.requested
+        if requested is not None:
+            self.dispatch.open_run(run, requested.at, requested.limits.parallel)
+            self._backlog.append((run, led.schedule.outstanding()))
+        return led
+
+    def close(self, run: str) -> None:
+        """Lead this run no longer. Attempts of it that still run keep their places until they end."""
+        if self.runs.pop(run, None) is not None:
+            self.dispatch.close_run(run)
+
+    def decide(self, messages: Sequence[Message], now: datetime) -> Round:
+        """Take in messages and due timers, in this order, and fill the pool."""
+        round_ = Round()
+        for run, commands in self._backlog:
+            if run in self.runs:
+                self._carry(run, self.runs[run], commands, round_, now)
+        self._backlog.clear()
+        for message in messages:
+            self._take(message, round_, now)
+        while self._timers and self._timers[0][0] <= now:
+            _, _, run, event = heappop(self._timers)
+            self._take(Message(run, replace(event, at=now)), round_, now)
+        if not self.is_draining:
+            self._fill_places(round_, now)
+        for run in round_.ended:
+            self.close(run)
+        return round_
+
+    def next_due(self) -> datetime | None:
+        """When `decide` is to be called at the latest, if nothing comes before."""
+        while self._timers and self._timers[0][2] not in self.runs:
+            heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def free_place(self, run: str, task: str, attempt: int) -> None:
+        """An attempt has really ended, whatever was made of its report."""
+        worker = self._placed.pop((run, task, attempt), None)
+        if worker is not None:
+            self.dispatch.freed(run, worker)
+
+    @property
+    def busy(self) -> int:
+        """Attempts that hold a place."""
+        return len(self._placed)
+
+    def check(self) -> None:
+        """State the invariants; the tests call this after every round."""
+        self.dispatch.check()
+        assert self.dispatch.active == len(self._placed)
+        for led in self.runs.values():
+            if led.schedule.requested is not None:
+                led.schedule.check()
+
+    def _take(self, message: Message, round_: Round, now: datetime) -> None:
+        led = self.runs.get(message.run)
+        admitted = None if led is None else led.schedule.admit(message.event)
+        if message.ticket is not None:
+            round_.tickets.append((message.ticket, admitted))
+        if led is None:
+            return
+        if message.mail:
+            round_.mail.setdefault(message.run, []).append(message.mail)
+            round_.entries.setdefault(message.run, [])
+        if admitted is None:
+            return
+        if type(admitted) is RunRequested:
+            self.dispatch.open_run(message.run, admitted.at, admitted.limits.parallel)
+        self._carry(message.run, led, [Record(admitted)], round_, now)
+
+    def _carry(
+        self, run: str, led: Led, commands: list[Command], round_: Round, now: datetime
+    ) -> None:
+        schedule = led.schedule
+        pending = deque(commands)
+        while pending:
+            command = pending.popleft()
+            match command:
+                case Record(event):
+                    if schedule.status is None:
+                        self._write(run, led, event, round_)
+                        pending.extend(schedule.apply(event))
+                case OfferAttempt():
+                    self.dispatch.offer(run, command, now.timestamp())
+                case SetTimer(due_at, event):
+                    self._timer_count += 1
+                    heappush(self._timers, (due_at, self._timer_count, run, event))
+                case StopAttempt(task, attempt, reason, _):
+                    round_.acts.append(Stop(run, task, attempt, reason))
+                case WithdrawOffer(task):
+                    self.dispatch.withdraw(run, task)
+
+    def _write(self, run: str, led: Led, event: Event, round_: Round) -> None:
+        entries = round_.entries.get(run)
+        if entries is None:
+            entries = round_.entries[run] = []
+        entries.append(event)
+        led.results.apply(event)
+        if type(event) is RunFinished:
+            round_.ended.append(run)
+
+    def _fill_places(self, round_: Round, now: datetime) -> None:
+        for start in self.dispatch.place(now.timestamp()):
+            led = self.runs[start.run]
+            started = AttemptStarted(
+                task=start.task, attempt=start.attempt, worker=start.worker, why=start.why, at=now
+            )
+            self._placed[start.run, start.task, start.attempt] = start.worker
+            self._write(start.run, led, started, round_)
+            led.schedule.apply(started)
+            round_.acts.append(start)

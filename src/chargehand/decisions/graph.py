@@ -1,0 +1,204 @@
+"""The tasks of a run as a graph: who waits for whom, how urgent each is, how much hangs on it."""
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from enum import Enum
+
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Failed, Question
+from chargehand.facts.plan import Task
+
+
+class TaskState(Enum):
+    """Where a task stands. `Schedule.check` holds the state and the place where it is found together."""
+
+    WAITING = "waiting"  #: some needs are unmet: `Node.unmet` counts them
+    READY = "ready"  #: needs met, offered to the pool; in the queue of `Dispatch`
+    RUNNING = "running"  #: exactly one attempt is open: `Node.is_open`
+    RETRYING = "retrying"  #: failed, to be tried again at `Node.due_at`; holds no place
+    ASKING = "asking"  #: a person must answer `Node.question` first; holds no place
+    DONE = "done"  #: has its result
+    FAILED = "failed"  #: given up: `Node.cause`
+    SKIPPED = "skipped"  #: will not run, because of `Node.why`
+    CANCELLED = "cancelled"  #: stopped by a person, or removed from the plan
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this can no longer change."""
+        return self in _SETTLED
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the run moves on by itself through this task: no person is waited for."""
+        return self in _LIVE
+
+
+_SETTLED = {TaskState.DONE, TaskState.FAILED, TaskState.SKIPPED, TaskState.CANCELLED}
+_LIVE = {TaskState.READY, TaskState.RUNNING, TaskState.RETRYING}
+
+
+class Node:
+    """A task and all that the schedule knows of it."""
+
+    __slots__ = (
+        "attempt",
+        "avoid",
+        "cause",
+        "deadline",
+        "dependents",
+        "due_at",
+        "is_doomed",
+        "is_expired",
+        "is_open",
+        "is_removed",
+        "lineage",
+        "losses",
+        "optional_needs",
+        "order",
+        "path",
+        "question",
+        "started_at",
+        "state",
+        "task",
+        "tries",
+        "unmet",
+        "urgency",
+        "why",
+        "worker",
+    )
+
+    def __init__(self, task: Task, order: int) -> None:
+        self.task = task
+        self.order = order
+        self.state = TaskState.WAITING
+        self.unmet = 0
+        self.dependents: list[Node] | tuple[()] = ()
+        self.optional_needs: tuple[str, ...] = ()
+        # what its urgency rests on, its own or inherited from what waits for it
+        self.path = 0.0
+        self.urgency = task.priority
+        self.deadline = math.inf
+        # attempts
+        self.attempt = 0
+        self.tries = 0
+        self.losses = 0
+        self.lineage = 1
+        self.is_open = False
+        self.worker = ""
+        self.avoid: tuple[str, ...] = ()
+        self.started_at: datetime | None = None
+        # why it stands where it stands
+        self.due_at: datetime | None = None
+        self.question: Question | None = None
+        self.cause: Failed | None = None
+        self.why = ""
+        self.is_doomed = False
+        self.is_expired = False
+        self.is_removed = False
+
+    def __repr__(self) -> str:
+        return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"
+
+
+class Graph:
+    """All nodes, in plan order. Later tasks may be added; none is taken out."""
+
+    def __init__(self, seconds: Callable[[Task], float], deadline: Callable[[Task], float]) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._seconds = seconds
+        self._deadline = deadline
+
+    def add(self, tasks: Iterable[Task]) -> list[Node]:
+        """Add tasks that may need each other and earlier ones; returns their nodes."""
+        fresh: list[Node] = []
+        nodes = self.nodes
+        for task in tasks:
+            node = Node(task, len(nodes))
+            nodes[task.id] = node
+            fresh.append(node)
+        is_in_order = True
+        for node in fresh:
+            for need in node.task.all_needs:
+                upstream = nodes[need.task]
+                is_in_order = is_in_order and upstream.order < node.order
+                if need.optional:
+                    node.optional_needs += (need.task,)
+                if not upstream.state.is_settled:
+                    node.unmet += 1
+                if upstream.dependents:
+                    upstream.dependents.append(node)
+                else:
+                    upstream.dependents = [node]
+        for node in reversed(fresh if is_in_order else _in_order(fresh)):
+            self._weigh(node)
+        self._lift(fresh)
+        return fresh
+
+    def _weigh(self, node: Node) -> bool:
+        """Set what the node inherits from its dependents; say whether that changed anything."""
+        longest, urgency, deadline = 0.0, node.task.priority, self._deadline(node.task)
+        for dependent in node.dependents:
+            if dependent.path > longest:
+                longest = dependent.path
+            if dependent.urgency > urgency and not dependent.state.is_settled:
+                urgency = dependent.urgency
+            if dependent.deadline < deadline:
+                deadline = dependent.deadline
+        before = (node.path, node.urgency, node.deadline)
+        node.path = longest + self._seconds(node.task)
+        node.urgency = urgency
+        node.deadline = deadline
+        return before != (node.path, node.urgency, node.deadline)
+
+    def _lift(self, fresh: list[Node]) -> None:
+        """Pass on what the new nodes add to the weight of the older ones that they need."""
+        if len(fresh) == len(self.nodes):
+            return
+        oldest_fresh = fresh[0].order if fresh else 0
+        rising = list(fresh)
+        while rising:
+            for need in rising.pop().task.all_needs:
+                upstream = self.nodes[need.task]
+                if upstream.order < oldest_fresh and self._weigh(upstream):
+                    rising.append(upstream)
+
+
+def _in_order(nodes: list[Node]) -> list[Node]:
+    """The nodes so that each stands after those among them that it needs."""
+    inside = {node.task.id: node for node in nodes}
+    unmet = {node.task.id: 0 for node in nodes}
+    for node in nodes:
+        unmet[node.task.id] = sum(need.task in inside for need in node.task.all_needs)
+    free = [node for node in nodes if not unmet[node.task.id]]
+    for node in free:  # grows while it is walked
+        for dependent in node.dependents:
+            unmet[dependent.task.id] -= 1
+            if not unmet[dependent.task.id]:
+                free.append(dependent)
+    return free
+
+
+def check_nodes(
+    nodes: Iterable[Node], limits: Limits, *, is_stopping: bool
+) -> tuple[int, int, int]:
+    """State what must hold of every node; count the live, the unsettled and the open ones."""
+    live = unsettled = opened = 0
+    for node in nodes:
+        live += node.state.is_live
+        unsettled += not node.state.is_settled
+        opened += node.is_open
+        is_running = node.state is TaskState.RUNNING
+        assert node.is_open == is_running, f"{node}: running and having an attempt open differ"
+        if node.state is TaskState.WAITING and not node.is_doomed and not is_stopping:
+            assert node.unmet > 0, f"{node} waits for nothing"
+        if node.state in (TaskState.RUNNING, TaskState.READY, TaskState.DONE):
+            assert node.unmet == 0, f"{node} went ahead of its needs"
+        assert (node.question is not None) == (node.state is TaskState.ASKING), f"{node}: question"
+        most = node.task.limits.attempts or limits.attempts
+        assert node.tries <= most, f"{node} was tried {node.tries} times of {most}"
+        assert node.losses <= limits.losses + 1, f"{node} was lost {node.losses} times"
+        for dependent in node.dependents:
+            is_below = node.urgency < dependent.urgency and not dependent.state.is_settled
+            assert not is_below, f"{node} is less urgent than {dependent}, which waits for it"
+    return live, unsettled, opened

@@ -1,0 +1,125 @@
+"""What a run has brought forth so far: outputs, finished steps, answers. A fold, like the schedule.
+
+The schedule never holds outputs, so that it stays small and can be carried between engines; this
+does, for the process that leads the run.
+"""
+
+from msgspec import Struct
+
+from chargehand.facts.events import (
+    AttemptFinished,
+    Effect,
+    Event,
+    QuestionAnswered,
+    RetryHow,
+    RetryPlanned,
+    StepFinished,
+    StepStarted,
+    TaskFailed,
+    TaskSkipped,
+)
+from chargehand.facts.outcome import NO_USAGE, Done, Failed, Usage
+from chargehand.facts.value import Value
+
+
+class StepRecord(Struct, frozen=True):
+    """A step as the journal knows it."""
+
+    name: str
+    ordinal: int
+    effect: Effect
+    key: str
+    digest: str
+    outcome: Done | Failed | None = None
+    #: None: it was begun, and nobody knows whether it ended
+
+
+class StepLog(Struct):
+    """The steps of one task that a new attempt goes on from."""
+
+    lineage: dict[str, StepRecord] = {}
+    #: by name and ordinal: what this line of attempts has done
+    effects: dict[str, StepRecord] = {}
+    #: by key: what was done to the outside world, by whatever line of attempts
+
+    def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
+        return self.lineage.get(f"{name}#{ordinal}") or self.effects.get(key)
+
+    def keep(self, record: StepRecord) -> None:
+        self.lineage[f"{record.name}#{record.ordinal}"] = record
+        if record.effect is not Effect.PURE:
+            self.effects[record.key] = record
+
+
+class Results:
+    """Everything that later tasks and the answer are made of."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, Value] = {}
+        self.steps: dict[str, StepLog] = {}
+        self.answers: dict[str, str] = {}
+        self.usage: Usage = NO_USAGE
+
+    def apply(self, event: Event) -> None:
+        match event:
+            case AttemptFinished():
+                self._finish(event)
+            case StepStarted():
+                self._begin_step(event)
+            case StepFinished():
+                self._end_step(event)
+            case QuestionAnswered():
+                self.answers[event.question] = event.text
+            case RetryPlanned():
+                self._start_over(event)
+            case TaskFailed() | TaskSkipped():
+                self.steps.pop(event.task, None)
+            case _:
+                pass  # nothing else brings anything forth
+
+    def _finish(self, event: AttemptFinished) -> None:
+        outcome = event.outcome
+        if outcome.usage is not NO_USAGE:
+            self.usage += outcome.usage
+        if type(outcome) is Done:
+            self.outputs[event.task] = outcome.value
+            if self.steps:
+                self.steps.pop(event.task, None)
+
+    def _begin_step(self, event: StepStarted) -> None:
+        log = self.steps.setdefault(event.task, StepLog())
+        log.keep(
+            StepRecord(
+                name=event.name,
+                ordinal=event.ordinal,
+                effect=event.effect,
+                key=event.key,
+                digest=event.digest,
+            )
+        )
+
+    def _end_step(self, event: StepFinished) -> None:
+        log = self.steps[event.task]
+        begun = log.find(event.name, event.ordinal, event.key)
+        if begun is not None:
+            log.keep(
+                StepRecord(
+                    begun.name, begun.ordinal, begun.effect, begun.key, begun.digest, event.outcome
+                )
+            )
+
+    def _start_over(self, event: RetryPlanned) -> None:
+        log = self.steps.get(event.task)
+        if log is None:
+            return
+        if event.how in (RetryHow.AFRESH, RetryHow.REWRITTEN):
+            log.lineage.clear()
+        # What failed is done again by the next try, unless doing it again could do harm: then the
+        # failure stays, and the step asks a person what became of it.
+        for records in (log.lineage, log.effects):
+            for place in [p for p, record in records.items() if _may_be_done_again(record)]:
+                del records[place]
+
+
+def _may_be_done_again(record: StepRecord) -> bool:
+    return isinstance(record.outcome, Failed) and record.effect is not Effect.ONCE

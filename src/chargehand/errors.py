@@ -1,0 +1,181 @@
+"""Every exception chargehand raises, in one tree, branched by who must act.
+
+ChargehandError
+├── UsageError                the caller
+│   ├── PlanRefused             a plan has faults; all of them are listed
+│   ├── NotJSON                 a value that JSON cannot hold
+│   ├── UnknownRun              no run of that id in this journal
+│   ├── UnknownQuestion         no open question of that id
+│   ├── KeyConflict             one idempotency key, two different bodies
+│   ├── RosterMismatch          a run needs workers that this supervisor lacks or that changed
+│   └── WrongLoop               one supervisor used from two event loops at once
+├── WorkerError               a worker, saying itself how its failure is to be treated
+│   └── StepMismatch            a replayed step differs from what was recorded
+├── ModelError                the model or its provider
+├── ToolError                 a tool
+├── JournalError              the operator
+│   ├── JournalDamaged          bytes were changed or lost
+│   ├── JournalVersion          written by another version of chargehand
+│   ├── JournalBusy             locked by another program for too long
+│   ├── JournalFull             no room left on its disk
+│   ├── JournalReadOnly         may be read but not written
+│   ├── JournalUnfit            a place or a SQLite that cannot keep a promise of durability
+│   ├── JournalFailed           the disk reported an error; nothing is acknowledged any more
+│   └── NotLeading              another process leads this run, or ours has lost its lease
+├── RunInterrupted            the person at the keyboard; the run can be resumed
+└── InternalError             us; please report it
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from msgspec import Struct
+
+
+class ChargehandError(Exception):
+    """The root of all errors that chargehand raises."""
+
+
+class UsageError(ChargehandError):
+    """The caller asked for something that cannot be done as asked."""
+
+
+class Fault(Struct, frozen=True):
+    """One thing that is wrong with a plan, and the task it is in."""
+
+    kind: str
+    #: see `facts.plan.FAULTS` for all of them
+    task: str
+    #: empty when the fault is of the plan as a whole
+    message: str
+
+    def __str__(self) -> str:
+        return f"task {self.task!r}: {self.message}" if self.task else self.message
+
+
+class PlanRefused(UsageError):
+    """A plan has faults, so nothing of it was started."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        lines = "".join(f"\n  - {fault}" for fault in self.faults)
+        count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
+        super().__init__(f"the plan has {count}; nothing was started:{lines}")
+
+
+class NotJSON(UsageError):
+    """A value was to be stored that JSON cannot hold."""
+
+
+class UnknownRun(UsageError):
+    """The journal holds no run of this id."""
+
+    def __init__(self, run: str, why: str = "check the id, or the journal's path") -> None:
+        self.run = run
+        super().__init__(f"run {run!r} is not in this journal; {why}")
+
+
+class UnknownQuestion(UsageError):
+    """No question of this id is open."""
+
+    def __init__(self, question: str) -> None:
+        self.question = question
+        super().__init__(
+            f"question {question!r} is not open: answered already, its run ended, or the id is mistyped"
+        )
+
+
+class KeyConflict(UsageError):
+    """An idempotency key was used before, for something else."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"key {key!r} was used before with another body; use a new key, or send the same body"
+        )
+
+
+class RosterMismatch(UsageError):
+    """A run cannot go on with these workers."""
+
+
+class WrongLoop(UsageError):
+    """A supervisor that works in one event loop was used from another."""
+
+
+class WorkerError(ChargehandError):
+    """Raised by a worker to say how its failure is to be treated.
+
+    `raise WorkerError("quota used up", kind="resource", retry_after=timedelta(minutes=1))`
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "logic",
+        retry_after: timedelta | None = None,
+    ) -> None:
+        self.kind = kind
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class StepMismatch(WorkerError):
+    """A worker that was resumed asked for another step than the one it had recorded."""
+
+
+class ModelError(ChargehandError):
+    """A model or its provider failed."""
+
+
+class ToolError(ChargehandError):
+    """A tool failed."""
+
+
+class JournalError(ChargehandError):
+    """The journal cannot do its duty; the operator has to act."""
+
+
+class JournalDamaged(JournalError):
+    """Bytes of the journal were changed or lost after they had been acknowledged."""
+
+
+class JournalVersion(JournalError):
+    """The journal was written by a version of chargehand that this one cannot read."""
+
+
+class JournalBusy(JournalError):
+    """Another program holds the journal's lock."""
+
+
+class JournalFull(JournalError):
+    """The disk of the journal, or of its blobs, has no room left."""
+
+
+class JournalReadOnly(JournalError):
+    """The journal can be read but not written."""
+
+
+class JournalUnfit(JournalError):
+    """This place, or this SQLite, cannot keep what the journal promises."""
+
+
+class JournalFailed(JournalError):
+    """The disk reported an error. Nothing is acknowledged until the journal is opened again."""
+
+
+class NotLeading(JournalError):
+    """Another process leads the run, or this one has lost the right to."""
+
+
+class RunInterrupted(ChargehandError):
+    """The run was stopped gently; all that is done is kept."""
+
+    def __init__(self, run: str, how: str) -> None:
+        self.run = run
+        super().__init__(f"run {run} was interrupted; {how}")
+
+
+class InternalError(ChargehandError):
+    """A mistake of ours. Please report it with the trace of the run."""

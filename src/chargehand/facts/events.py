@@ -1,0 +1,345 @@
+"""All that can happen to a run, and the one codec that writes it down.
+
+The events the journal stores are the events that `Schedule.apply` takes. An event is never changed
+once released: a new shape is a new kind or a new VERSION with a step in `_UPGRADES`.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TypeAlias, get_args
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.errors import JournalDamaged, JournalVersion
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Done, Failed, Outcome
+from chargehand.facts.plan import Plan, Task
+
+VERSION = 1
+#: of the events below; stored with each of them
+
+
+class Effect(StrEnum):
+    """What running a step twice would mean."""
+
+    PURE = "pure"  #: nothing outside changes; run again freely
+    IDEMPOTENT = "idempotent"  #: twice is the same as once; run again freely
+    KEYED = "keyed"  #: takes an idempotency key; run again with the same one
+    ONCE = "once"  #: never run again by us; in doubt, a person is asked
+
+
+class RunStatus(StrEnum):
+    """How a run ended."""
+
+    SUCCEEDED = "succeeded"  #: every required task is done
+    PARTIAL = "partial"  #: some required task is not done, something usable is
+    FAILED = "failed"  #: nothing usable
+    CANCELLED = "cancelled"  #: a person stopped it
+
+
+class RetryHow(StrEnum):
+    """In which way a task is tried again."""
+
+    AGAIN = "again"  #: same task, same worker kind, finished steps are kept
+    AFRESH = "afresh"  #: same task, but its steps run anew: what it found led to a wrong result
+    REWRITTEN = "rewritten"  #: a rewritten task
+    ELSEWHERE = "elsewhere"  #: by another worker, if there is one
+
+
+class Pace(Struct, frozen=True, gc=False):
+    """How long attempts of one worker took: what the next plan's estimates are made of."""
+
+    count: int
+    mean: timedelta
+
+
+class _Event(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag=True,
+    tag_field="kind",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
+    at: datetime
+    #: by the clock of the process that led the run; never earlier than the event before
+
+
+class RunRequested(_Event, frozen=True, kw_only=True):
+    """Somebody wants something done. The first event of every run."""
+
+    run: str
+    request: str
+    limits: Limits
+    seed: int
+    #: from which all jitter of this run is drawn
+    rules: int
+    #: version of the decisions that this run is led by
+    crew: str
+    #: digest of the roster
+    priority: int = 0
+    deadline_at: datetime | None = None
+    parent: str = ""
+    #: the run whose task this run is
+    depth: int = 0
+    namespace: str = ""
+    paces: dict[str, Pace] = {}
+    #: what was known of each worker's pace; kept here so that replay ranks tasks alike
+
+
+class RunLed(_Event, frozen=True, kw_only=True):
+    """A process leads the run from here on. What another had under way is lost."""
+
+    node: str
+    epoch: int
+
+
+class PlanAdopted(_Event, frozen=True, kw_only=True):
+    """The whole plan is known and sound."""
+
+    plan: Plan
+
+
+class PlanOpened(_Event, frozen=True, kw_only=True):
+    """A plan is being written; its tasks may start before it is whole."""
+
+    goal: str
+
+
+class TaskAdded(_Event, frozen=True, kw_only=True):
+    """One more task of an open plan; it needs only earlier ones."""
+
+    task: Task
+
+
+class PlanSealed(_Event, frozen=True, kw_only=True):
+    """The open plan is whole."""
+
+
+class PlanAmended(_Event, frozen=True, kw_only=True):
+    """The unfinished part of the plan was changed. Finished tasks are never touched."""
+
+    version: int
+    added: tuple[Task, ...] = ()
+    removed: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class AttemptStarted(_Event, frozen=True, kw_only=True):
+    """A task was given to a worker. Written before the worker hears of it."""
+
+    task: str
+    attempt: int
+    worker: str
+    why: str = ""
+    #: why this task and this worker now
+
+
+class AttemptFinished(_Event, frozen=True, kw_only=True):
+    """The attempt that held the task's lease reported what came of it."""
+
+    task: str
+    attempt: int
+    outcome: Outcome
+
+
+class AttemptLost(_Event, frozen=True, kw_only=True):
+    """An attempt can no longer report: its worker died, or did not stop when told to."""
+
+    task: str
+    attempt: int
+    reason: str
+
+
+class AttemptPreempted(_Event, frozen=True, kw_only=True):
+    """An attempt stopped at a safe point to make room; its finished steps are kept."""
+
+    task: str
+    attempt: int
+
+
+class ResultRefused(_Event, frozen=True, kw_only=True):
+    """An attempt reported that no longer held the task. Nothing changes by it."""
+
+    task: str
+    attempt: int
+    reported: str
+    why: str
+
+
+class RetryPlanned(_Event, frozen=True, kw_only=True):
+    """A failed task will be tried again at `due_at`. It holds no slot until then."""
+
+    task: str
+    attempt: int
+    #: the one that failed
+    due_at: datetime
+    how: RetryHow = RetryHow.AGAIN
+
+
+class RetryDue(_Event, frozen=True, kw_only=True):
+    """The wait of a task that is to be tried again is over."""
+
+    task: str
+    attempt: int
+
+
+class TaskFailed(_Event, frozen=True, kw_only=True):
+    """A task is given up."""
+
+    task: str
+    cause: Failed
+
+
+class TaskSkipped(_Event, frozen=True, kw_only=True):
+    """A task will not run, because of another or because time is over."""
+
+    task: str
+    cause: str
+    #: the task that failed first, or empty
+    why: str
+
+
+class DeadlinePassed(_Event, frozen=True, kw_only=True):
+    """The time of a task, or of the run when no task is named, is over."""
+
+    task: str = ""
+
+
+class QuestionAnswered(_Event, frozen=True, kw_only=True):
+    """A person, or the default when none came, answered."""
+
+    question: str
+    task: str
+    text: str
+    by: str
+
+
+class QuestionExpired(_Event, frozen=True, kw_only=True):
+    """Nobody answered in time, and the question has no default."""
+
+    question: str
+    task: str
+
+
+class StepStarted(_Event, frozen=True, kw_only=True):
+    """A step is about to run. Written before anything outside can change."""
+
+    task: str
+    attempt: int
+    name: str
+    ordinal: int
+    #: among the steps of this name in this attempt
+    effect: Effect
+    key: str
+    #: the same for the same call of this task, whatever the attempt
+    digest: str
+    #: of the step's arguments
+
+
+class StepFinished(_Event, frozen=True, kw_only=True):
+    """A step has its result, which replaces running it from now on."""
+
+    task: str
+    attempt: int
+    name: str
+    ordinal: int
+    key: str
+    outcome: Done | Failed
+
+
+class ProgressNoted(_Event, frozen=True, kw_only=True):
+    """A worker says how far it is."""
+
+    task: str
+    attempt: int
+    text: str
+    fraction: float | None = None
+
+
+class CancelRequested(_Event, frozen=True, kw_only=True):
+    """A person wants the run to end."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class RunReleased(_Event, frozen=True, kw_only=True):
+    """The process that led the run has stopped gently and let go of it."""
+
+    node: str
+    reason: str = ""
+
+
+class RunFinished(_Event, frozen=True, kw_only=True):
+    """The last event of every run that ended."""
+
+    status: RunStatus
+    reason: str = ""
+    missing: tuple[str, ...] = ()
+    #: required tasks that are not done
+    paces: dict[str, Pace] = {}
+    #: by worker
+
+
+Event: TypeAlias = (
+    RunRequested
+    | RunLed
+    | PlanAdopted
+    | PlanOpened
+    | TaskAdded
+    | PlanSealed
+    | PlanAmended
+    | AttemptStarted
+    | AttemptFinished
+    | AttemptLost
+    | AttemptPreempted
+    | ResultRefused
+    | RetryPlanned
+    | RetryDue
+    | TaskFailed
+    | TaskSkipped
+    | DeadlinePassed
+    | QuestionAnswered
+    | QuestionExpired
+    | StepStarted
+    | StepFinished
+    | ProgressNoted
+    | CancelRequested
+    | RunReleased
+    | RunFinished
+)
+
+KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
+
+_UPGRADES: dict[int, Callable[[bytes], bytes]] = {}
+#: from a version to the next; empty until VERSION is 2
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(event: Event) -> bytes:
+    """The event as the journal stores it."""
+    return _encoder.encode(event)
+
+
+def decode(data: bytes, version: int = VERSION) -> Event:
+    """The event in these bytes. What is not known is refused, never guessed."""
+    if version > VERSION or version < 1:
+        raise JournalVersion(
+            f"an event of version {version} was found; this chargehand reads 1 to {VERSION}: "
+            "upgrade chargehand to read this journal"
+        )
+    for old in range(version, VERSION):
+        data = _UPGRADES[old](data)
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise JournalDamaged(f"an event cannot be read: {error}") from error
+    except Exception as error:  # the checks of Limits and the like, met by bytes that are not ours
+        raise JournalDamaged(f"an event holds what no event can hold: {error}") from error

@@ -1,0 +1,159 @@
+"""What came of an attempt. Failure is a value like any other."""
+
+import traceback
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from chargehand.errors import (
+    JournalFull,
+    NotJSON,
+    WorkerError,
+)
+from chargehand.facts.value import Value
+
+
+class ErrorClass(StrEnum):
+    """Why something failed, as far as it decides what is done about it."""
+
+    NETWORK = "network"  #: the other side was not reached; backs off, tries again
+    TIMEOUT = "timeout"  #: it took too long; backs off, tries again
+    RESOURCE = "resource"  #: rate limit, quota, memory, disk; backs off, tries again
+    LOGIC = "logic"  #: bad input, bad output, refusal, a bug; tried again, rewritten if possible
+    DENIED = "denied"  #: not allowed: 401, 403, policy, no sandbox; never tried again
+    CANCELLED = "cancelled"  #: somebody stopped it; never tried again
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether waiting may help."""
+        return self in (ErrorClass.NETWORK, ErrorClass.TIMEOUT, ErrorClass.RESOURCE)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another try is pointless or forbidden."""
+        return self in (ErrorClass.DENIED, ErrorClass.CANCELLED)
+
+
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What was spent."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    money: float = 0.0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            calls=self.calls + other.calls,
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            money=self.money + other.money,
+        )
+
+
+NO_USAGE = Usage()
+
+
+class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something only a person can say. The rest of the run goes on meanwhile."""
+
+    id: str
+    text: str
+    about: str = "plain"
+    #: what kind of question: plain, in_doubt
+    choices: tuple[str, ...] = ()
+    #: empty: any text will do
+    default: str | None = None
+    #: taken when nobody answers within `patience`; None: the task fails then
+    patience: timedelta | None = None
+    #: None: waits as long as the run may
+    evidence: Value = Value()
+
+
+class Done(Struct, frozen=True, tag="done", tag_field="is", omit_defaults=True, gc=False):
+    """The task has its result."""
+
+    value: Value = Value()
+    usage: Usage = NO_USAGE
+
+
+class Failed(
+    Struct, frozen=True, kw_only=True, tag="failed", tag_field="is", omit_defaults=True, gc=False
+):
+    """The attempt came to nothing, and why."""
+
+    kind: ErrorClass
+    message: str
+    error: str = ""
+    #: name of the exception's type
+    stack: str = ""
+    retry_after: timedelta | None = None
+    usage: Usage = NO_USAGE
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+class Cancelled(
+    Struct, frozen=True, kw_only=True, tag="cancelled", tag_field="is", omit_defaults=True, gc=False
+):
+    """The attempt stopped because it was told to."""
+
+    reason: str = ""
+    usage: Usage = NO_USAGE
+
+
+class NeedsInput(
+    Struct, frozen=True, kw_only=True, tag="needs_input", tag_field="is", omit_defaults=True
+):
+    """The attempt cannot go on before a person has answered."""
+
+    question: Question
+    usage: Usage = NO_USAGE
+
+
+Outcome: TypeAlias = Done | Failed | Cancelled | NeedsInput
+
+NOTHING_DONE = Done()
+
+
+def classify(error: BaseException) -> ErrorClass:
+    """The class of an exception that says nothing of it itself."""
+    if isinstance(error, WorkerError):
+        return ErrorClass(error.kind)
+    if isinstance(error, TimeoutError):
+        return ErrorClass.TIMEOUT
+    if isinstance(error, PermissionError):
+        return ErrorClass.DENIED
+    if isinstance(error, (ConnectionError, EOFError)):
+        return ErrorClass.NETWORK
+    if isinstance(error, (MemoryError, JournalFull)):
+        return ErrorClass.RESOURCE
+    if isinstance(error, OSError):
+        # FileNotFoundError and its kin will not mend themselves; what the kernel says of
+        # networks and resources may.
+        return ErrorClass.LOGIC if type(error) is not OSError else ErrorClass.NETWORK
+    return ErrorClass.LOGIC
+
+
+def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
+    """The failure that this exception means, with its stack."""
+    shown = "" if isinstance(error, NotJSON) else "".join(traceback.format_exception(error)[-40:])
+    name = type(error).__name__
+    return Failed(
+        kind=classify(error),
+        message=str(error) or name,
+        error=name,
+        stack=shown[-8_000:],
+        retry_after=_wait_asked_by(error),
+        usage=usage,
+    )
+
+
+def _wait_asked_by(error: BaseException) -> timedelta | None:
+    wait = getattr(error, "retry_after", None)  # other libraries' errors have seconds there
+    if isinstance(wait, (int, float)) and wait >= 0:
+        return timedelta(seconds=wait)
+    return wait if isinstance(wait, timedelta) else None

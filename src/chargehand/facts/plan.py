@@ -1,0 +1,310 @@
+"""A plan: an immutable graph of tasks, its checks, its JSON, its picture."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from chargehand.errors import Fault, PlanRefused, UsageError
+from chargehand.facts.limits import Limits, TaskLimits
+from chargehand.facts.value import canonical, digest_of
+
+FAULTS = {
+    "no_tasks": "the plan is empty",
+    "too_many_tasks": "more tasks than the cap",
+    "bad_id": "an id that is empty, too long, or has characters that ids may not have",
+    "duplicate_id": "two tasks of one id",
+    "unknown_worker": "a worker or skill that the roster does not have",
+    "no_worker": "neither a worker nor a skill, or both",
+    "dangling_need": "a need of a task that is not there",
+    "self_need": "a task that needs itself",
+    "duplicate_need": "two needs that would arrive under one name",
+    "cycle": "tasks that need each other in a circle",
+    "empty_description": "nothing is said of what to do",
+    "vague": "a description too vague to be checked (a warning)",
+}
+
+_ID = re.compile(r"@?[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+_VAGUE = re.compile(
+    r"(?i)^\W*(?:(?:please|just)\s+)?(?:do|handle|process|fix|improve|continue|help|deal with|work on|"
+    r"look into|take care of|finish|manage)\b(?:\s+(?:it|this|that|them|things?|stuff|everything|"
+    r"the (?:rest|task|work|data|request|problem|issue)|all|with|of|as needed))*\W*$"
+)
+
+
+class Strategy(StrEnum):
+    """How the results of a plan become one answer."""
+
+    MERGE = "merge"
+    SELECT = "select"
+    REDUCE = "reduce"
+
+
+class Need(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """That one task waits for another, and what it takes from it."""
+
+    task: str
+    optional: bool = False
+    #: if the needed task comes to nothing, run all the same and be told what is missing
+    output: str = ""
+    #: which part of the output: keys joined by dots; empty means all of it
+    name: str = ""
+    #: under which name it arrives in `brief.inputs`; empty means the needed task's id
+
+    @property
+    def key(self) -> str:
+        return self.name or self.task
+
+
+class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One node of a plan: a goal concrete enough to be checked, its worker, its needs, its limits."""
+
+    id: str
+    description: str
+    worker: str = ""
+    skill: str = ""
+    #: instead of a worker: whoever on the roster has this skill
+    needs: Sequence[Need | str] = ()
+    #: a plain id is a required need of that task's whole output
+    args: dict[str, Any] = {}
+    #: JSON that the plan itself hands to the worker
+    accept: str = ""
+    #: the rule by which the result is accepted
+    optional: bool = False
+    #: the run can succeed without it
+    priority: int = 0
+    #: larger is more urgent
+    deadline: timedelta | None = None
+    #: from the start of the run
+    expect: timedelta | None = None
+    #: how long it should take, if anybody knows; otherwise past runs tell
+    limits: TaskLimits = TaskLimits()
+    output: dict[str, Any] | None = None
+    #: JSON schema of the result
+
+    def __post_init__(self) -> None:
+        if not self.needs:
+            return
+        given = [self.needs] if isinstance(self.needs, str) else self.needs
+        needs = tuple(need if isinstance(need, Need) else Need(need) for need in given)
+        force_setattr(self, "needs", needs)
+
+    @property
+    def all_needs(self) -> tuple[Need, ...]:
+        """`needs`, as they are kept: every one a `Need`."""
+        return cast("tuple[Need, ...]", self.needs)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What is to be done for a request. A changed plan is a new one with a higher version."""
+
+    goal: str
+    tasks: Sequence[Task]
+    instruction: str = ""
+    #: what the final answer should look like
+    strategy: Strategy = Strategy.MERGE
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "tasks", tuple(self.tasks))
+
+    def check(
+        self, roster: "Collection[str] | None" = None, limits: Limits | None = None
+    ) -> "Check":
+        """Find everything that is wrong with this plan, not only the first thing.
+
+        `roster` holds the names of workers and skills; without it, workers are not checked.
+        """
+        return _check(self, roster, limits or Limits())
+
+    def refuse_faults(
+        self, roster: "Collection[str] | None" = None, limits: Limits | None = None
+    ) -> "Check":
+        """Raise `PlanRefused` with every fault; return the check, for its warnings, if there is none."""
+        check = self.check(roster, limits)
+        if check.faults:
+            raise PlanRefused(check.faults)
+        return check
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        data = msgspec.json.encode(self)
+        return (msgspec.json.format(data, indent=indent) if indent else data).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Plan":
+        """Read a plan. Raises `UsageError` with the place of the first thing that is no plan."""
+        try:
+            return _decoder.decode(text)
+        except UsageError:
+            raise
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"this is not a plan: {error}") from error
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON Schema of a plan, for editors and other programs."""
+        schema = msgspec.json.schema(Plan)
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "chargehand plan",
+            **schema,
+        }
+
+    @property
+    def digest(self) -> str:
+        return digest_of(canonical(self))
+
+    def to_mermaid(self) -> str:
+        """The graph in Mermaid's language; optional needs are dashed."""
+        names = {task.id: f"n{number}" for number, task in enumerate(self.tasks)}
+        lines = ["flowchart LR"]
+        for task in self.tasks:
+            label = f"{task.id}: {task.description}"
+            if len(label) > 60:
+                label = label[:59] + "…"
+            lines.append(f'    {names[task.id]}["{_mermaid_text(label)}"]')
+        for task in self.tasks:
+            for need in task.all_needs:
+                arrow = "-.->" if need.optional else "-->"
+                lines.append(f"    {names.get(need.task, 'missing')} {arrow} {names[task.id]}")
+        return "\n".join(lines) + "\n"
+
+
+class Check(Struct, frozen=True):
+    """What a plan's check found: faults refuse it, warnings do not."""
+
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+
+    def __bool__(self) -> bool:
+        return not self.faults
+
+    def __str__(self) -> str:
+        lines = [f"fault: {fault}" for fault in self.faults]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join(lines) or "no faults"
+
+
+def find_cycle(tasks: Sequence[Task]) -> list[str]:
+    """Ids that need each other in a circle, each needing the one before it; empty if there is none."""
+    by_id = {task.id: task for task in tasks}
+    unmet = {task.id: 0 for task in tasks}
+    dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
+    for task in tasks:
+        for need in task.all_needs:
+            if need.task in by_id and need.task != task.id:
+                unmet[task.id] += 1
+                dependents[need.task].append(task.id)
+    free = [task for task, count in unmet.items() if not count]
+    while free:
+        for dependent in dependents[free.pop()]:
+            unmet[dependent] -= 1
+            if not unmet[dependent]:
+                free.append(dependent)
+    stuck = {task for task, count in unmet.items() if count}
+    if not stuck:
+        return []
+    # Every stuck task needs a stuck task, so walking needs must meet itself again.
+    here = next(task.id for task in tasks if task.id in stuck)
+    walked: dict[str, int] = {}
+    path: list[str] = []
+    while here not in walked:
+        walked[here] = len(path)
+        path.append(here)
+        here = next(n.task for n in by_id[here].all_needs if n.task in stuck and n.task != here)
+    return [*reversed(path[walked[here] :])]
+
+
+def _check(plan: Plan, roster: Collection[str] | None, limits: Limits) -> Check:
+    faults: list[Fault] = []
+    warnings: list[Fault] = []
+    if not plan.tasks:
+        faults.append(Fault("no_tasks", "", "the plan has no tasks; add at least one"))
+    if len(plan.tasks) > limits.tasks:
+        faults.append(
+            Fault(
+                "too_many_tasks",
+                "",
+                f"{len(plan.tasks)} tasks are more than the cap of {limits.tasks}; "
+                f"split the plan, or raise Limits(tasks=…)",
+            )
+        )
+    counts = Counter(task.id for task in plan.tasks)
+    reported: set[str] = set()
+    for task in plan.tasks:
+        if counts[task.id] > 1 and task.id not in reported:
+            reported.add(task.id)
+            message = f"{counts[task.id]} tasks have this id; ids must be unique"
+            faults.append(Fault("duplicate_id", task.id, message))
+        faults += _faults_of(task, counts, roster)
+        if task.description.strip() and is_vague(task.description):
+            message = (
+                f"{task.description.strip()!r} is too vague to be checked; say what the result is"
+            )
+            warnings.append(Fault("vague", task.id, message))
+    cycle = find_cycle(plan.tasks)
+    if cycle:
+        circle = " → ".join([*cycle, cycle[0]])
+        message = f"tasks need each other in a circle: {circle}; drop one of these needs"
+        faults.append(Fault("cycle", cycle[0], message))
+    return Check(tuple(faults), tuple(warnings))
+
+
+def _faults_of(
+    task: Task, ids: Mapping[str, int], roster: Collection[str] | None
+) -> Iterable[Fault]:
+    if not _ID.fullmatch(task.id):
+        yield Fault(
+            "bad_id",
+            task.id,
+            "an id is 1 to 100 letters, digits and _ . : - and starts with a letter or digit",
+        )
+    if not task.description.strip():
+        yield Fault(
+            "empty_description", task.id, "the description is empty; say what is to be done"
+        )
+    if bool(task.worker) == bool(task.skill):
+        yield Fault("no_worker", task.id, "name either a worker or a skill, and not both")
+    elif roster is not None and (task.worker or task.skill) not in roster:
+        what = "worker" if task.worker else "skill"
+        have = ", ".join(sorted(roster)) or "nobody"
+        yield Fault(
+            "unknown_worker",
+            task.id,
+            f"{what} {task.worker or task.skill!r} is not on the roster ({have})",
+        )
+    seen: set[str] = set()
+    for need in task.all_needs:
+        if need.task == task.id:
+            yield Fault("self_need", task.id, "it needs itself; drop this need")
+        elif need.task not in ids:
+            yield Fault(
+                "dangling_need", task.id, f"it needs {need.task!r}, which is not in the plan"
+            )
+        if need.key in seen:
+            yield Fault(
+                "duplicate_need", task.id, f"two needs arrive as {need.key!r}; name one of them"
+            )
+        seen.add(need.key)
+
+
+def is_vague(description: str) -> bool:
+    """Whether nobody could tell from this description when the task is done."""
+    return bool(_VAGUE.match(description.strip()))
+
+
+def _mermaid_text(text: str) -> str:
+    escaped = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return " ".join(escaped.replace(">", "&gt;").split())
+
+
+_decoder = msgspec.json.Decoder(Plan)

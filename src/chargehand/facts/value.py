@@ -1,0 +1,98 @@
+"""Values that travel between tasks: JSON bytes with the untrusted sources they derive from."""
+
+import hashlib
+import json
+import math
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from chargehand.errors import NotJSON
+
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+
+
+def digest_of(data: bytes) -> str:
+    """The name of these bytes: 32 hex digits of BLAKE2b."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+class Value(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A JSON value as it is stored.
+
+    It is kept as bytes, so that what a reader gets while a run is live is exactly what it would get
+    after a crash, and no two readers share an object that one of them could change.
+    """
+
+    json: Raw = Raw(b"null")
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that this value derives from; none means trusted
+    blob: str = ""
+    #: digest of the bytes, when they lie in the journal's blob store instead of in `json`
+    size: int = 0
+    #: how many bytes lie there
+
+    @classmethod
+    def of(cls, data: object, taint: tuple[str, ...] = ()) -> "Value":
+        """Store `data`, which may also be a dataclass, a Pydantic model or a date.
+
+        Raises `NotJSON` for what JSON cannot hold; nothing is dropped or rounded in silence.
+        """
+        if data is None:
+            return _NOTHING if not taint else cls(taint=taint)
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            raise NotJSON("bytes cannot be stored as JSON; decode them, or keep them in a file")
+        try:
+            encoded = _encoder.encode(data)
+        except RecursionError:
+            raise NotJSON(f"{type(data).__name__} is nested too deeply or holds itself") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise NotJSON(f"{type(data).__name__} cannot be stored as JSON: {error}") from error
+        # msgspec writes NaN and infinity as null; only bytes with a null in them can hide one.
+        if b"null" in encoded:
+            _refuse_lost_floats(data)
+        return cls(json=Raw(encoded), taint=taint)
+
+    def read(self) -> Any:
+        """A fresh copy of the data."""
+        if self.blob:
+            raise NotJSON(f"this value lies in blob {self.blob}; load it from the journal first")
+        return msgspec.json.decode(self.json)
+
+    @property
+    def digest(self) -> str:
+        """The same for equal bytes, wherever they are kept."""
+        return self.blob or digest_of(bytes(self.json))
+
+
+def canonical(data: object) -> bytes:
+    """The bytes that equal data always has, whatever the order of its keys."""
+    try:
+        return _canonical.encode(data)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise NotJSON(f"{type(data).__name__} cannot be stored as JSON: {error}") from error
+
+
+def _hook(data: object) -> object:
+    dump = getattr(data, "model_dump", None)  # a Pydantic model, without importing Pydantic
+    if dump is not None and not isinstance(data, type):
+        return dump(mode="json")
+    raise TypeError(f"objects of type {type(data).__name__} have no JSON form")
+
+
+def _refuse_lost_floats(data: object) -> None:
+    if isinstance(data, float) and not math.isfinite(data):
+        raise NotJSON(f"{data} has no JSON form; return None or a string instead")
+    try:
+        json.dumps(msgspec.to_builtins(data, str_keys=True, enc_hook=_hook), allow_nan=False)
+    except ValueError:
+        raise NotJSON(
+            "the value holds NaN or infinity, which JSON has no form for; "
+            "return None or a string in its place"
+        ) from None
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_hook)
+_canonical = msgspec.json.Encoder(enc_hook=_hook, order="sorted")
+_NOTHING = Value()

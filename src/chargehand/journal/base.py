@@ -1,0 +1,178 @@
+"""What a journal must do: keep streams of events, say who leads which, carry mail, keep blobs.
+
+Four small ports. An adapter offers all four: `journal.append(…)`, `journal.leases.lead(…)`,
+`journal.mail.post(…)`, `journal.blobs.put(…)`.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from msgspec import Struct
+
+from chargehand.facts.events import Event
+
+INLINE_BYTES = 64 * 1024
+#: larger values go to the blob store
+LEASE = timedelta(seconds=10)
+#: how long a process that has fallen silent keeps what it leads
+GENESIS = bytes(16)
+#: what the first event of a stream names as the hash before it
+
+
+class Key(Struct, frozen=True):
+    """Makes an append idempotent: the same scope and name with the same digest is stored once."""
+
+    scope: str
+    name: str
+    digest: str
+    #: of the body; another body under the same name is a `KeyConflict`
+
+
+class Position(Struct, frozen=True):
+    """Where something is kept."""
+
+    stream: str
+    seq: int
+    is_new: bool = True
+    #: False when the key had been used before and nothing was stored now
+
+
+class Entry(Struct, frozen=True):
+    """An event as it is kept."""
+
+    stream: str
+    seq: int
+    epoch: int
+    author: str
+    event: Event
+    hash: bytes
+
+
+class Head(Struct, frozen=True):
+    """The newest state of a stream."""
+
+    stream: str
+    seq: int
+    epoch: int
+    owner: str
+    #: the node that leads it, or led it last; empty if it let go
+    is_ended: bool
+    #: whether its run is finished
+    began_at: datetime | None
+    changed_at: datetime | None
+    is_forgotten: bool = False
+    #: retention has deleted its events; only this trace of it is left
+
+
+class Mail(Struct, frozen=True, kw_only=True):
+    """Something that another process asks the leader of a stream for."""
+
+    key: str
+    #: the same mail twice is kept once
+    stream: str
+    #: empty: for whoever can do it
+    subject: str
+    #: cancel, answer, submit
+    body: bytes
+    id: int = 0
+    #: given by the mailbox
+
+
+class Leases(Protocol):
+    """Who leads what. A process is a node; a stream is led by one node in one epoch."""
+
+    @property
+    def node(self) -> str:
+        """This process's name among the nodes."""
+
+    async def lead(self, stream: str) -> int:
+        """Lead this stream from now on and return the new epoch. A new stream is made.
+
+        Raises `NotLeading`, naming the holder, while another live node leads it.
+        """
+
+    async def release(self, stream: str, epoch: int) -> None:
+        """Let go of a stream, so that another may lead it at once."""
+
+    def is_valid(self) -> bool:
+        """Whether this node's lease still holds, judged by its own steady clock, with a margin."""
+
+
+class Mailbox(Protocol):
+    """How other processes reach a leader."""
+
+    async def post(self, mail: Mail) -> bool:
+        """Keep this mail until it is taken; False if its key has been posted before."""
+
+    async def unread(self) -> list[Mail]:
+        """All mail not yet taken, oldest first. It is taken by `append(…, taking=[mail.id])`."""
+
+    async def wait_changed(self) -> None:
+        """Return soon after anybody has changed the journal; may return for nothing."""
+
+
+class Blobs(Protocol):
+    """Bytes too large for an event, kept under the digest of what they are."""
+
+    async def put(self, data: bytes) -> str:
+        """Keep these bytes; returns their digest once a crash cannot lose them."""
+
+    async def get(self, digest: str) -> bytes:
+        """The bytes of this digest, checked against it."""
+
+
+class Journal(Protocol):
+    """Append-only streams of events."""
+
+    @property
+    def leases(self) -> Leases: ...
+
+    @property
+    def mail(self) -> Mailbox: ...
+
+    @property
+    def blobs(self) -> Blobs: ...
+
+    async def append(
+        self,
+        stream: str,
+        events: Sequence[Event],
+        *,
+        epoch: int | None = None,
+        key: Key | None = None,
+        taking: Sequence[int] = (),
+    ) -> Position:
+        """Store events at the end of a stream, all or none, and return the place of the last.
+
+        Returns only once a crash cannot lose them. With `epoch`, raises `NotLeading` unless that
+        is still the stream's epoch. `taking` marks mail as taken in the same moment; mail that is
+        taken already makes the append raise `KeyConflict`.
+        """
+
+    def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
+        """The entries after this number, in order, up to the newest one when reading began.
+
+        Raises `JournalDamaged` if what is there is not exactly what was appended, and `UnknownRun`
+        for a stream that is not there or forgotten.
+        """
+
+    async def heads(self) -> list[Head]:
+        """All streams, the one that changed last first; those without an event are left out."""
+
+    async def forget(self, before: datetime) -> list[str]:
+        """Delete the events of ended runs that last changed before this; heads stay as a trace."""
+
+    async def close(self) -> None:
+        """Write down what is pending and let go of everything. Closing twice is fine."""
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """What the chain holds of a payload, so that the payload itself may be dropped later."""
+    return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def chain_hash(previous: bytes, header: bytes, digest: bytes) -> bytes:
+    """The hash of an entry: over the hash before it, its header and the digest of its payload."""
+    return hashlib.blake2b(previous + header + digest, digest_size=16).digest()

@@ -1,0 +1,52 @@
+"""How the hash of an entry is made, the same in every adapter, and how a row is sealed."""
+
+import hashlib
+import struct
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from chargehand.facts.events import VERSION, Event, encode
+from chargehand.journal.base import payload_digest
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_lengths = struct.Struct(">II")
+_numbers = struct.Struct(">QQHq")
+_sealing = msgspec.msgpack.Encoder()
+
+Draft = tuple[bytes, bytes, str, int]
+#: an event ready to be chained: its payload, the payload's digest, its kind, its microseconds
+
+
+def microseconds(at: datetime) -> int:
+    """An instant as it is stored: microseconds since 1970."""
+    since = at - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def instant(at: int) -> datetime:
+    """The instant that was stored as this number."""
+    return EPOCH + timedelta(microseconds=at)
+
+
+def draft(event: Event) -> Draft:
+    """All of an entry that does not depend on its place."""
+    payload = encode(event)
+    return payload, payload_digest(payload), type(event).__name__, microseconds(event.at)
+
+
+def header_start(stream: str, author: str) -> bytes:
+    """The part of a header that all entries of one author in one stream share."""
+    name, writer = stream.encode(), author.encode()
+    # The lengths keep two pairs of names from ever giving the same bytes.
+    return _lengths.pack(len(name), len(writer)) + name + writer
+
+
+def header(start: bytes, seq: int, epoch: int, kind: str, at: int, version: int = VERSION) -> bytes:
+    """What the chain holds of an entry beside its payload."""
+    return start + _numbers.pack(seq, epoch, version, at) + kind.encode()
+
+
+def seal(*fields: object) -> bytes:
+    """A checksum kept in a row, over the rest of the row, so that a flipped bit in it is found."""
+    return hashlib.blake2b(_sealing.encode(fields), digest_size=8).digest()

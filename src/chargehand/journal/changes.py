@@ -1,0 +1,55 @@
+"""Waking up those who wait for the journal to change, in whatever event loop they wait."""
+
+import asyncio
+import threading
+
+PATIENCE = 1.0
+#: seconds after which a waiter is woken for nothing. What changed is noted once for all waiters,
+#: so one of several can miss a change that came between its last look and its next wait
+
+
+class Changes:
+    """Counts changes; those who wait are told of the next one, or of one since they last waited."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[asyncio.Future[None], asyncio.AbstractEventLoop] = {}
+        self._count = 0
+        self._seen = 0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
+    def notify(self) -> None:
+        """Something has changed. May be called from any thread."""
+        with self._lock:
+            self._count += 1
+            waiting, self._waiting = self._waiting, {}
+        for future, loop in waiting.items():
+            try:
+                loop.call_soon_threadsafe(_wake, future)
+            except RuntimeError:
+                continue  # that loop is closed; nobody waits in it any more
+
+    async def wait(self) -> None:
+        """Return soon after the next change; at once if there was one since the last wait."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._count != self._seen:
+                self._seen = self._count
+                return
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiting[future] = loop
+        try:
+            await asyncio.wait([future], timeout=PATIENCE)
+        finally:
+            with self._lock:
+                self._waiting.pop(future, None)
+                self._seen = self._count
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
