@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -30,18 +30,16 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._start_at = datetime.now(UTC)
-        self._started = time.clock_gettime(_elapsed)
+        self._ahead = time.time() - time.clock_gettime(_elapsed)
+        #: seconds from the steady clock to the instant
 
     def now(self) -> datetime:
-        return self._start_at + timedelta(seconds=time.clock_gettime(_elapsed) - self._started)
+        return datetime.fromtimestamp(self._ahead + time.clock_gettime(_elapsed), UTC)
 
     def not_before(self, at: datetime) -> None:
         # A journal from before the wall clock was set back: go on from its newest event, so that
         # timers written then are late by the time we were down at most, not by the clock's jump.
-        behind = at - self.now()
-        if behind > timedelta(0):
-            self._start_at += behind
+        self._ahead += max((at - self.now()).total_seconds(), 0.0)
 
     async def sleep_until(self, at: datetime) -> None:
         while (left := (at - self.now()).total_seconds()) > 0:

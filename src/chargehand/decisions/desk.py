@@ -58,6 +58,13 @@ class Stop(Struct, frozen=True, gc=False):
 Act: TypeAlias = StartAttempt | Stop
 
 
+class Led(Struct):
+    """A run that this process leads."""
+
+    schedule: Schedule
+    results: Results
+
+
 class Round(Struct):
     """What one decision came to. First all `entries` are written down, then the rest is done."""
 
@@ -68,15 +75,8 @@ class Round(Struct):
     acts: list[Act] = []
     tickets: list[tuple[object, Event | None]] = []
     #: who waits, and what was written down in answer; None: refused
-    ended: list[str] = []
+    ended: dict[str, Led] = {}
     #: runs whose last event is among the entries
-
-
-class Led(Struct):
-    """A run that this process leads."""
-
-    schedule: Schedule
-    results: Results
 
 
 class Desk:
@@ -140,6 +140,11 @@ class Desk:
         if worker is not None:
             self.dispatch.freed(run, worker)
 
+    def free_unstarted(self, run: str, starts: Iterable[StartAttempt]) -> None:
+        """These starts of a run were decided but will not be carried out."""
+        for start in starts:
+            self.free_place(run, start.task, start.attempt)
+
     @property
     def busy(self) -> int:
         """Attempts that hold a place."""
@@ -198,7 +203,7 @@ class Desk:
         entries.append(event)
         led.results.apply(event)
         if type(event) is RunFinished:
-            round_.ended.append(run)
+            round_.ended[run] = led
 
     def _fill_places(self, round_: Round, now: datetime) -> None:
         for start in self.dispatch.place(now.timestamp()):

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from enum import Enum
+from enum import StrEnum
 
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Failed, Question
 from chargehand.facts.plan import Task
 
 
-class TaskState(Enum):
+class TaskState(StrEnum):
     """Where a task stands. `Schedule.check` holds the state and the place where it is found together."""
 
     WAITING = "waiting"  #: some needs are unmet: `Node.unmet` counts them

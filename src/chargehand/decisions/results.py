@@ -5,6 +5,7 @@ does, for the process that leads the run.
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.facts.events import (
     AttemptFinished,
@@ -32,6 +33,8 @@ class StepRecord(Struct, frozen=True):
     digest: str
     outcome: Done | Failed | None = None
     #: None: it was begun, and nobody knows whether it ended
+    begun: int = 1
+    #: how often
 
 
 class StepLog(Struct):
@@ -88,6 +91,7 @@ class Results:
 
     def _begin_step(self, event: StepStarted) -> None:
         log = self.steps.setdefault(event.task, StepLog())
+        before = log.find(event.name, event.ordinal, event.key)
         log.keep(
             StepRecord(
                 name=event.name,
@@ -95,6 +99,7 @@ class Results:
                 effect=event.effect,
                 key=event.key,
                 digest=event.digest,
+                begun=1 if before is None else before.begun + 1,
             )
         )
 
@@ -102,11 +107,7 @@ class Results:
         log = self.steps[event.task]
         begun = log.find(event.name, event.ordinal, event.key)
         if begun is not None:
-            log.keep(
-                StepRecord(
-                    begun.name, begun.ordinal, begun.effect, begun.key, begun.digest, event.outcome
-                )
-            )
+            log.keep(replace(begun, outcome=event.outcome))
 
     def _start_over(self, event: RetryPlanned) -> None:
         log = self.steps.get(event.task)

@@ -112,6 +112,11 @@ class Schedule:
             return RunState.PLANNING
         return RunState.RUNNING if self._live or not self._unsettled else RunState.WAITING
 
+    @property
+    def busy(self) -> timedelta:
+        """The time of all finished attempts, one after another."""
+        return sum((total for _, total in self._paces.values()), _NO_TIME)
+
     def admit(self, event: Event) -> Event | None:
         """What is to be written down when somebody reports `event`.
 
@@ -139,7 +144,7 @@ class Schedule:
             case DeadlinePassed():
                 return event if self._is_over(event) else None
             case QuestionAnswered():
-                return event if self._asks(event.task, event.question) is not None else None
+                return event if self._is_answer(event) else None
             case QuestionExpired():
                 return self._unanswered(event)
             case CancelRequested():
@@ -485,6 +490,10 @@ class Schedule:
             by="default",
             at=event.at,
         )
+
+    def _is_answer(self, event: QuestionAnswered) -> bool:
+        node = self._asks(event.task, event.question)
+        return node is not None and node.question is not None and node.question.accepts(event.text)
 
     def _asks(self, task: str, question: str) -> Node | None:
         node = self.nodes.get(task)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from chargehand.errors import (
@@ -65,11 +66,30 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: what kind of question: plain, in_doubt
     choices: tuple[str, ...] = ()
     #: empty: any text will do
+    telling: str = ""
+    #: the choice that may be followed by a colon and JSON
     default: str | None = None
     #: taken when nobody answers within `patience`; None: the task fails then
     patience: timedelta | None = None
     #: None: waits as long as the run may
     evidence: Value = Value()
+
+    def accepts(self, text: str) -> bool:
+        """Whether this text answers the question."""
+        if not self.choices or text in self.choices:
+            return True
+        if not self.telling or not text.startswith(f"{self.telling}:"):
+            return False
+        try:
+            self.told(text)
+        except msgspec.DecodeError:
+            return False
+        return True
+
+    def told(self, text: str) -> object:
+        """The JSON that an answer of the telling kind carries; None if it carries none."""
+        json = text.removeprefix(self.telling).removeprefix(":").strip()
+        return msgspec.json.decode(json) if json else None
 
 
 class Done(Struct, frozen=True, tag="done", tag_field="is", omit_defaults=True, gc=False):

@@ -5,6 +5,7 @@ Four small ports. An adapter offers all four: `journal.append(…)`, `journal.le
 """
 
 import hashlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -17,8 +18,11 @@ INLINE_BYTES = 64 * 1024
 #: larger values go to the blob store
 LEASE = timedelta(seconds=10)
 #: how long a process that has fallen silent keeps what it leads
+BLOB_GRACE = timedelta(hours=1)
+#: how long a blob that no event names is kept, since one may be about to name it
 GENESIS = bytes(16)
 #: what the first event of a stream names as the hash before it
+_BLOB = re.compile(rb'"blob":"([0-9a-f]{32})"')
 
 
 class Key(Struct, frozen=True):
@@ -166,6 +170,13 @@ class Journal(Protocol):
 
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""
+
+
+def named_blobs(payload: bytes) -> list[str]:
+    """The blobs that an event's stored form names, so that they are kept while it is."""
+    # A quote inside a string is escaped, so no text of a user can look like a name of ours; a JSON
+    # value of a user can, and then a blob lives longer than it had to.
+    return [name.decode() for name in _BLOB.findall(payload)] if b'"blob":"' in payload else []
 
 
 def payload_digest(payload: bytes) -> bytes:

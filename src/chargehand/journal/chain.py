@@ -1,11 +1,13 @@
 """How the hash of an entry is made, the same in every adapter, and how a row is sealed."""
 
+import functools
 import hashlib
 import struct
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from chargehand.errors import NotJSON
 from chargehand.facts.events import VERSION, Event, encode
 from chargehand.journal.base import payload_digest
 
@@ -31,10 +33,14 @@ def instant(at: int) -> datetime:
 
 def draft(event: Event) -> Draft:
     """All of an entry that does not depend on its place."""
-    payload = encode(event)
+    try:
+        payload = encode(event)
+    except UnicodeEncodeError as error:
+        raise NotJSON(f"{type(event).__name__} holds text that is no Unicode: {error}") from error
     return payload, payload_digest(payload), type(event).__name__, microseconds(event.at)
 
 
+@functools.lru_cache(256)
 def header_start(stream: str, author: str) -> bytes:
     """The part of a header that all entries of one author in one stream share."""
     name, writer = stream.encode(), author.encode()

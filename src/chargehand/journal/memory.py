@@ -1,17 +1,353 @@
 """A journal in memory: for tests, for trying things out, and for runs that need not outlive us."""
 
-import re
 import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from types import TracebackType
+from typing import Self
 
-from msgspec import Struct, field
-from typing_extensions import Self
+from msgspec.structs import replace
 
 from chargehand.errors import JournalDamaged, KeyConflict, NotLeading, UnknownRun, UsageError
 from chargehand.facts.events import Event, RunFinished, encode
 from chargehand.facts.value import digest_of
-from chargehand.journal.base import GENESIS, Entry, Head, Key, Mail, Position, chain_hash
+from chargehand.journal.base import (
+    BLOB_GRACE,
+    GENESIS,
+    Entry,
+    Head,
+    Key,
+    Mail,
+    Position,
+    chain_hash,
+    named_blobs,
+)
+from chargehand.journal.chain import EPOCH, draft, header, header_start
+from chargehand.journal.changes import Changes
+
+_FORGOTTEN = "its events were deleted by retention"
+
+
+class _Stream:
+    """Events as they came, and who wrote from which number on. Hashes are made when asked for."""
+
+    __slots__ = ("epoch", "events", "hashes", "head", "is_ended", "owner", "spans")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.hashes: list[bytes] = []
+        self.spans: list[tuple[int, int, str]] = []  # first number, epoch, author
+        self.epoch = 0
+        self.owner = ""
+        self.is_ended = False
+        self.head: Head | None = None  # of a forgotten stream: what is left of it
+
+    def add(self, events: Sequence[Event], author: str) -> None:
+        if not self.spans or self.spans[-1][1:] != (self.epoch, author):
+            self.spans.append((len(self.events) + 1, self.epoch, author))
+        self.events.extend(events)
+        if not self.is_ended:
+            self.is_ended = any(type(event) is RunFinished for event in events)
+
+    def hash_up_to(self, name: str, end: int) -> None:
+        """Make the hashes that are still missing, so that entries equal those of other journals."""
+        hashes = self.hashes
+        previous = hashes[-1] if hashes else GENESIS
+        for (_, epoch, author), seq in self._placed(len(hashes), end):
+            _, digest, kind, at = draft(self.events[seq - 1])
+            start = header_start(name, author)
+            previous = chain_hash(previous, header(start, seq, epoch, kind, at), digest)
+            hashes.append(previous)
+
+    def entries(self, name: str, after: int, end: int) -> list[Entry]:
+        return [
+            Entry(name, seq, epoch, author, self.events[seq - 1], self.hashes[seq - 1])
+            for (_, epoch, author), seq in self._placed(after, end)
+        ]
+
+    def _placed(self, after: int, end: int) -> list[tuple[tuple[int, int, str], int]]:
+        """The numbers after `after` up to `end`, each with the span it lies in."""
+        ends = [span[0] for span in self.spans[1:]] + [end + 1]
+        return [
+            (span, seq)
+            for span, stop in zip(self.spans, ends, strict=True)
+            for seq in range(max(span[0], after + 1), min(stop, end + 1))
+        ]
+
+    def tell_head(self, name: str) -> Head | None:
+        if self.head is not None or not self.events:
+            return self.head
+        return Head(
+            stream=name,
+            seq=len(self.events),
+            epoch=self.epoch,
+            owner=self.owner,
+            is_ended=self.is_ended,
+            began_at=self.events[0].at,
+            changed_at=self.events[-1].at,
+        )
+
+
+class _Store:
+    """What neighbours share, and the lock under which they do: loops of several threads may."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.streams: dict[str, _Stream] = {}
+        self.keys: dict[tuple[str, str], tuple[str, Position]] = {}
+        self.mail: dict[int, Mail] = {}
+        self.posted: dict[str, Mail] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.put_at: dict[str, float] = {}
+        self.nodes: set[str] = set()
+        self.changes = Changes()
+
+    def stream_of(self, name: str) -> _Stream:
+        stream = self.streams.get(name)
+        if stream is None:
+            stream = self.streams[name] = _Stream()
+        elif stream.head is not None:
+            raise UnknownRun(name, _FORGOTTEN)
+        return stream
+
+
+class MemoryJournal:
+    """Keeps everything in this process and nothing beyond it; two of them share nothing.
+
+    `append` never suspends, so a memory journal adds no turn of the event loop. Hashes are made
+    when entries are read.
+    """
+
+    def __init__(self) -> None:
+        self._settle_in(_Store())
+
+    def _settle_in(self, store: _Store) -> None:
+        self._store = store
+        self._node = f"n-{secrets.token_hex(6)}"
+        self._is_closed = False
+        self.leases = _Leases(store, self._node)
+        self.mail = _Mailbox(store)
+        self.blobs = _Blobs(store)
+        store.nodes.add(self._node)
+
+    def neighbour(self) -> "MemoryJournal":
+        """Another node on the same streams, as a second process on one file would be."""
+        other = MemoryJournal.__new__(MemoryJournal)
+        other._settle_in(self._store)
+        return other
+
+    async def append(
+        self,
+        stream: str,
+        events: Sequence[Event],
+        *,
+        epoch: int | None = None,
+        key: Key | None = None,
+        taking: Sequence[int] = (),
+    ) -> Position:
+        """Store events at the end of a stream, all or none, without suspending."""
+        store = self._store
+        with store.lock:
+            if self._is_closed:
+                raise UsageError("this journal is closed; open it again")
+            if key is not None and (known := store.keys.get((key.scope, key.name))):
+                if known[0] != key.digest:
+                    raise KeyConflict(key.name)
+                return known[1]
+            kept = store.streams.get(stream)
+            if kept is not None and kept.head is not None:
+                raise UnknownRun(stream, _FORGOTTEN)
+            if epoch is not None and (
+                kept is None or kept.epoch != epoch or kept.owner != self._node
+            ):
+                raise _not_leading(stream, epoch, kept)
+            for number in taking:
+                if number not in store.mail:
+                    raise KeyConflict(f"mail {number}")
+            if kept is None:
+                kept = store.stream_of(stream)
+            if events:
+                kept.add(events, self._node)
+            for number in taking:
+                store.mail.pop(number, None)
+            position = Position(stream, len(kept.events))
+            if key is not None:
+                repeated = Position(stream, position.seq, is_new=False)
+                store.keys[key.scope, key.name] = (key.digest, repeated)
+            return position
+
+    async def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
+        """The entries after this number, up to the newest one when reading began."""
+        with self._store.lock:
+            kept = self._store.streams.get(stream)
+            if kept is None:
+                raise UnknownRun(stream)
+            end = len(kept.events)
+        for first in range(after, end, 1000):
+            with self._store.lock:
+                if kept.head is not None:
+                    break
+                last = min(first + 1000, end)
+                kept.hash_up_to(stream, last)
+                entries = kept.entries(stream, first, last)
+            for entry in entries:
+                yield entry
+        if kept.head is not None:
+            raise UnknownRun(stream, _FORGOTTEN)
+
+    async def heads(self) -> list[Head]:
+        """All streams that have an event, the one that changed last first."""
+        with self._store.lock:
+            found = [stream.tell_head(name) for name, stream in self._store.streams.items()]
+        heads = [head for head in reversed(found) if head is not None]
+        return sorted(heads, key=lambda head: head.changed_at or EPOCH, reverse=True)
+
+    async def forget(self, before: datetime) -> list[str]:
+        """Delete the events of ended runs that last changed before this; heads stay as a trace."""
+        store = self._store
+        forgotten: list[str] = []
+        orphans: set[str] = set()
+        with store.lock:
+            for name, stream in store.streams.items():
+                head = stream.tell_head(name)
+                if head is None or head.is_forgotten or not head.is_ended:
+                    continue
+                if head.changed_at is None or head.changed_at >= before:
+                    continue
+                forgotten.append(name)
+                orphans |= _blobs_named_in(stream.events)
+                stream.head = replace(head, is_forgotten=True)
+                stream.events, stream.hashes, stream.spans = [], [], []
+            if orphans:
+                self._drop_blobs(orphans)
+        return forgotten
+
+    def _drop_blobs(self, orphans: set[str]) -> None:
+        store = self._store
+        for stream in store.streams.values():
+            orphans -= _blobs_named_in(stream.events)
+        # One that was put just now may be about to be named again.
+        settled = time.monotonic() - BLOB_GRACE.total_seconds()
+        for digest in orphans:
+            if store.put_at.get(digest, settled) <= settled:
+                store.blobs.pop(digest, None)
+                store.put_at.pop(digest, None)
+
+    async def close(self) -> None:
+        """Let go of what this node leads. Closing twice is fine."""
+        with self._store.lock:
+            self._is_closed = True
+            self._store.nodes.discard(self._node)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class _Leases:
+    def __init__(self, store: _Store, node: str) -> None:
+        self._store = store
+        self._node = node
+        self._has_led = False
+
+    @property
+    def node(self) -> str:
+        return self._node
+
+    async def lead(self, stream: str) -> int:
+        store = self._store
+        with store.lock:
+            if self._node not in store.nodes:
+                raise UsageError("this journal is closed; open it again")
+            kept = store.stream_of(stream)
+            if kept.owner not in ("", self._node) and kept.owner in store.nodes:
+                raise NotLeading(
+                    f"run {stream!r} is led by node {kept.owner} of this process; "
+                    "close that journal, or let it release the run"
+                )
+            kept.epoch += 1
+            kept.owner = self._node
+            self._has_led = True
+            return kept.epoch
+
+    async def release(self, stream: str, epoch: int) -> None:
+        with self._store.lock:
+            kept = self._store.streams.get(stream)
+            if kept is not None and kept.epoch == epoch and kept.owner == self._node:
+                kept.owner = ""
+
+    def is_valid(self) -> bool:
+        return self._has_led and self._node in self._store.nodes
+
+
+class _Mailbox:
+    def __init__(self, store: _Store) -> None:
+        self._store = store
+
+    async def post(self, mail: Mail) -> bool:
+        store = self._store
+        with store.lock:
+            known = store.posted.get(mail.key)
+            if known is not None:
+                if (known.stream, known.subject, known.body) != (
+                    mail.stream,
+                    mail.subject,
+                    mail.body,
+                ):
+                    raise KeyConflict(mail.key)
+                return False
+            number = len(store.posted) + 1
+            store.posted[mail.key] = mail
+            store.mail[number] = Mail(
+                key=mail.key, stream=mail.stream, subject=mail.subject, body=mail.body, id=number
+            )
+        store.changes.notify()
+        return True
+
+    async def unread(self) -> list[Mail]:
+        with self._store.lock:
+            return list(self._store.mail.values())
+
+    async def wait_changed(self) -> None:
+        await self._store.changes.wait()
+
+
+class _Blobs:
+    def __init__(self, store: _Store) -> None:
+        self._store = store
+
+    async def put(self, data: bytes) -> str:
+        digest = digest_of(data)
+        with self._store.lock:
+            self._store.blobs.setdefault(digest, bytes(data))
+            self._store.put_at[digest] = time.monotonic()
+        return digest
+
+    async def get(self, digest: str) -> bytes:
+        data = self._store.blobs.get(digest)
+        if data is None:
+            raise JournalDamaged(f"blob {digest} is not in this journal")
+        return data
+
+
+def _not_leading(stream: str, epoch: int, kept: _Stream | None) -> NotLeading:
+    if kept is None:
+        return NotLeading(f"run {stream!r} is led by nobody; lead it before appending to it")
+    holder = f"node {kept.owner}" if kept.owner else "nobody"
+    return NotLeading(
+        f"run {stream!r} is led by {holder} in epoch {kept.epoch}, and no longer in epoch {epoch}; "
+        "stop working on it here, or lead it again"
+    )
+
+
+def _blobs_named_in(events: Sequence[Event]) -> set[str]:
+    return {name for event in events for name in named_blobs(encode(event))}

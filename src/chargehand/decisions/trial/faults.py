@@ -1,0 +1,137 @@
+"""What can go wrong in a trial, how often, and how often it did."""
+
+from collections import Counter
+from enum import StrEnum
+from random import Random
+
+
+class FaultKind(StrEnum):
+    """One way to break something. The name is what the table of a report shows."""
+
+    CRASH_BEFORE_APPEND = "crash before append"
+    CRASH_BETWEEN_APPENDS = "crash between the appends of two runs"
+    CRASH_BEFORE_ACTS = "crash after append, before acts"
+    CRASH_BETWEEN_ACTS = "crash between two acts"
+    CRASH_WHILE_RUNNING = "crash while attempts run"
+    STALL = "process stalls past its lease"
+    ZOMBIE_APPEND = "append of an old epoch refused"
+    DRAIN = "gentle stop of a process"
+    JOURNAL_FULL = "journal full for a while"
+    CLOCK_FORWARD = "clock set forward at a restart"
+    CLOCK_BACK = "clock set back at a restart"
+
+    WORKER_DIED = "worker died, reported"
+    WORKER_VANISHED = "worker died, never reported"
+    FALSE_ALARM = "living worker reported lost"
+    PREEMPTED = "attempt preempted"
+    LATE_RESULT = "result comes late"
+    DUPLICATE = "message delivered twice"
+    DELAYED = "message delayed past others"
+    SLOW_WORKER = "slow worker"
+    STOP_IGNORED = "stop ignored"
+    EFFECT_AFTER_DEATH = "effect lands after its process died"
+
+    FAILS_NETWORK = "fails: network"
+    FAILS_TIMEOUT = "fails: timeout"
+    FAILS_RESOURCE = "fails: resource"
+    FAILS_LOGIC = "fails: logic"
+    FAILS_DENIED = "fails: denied"
+    FAILS_CANCELLED = "fails: cancelled"
+    RETRY_AFTER = "failure asks for a wait"
+    STEP_FAILED = "step failed"
+
+    ASKS = "worker asks a person"
+    IN_DOUBT = "once step in doubt, person asked"
+    ANSWERED_TWICE = "answered twice"
+    ANSWERED_BY_DEFAULT = "nobody answers: default or expiry"
+    NEVER_ANSWERED = "never answered"
+
+    CANCEL = "run cancelled"
+    CANCEL_TWICE = "run cancelled twice"
+    CANCEL_AT_COMPLETION = "cancel races completion"
+    AMENDMENT = "plan amended"
+    BAD_AMENDMENT = "unsound amendment"
+    TASK_AFTER_STOP = "task added while stopping"
+    RUN_DEADLINE = "run has a deadline"
+    TASK_DEADLINE = "task has a deadline"
+    SHORT_ACTIVE = "little active time"
+
+
+#: How likely each is at one chance to happen. What stops a whole process is rare, or no run would
+#: get anywhere; what befalls a single message can be frequent.
+RATES: dict[FaultKind, float] = {
+    FaultKind.CRASH_BEFORE_APPEND: 0.02,
+    FaultKind.CRASH_BETWEEN_APPENDS: 0.05,
+    FaultKind.CRASH_BEFORE_ACTS: 0.02,
+    FaultKind.CRASH_BETWEEN_ACTS: 0.03,
+    FaultKind.CRASH_WHILE_RUNNING: 0.05,
+    FaultKind.STALL: 0.03,
+    FaultKind.DRAIN: 0.02,
+    FaultKind.JOURNAL_FULL: 0.02,
+    FaultKind.CLOCK_FORWARD: 0.15,
+    FaultKind.CLOCK_BACK: 0.2,
+    FaultKind.WORKER_DIED: 0.08,
+    FaultKind.WORKER_VANISHED: 0.03,
+    FaultKind.FALSE_ALARM: 0.06,
+    FaultKind.PREEMPTED: 0.05,
+    FaultKind.LATE_RESULT: 0.06,
+    FaultKind.DUPLICATE: 0.1,
+    FaultKind.DELAYED: 0.1,
+    FaultKind.SLOW_WORKER: 0.08,
+    FaultKind.STOP_IGNORED: 0.3,
+    FaultKind.EFFECT_AFTER_DEATH: 0.5,
+    FaultKind.FAILS_NETWORK: 0.06,
+    FaultKind.FAILS_TIMEOUT: 0.05,
+    FaultKind.FAILS_RESOURCE: 0.05,
+    FaultKind.FAILS_LOGIC: 0.06,
+    FaultKind.FAILS_DENIED: 0.03,
+    FaultKind.FAILS_CANCELLED: 0.02,
+    FaultKind.RETRY_AFTER: 0.3,
+    FaultKind.STEP_FAILED: 0.1,
+    FaultKind.ASKS: 0.1,
+    FaultKind.ANSWERED_TWICE: 0.3,
+    FaultKind.ANSWERED_BY_DEFAULT: 0.3,
+    FaultKind.NEVER_ANSWERED: 0.15,
+    FaultKind.CANCEL: 0.2,
+    FaultKind.CANCEL_TWICE: 0.4,
+    FaultKind.CANCEL_AT_COMPLETION: 0.02,
+    FaultKind.AMENDMENT: 0.6,
+    FaultKind.BAD_AMENDMENT: 0.35,
+    FaultKind.TASK_AFTER_STOP: 0.5,
+    FaultKind.RUN_DEADLINE: 0.25,
+    FaultKind.TASK_DEADLINE: 0.12,
+    FaultKind.SHORT_ACTIVE: 0.3,
+}
+
+
+class Dice:
+    """The one source of chance of a trial.
+
+    Each trial switches on its own part of the faults: many faults at once hide each other, and a
+    run that is killed all the time never reaches the interesting states.
+    """
+
+    def __init__(self, seed: str) -> None:
+        self.random = Random(seed)  # noqa: S311 - a reproducible schedule of faults, not a secret
+        self.counts: Counter[FaultKind] = Counter()
+        self.is_healed = False
+        share = self.random.choice((0.0, 0.2, 0.5, 0.8))
+        self._rates = {
+            kind: rate for kind, rate in RATES.items() if self.random.random() < max(share, 0.1)
+        }
+
+    def hits(self, kind: FaultKind) -> bool:
+        """Whether this fault happens now; if so it is counted."""
+        rate = self._rates.get(kind)
+        if rate is None or self.is_healed or self.random.random() >= rate:
+            return False
+        self.counts[kind] += 1
+        return True
+
+    def note(self, kind: FaultKind) -> None:
+        """Count a fault that followed from others."""
+        self.counts[kind] += 1
+
+    def between(self, low: int, high: int) -> int:
+        """A length of time in microseconds, short ones as likely as long ones."""
+        return int(low * (high / low) ** self.random.random())

@@ -1,0 +1,290 @@
+"""Random crews, plans, limits and changes of plan."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from random import Random
+
+from msgspec import Struct
+
+from chargehand.decisions.dispatch import Balance, Place
+from chargehand.decisions.trial.faults import Dice, FaultKind
+from chargehand.facts.events import Effect, Pace
+from chargehand.facts.limits import Limits, TaskLimits
+from chargehand.facts.plan import Need, Plan, Task
+from chargehand.facts.value import digest_of
+
+SECOND = 1_000_000
+#: trials count time in whole microseconds, so that no wake-up is early by a rounding
+
+
+class StepScript(Struct, frozen=True):
+    """One step that every attempt of a task takes."""
+
+    name: str
+    ordinal: int
+    effect: Effect
+    key: str
+    digest: str
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """A run that somebody will ask for."""
+
+    run: str
+    plan: Plan
+    limits: Limits
+    priority: int
+    seed: int
+    paces: dict[str, Pace]
+    is_streamed: bool
+    #: its tasks come one by one
+    submitted: int
+    #: microseconds from the start
+
+
+class Crew(Struct, frozen=True):
+    """What every process of a trial can offer."""
+
+    places: tuple[Place, ...]
+    parallel: int
+    balance: Balance
+
+    def able(self, task: Task) -> list[Place]:
+        """Who could do this task."""
+        if task.worker:
+            return [place for place in self.places if place.worker == task.worker]
+        return [place for place in self.places if task.skill in place.skills]
+
+    def capacity(self, worker: str) -> int:
+        place = next(place for place in self.places if place.worker == worker)
+        return self.parallel if place.capacity is None else place.capacity
+
+
+class Scenario(Struct, frozen=True):
+    """Who works, and on what."""
+
+    crew: Crew
+    orders: tuple[Order, ...]
+    processes: int
+
+
+def draw_scenario(dice: Dice) -> Scenario:
+    crew = _draw_crew(dice.random)
+    count = dice.random.choice((1, 1, 2, 3))
+    orders = tuple(_draw_order(dice, crew, number) for number in range(count))
+    return Scenario(crew, orders, dice.random.choice((1, 2, 2, 3)))
+
+
+def _draw_crew(random: Random) -> Crew:
+    names = ["ann", "bob", "cy", "dee"][: random.randint(2, 4)]
+    places = tuple(
+        Place(
+            worker=name,
+            skills=tuple(skill for skill in ("read", "write") if random.random() < 0.6),
+            capacity=random.choice((None, 1, 1, 2)),
+            weight=random.choice((None, 1.0, 3.0)),
+        )
+        for name in names
+    )
+    return Crew(places, random.randint(1, 6), random.choice(list(Balance)))
+
+
+def _draw_order(dice: Dice, crew: Crew, number: int) -> Order:
+    random = dice.random
+    size = random.randint(1, 10)
+    shape = random.choice((_chain, _fan, _diamond, _layers, _layers, _anything))
+    upstream = shape(random, size)
+    tasks = [
+        _draw_task(dice, crew, f"t{place}", [f"t{need}" for need in upstream[place]])
+        for place in range(size)
+    ]
+    is_streamed = random.random() < 0.25
+    if not is_streamed and random.random() < 0.3:
+        random.shuffle(tasks)  # a plan may name its tasks in any order
+    return Order(
+        run=f"r{number}",
+        plan=Plan(goal="a trial", tasks=tasks),
+        limits=_draw_limits(dice, size),
+        priority=0,
+        seed=random.randrange(1000),
+        paces={crew.places[0].worker: Pace(3, timedelta(seconds=2))}
+        if random.random() < 0.3
+        else {},
+        is_streamed=is_streamed,
+        submitted=random.choice((0, dice.between(SECOND // 10, 400 * SECOND))),
+    )
+
+
+def _draw_limits(dice: Dice, size: int) -> Limits:
+    random = dice.random
+    deadline = active = None
+    if dice.hits(FaultKind.RUN_DEADLINE):
+        deadline = timedelta(microseconds=dice.between(SECOND, 120 * SECOND))
+    elif dice.hits(FaultKind.SHORT_ACTIVE):
+        active = timedelta(microseconds=dice.between(2 * SECOND, 60 * SECOND))
+    return Limits(
+        deadline=deadline,
+        active=active or timedelta(hours=1),
+        attempts=random.choice((1, 2, 3, 3, 4)),
+        losses=random.choice((1, 2, 3, 10)),
+        replans=random.choice((0, 1, 3)),
+        tasks=size + random.choice((0, 2, 100)),
+        parallel=random.choice((1, 2, 4, 100)),
+        grace=timedelta(microseconds=random.choice((0, 200_000, 500_000))),
+    )
+
+
+def _draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Task:
+    random = dice.random
+    skills = sorted({skill for place in crew.places for skill in place.skills})
+    by_skill = bool(skills) and random.random() < 0.4
+    needs = [Need(task, optional=random.random() < 0.25) for task in upstream]
+    if needs and random.random() < 0.1:
+        # the same task twice, under two names: two parts of one output
+        needs.append(Need(needs[0].task, optional=random.random() < 0.5, name="again"))
+    deadline = None
+    if dice.hits(FaultKind.TASK_DEADLINE):
+        deadline = timedelta(microseconds=dice.between(SECOND // 2, 60 * SECOND))
+    return Task(
+        id=id_,
+        description=f"bring forth {id_}",
+        worker="" if by_skill else random.choice(crew.places).worker,
+        skill=random.choice(skills) if by_skill else "",
+        needs=needs,
+        optional=random.random() < 0.15,
+        priority=random.choice((0, 0, 0, 1, 2, 9)),
+        deadline=deadline,
+        expect=timedelta(seconds=random.randint(1, 9)) if random.random() < 0.1 else None,
+        limits=TaskLimits(attempts=random.randint(1, 3)) if random.random() < 0.2 else TaskLimits(),
+    )
+
+
+# shapes: for each task, the earlier ones that it needs
+
+_Upstream = list[list[int]]
+
+
+def _chain(random: Random, size: int) -> _Upstream:
+    return [[place - 1] if place else [] for place in range(size)]
+
+
+def _fan(random: Random, size: int) -> _Upstream:
+    middle: _Upstream = [[0] if place else [] for place in range(size - 1)]
+    return [*middle, list(range(1, size - 1)) or ([0] if size > 1 else [])]
+
+
+def _diamond(random: Random, size: int) -> _Upstream:
+    return [
+        [] if not place else [place - 1] if place % 3 == 1 else [place - 2, place - 1][-place:]
+        for place in range(size)
+    ]
+
+
+def _layers(random: Random, size: int) -> _Upstream:
+    width = random.randint(1, 4)
+    needs: _Upstream = []
+    for place in range(size):
+        first = (place // width - 1) * width
+        above = list(range(first, first + width)) if first >= 0 else []
+        needs.append(sorted(random.sample(above, min(len(above), random.randint(1, 3)))))
+    return needs
+
+
+def _anything(random: Random, size: int) -> _Upstream:
+    return [
+        sorted(random.sample(range(place), min(place, random.randint(0, 3))))
+        for place in range(size)
+    ]
+
+
+# changes of plan
+
+
+class Standing(Struct, frozen=True):
+    """What somebody who wants to change a plan can know of it."""
+
+    version: int
+    settled: tuple[str, ...]
+    unsettled: tuple[str, ...]
+    needs: dict[str, tuple[str, ...]]
+    fresh_id: str
+
+
+class Change(Struct, frozen=True):
+    """A change of plan that is asked for; it may be unsound."""
+
+    version: int
+    added: tuple[Task, ...]
+    removed: tuple[str, ...]
+
+
+def draw_change(dice: Dice, crew: Crew, now: Standing) -> Change:
+    random = dice.random
+    removed = [task for task in now.unsettled if random.random() < 0.3]
+    for task in now.unsettled:  # in plan order, mostly: what needs a removed task goes too
+        if task not in removed and any(need in removed for need in now.needs[task]):
+            removed.append(task)
+    others = [task for task in (*now.settled, *now.unsettled) if task not in removed]
+    added: list[Task] = []
+    for number in range(random.randint(0 if removed else 1, 2)):
+        known = others + [task.id for task in added]
+        upstream = random.sample(known, min(len(known), random.randint(0, 2)))
+        added.append(_draw_task(dice, crew, f"{now.fresh_id}.{number}", upstream))
+    change = Change(now.version + 1, tuple(added), tuple(removed))
+    if not dice.hits(FaultKind.BAD_AMENDMENT):
+        return change
+    return random.choice(_SPOILERS)(dice, crew, now, change)
+
+
+_Spoiler = Callable[[Dice, Crew, Standing, Change], Change]
+
+
+def _wrong_version(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
+    return Change(now.version + dice.random.choice((-1, 0, 2)), change.added, change.removed)
+
+
+def _id_used_again(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
+    used = dice.random.choice([*now.settled, *now.unsettled])
+    return Change(change.version, (_draw_task(dice, crew, used, []),), change.removed)
+
+
+def _needs_nothing_known(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
+    dangling = _draw_task(dice, crew, now.fresh_id, ["nowhere"])
+    return Change(change.version, (dangling,), change.removed)
+
+
+def _circle(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
+    one, two = f"{now.fresh_id}.x", f"{now.fresh_id}.y"
+    added = (_draw_task(dice, crew, one, [two]), _draw_task(dice, crew, two, [one]))
+    return Change(change.version, added, ())
+
+
+def _touches_the_settled(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
+    return Change(change.version, change.added, (*now.settled[:1], *change.removed))
+
+
+def _leaves_a_need_behind(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
+    return Change(change.version, (), now.unsettled[:1])
+
+
+_SPOILERS: tuple[_Spoiler, ...] = (
+    _wrong_version,
+    _id_used_again,
+    _needs_nothing_known,
+    _circle,
+    _touches_the_settled,
+    _leaves_a_need_behind,
+)
+
+
+def draw_steps(random: Random, run: str, task: str) -> tuple[StepScript, ...]:
+    """The steps of a task: the same for every attempt, as a worker's program is."""
+    steps: list[StepScript] = []
+    for _ in range(random.choice((0, 0, 1, 2, 3))):
+        name = random.choice(("look", "send"))
+        ordinal = sum(step.name == name for step in steps)
+        key = digest_of(f"{run}/{task}/{name}/{ordinal}".encode())
+        steps.append(
+            StepScript(name, ordinal, random.choice(list(Effect)), key, digest_of(name.encode()))
+        )
+    return tuple(steps)

@@ -1,0 +1,86 @@
+"""What an engine must do: run attempts somewhere and say, each time, what came of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from chargehand.engines.brief import Asked, Brief, Fenced
+from chargehand.facts.outcome import (
+    NOTHING_DONE,
+    Cancelled,
+    Done,
+    Failed,
+    NeedsInput,
+    Outcome,
+    failed_by,
+)
+from chargehand.facts.value import Value
+
+
+class Lost(Struct, frozen=True):
+    """The attempt cannot report any more: the process it ran in died."""
+
+    reason: str
+
+
+class Job(Struct, eq=False):
+    """One attempt, as an engine runs it."""
+
+    brief: Brief
+    work: "Callable[[Job], Awaitable[Outcome | Lost]]"
+    #: runs the attempt on the engine's event loop and never raises but for cancellation
+    timeout: timedelta | None = None
+    is_begun: bool = False
+    stop_reason: str = ""
+    leftover: asyncio.Future[Any] | None = None
+    #: what may go on after the attempt was told to stop: a thread cannot be killed
+
+
+class Reports(Protocol):
+    """Whom an engine tells."""
+
+    def report(self, job: Job, outcome: Outcome | Lost) -> None:
+        """This is what came of it. Called exactly once a job, on the event loop."""
+
+    def freed(self, job: Job) -> None:
+        """Its place is free. Called exactly once a job, not before the report."""
+
+
+class Engine(Protocol):
+    """Where attempts execute."""
+
+    def start(self, job: Job, to: Reports) -> None:
+        """Begin a job; returns at once."""
+
+    def stop(self, run: str, task: str, attempt: int, reason: str) -> None:
+        """Tell a job to stop, at once where that is possible; unknown ones are fine."""
+
+    async def close(self) -> None:
+        """Stop everything and return when nothing runs any more that could be stopped."""
+
+
+async def outcome_of(
+    brief: Brief, call: Callable[[Job], Awaitable[Any]], job: Job
+) -> Outcome | Lost:
+    """What came of a worker's call, whatever it did: returned, raised, asked or was stopped."""
+    try:
+        value = await call(job)
+    except Asked as asked:
+        return NeedsInput(question=asked.question)
+    except Fenced as fenced:
+        return Cancelled(reason=str(fenced))
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - SystemExit and worse are failures of a worker too
+        return failed_by(error)
+    if value is None and not brief.taint:
+        return NOTHING_DONE
+    if isinstance(value, (Done, Failed, Cancelled, NeedsInput, Lost)):
+        return value
+    try:
+        return Done(Value.of(value, brief.taint))
+    except Exception as error:  # noqa: BLE001 - whatever a model's own dump raises
+        return failed_by(error)

@@ -1,0 +1,269 @@
+"""The brief: all that a worker is handed for one attempt, and all it can say back."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from chargehand.decisions.results import StepLog, StepRecord
+from chargehand.errors import StepMismatch, UsageError, WorkerError
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import Done, Failed, Question, failed_by
+from chargehand.facts.plan import Task
+from chargehand.facts.value import Value, canonical, digest_of
+
+T = TypeVar("T")
+
+RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
+#: what a person may answer about a step in doubt
+
+
+class Asked(BaseException):
+    """Ends an attempt that cannot go on before a person has answered.
+
+    No `Exception`, so that a worker's own `except Exception` does not swallow it.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        super().__init__(question.text)
+
+
+class Fenced(BaseException):
+    """Ends an attempt that no longer holds its task: it was cancelled, given up or replaced."""
+
+
+class Line(Protocol):
+    """How a brief reaches the journal; every word is refused with `Fenced` once the task is lost."""
+
+    async def begin_step(self, brief: "Brief", step: StepRecord, *, is_urgent: bool) -> None:
+        """Write down that a step begins; if urgent, return only once that is durable."""
+
+    async def end_step(self, brief: "Brief", step: StepRecord, outcome: Done | Failed) -> None:
+        """Write down what came of a step; returns once that is durable."""
+
+    def note_progress(self, brief: "Brief", text: str, fraction: float | None) -> None:
+        """Write down how far the worker is, some time soon."""
+
+
+class Brief:
+    """What a worker knows: its task, its inputs, what is missing; and what it may do: steps, questions, progress.
+
+    A worker that is resumed is called again from the start: what it did through `step` is not done
+    again, its recorded result is handed out instead.
+    """
+
+    __slots__ = (
+        "_answers",
+        "_counts",
+        "_inputs",
+        "_line",
+        "_log",
+        "_loop",
+        "_taint",
+        "attempt",
+        "missing",
+        "run",
+        "task",
+        "values",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        run: str,
+        task: Task,
+        attempt: int,
+        worker: str,
+        values: dict[str, Value],
+        line: Line,
+        *,
+        missing: Mapping[str, str] | None = None,
+        log: StepLog | None = None,
+        answers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.run = run
+        self.task = task
+        self.attempt = attempt
+        self.worker = worker
+        self.missing: Mapping[str, str] = missing or {}
+        #: optional needs that came to nothing, and why
+        self.values = values
+        #: the inputs as they are stored
+        self._inputs: dict[str, Any] | None = None
+        self._line = line
+        self._log = log
+        self._answers = answers or {}
+        self._counts: dict[str, int] | None = None
+        self._taint: tuple[str, ...] = ()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """What the plan itself hands to this task."""
+        return self.task.args
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The outputs of the tasks that this one needs, by the needs' names. A copy of its own."""
+        if self._inputs is None:
+            self._inputs = {name: value.read() for name, value in self.values.items()}
+        return self._inputs
+
+    @property
+    def taint(self) -> tuple[str, ...]:
+        """The untrusted sources that this attempt's output will be said to derive from."""
+        seen = dict.fromkeys(self._taint)
+        for value in self.values.values():
+            seen.update(dict.fromkeys(value.taint))
+        return tuple(seen)
+
+    def distrust(self, source: str) -> None:
+        """Say that what this attempt returns rests on an untrusted source."""
+        if source not in self._taint:
+            self._taint += (source,)
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        effect: Effect | str = Effect.ONCE,
+        **kwargs: Any,
+    ) -> Any:
+        """Call `function` durably: once it has a result, a resumed attempt gets that result instead.
+
+        Arguments and result must be JSON. `effect` says what calling it twice would mean; a `keyed`
+        function is handed the step's `key`. A plain function runs in a thread. A `once` step whose
+        end nobody saw is not run again: a person is asked what became of it.
+        """
+        step = self._identify(name, Effect(effect), args, kwargs)
+        known = None if self._log is None else self._log.find(name, step.ordinal, step.key)
+        if known is not None:
+            if known.digest != step.digest:
+                raise StepMismatch(
+                    f"step {name!r} (number {step.ordinal}) was recorded with other arguments; "
+                    "a worker must do the same steps in the same order when it is resumed"
+                )
+            if isinstance(known.outcome, Done):
+                return self._take(known.outcome.value)
+            if step.effect is Effect.ONCE:
+                settled = await self._settle_doubt(step, known)
+                if settled is not None:
+                    return self._take(settled)
+            elif known.outcome is not None:
+                raise WorkerError(known.outcome.message, kind=known.outcome.kind)
+        # An effect must not happen unless its intent is certain to be remembered. For what may
+        # be repeated freely it is enough that the intent comes before the outcome.
+        is_urgent = step.effect in (Effect.ONCE, Effect.KEYED)
+        await self._line.begin_step(self, step, is_urgent=is_urgent)
+        if step.effect is Effect.KEYED:
+            kwargs = {**kwargs, "key": step.key}
+        try:
+            value = Value.of(await _call(function, args, kwargs), self._taint)
+        except (Asked, Fenced, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            await self._line.end_step(self, step, failed_by(error))
+            raise
+        await self._line.end_step(self, step, Done(value))
+        return value.read()
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        choices: Sequence[str] = (),
+        default: str | None = None,
+        patience: timedelta | None = None,
+    ) -> str:
+        """Ask a person. The attempt ends here and holds no place while it waits; when the answer has
+        come, the worker is called again and gets it from this same call."""
+        question = f"{self.run}:{self.task.id}:{self._count('ask')}"
+        answer = self._answers.get(question)
+        if answer is not None:
+            return answer
+        raise Asked(
+            Question(
+                id=question, text=text, choices=tuple(choices), default=default, patience=patience
+            )
+        )
+
+    def progress(self, text: str, fraction: float | None = None) -> None:
+        """Say how far the work is. Never waits."""
+        self._line.note_progress(self, text, fraction)
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """For workers that are plain functions: `brief.wait(brief.step(…))` returns what awaiting would."""
+        loop = self._loop
+        if loop is None:
+            raise UsageError("brief.wait is for plain functions; in an async worker, await instead")
+
+        async def awaited() -> T:
+            return await awaitable
+
+        return asyncio.run_coroutine_threadsafe(awaited(), loop).result()
+
+    def serve_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `wait` be used, from other threads than this loop's."""
+        self._loop = loop
+
+    def _identify(
+        self, name: str, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> StepRecord:
+        digest = digest_of(canonical([name, args, kwargs]))
+        equal = self._count(f"call {digest}")
+        key = digest_of(f"{self.run}\0{self.task.id}\0{name}\0{digest}\0{equal}".encode())
+        return StepRecord(name, self._count(f"step {name}"), effect, key, digest)
+
+    def _count(self, what: str) -> int:
+        counts = self._counts
+        if counts is None:
+            counts = self._counts = {}
+        counts[what] = number = counts.get(what, 0) + 1
+        return number
+
+    def _take(self, value: Value) -> Any:
+        for source in value.taint:
+            self.distrust(source)
+        return value.read()
+
+    async def _settle_doubt(self, step: StepRecord, known: StepRecord) -> Value | None:
+        """What a person said of a step whose end is unknown; None: it is to run again."""
+        question = _doubt(f"{self.run}:{self.task.id}:{step.key[:12]}.{known.begun}", known)
+        answer = self._answers.get(question.id)
+        if answer is None:
+            raise Asked(question)
+        if answer == AGAIN:
+            return None
+        if answer == GIVE_UP:
+            raise WorkerError(f"step {step.name!r} was given up by a person", kind="denied")
+        value = Value.of(question.told(answer), ("person",))
+        await self._line.end_step(self, step, Done(value))
+        return value
+
+
+def _doubt(question: str, known: StepRecord) -> Question:
+    happened = "was begun, and nobody saw it end"
+    if isinstance(known.outcome, Failed):
+        happened = f"failed ({known.outcome}), and may have taken effect all the same"
+    return Question(
+        id=question,
+        text=(
+            f"Step {known.name!r} {happened}. It is marked `once`, so it is not run "
+            f"again unasked. Answer {RAN!r} (or '{RAN}: <its result as JSON>'), {AGAIN!r} or {GIVE_UP!r}."
+        ),
+        about="in_doubt",
+        choices=(RAN, AGAIN, GIVE_UP),
+        telling=RAN,
+    )
+
+
+async def _call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    result = await asyncio.to_thread(function, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,204 @@
+"""The journal's file: made if it is not there, and looked at before anybody relies on it."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import apsw
+
+from chargehand.errors import JournalDamaged, JournalError, JournalUnfit, JournalVersion
+from chargehand.journal.base import GENESIS
+from chargehand.journal.chain import seal
+from chargehand.journal.headmark import HeadMark, Mark
+from chargehand.journal.place import check_sqlite, prepare
+from chargehand.journal.queries import SQL
+from chargehand.journal.refusals import damaged, refusal
+from chargehand.journal.sheet import KEPT_COMMITS, head_of
+
+APPLICATION = int.from_bytes(b"chrg", "big")
+#: marks an SQLite file as a journal of ours
+FORMAT = 1
+#: of the tables in `sqlite.sql`
+
+log = logging.getLogger("chargehand.journal")
+
+
+class JournalFile:
+    """One journal's file and the way it is opened."""
+
+    def __init__(self, path: Path, *, durability: str, patience: timedelta, vfs: str) -> None:
+        self.path = path
+        self.durability = durability
+        self.mark = HeadMark(path)
+        self._patience = patience
+        self._vfs = vfs or None
+
+    def open(self, *, accept_damage: bool) -> apsw.Connection:
+        """The connection that writes, to a file that is whole, or whose damage is accepted."""
+        check_sqlite()
+        prepare(self.path)
+        known = self._read_mark(accept_damage=accept_damage)  # first: the file may only be further
+        connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        try:
+            if self._is_new(connection):
+                self._make(connection)
+            self._set_up(connection)
+            self._check(connection, known, accept_damage=accept_damage)
+        except apsw.Error as error:
+            told = refusal(error, self.path, connection.system_errno)
+            connection.close()
+            raise told from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def open_to_read(self) -> apsw.Connection:
+        """A second connection, which cannot write."""
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.pragma("cell_size_check", True)
+        connection.pragma("trusted_schema", False)
+        return connection
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        try:
+            connection = apsw.Connection(str(self.path), flags, self._vfs)
+        except apsw.Error as error:
+            raise refusal(error, self.path) from error
+        connection.set_busy_timeout(self._patience // timedelta(milliseconds=1))
+        return connection
+
+    def _is_new(self, connection: apsw.Connection) -> bool:
+        """Whether there is nothing in the file yet. What is not ours is refused and not touched."""
+        application = connection.pragma("application_id")
+        if application == 0 and not connection.execute(SQL["count_tables"]).get:
+            return True
+        if application != APPLICATION:
+            raise JournalError(
+                f"{self.path} is an SQLite file but no journal of chargehand; choose another path"
+            )
+        version = connection.pragma("user_version")
+        if version != FORMAT:
+            raise JournalVersion(
+                f"{self.path} has format {version}, and this chargehand knows format {FORMAT}; "
+                "upgrade chargehand to the version that wrote it"
+            )
+        return False
+
+    def _make(self, connection: apsw.Connection) -> None:
+        self._use_log(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        if self._is_new(connection):  # still: another process may have been faster
+            connection.execute(SQL["schema"])
+            connection.pragma("application_id", APPLICATION)
+            connection.pragma("user_version", FORMAT)
+        connection.execute("COMMIT")
+
+    def _use_log(self, connection: apsw.Connection) -> None:
+        # Changing the mode needs the file for itself, and SQLite does not wait for that by itself.
+        deadline = time.monotonic() + self._patience.total_seconds()
+        while True:
+            try:
+                mode = connection.pragma("journal_mode", "wal")
+                break
+            except apsw.BusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        if mode != "wal":
+            raise JournalUnfit(f"{self.path} cannot have a write-ahead log here; use a local disk")
+
+    def _set_up(self, connection: apsw.Connection) -> None:
+        self._use_log(connection)
+        is_strict = self.durability == "strict"
+        connection.pragma("synchronous", "full" if is_strict else "normal")
+        if sys.platform == "darwin" and is_strict:
+            # There, a plain fsync leaves the bytes in the cache of the drive.
+            connection.pragma("fullfsync", 1)
+            connection.pragma("checkpoint_fullfsync", 1)
+        connection.pragma("cache_size", -16_000)  # kB: the inner pages of a few million entries
+        connection.pragma("journal_size_limit", 64 << 20)
+        connection.pragma("cell_size_check", True)
+        connection.pragma("trusted_schema", False)
+
+    def _check(
+        self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
+    ) -> None:
+        for found in self._damage(connection):
+            if not accept_damage:
+                raise found
+            log.warning("journal_damage_accepted path=%s damage=%s", self.path, found)
+        number, digest = connection.execute(SQL["last_commit"]).fetchone() or (0, GENESIS)
+        mark = Mark(number, digest.hex(), self.durability)
+        if known is not None and (lost := self._lost(connection, known, number)):
+            is_relaxed = "relaxed" in (self.durability, known.durability)
+            if not accept_damage and not (is_relaxed and known.commit > number):
+                raise self._mark_damage(lost)
+            log.warning("journal_damage_accepted path=%s damage=%s", self.path, lost)
+            self.mark.replace(mark)
+        elif known is None and number:
+            log.warning("journal_mark_missing path=%s commit=%d", self.path, number)
+            self.mark.replace(mark)
+
+    def _damage(self, connection: apsw.Connection) -> Iterator[JournalDamaged]:
+        if connection.execute(SQL["tables"]).fetchall() != _tables():
+            yield damaged(self.path, "its tables are not those of a journal")
+        made = connection.execute(SQL["meta"], ("streams",)).get
+        there = connection.execute(SQL["count_streams"]).get
+        if made != there:
+            yield damaged(self.path, f"{made} streams were made and {there} are there")
+        for row in connection.execute(SQL["all_heads"]):
+            try:
+                head_of(row, self.path)
+            except JournalDamaged as error:
+                yield error
+        for *fields, kept in connection.execute(SQL["all_keys"]):
+            if seal(*fields) != kept:
+                yield damaged(self.path, f"the idempotency key {fields[1]!r} was changed")
+
+    def _lost(self, connection: apsw.Connection, known: Mark, number: int) -> str:
+        """What the mark says was there and is not; empty if all is."""
+        if known.commit > number:
+            count = known.commit - number
+            return (
+                f"its last {count} commits are missing: it had come to commit {known.commit} and "
+                f"holds {number}"
+            )
+        found = connection.execute(SQL["commit_hash"], (known.commit,)).get
+        if found is None:
+            is_pruned = known.commit <= number - KEPT_COMMITS
+            return "" if is_pruned or not known.commit else f"commit {known.commit} is missing"
+        if found.hex() != known.hash:
+            return f"commit {known.commit} is not the one that was made"
+        return ""
+
+    def _read_mark(self, *, accept_damage: bool) -> Mark | None:
+        try:
+            return self.mark.read()
+        except JournalDamaged as error:
+            if not accept_damage:
+                raise
+            log.warning("journal_damage_accepted path=%s damage=%s", self.path, error)
+            return None
+        except OSError as error:
+            raise refusal(error, self.mark.path) from error
+
+    def _mark_damage(self, lost: str) -> JournalDamaged:
+        return JournalDamaged(
+            f"{self.path} is damaged: {lost} (by the head mark {self.mark.path.name}); restore both "
+            "from a backup, or go on without what is missing with "
+            "open_journal(path, accept_damage=True)"
+        )
+
+
+def _tables() -> list[tuple[object, ...]]:
+    """How the tables of a sound journal were made."""
+    connection = apsw.Connection(":memory:")
+    try:
+        connection.execute(SQL["schema"])
+        return connection.execute(SQL["tables"]).fetchall()
+    finally:
+        connection.close()

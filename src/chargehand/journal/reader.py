@@ -1,0 +1,193 @@
+"""Reading a journal, in a thread and over a connection of its own: a long read delays no append."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from chargehand.errors import JournalDamaged, UnknownRun
+from chargehand.facts.events import decode
+from chargehand.journal.base import GENESIS, Entry, Head, Mail, chain_hash, payload_digest
+from chargehand.journal.chain import header, header_start, instant, seal
+from chargehand.journal.gate import Gate
+from chargehand.journal.queries import SQL
+from chargehand.journal.refusals import damaged, refusal
+from chargehand.journal.sheet import FORGOTTEN, HeadRow, head_of
+
+T = TypeVar("T")
+
+CHUNK_ROWS = 500
+CHUNK_BYTES = 1 << 20
+#: a chunk is read in one transaction; between chunks the log can be checkpointed
+
+
+class Reader:
+    """Runs functions on the read-only connection, one after the other, in its own thread."""
+
+    def __init__(
+        self, connection: apsw.Connection, path: Path, gate: Gate, *, skips_damage: bool = False
+    ) -> None:
+        self.path = path
+        self.skips_damage = skips_damage
+        #: in lists; a damaged stream itself is never read as if it were whole
+        self.connection = connection
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="chargehand-journal-reader")
+        self._gate = gate
+        self._authors: dict[int, str] = {}
+
+    async def do(self, work: "Callable[[Reader], T]") -> T:
+        """What this function returns; SQLite's errors become the journal's."""
+        self._gate.check()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+
+    def _run(self, work: "Callable[[Reader], T]") -> T:
+        try:
+            return work(self)
+        except apsw.Error as error:
+            raise refusal(error, self.path, self.connection.system_errno) from error
+
+    def query(self, name: str, *values: Any) -> apsw.Cursor:
+        return self.connection.execute(SQL[name], values)
+
+    def author(self, number: int) -> str | None:
+        """The name of an author; None for a number that nobody has."""
+        if number not in self._authors:
+            self._authors = dict(self.query("all_authors"))
+        return self._authors.get(number)
+
+    def close(self) -> None:
+        """Finish the read under way, and let go of the file."""
+        self._thread.shutdown()
+        self.connection.close()
+
+
+class Walk:
+    """One reading of a stream from a number on, checking every link of its chain."""
+
+    def __init__(self, stream: str, after: int) -> None:
+        self._stream = stream
+        self._last = after
+        self._head = HeadRow(stream, 0)
+        self._previous = GENESIS
+        self._epoch = 0
+        self._has_begun = False
+
+    def next_chunk(self, reader: Reader) -> list[Entry]:
+        """The next entries; none when the end that was there at the beginning is reached."""
+        if not self._has_begun:
+            self._begin(reader)
+        if self._last >= self._head.seq:
+            return []
+        rows = reader.query("entries", self._head.id, self._last, self._head.seq)
+        entries: list[Entry] = []
+        size = 0
+        try:
+            for row in rows:
+                entries.append(self._entry(reader, row))
+                size += len(row[6])
+                if len(entries) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+                    break
+        finally:
+            rows.close(True)  # ends the transaction, even while an exception keeps the cursor alive
+        if not entries:
+            self._refuse_gap(reader, self._last + 1)
+        if self._last == self._head.seq and self._previous != self._head.hash:
+            raise self._damaged(reader, self._last, "the last event is not the one that was stored")
+        return entries
+
+    def _begin(self, reader: Reader) -> None:
+        self._has_begun = True
+        row = reader.query("head", self._stream).fetchone()
+        if row is None:
+            raise UnknownRun(self._stream)
+        self._head = head_of(row, reader.path)
+        if self._head.forgotten:
+            raise UnknownRun(self._stream, FORGOTTEN)
+        if 0 < self._last <= self._head.seq:
+            known = reader.query("entry_hash", self._head.id, self._last).fetchone()
+            if known is None:
+                raise self._damaged(reader, self._last, "it is missing")
+            self._previous, self._epoch = known
+
+    def _entry(self, reader: Reader, row: tuple[Any, ...]) -> Entry:
+        seq, epoch, kind, version, at, author, payload, kept = row
+        if seq != self._last + 1:
+            self._refuse_gap(reader, self._last + 1)
+        name = reader.author(author)
+        if name is None:
+            raise self._damaged(reader, seq, "its author is unknown")
+        start = header_start(self._stream, name)
+        over = header(start, seq, epoch, kind, at, version)
+        made = chain_hash(self._previous, over, payload_digest(payload))
+        if made != kept:
+            raise self._damaged(reader, seq, "it was changed, or the event before it was")
+        if epoch < self._epoch:
+            raise self._damaged(reader, seq, f"its epoch {epoch} is below {self._epoch} before it")
+        try:
+            event = decode(payload, version)
+        except JournalDamaged as error:
+            raise self._damaged(reader, seq, str(error)) from error
+        self._last, self._previous, self._epoch = seq, made, epoch
+        return Entry(self._stream, seq, epoch, name, event, made)
+
+    def _refuse_gap(self, reader: Reader, seq: int) -> None:
+        row = reader.query("head", self._stream).fetchone()
+        if row is not None and head_of(row, reader.path).forgotten:
+            raise UnknownRun(self._stream, FORGOTTEN)  # by retention, while it was being read
+        raise self._damaged(reader, seq, "it is missing")
+
+    def _damaged(self, reader: Reader, seq: int, fact: str) -> JournalDamaged:
+        return damaged(reader.path, f"event {seq} of stream {self._stream!r}: {fact}")
+
+
+def all_heads(reader: Reader) -> list[Head]:
+    """All streams with an event, the one that changed last first."""
+    heads = [_sound_head(reader, row) for row in reader.query("all_heads").fetchall()]
+    return [
+        Head(
+            stream=head.name,
+            seq=head.seq,
+            epoch=head.epoch,
+            owner=head.owner,
+            is_ended=bool(head.ended),
+            began_at=None if head.began_at is None else instant(head.began_at),
+            changed_at=None if head.changed_at is None else instant(head.changed_at),
+            is_forgotten=bool(head.forgotten),
+        )
+        for head in heads
+        if head is not None and head.seq
+    ]
+
+
+def _sound_head(reader: Reader, row: tuple[Any, ...]) -> HeadRow | None:
+    try:
+        return head_of(row, reader.path)
+    except JournalDamaged:
+        if reader.skips_damage:
+            return None  # told in the log when the journal was opened
+        raise
+
+
+def forgettable(reader: Reader, before: int) -> list[str]:
+    """Ended streams that last changed before this instant and still have their events."""
+    return [name for (name,) in reader.query("forgettable", before)]
+
+
+def orphans(reader: Reader) -> list[str]:
+    """Blobs that no event names any more."""
+    return [digest for (digest,) in reader.query("orphans")]
+
+
+def unread_mail(reader: Reader) -> list[Mail]:
+    """Mail that nobody has taken, oldest first."""
+    return [_mail(reader, row) for row in reader.query("unread_mail")]
+
+
+def _mail(reader: Reader, row: tuple[Any, ...]) -> Mail:
+    number, key, stream, subject, body, digest, kept = row
+    if seal(number, key, stream, subject, digest) != kept or payload_digest(body) != digest:
+        raise damaged(reader.path, f"mail {number} was changed")
+    return Mail(key=key, stream=stream, subject=subject, body=body, id=number)

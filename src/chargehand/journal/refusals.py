@@ -1,0 +1,90 @@
+"""What SQLite and the file system say when they refuse, in the journal's own words."""
+
+import errno
+from pathlib import Path
+
+import apsw
+
+from chargehand.errors import (
+    InternalError,
+    JournalBusy,
+    JournalDamaged,
+    JournalError,
+    JournalFailed,
+    JournalFull,
+    JournalReadOnly,
+)
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_RIGHT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def refusal(error: Exception, path: Path, system_errno: int = 0) -> JournalError | InternalError:
+    """The journal's error for one of SQLite's. `system_errno` tells a full disk from a broken one."""
+    match error:
+        case JournalError() | InternalError():
+            return error
+        case OSError():
+            return file_refusal(error, path)
+        case apsw.FullError():
+            return full(path)
+        case apsw.IOError() | apsw.CantOpenError() if system_errno in NO_ROOM:
+            return full(path)
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
+            return read_only(path)
+        case apsw.IOError() | apsw.CantOpenError() if system_errno in NO_RIGHT:
+            return read_only(path)
+        case apsw.IOError():
+            return failed(path, f"{error}")
+        case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
+            return JournalBusy(
+                f"{path} is locked by another program; close that program, or try again later"
+            )
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError() | apsw.FormatError():
+            return damaged(path, f"SQLite cannot make sense of it ({error})")
+        case apsw.ConstraintError() | apsw.MismatchError():
+            return damaged(path, f"its tables contradict each other ({error})")
+        case apsw.CantOpenError():
+            return JournalError(
+                f"{path} cannot be opened ({error}); check its folder and its rights"
+            )
+        case _:
+            return InternalError(f"the journal {path} met {type(error).__name__}: {error}")
+
+
+def file_refusal(error: OSError, path: Path) -> JournalError:
+    """The journal's error for one of the file system's."""
+    if error.errno in NO_ROOM:
+        return full(path)
+    if error.errno in NO_RIGHT:
+        return read_only(path)
+    return failed(path, str(error))
+
+
+def damaged(path: Path, fact: str) -> JournalDamaged:
+    """Bytes are not what they were."""
+    return JournalDamaged(f"{path} is damaged: {fact}; restore it from a backup")
+
+
+def full(path: Path) -> JournalFull:
+    """There is no room."""
+    return JournalFull(
+        f"{path} cannot grow: its disk is full; nothing of this request was stored: "
+        "make room, then try again"
+    )
+
+
+def read_only(path: Path) -> JournalReadOnly:
+    """There is no right to write."""
+    return JournalReadOnly(
+        f"{path} cannot be written; give this user the right to write the file and its folder, "
+        "or choose another place for the journal"
+    )
+
+
+def failed(path: Path, fact: str) -> JournalFailed:
+    """The disk is not to be trusted."""
+    return JournalFailed(
+        f"the disk failed under {path} ({fact}); nothing is acknowledged any more: "
+        "check the disk, then open the journal again"
+    )

@@ -1,0 +1,243 @@
+"""The journal in an SQLite file: durable on one machine, with nothing to install beside it."""
+
+import asyncio
+import functools
+import logging
+import os
+import weakref
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from chargehand.errors import KeyConflict, UsageError
+from chargehand.facts.events import Event
+from chargehand.journal.base import LEASE, Entry, Head, Key, Mail, Position, payload_digest
+from chargehand.journal.blobs import FileBlobs
+from chargehand.journal.chain import draft, microseconds, seal
+from chargehand.journal.file import JournalFile
+from chargehand.journal.gate import Gate
+from chargehand.journal.nodes import Node
+from chargehand.journal.queries import SQL
+from chargehand.journal.reader import Reader, Walk, all_heads, forgettable, orphans, unread_mail
+from chargehand.journal.sheet import Append, Sheet
+from chargehand.journal.writer import Writer
+
+PATIENCE = timedelta(seconds=10)
+#: how long a lock that another program holds is waited for
+
+log = logging.getLogger("chargehand.journal")
+
+
+class SqliteJournal:
+    """Streams of events in one file that survive the death of the process and a power cut.
+
+    `durability="strict"` acknowledges nothing before it is on disk. `"relaxed"` leaves the syncing
+    to later: faster on slow disks, safe when the process dies, but a power cut may take the last
+    moments with it; they are then missing as if they had never been.
+
+    All may be used from several event loops at once. Opening does a few milliseconds of file work
+    in the caller's thread; everything after it happens in threads of the journal.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durability: str = "strict",
+        accept_damage: bool = False,
+        lease: timedelta = LEASE,
+        patience: timedelta = PATIENCE,
+        blob_dir: Path | None = None,
+        vfs: str = "",
+    ) -> None:
+        if durability not in ("strict", "relaxed"):
+            raise UsageError(f"durability={durability!r} must be 'strict' or 'relaxed'")
+        if lease < timedelta(milliseconds=10):
+            raise UsageError(f"lease={lease} is too short to be kept; use at least 10 ms")
+        path = path.absolute()
+        file = JournalFile(path, durability=durability, patience=patience, vfs=vfs)
+        connection = file.open(accept_damage=accept_damage)
+        self.path = path
+        self._gate = Gate(path)
+        self._writer = Writer(connection, file, Node(path, lease), self._gate)
+        self._reader = Reader(file.open_to_read(), path, self._gate, skips_damage=accept_damage)
+        self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)
+        self.leases = _Leases(self._writer)
+        self.mail = _Mailbox(self._writer, self._reader)
+        if durability == "relaxed":
+            log.warning("journal_relaxed path=%s: a power cut may lose the last moments", path)
+        self._writer.start()
+        weakref.finalize(self, _let_go, self._writer, self._gate)
+        _open_journals.add(self)
+
+    async def append(
+        self,
+        stream: str,
+        events: Sequence[Event],
+        *,
+        epoch: int | None = None,
+        key: Key | None = None,
+        taking: Sequence[int] = (),
+    ) -> Position:
+        """Store events at the end of a stream, all or none, and return the place of the last.
+
+        Returns only once a crash cannot lose them. A caller that is cancelled while it waits does
+        not undo the append; a key tells later whether it was stored.
+        """
+        drafts = [draft(event) for event in events]
+        return await self._writer.do(Append(stream, drafts, epoch, key, tuple(taking)))
+
+    async def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
+        """The entries after this number, checked one by one, up to the newest when reading began."""
+        walk = Walk(stream, after)
+        while chunk := await self._reader.do(walk.next_chunk):
+            for entry in chunk:
+                yield entry
+
+    async def heads(self) -> list[Head]:
+        """All streams that have an event, the one that changed last first."""
+        return await self._reader.do(all_heads)
+
+    async def forget(self, before: datetime) -> list[str]:
+        """Delete the events of ended runs that last changed before this; heads stay as a trace.
+
+        One run a transaction, so that appends go on meanwhile. Blobs that no event names any more
+        go too, unless they were put within the last hour.
+        """
+        limit = microseconds(before)
+        names = await self._reader.do(functools.partial(forgettable, before=limit))
+        forgotten = [
+            name
+            for name in names
+            if await self._writer.do(functools.partial(_forget, stream=name, before=limit))
+        ]
+        if digests := await self._reader.do(orphans):
+            gone = await self.blobs.drop(digests)
+            await self._writer.do(functools.partial(_drop_orphans, digests=gone))
+        return forgotten
+
+    async def close(self) -> None:
+        """Write down what is pending and let go of everything. Closing twice is fine."""
+        if not self._gate.is_forked:
+            await asyncio.to_thread(self._shut)
+
+    def _shut(self) -> None:
+        self._gate.is_open = False
+        self.blobs.close()
+        self._reader.close()
+        # The writer goes last: SQLite then tidies its log into the file.
+        self._writer.stop()
+        self._writer.join()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _abandon(self) -> None:
+        self._gate.is_forked = True
+        self._writer.node.abandon()
+
+
+class _Leases:
+    """The node of this journal and what it leads."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._node = writer.node
+
+    @property
+    def node(self) -> str:
+        return self._node.id
+
+    async def lead(self, stream: str) -> int:
+        return await self._writer.do(functools.partial(self._node.lead, stream=stream))
+
+    async def release(self, stream: str, epoch: int) -> None:
+        work = functools.partial(self._node.release, stream=stream, epoch=epoch)
+        await self._writer.do(work)
+
+    def is_valid(self) -> bool:
+        return self._writer.is_well and self._node.is_valid()
+
+
+class _Mailbox:
+    """The table of mail. Other processes' mail is found by looking, ten times a second."""
+
+    def __init__(self, writer: Writer, reader: Reader) -> None:
+        self._writer = writer
+        self._reader = reader
+
+    async def post(self, mail: Mail) -> bool:
+        digest = payload_digest(mail.body)
+        return await self._writer.do(functools.partial(self._post, mail=mail, digest=digest))
+
+    async def unread(self) -> list[Mail]:
+        return await self._reader.do(unread_mail)
+
+    async def wait_changed(self) -> None:
+        await self._writer.wait_changed()
+
+    def _post(self, sheet: Sheet, mail: Mail, digest: bytes) -> bool:
+        execute = sheet.connection.execute
+        written = (mail.stream, mail.subject, digest)
+        known = execute(SQL["mail_by_key"], (mail.key,)).fetchone()
+        if known is not None:
+            if known != written:
+                raise KeyConflict(mail.key)
+            return False
+        row = (mail.key, mail.stream, mail.subject, mail.body, digest)
+        number = execute(SQL["add_mail"], row).get
+        kept = seal(number, mail.key, *written)
+        execute(SQL["seal_mail"], (kept, number))
+        sheet.add_seal(kept)
+        sheet.once_committed(self._writer.changes.notify)
+        return True
+
+
+def _forget(sheet: Sheet, stream: str, before: int) -> bool:
+    sheet.flush()
+    head = sheet.head(stream)
+    if head is None or head.forgotten or not head.ended or (head.changed_at or 0) >= before:
+        return False
+    execute = sheet.connection.execute
+    execute(SQL["drop_entries"], (head.id,))
+    execute(SQL["orphan_blobs"], (head.id, head.id))
+    execute(SQL["drop_blob_refs"], (head.id,))
+    execute(SQL["drop_mail"], (stream,))
+    head.forgotten = 1
+    sheet.change(head)
+    return True
+
+
+def _drop_orphans(sheet: Sheet, digests: Sequence[str]) -> None:
+    for digest in digests:
+        sheet.connection.execute(SQL["drop_orphan"], (digest,))
+        sheet.add_seal(digest.encode())
+
+
+def _let_go(writer: Writer, gate: Gate) -> None:
+    """End a journal that nobody closed: when it is collected, or when the program ends."""
+    if not gate.is_forked:
+        writer.stop()
+        writer.join(timeout=5)
+
+
+_open_journals: "weakref.WeakSet[SqliteJournal]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for journal in list(_open_journals):
+        journal._abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

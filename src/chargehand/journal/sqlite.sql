@@ -1,0 +1,247 @@
+-- The tables of a journal, and every query that is asked of them. A query stands under its name and
+-- a line of purpose; `queries.py` reads them from here.
+
+-- name: schema
+-- Make the tables of a new journal. A change of them is a change of FORMAT in `sqlite.py`.
+-- streams: one row per stream, its newest state. `seal` is a checksum over the rest of the row.
+CREATE TABLE streams (
+    name TEXT PRIMARY KEY,
+    id INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    epoch INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    ended INTEGER NOT NULL,
+    began_at INTEGER,
+    changed_at INTEGER,
+    forgotten INTEGER NOT NULL,
+    seal BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+-- entries: one row per event. The hash before it is that of the row before it.
+CREATE TABLE entries (
+    stream INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    author INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (stream, seq)
+) STRICT, WITHOUT ROWID;
+-- authors: every node that ever wrote an entry, by the number that entries hold of it.
+CREATE TABLE authors (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL
+) STRICT;
+-- keys: idempotency keys that were used, and what for.
+CREATE TABLE keys (
+    scope TEXT NOT NULL,
+    name TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    seal BLOB NOT NULL,
+    PRIMARY KEY (scope, name)
+) STRICT, WITHOUT ROWID;
+-- mail: what other processes ask for. Mail that is taken has no body any more.
+CREATE TABLE mail (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL UNIQUE,
+    stream TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    body BLOB,
+    digest BLOB NOT NULL,
+    seal BLOB NOT NULL
+) STRICT;
+CREATE INDEX mail_unread ON mail (id) WHERE body IS NOT NULL;
+-- nodes: processes that lead something. `expires` is on the clock that counts from the boot.
+CREATE TABLE nodes (
+    id TEXT PRIMARY KEY,
+    boot TEXT NOT NULL,
+    expires INTEGER NOT NULL,
+    pid INTEGER NOT NULL,
+    host TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+-- commits: the newest commits of the whole journal, chained; older ones are pruned.
+CREATE TABLE commits (
+    number INTEGER PRIMARY KEY,
+    hash BLOB NOT NULL
+) STRICT;
+-- blob_refs: which stream names which blob; stream 0 stands for nobody any more.
+CREATE TABLE blob_refs (
+    digest TEXT NOT NULL,
+    stream INTEGER NOT NULL,
+    PRIMARY KEY (digest, stream)
+) STRICT, WITHOUT ROWID;
+-- meta: `streams` is how many were ever made, and so the newest id.
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO meta (name, value) VALUES ('streams', 0);
+
+-- name: tables
+-- How the tables were made, to be compared with how they should have been.
+SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name;
+
+-- name: count_tables
+-- Whether anything is in the file at all.
+SELECT count(*) FROM sqlite_schema;
+
+-- name: head
+-- The newest state of one stream.
+SELECT name, id, seq, hash, epoch, owner, ended, began_at, changed_at, forgotten, seal
+FROM streams WHERE name = ?;
+
+-- name: all_heads
+-- The newest state of every stream, the one that changed last first.
+SELECT name, id, seq, hash, epoch, owner, ended, began_at, changed_at, forgotten, seal
+FROM streams ORDER BY changed_at DESC, id DESC;
+
+-- name: put_head
+-- Keep the new state of a stream, whether it had one or not.
+REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: forgettable
+-- Ended streams that last changed before an instant and still have their events.
+SELECT name FROM streams WHERE ended AND NOT forgotten AND changed_at < ? ORDER BY id;
+
+-- name: add_entry
+-- Keep one event; widened to many rows by `queries.widened`.
+INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: entries
+-- Events of one stream in order.
+SELECT seq, epoch, kind, version, at, author, payload, hash
+FROM entries WHERE stream = ? AND seq > ? AND seq <= ? ORDER BY seq;
+
+-- name: entry_hash
+-- The hash that the next entry builds on, and the epoch that it may not be below.
+SELECT hash, epoch FROM entries WHERE stream = ? AND seq = ?;
+
+-- name: drop_entries
+-- Forget all events of one stream.
+DELETE FROM entries WHERE stream = ?;
+
+-- name: author
+-- The number of a node among the authors.
+SELECT number FROM authors WHERE name = ?;
+
+-- name: add_author
+-- Give a node its number.
+INSERT INTO authors (name) VALUES (?) RETURNING number;
+
+-- name: all_authors
+-- Every author, by number.
+SELECT number, name FROM authors;
+
+-- name: key
+-- What an idempotency key was used for.
+SELECT digest, stream, seq, seal FROM keys WHERE scope = ? AND name = ?;
+
+-- name: all_keys
+-- Every key, to check their seals.
+SELECT scope, name, digest, stream, seq, seal FROM keys;
+
+-- name: add_key
+-- Remember what an idempotency key was used for.
+INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: mail_by_key
+-- Whether this mail was posted before.
+SELECT stream, subject, digest FROM mail WHERE key = ?;
+
+-- name: mail_by_id
+-- Whether this mail can still be taken.
+SELECT key, body IS NOT NULL FROM mail WHERE id = ?;
+
+-- name: add_mail
+-- Keep mail until it is taken; it gets its seal when its number is known.
+INSERT INTO mail (key, stream, subject, body, digest, seal) VALUES (?, ?, ?, ?, ?, x'') RETURNING id;
+
+-- name: seal_mail
+-- Put the seal on new mail.
+UPDATE mail SET seal = ? WHERE id = ?;
+
+-- name: take_mail
+-- Mark mail as taken.
+UPDATE mail SET body = NULL WHERE id = ?;
+
+-- name: unread_mail
+-- Mail that nobody has taken, oldest first.
+SELECT id, key, stream, subject, body, digest, seal FROM mail WHERE body IS NOT NULL ORDER BY id;
+
+-- name: drop_mail
+-- Forget the taken mail of one stream.
+DELETE FROM mail WHERE stream = ? AND body IS NULL;
+
+-- name: node
+-- What is known of the life of a node.
+SELECT boot, expires, pid, host FROM nodes WHERE id = ?;
+
+-- name: drop_old_nodes
+-- Clear away nodes from before the machine was started.
+DELETE FROM nodes WHERE boot <> ?;
+
+-- name: put_node
+-- Join, or renew a lease.
+REPLACE INTO nodes VALUES (?, ?, ?, ?, ?);
+
+-- name: drop_node
+-- Leave, or clear away a dead node.
+DELETE FROM nodes WHERE id = ?;
+
+-- name: last_commit
+-- The newest commit of the whole journal.
+SELECT number, hash FROM commits ORDER BY number DESC LIMIT 1;
+
+-- name: commit_hash
+-- The hash of one commit, if it is still kept.
+SELECT hash FROM commits WHERE number = ?;
+
+-- name: add_commit
+-- Number the transaction under way.
+INSERT INTO commits VALUES (?, ?);
+
+-- name: prune_commits
+-- Drop commits that no head mark can name any more.
+DELETE FROM commits WHERE number < ?;
+
+-- name: add_blob_ref
+-- Note that a stream names a blob.
+INSERT OR IGNORE INTO blob_refs VALUES (?, ?);
+
+-- name: orphan_blobs
+-- Note blobs as named by nobody that only this stream names. Bind the stream twice.
+INSERT OR IGNORE INTO blob_refs
+SELECT digest, 0 FROM blob_refs AS own WHERE stream = ? AND NOT EXISTS (
+    SELECT 1 FROM blob_refs AS other WHERE other.digest = own.digest AND other.stream <> ?
+);
+
+-- name: drop_blob_refs
+-- Forget which blobs a stream names.
+DELETE FROM blob_refs WHERE stream = ?;
+
+-- name: orphans
+-- Blobs that nobody names any more.
+SELECT digest FROM blob_refs WHERE stream = 0 AND digest NOT IN (
+    SELECT digest FROM blob_refs WHERE stream <> 0
+);
+
+-- name: drop_orphan
+-- Forget a blob that was deleted.
+DELETE FROM blob_refs WHERE digest = ? AND stream = 0;
+
+-- name: meta
+-- One of the journal's own numbers.
+SELECT value FROM meta WHERE name = ?;
+
+-- name: put_meta
+-- Change one of the journal's own numbers.
+UPDATE meta SET value = ? WHERE name = ?;
+
+-- name: count_streams
+-- How many streams there are, to be compared with how many were made.
+SELECT count(*) FROM streams;

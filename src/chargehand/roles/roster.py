@@ -1,0 +1,46 @@
+"""The roster: the workers that a plan may name."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from chargehand.errors import UsageError
+from chargehand.facts.plan import Task
+from chargehand.facts.value import canonical, digest_of
+from chargehand.roles.worker import FunctionWorker
+
+
+class Roster:
+    """Workers by name; their skills are names that a task may give instead."""
+
+    def __init__(self, workers: Sequence[FunctionWorker]) -> None:
+        self._workers: dict[str, FunctionWorker] = {}
+        for worker in workers:
+            if not isinstance(worker, FunctionWorker):
+                raise UsageError(
+                    f"{worker!r} is not a worker; decorate it with @chargehand.worker(name, description)"
+                )
+            if worker.name in self._workers:
+                raise UsageError(f"two workers are named {worker.name!r}; names must be unique")
+            self._workers[worker.name] = worker
+        self.skills = {skill for worker in workers for skill in worker.skills}
+
+    def __getitem__(self, name: str) -> FunctionWorker:
+        return self._workers[name]
+
+    def __iter__(self) -> Iterator[FunctionWorker]:
+        return iter(self._workers.values())
+
+    @property
+    def names(self) -> set[str]:
+        """Everything that a task may name: workers and skills."""
+        return self.skills | set(self._workers)
+
+    def lacks(self, tasks: Iterable[Task]) -> list[str]:
+        """What these tasks name that is not here."""
+        wanted = (task.worker or task.skill for task in tasks)
+        return sorted({name for name in wanted if name not in self.names})
+
+    @property
+    def digest(self) -> str:
+        """Changes when a worker is added, taken away, renamed, described or skilled otherwise."""
+        lines = sorted([w.name, w.description, *sorted(w.skills)] for w in self)
+        return digest_of(canonical(lines))

@@ -1,0 +1,104 @@
+"""Workers that are plain Python functions."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from chargehand.decisions.dispatch import Place
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
+
+Work = Callable[[Brief], Any]
+"""What a worker does: takes its brief, returns JSON (or a dataclass, a Pydantic model), or raises."""
+
+
+class Where(StrEnum):
+    """Where a function runs."""
+
+    LOOP = "loop"  #: an async function, on the supervisor's event loop
+    THREAD = "thread"  #: a plain function; cannot be killed, so its place stays taken until it ends
+    PROCESS = "process"  #: in a child process: for much computing, and for what must be killable
+
+
+class FunctionWorker:
+    """A function with a name and a description, as a member of a roster."""
+
+    def __init__(
+        self,
+        function: Work,
+        name: str,
+        description: str,
+        *,
+        skills: Sequence[str] = (),
+        capacity: int | None = None,
+        weight: float | None = None,
+        timeout: timedelta | None = None,
+        process: bool = False,
+    ) -> None:
+        if not name.strip() or not description.strip():
+            raise UsageError("a worker needs a name and a description; the planner chooses by them")
+        if not callable(function):
+            raise UsageError(f"worker {name!r}: {function!r} is not a function")
+        if timeout is not None and timeout <= timedelta(0):
+            raise UsageError(f"worker {name!r}: timeout {timeout} must be longer than nothing")
+        self.function = function
+        self.name = name
+        self.description = description
+        self.skills = tuple(skills)
+        self.capacity = capacity
+        self.weight = weight
+        self.timeout = timeout
+        self.where = Where.PROCESS if process else _where(function)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, brief: Brief) -> Any:
+        return self.function(brief)
+
+    def __repr__(self) -> str:
+        return f"<worker {self.name!r}: {self.description}>"
+
+    @property
+    def place(self) -> Place:
+        return Place(
+            worker=self.name, skills=self.skills, capacity=self.capacity, weight=self.weight
+        )
+
+
+def worker(
+    name: str,
+    description: str,
+    *,
+    skills: Sequence[str] = (),
+    capacity: int | None = None,
+    weight: float | None = None,
+    timeout: timedelta | None = None,
+    process: bool = False,
+) -> Callable[[Work], FunctionWorker]:
+    """Make a function a worker: `@worker("counter", "Counts the words of a text")`.
+
+    An async function runs on the event loop, a plain one in a thread, either in a child process
+    with `process=True` (it must then be importable). `capacity` is how many attempts it may have
+    at once, `timeout` how long one may take.
+    """
+
+    def made(function: Work) -> FunctionWorker:
+        return FunctionWorker(
+            function,
+            name,
+            description,
+            skills=skills,
+            capacity=capacity,
+            weight=weight,
+            timeout=timeout,
+            process=process,
+        )
+
+    return made
+
+
+def _where(function: Work) -> Where:
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    return Where.LOOP if inspect.iscoroutinefunction(called) else Where.THREAD

@@ -1,0 +1,613 @@
+"""A shift: one supervisor at work in one event loop. Journal, apply, carry out, repeat.
+
+The loop drains its inbox into the desk, appends what the desk wrote as one group, and only then
+carries out what the desk asked for. Journal first, act second: a crash in between replays the
+events and acts then, while the other order could act on what nobody remembers.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import TypeAlias, cast
+
+import msgspec
+
+from chargehand.clock import Clock
+from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
+from chargehand.decisions.graph import Node
+from chargehand.decisions.results import StepRecord
+from chargehand.engines.base import Engine, Job, Lost, outcome_of
+from chargehand.engines.brief import Brief, Fenced
+from chargehand.engines.local import LocalEngine, Threads
+from chargehand.errors import (
+    JournalBusy,
+    JournalError,
+    JournalFull,
+    NotLeading,
+    RunInterrupted,
+    UsageError,
+    WorkerError,
+)
+from chargehand.facts.commands import StartAttempt
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptPreempted,
+    CancelRequested,
+    Event,
+    PlanAdopted,
+    ProgressNoted,
+    QuestionAnswered,
+    RunLed,
+    RunReleased,
+    RunRequested,
+    StepFinished,
+    StepStarted,
+)
+from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome, failed_by
+from chargehand.facts.plan import Plan
+from chargehand.facts.value import Value
+from chargehand.journal.base import INLINE_BYTES, Journal, Mail
+from chargehand.roles.roster import Roster
+from chargehand.roles.worker import FunctionWorker, Where
+
+log = logging.getLogger("chargehand")
+
+Hook: TypeAlias = Callable[[str, Event], object]
+Hooks: TypeAlias = dict[type[Event], list[Hook]]
+
+RETRY_WRITE = timedelta(seconds=1)
+#: how often a journal that is full or locked is tried again
+STALL = 1.0
+#: seconds of a blocked event loop that are worth a warning
+
+
+class CancelMail(msgspec.Struct):
+    """Another process wants a run to end."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class AnswerMail(msgspec.Struct):
+    """Another process has the answer to a question."""
+
+    question: str
+    task: str
+    text: str
+    by: str
+
+
+class SubmitMail(msgspec.Struct):
+    """Another process wants a run to be led here."""
+
+    requested: RunRequested
+    plan: Plan
+
+
+class Shift:
+    """Leads runs from its first until it is told to close."""
+
+    def __init__(
+        self, desk: Desk, journal: Journal, roster: Roster, clock: Clock, hooks: Hooks
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.desk = desk
+        self._journal = journal
+        self._roster = roster
+        self._clock = clock
+        self._hooks = hooks
+        self._engine: Engine = LocalEngine()
+        self._threads = Threads(desk.dispatch.parallel)
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._works = {worker.name: self._work_of(worker) for worker in roster}
+        self._inbox: list[Message] = []
+        self._wake = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._is_freed = False
+        self._is_closing = False
+        self._is_stopping = False
+        self._runs: dict[str, asyncio.Future[Led]] = {}
+        self._listeners: dict[str, list[asyncio.Queue[Event | None]]] = {}
+        self._mail_seen: set[int] = set()
+        self._ringer: asyncio.Task[None] | None = None
+        self._rings_at: datetime | None = None
+        self._task = self.loop.create_task(self._work(), name="chargehand shift")
+
+    # runs
+
+    async def begin(
+        self, requested: RunRequested, plan: Plan, mail: int = 0
+    ) -> "asyncio.Future[Event | None]":
+        """Lead a new run. What is returned is done once that is durable; `wait` tells how it ended."""
+        if self.desk.is_draining:
+            raise UsageError("the supervisor is stopping and takes no new runs")
+        run = requested.run
+        epoch = await self._journal.leases.lead(run)
+        self._expect(run)
+        self.desk.open(run)
+        now = self._clock.now()
+        self._post(Message(run, requested, mail=mail))
+        self._post(Message(run, RunLed(node=self._journal.leases.node, epoch=epoch, at=now)))
+        return self._propose(run, PlanAdopted(plan=plan, at=now))
+
+    async def take_over(
+        self, run: str, check: Callable[[Led], None]
+    ) -> "asyncio.Future[Event | None]":
+        """Lead a run that another process, or an earlier shift, has left; `check` may object."""
+        # Led first, read second: from the new epoch on nobody else can add to what is read here.
+        epoch = await self._journal.leases.lead(run)
+        history = [entry.event async for entry in self._journal.read(run)]
+        self._clock.not_before(history[-1].at)
+        led = self.desk.open(run, history)
+        try:
+            check(led)
+        except BaseException:
+            self.desk.close(run)
+            await self._journal.leases.release(run, epoch)
+            raise
+        self._expect(run)
+        node = self._journal.leases.node
+        return self._propose(run, RunLed(node=node, epoch=epoch, at=self._clock.now()))
+
+    async def wait(self, run: str) -> Led:
+        """How the run ended. Raises `RunInterrupted` if the shift ends first."""
+        return await asyncio.shield(self._runs[run])
+
+    def leads(self, run: str) -> bool:
+        return run in self._runs
+
+    def on_end(self, run: str, then: Callable[[], None]) -> None:
+        """Call `then` when the run has ended, or is led here no longer."""
+        self._runs[run].add_done_callback(lambda _: then())
+
+    def listen(self, run: str) -> "asyncio.Queue[Event | None]":
+        """Every event of a run from now on, once it is durable; None when there are no more."""
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._listeners.setdefault(run, []).append(queue)
+        return queue
+
+    async def propose(self, run: str, event: Event, mail: int = 0) -> Event | None:
+        """Have something written down; returns what was, or None if it was refused."""
+        return await self._propose(run, event, mail)
+
+    def _propose(self, run: str, event: Event, mail: int = 0) -> "asyncio.Future[Event | None]":
+        ticket: asyncio.Future[Event | None] = self.loop.create_future()
+        if self._task.done():
+            ticket.set_result(None)
+        else:
+            self._post(Message(run, event, ticket=ticket, mail=mail))
+        return ticket
+
+    # ending
+
+    def close(self) -> None:
+        """End when nothing is led any more. Say it when no caller is left."""
+        self._is_closing = True
+        self._wake.set()
+
+    async def closed(self) -> None:
+        """Return when the shift has ended."""
+        await asyncio.wait([self._task])
+
+    async def drain(self, grace: timedelta) -> None:
+        """Start nothing new, let what runs end for so long, and leave the rest to be resumed."""
+        self.desk.is_draining = True
+        if self.desk.busy:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._quiet.wait(), grace.total_seconds())
+        self._is_stopping = True
+        for run in list(self.desk.runs):
+            for node in list(self.desk.runs[run].schedule.nodes.values()):
+                if node.is_open:
+                    self._engine.stop(run, node.task.id, node.attempt, "the supervisor is stopping")
+        node_id = self._journal.leases.node
+        for run in list(self.desk.runs):
+            released = RunReleased(node=node_id, reason="stopped gently", at=self._clock.now())
+            await self.propose(run, released)
+            led = self.desk.runs.get(run)
+            if led is not None:
+                await self._leave(run, led)
+
+    async def _leave(self, run: str, led: Led) -> None:
+        self.desk.close(run)
+        await self._journal.leases.release(run, led.schedule.epoch)
+        self._settle(run, RunInterrupted(run, "resume it with this id: what is done is kept"))
+
+    # the loop
+
+    async def _work(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                watches = [
+                    group.create_task(self._watch_mail()),
+                    group.create_task(self._watch_stalls()),
+                ]
+                try:
+                    await self._lead(group)
+                finally:
+                    for watch in watches:
+                        watch.cancel()
+                    if self._ringer is not None:
+                        self._ringer.cancel()
+        except BaseExceptionGroup as group_error:
+            self._fail(_first(group_error))
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            await self._engine.close()
+            self._threads.close()
+            await asyncio.gather(*(close() for close in self._closers))
+
+    async def _lead(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            await self._wait(group)
+            if self._is_closing and not self._runs and not self._inbox:
+                return
+            messages, self._inbox = self._inbox, []
+            self._is_freed = False
+            round_ = self.desk.decide(messages, self._clock.now())
+            if round_.entries:
+                await self._write(round_)
+            self._carry_out(round_)
+
+    async def _wait(self, group: asyncio.TaskGroup) -> None:
+        while not (self._inbox or self._is_freed or (self._is_closing and not self._runs)):
+            due_at = self.desk.next_due()
+            if due_at is not None:
+                if due_at <= self._clock.now():
+                    return
+                self._ring_at(due_at, group)
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _ring_at(self, due_at: datetime, group: asyncio.TaskGroup) -> None:
+        if self._ringer is not None and not self._ringer.done():
+            if self._rings_at is not None and self._rings_at <= due_at:
+                return
+            self._ringer.cancel()
+        self._rings_at = due_at
+        self._ringer = group.create_task(self._ring(due_at))
+
+    async def _ring(self, due_at: datetime) -> None:
+        await self._clock.sleep_until(due_at)
+        self._wake.set()
+
+    # writing
+
+    async def _write(self, round_: Round) -> None:
+        writes = [
+            self._append(run, events, round_.mail.get(run, []), round_)
+            for run, events in round_.entries.items()
+        ]
+        if len(writes) == 1:
+            await writes[0]
+        else:
+            await asyncio.gather(*writes)
+        while not self._journal.leases.is_valid():
+            # Our lease may have run out unseen, for instance while the machine was asleep. What
+            # was written is ours, but nothing may be started before the lease is renewed.
+            await asyncio.sleep(0.05)
+
+    async def _append(self, run: str, events: list[Event], mail: list[int], round_: Round) -> None:
+        led = round_.ended.get(run) or self.desk.runs[run]
+        is_told = False
+        while True:
+            try:
+                await self._journal.append(run, events, epoch=led.schedule.epoch, taking=mail)
+            except NotLeading as error:
+                self._lose(run, error, round_)
+                return
+            except (JournalFull, JournalBusy) as error:
+                # Nothing was acknowledged and nothing is acted upon, so waiting loses nothing.
+                if not is_told:
+                    log.error("journal_not_writable run=%s error=%s; trying again", run, error)
+                    is_told = True
+                await asyncio.sleep(RETRY_WRITE.total_seconds())
+            else:
+                self._publish(run, events)
+                return
+
+    def _publish(self, run: str, events: list[Event]) -> None:
+        for queue in self._listeners.get(run, ()):
+            for event in events:
+                queue.put_nowait(event)
+        for event in events:
+            for hook in self._hooks.get(type(event), ()):
+                try:
+                    hook(run, event)
+                except Exception:
+                    log.exception("hook_failed run=%s event=%s", run, type(event).__name__)
+
+    def _lose(self, run: str, error: NotLeading, round_: Round) -> None:
+        """Another process leads this run now: stop all that is done for it here, and say so."""
+        log.warning("run_lost run=%s error=%s", run, error)
+        led = round_.ended.pop(run, None) or self.desk.runs.get(run)
+        ours = [act for act in round_.acts if act.run == run]
+        round_.acts = [act for act in round_.acts if act.run != run]
+        self.desk.free_unstarted(run, (act for act in ours if isinstance(act, StartAttempt)))
+        if led is not None:
+            for node in led.schedule.nodes.values():
+                if node.is_open:
+                    self._engine.stop(
+                        run, node.task.id, node.attempt, "another process leads the run"
+                    )
+        self.desk.close(run)
+        self._settle(run, error)
+
+    def _fail(self, error: BaseException) -> None:
+        told = error if isinstance(error, (JournalError, Exception)) else RuntimeError(str(error))
+        log.error("shift_failed error=%r", error)
+        for message in self._inbox:
+            _answer(message.ticket, None)
+        for run in list(self._runs):
+            self.desk.close(run)
+            self._settle(run, told)
+
+    # carrying out
+
+    def _carry_out(self, round_: Round) -> None:
+        for ticket, event in round_.tickets:
+            _answer(ticket, event)
+        for act in round_.acts:
+            if type(act) is StartAttempt:
+                self._engine.start(self._job(act, self.desk.runs[act.run]), self)
+            elif type(act) is Stop:
+                self._engine.stop(act.run, act.task, act.attempt, act.reason)
+        for run, led in round_.ended.items():
+            log.info("run_finished run=%s status=%s", run, led.schedule.status)
+            self._settle(run, led)
+
+    def _job(self, start: StartAttempt, led: Led) -> Job:
+        node = led.schedule.nodes[start.task]
+        task = node.task
+        results = led.results
+        values: dict[str, Value] = {}
+        missing: dict[str, str] = {}
+        for need in task.all_needs:
+            value = results.outputs.get(need.task)
+            if value is None:
+                missing[need.key] = _why_missing(led.schedule.nodes[need.task])
+            else:
+                values[need.key] = value
+        brief = Brief(
+            start.run,
+            task,
+            start.attempt,
+            start.worker,
+            values,
+            self,
+            missing=missing,
+            log=results.steps.get(start.task),
+            answers=results.answers,
+        )
+        timeout = task.limits.timeout or self._roster[start.worker].timeout
+        return Job(brief, self._works[start.worker], timeout)
+
+    def _work_of(self, worker: FunctionWorker) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
+        """The function that the engine is handed: what an attempt of this worker is."""
+        function = worker.function
+        match worker.where:
+            case Where.LOOP:
+
+                def call(job: Job) -> "Awaitable[object]":
+                    return cast("Awaitable[object]", function(job.brief))
+            case Where.THREAD:
+
+                def call(job: Job) -> "Awaitable[object]":
+                    return self._threads.call(function, job.brief, job)
+            case Where.PROCESS:
+                from chargehand.engines.children import Children, importable
+
+                most = worker.capacity or self.desk.dispatch.parallel
+                children = Children(importable(function), most)
+                self._closers.append(children.close)
+
+                def call(job: Job) -> "Awaitable[object]":
+                    return children.call(job.brief, job)
+
+        async def work(job: Job) -> Outcome | Lost:
+            brief = job.brief
+            if brief.task.needs:
+                try:
+                    await self._fetch_inputs(brief)
+                except Exception as error:  # noqa: BLE001 - a missing part or blob fails the attempt
+                    return failed_by(error)
+            outcome = await outcome_of(brief, call, job)
+            if type(outcome) is Done and len(outcome.value.json) > INLINE_BYTES:
+                return await self._spill(outcome)
+            return outcome
+
+        return work
+
+    async def _fetch_inputs(self, brief: Brief) -> None:
+        for need in brief.task.all_needs:
+            value = brief.values.get(need.key)
+            if value is None:
+                continue
+            if value.blob:
+                data = await self._journal.blobs.get(value.blob)
+                value = Value(json=msgspec.Raw(data), taint=value.taint)
+            brief.values[need.key] = _part_of(value, need.output, need.task)
+
+    async def _spill(self, done: Done) -> Outcome:
+        value = done.value
+        try:
+            digest = await self._journal.blobs.put(bytes(value.json))
+        except JournalError as error:
+            return failed_by(error)
+        return Done(Value(blob=digest, size=len(value.json), taint=value.taint), done.usage)
+
+    # what the engine tells
+
+    def report(self, job: Job, outcome: Outcome | Lost) -> None:
+        brief = job.brief
+        event: Event
+        task, attempt, now = brief.task.id, brief.attempt, self._clock.now()
+        if type(outcome) is Lost:
+            event = AttemptLost(task=task, attempt=attempt, reason=outcome.reason, at=now)
+        elif self._is_stopping and type(outcome) is Cancelled:
+            event = AttemptPreempted(task=task, attempt=attempt, at=now)
+        else:
+            event = AttemptFinished(task=task, attempt=attempt, outcome=outcome, at=now)  # type: ignore[arg-type]  # Lost is gone
+        self._post(Message(brief.run, event))
+
+    def freed(self, job: Job) -> None:
+        brief = job.brief
+        self.desk.free_place(brief.run, brief.task.id, brief.attempt)
+        self._is_freed = True
+        self._wake.set()
+        if self.desk.is_draining and not self.desk.busy:
+            self._quiet.set()
+
+    # what briefs say
+
+    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
+        event = StepStarted(
+            task=brief.task.id,
+            attempt=brief.attempt,
+            name=step.name,
+            ordinal=step.ordinal,
+            effect=step.effect,
+            key=step.key,
+            digest=step.digest,
+            at=self._clock.now(),
+        )
+        if not is_urgent:
+            self._post(Message(brief.run, event))
+        elif await self.propose(brief.run, event) is None:
+            raise Fenced("the task is no longer this attempt's")
+
+    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
+        event = StepFinished(
+            task=brief.task.id,
+            attempt=brief.attempt,
+            name=step.name,
+            ordinal=step.ordinal,
+            key=step.key,
+            outcome=outcome,
+            at=self._clock.now(),
+        )
+        if await self.propose(brief.run, event) is None:
+            raise Fenced("the task is no longer this attempt's")
+
+    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
+        event = ProgressNoted(
+            task=brief.task.id,
+            attempt=brief.attempt,
+            text=text,
+            fraction=fraction,
+            at=self._clock.now(),
+        )
+        message = Message(brief.run, event)
+        self.loop.call_soon_threadsafe(self._post, message)
+
+    # mail
+
+    async def _watch_mail(self) -> None:
+        mail = self._journal.mail
+        while True:
+            for letter in await mail.unread():
+                if letter.id not in self._mail_seen:
+                    await self._open_mail(letter)
+            await mail.wait_changed()
+
+    async def _open_mail(self, letter: Mail) -> None:
+        now = self._clock.now()
+        event: Event
+        match letter.subject:
+            case "cancel" if letter.stream in self.desk.runs:
+                cancel = msgspec.json.decode(letter.body, type=CancelMail)
+                event = CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
+            case "answer" if letter.stream in self.desk.runs:
+                answer = msgspec.json.decode(letter.body, type=AnswerMail)
+                event = QuestionAnswered(
+                    question=answer.question,
+                    task=answer.task,
+                    text=answer.text,
+                    by=answer.by,
+                    at=now,
+                )
+            case "submit" if not self.desk.is_draining:
+                await self._accept(letter)
+                return
+            case _:
+                return  # for a run that is not led here
+        self._mail_seen.add(letter.id)
+        if await self.propose(letter.stream, event, mail=letter.id) is None:
+            log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
+
+    async def _accept(self, letter: Mail) -> None:
+        """Lead a run that another process submitted, unless it names workers that we do not have."""
+        submitted = msgspec.json.decode(letter.body, type=SubmitMail)
+        if self._roster.lacks(submitted.plan.tasks):
+            return
+        self._mail_seen.add(letter.id)
+        try:
+            await self.begin(submitted.requested, submitted.plan, mail=letter.id)
+        except NotLeading:
+            log.info("submission_taken_elsewhere run=%s", submitted.requested.run)
+
+    async def _watch_stalls(self) -> None:
+        """Say so when something blocks the event loop. Leases are renewed all the same, by a thread."""
+        while True:
+            before = self.loop.time()
+            await asyncio.sleep(STALL / 2)
+            blocked = self.loop.time() - before - STALL / 2
+            if blocked > STALL:
+                log.warning(
+                    "event_loop_stalled seconds=%.1f; a worker blocks it: make it a plain function or process=True",
+                    blocked,
+                )
+
+    # small things
+
+    def _post(self, message: Message) -> None:
+        self._inbox.append(message)
+        self._wake.set()
+
+    def _expect(self, run: str) -> None:
+        future: asyncio.Future[Led] = self.loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._runs[run] = future
+
+    def _settle(self, run: str, ending: Led | BaseException) -> None:
+        future = self._runs.pop(run, None)
+        if future is not None and not future.done():
+            if isinstance(ending, Led):
+                future.set_result(ending)
+            else:
+                future.set_exception(ending)
+        for queue in self._listeners.pop(run, ()):
+            queue.put_nowait(None)
+        self._wake.set()
+
+
+def _part_of(value: Value, path: str, task: str) -> Value:
+    if not path:
+        return value
+    data = value.read()
+    for key in path.split("."):
+        if not isinstance(data, dict) or key not in data:
+            raise WorkerError(f"the output of {task!r} has no {path!r}")
+        data = data[key]
+    return Value.of(data, value.taint)
+
+
+def _why_missing(node: Node) -> str:
+    if node.cause is not None:
+        return str(node.cause)
+    return f"{node.task.id} is {node.state.value}"
+
+
+def _answer(ticket: object, event: Event | None) -> None:
+    if isinstance(ticket, asyncio.Future) and not ticket.done():
+        ticket.set_result(event)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,502 @@
+"""The supervisor: takes requests, leads runs, returns results. What users hold in their hands."""
+
+import asyncio
+import getpass
+import logging
+import os
+import random
+import signal
+import threading
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, TypedDict, Unpack
+
+import msgspec
+
+from chargehand.background import run_in_background
+from chargehand.clock import Clock, SystemClock
+from chargehand.decisions.desk import Desk, Led
+from chargehand.decisions.dispatch import Balance, Dispatch
+from chargehand.decisions.estimate import learn
+from chargehand.decisions.results import Results
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.schedule import RULES, Schedule
+from chargehand.errors import (
+    KeyConflict,
+    NotLeading,
+    RosterMismatch,
+    UnknownQuestion,
+    UnknownRun,
+    UsageError,
+    WrongLoop,
+)
+from chargehand.facts.events import (
+    CancelRequested,
+    Event,
+    Pace,
+    PlanAdopted,
+    QuestionAnswered,
+    RunFinished,
+    RunRequested,
+)
+from chargehand.facts.limits import Limits
+from chargehand.facts.plan import Plan
+from chargehand.facts.value import digest_of
+from chargehand.journal.base import Journal, Mail
+from chargehand.journal.opening import open_journal
+from chargehand.result import RunResult
+from chargehand.roles.roster import Roster
+from chargehand.roles.worker import FunctionWorker
+from chargehand.shift import AnswerMail, CancelMail, Hook, Hooks, Shift, SubmitMail
+
+log = logging.getLogger("chargehand")
+
+GRACE = timedelta(seconds=30)
+#: what running attempts have left when the supervisor is stopped gently
+LEARNED_RUNS = 50
+#: how many of the newest runs the estimates are made of
+
+
+class Terms(TypedDict, total=False):
+    """On what terms a run is requested; all of it may be left out."""
+
+    priority: int
+    #: larger is more urgent; default 0
+    deadline: timedelta | None
+    #: from now on, waiting for people included
+    limits: Limits | None
+    #: instead of the supervisor's
+    key: str | None
+    #: asking again with the same key and plan gives the same run, whether it has ended or not
+
+
+class Run:
+    """A run under way: `await run.wait()` for its result."""
+
+    def __init__(self, id_: str, boss: "Supervisor", shift: Shift) -> None:
+        self.id = id_
+        self._boss = boss
+        self._shift = shift
+
+    async def wait(self) -> RunResult:
+        """The result, once the run has ended."""
+        return self._boss.result_of(self.id, await self._shift.wait(self.id))
+
+    async def cancel(self, reason: str = "") -> None:
+        await self._boss.cancel(self.id, reason)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+
+class Supervisor:
+    """Leads runs over a roster of workers, embedded in this process.
+
+    `journal` is a path for a durable journal, or None for one in memory. `parallel` is how many
+    attempts run at once over all runs. One supervisor works in one event loop at a time; `run_sync`
+    needs none.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[FunctionWorker],
+        *,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        limits: Limits | None = None,
+        parallel: int | None = None,
+        balance: Balance | str = Balance.LEAST_BUSY,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.roster = Roster(workers)
+        self.limits = limits or Limits()
+        self._parallel = parallel or self.limits.parallel
+        self._balance = Balance(balance)
+        self._retry = retry
+        self._clock = clock or SystemClock()
+        self._owns_journal = journal is None or isinstance(journal, (str, os.PathLike))
+        self._journal = open_journal(journal)
+        if journal is None:
+            log.info(
+                "journal_in_memory; runs end with this process: pass journal='runs.db' to keep them"
+            )
+        self._hooks: Hooks = {}
+        self.on(RunFinished)(lambda _, event: self._learn_from(event))
+        self._shift: Shift | None = None
+        self._users = 0
+        self._paces: dict[str, Pace] | None = None
+        self._new_dispatch()  # refuses bad capacities now, not when the first run starts
+
+    # running
+
+    async def run(self, request: str | Plan, **terms: Unpack[Terms]) -> RunResult:
+        """Do what the plan says and return what came of it. Failures of tasks are values, not exceptions.
+
+        Cancelling this call cancels the run.
+        """
+        async with self._on_shift() as shift:
+            run, _ = await self._begin(shift, request, terms)
+            try:
+                return await run.wait()
+            except asyncio.CancelledError:
+                await asyncio.shield(self.cancel(run.id, "its caller was cancelled"))
+                raise
+
+    def run_sync(self, request: str | Plan, **terms: Unpack[Terms]) -> RunResult:
+        """`run` for callers without an event loop, and for notebooks, whose loop is taken.
+
+        Ctrl-C once stops gently: nothing new is started, what runs may end, and `RunInterrupted`
+        says how to resume. Twice cancels the run.
+        """
+        running = self.run(request, **terms)
+        return self._wait_sync(run_in_background(running))
+
+    async def stream(self, request: str | Plan, **terms: Unpack[Terms]) -> AsyncIterator[Event]:
+        """Everything that happens to a new run, each event once it is durable, to the last one."""
+        async with self._on_shift() as shift:
+            run, _ = await self._begin(shift, request, terms)
+            queue = shift.listen(run.id)
+            try:
+                while (event := await queue.get()) is not None:
+                    yield event
+                await run.wait()  # raises what broke the run off, if something did
+            except asyncio.CancelledError:
+                await asyncio.shield(self.cancel(run.id, "its caller was cancelled"))
+                raise
+
+    async def submit(self, request: str | Plan, **terms: Unpack[Terms]) -> Run:
+        """Start a run and return at once. It is durable when this returns; `run.wait()` tells its end."""
+        async with self._on_shift() as shift:
+            run, written = await self._begin(shift, request, terms)
+            self._users += 1  # the shift stays on until this run has ended
+            shift.on_end(run.id, lambda: self._leave(shift))
+            await written
+            return run
+
+    async def resume(self, run_id: str, *, accept: bool = False) -> RunResult:
+        """Go on with a run that was interrupted; of a finished one, return the result again.
+
+        With a changed roster it says what changed and goes on only if you `accept`. Raises
+        `NotLeading` while another live process leads the run.
+        """
+        async with self._on_shift() as shift:
+            if not shift.leads(run_id):
+                led = await self._fold(run_id)
+                if led.schedule.status is not None:
+                    return self.result_of(run_id, led)
+                await shift.take_over(run_id, lambda led: self._check_roster(led, accept=accept))
+            return self.result_of(run_id, await shift.wait(run_id))
+
+    def resume_sync(self, run_id: str, *, accept: bool = False) -> RunResult:
+        """`resume` for callers without an event loop."""
+        return self._wait_sync(run_in_background(self.resume(run_id, accept=accept)))
+
+    async def post(self, request: str | Plan, **terms: Unpack[Terms]) -> str:
+        """Leave a run to whichever process on this journal has the workers for it; returns its id.
+
+        A supervisor takes such runs while it works: `async with boss:` keeps one at work.
+        """
+        requested, plan = await self._request(request, terms)
+        body = msgspec.json.encode(SubmitMail(requested, plan))
+        mail = Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
+        await self._journal.mail.post(mail)
+        return requested.run
+
+    def on(self, *kinds: type[Event]) -> "Callable[[Hook], Hook]":
+        """Have a function called with the run's id and the event, once such an event is durable.
+
+        `@boss.on(ch.TaskFailed)`. It is called on the event loop and must not block; what it raises is
+        logged and changes nothing.
+        """
+
+        def hooked(hook: Hook) -> Hook:
+            for kind in kinds:
+                self._hooks.setdefault(kind, []).append(hook)
+            return hook
+
+        return hooked
+
+    # from elsewhere
+
+    async def look(self, run_id: str) -> RunResult:
+        """A run as the journal knows it now, whoever leads it."""
+        shift = self._shift
+        if shift is not None and run_id in shift.desk.runs:
+            return self.result_of(run_id, shift.desk.runs[run_id])
+        return self.result_of(run_id, await self._fold(run_id))
+
+    async def cancel(self, run_id: str, reason: str = "") -> None:
+        """End a run. Cancelling twice, or a run that has ended, changes nothing.
+
+        A run that another process leads is cancelled by that process as soon as it hears of it; one
+        that nobody leads is cancelled here.
+        """
+        by = _me()
+        async with self._on_shift() as shift:
+            if not shift.leads(run_id):
+                led = await self._fold(run_id)
+                if led.schedule.status is not None:
+                    return
+                try:
+                    await shift.take_over(run_id, lambda _: None)
+                except NotLeading:
+                    body = msgspec.json.encode(CancelMail(by, reason))
+                    mail = Mail(key=f"cancel {run_id}", stream=run_id, subject="cancel", body=body)
+                    await self._journal.mail.post(mail)
+                    return
+                await shift.propose(run_id, self._cancellation(by, reason))
+                await shift.wait(run_id)
+                return
+            await shift.propose(run_id, self._cancellation(by, reason))
+
+    async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
+        """Answer a question of a run, wherever it is led. The first valid answer counts.
+
+        Raises `UnknownQuestion` if it is not open, and `UsageError` if the text is none of its choices.
+        """
+        run_id, _, rest = question_id.partition(":")
+        task = rest.rpartition(":")[0]
+        result = await self.look(run_id)
+        question = next((each for each in result.questions if each.id == question_id), None)
+        if question is None:
+            raise UnknownQuestion(question_id)
+        if not question.accepts(text):
+            choices = ", ".join(repr(choice) for choice in question.choices)
+            raise UsageError(
+                f"{text!r} does not answer question {question_id}; choose one of {choices}"
+            )
+        by = by or _me()
+        shift = self._shift
+        if shift is not None and shift.leads(run_id):
+            now = self._clock.now()
+            answered = QuestionAnswered(question=question_id, task=task, text=text, by=by, at=now)
+            if await shift.propose(run_id, answered) is None:
+                raise UnknownQuestion(question_id)
+            return
+        body = msgspec.json.encode(AnswerMail(question_id, task, text, by))
+        mail = Mail(key=f"answer {question_id}", stream=run_id, subject="answer", body=body)
+        try:
+            await self._journal.mail.post(mail)
+        except KeyConflict:
+            raise UnknownQuestion(question_id) from None
+
+    # working
+
+    async def __aenter__(self) -> Self:
+        await self._enter()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        stack: TracebackType | None,
+    ) -> None:
+        shift = self._shift
+        if shift is not None:
+            self._leave(shift)
+            await shift.closed()
+        await self.close()
+
+    async def stop(self, grace: timedelta = GRACE) -> None:
+        """Stop gently: start nothing new, give what runs `grace` to end, leave the rest resumable."""
+        shift = self._shift
+        if shift is not None:
+            await shift.drain(grace)
+
+    async def close(self) -> None:
+        """Let go of the journal. Needed once, at the end; `async with` does it."""
+        if self._owns_journal:
+            await self._journal.close()
+
+    def result_of(self, run_id: str, led: Led) -> RunResult:
+        return RunResult(run_id, led, self._journal)
+
+    async def _begin(
+        self, shift: Shift, request: str | Plan, terms: Terms
+    ) -> tuple[Run, Awaitable[object]]:
+        """Start a run, or join the one that has its key; also what to await for it to be durable."""
+        requested, plan = await self._request(request, terms)
+        run = requested.run
+        key = terms.get("key")
+        written: Awaitable[object]
+        if key is None or not await self._is_known(run, plan, key):
+            written = await shift.begin(requested, plan)
+        elif shift.leads(run):
+            written = asyncio.sleep(0)
+        else:
+            written = await shift.take_over(run, lambda led: self._check_roster(led, accept=False))
+        return Run(run, self, shift), written
+
+    async def _request(self, request: str | Plan, terms: Terms) -> tuple[RunRequested, Plan]:
+        if isinstance(request, str):
+            raise UsageError(
+                "a request in words needs a planner, which needs a model; "
+                "hand over a chargehand.Plan instead"
+            )
+        limits = terms.get("limits") or self.limits
+        for warning in request.refuse_faults(self.roster.names, limits).warnings:
+            log.warning("plan_warning %s", warning)
+        deadline = terms.get("deadline") or limits.deadline
+        if deadline is not None and deadline <= timedelta(0):
+            raise UsageError(f"deadline={deadline} must be longer than nothing")
+        now = self._clock.now()
+        requested = RunRequested(
+            run=_run_id(terms.get("key")),
+            request=request.goal,
+            limits=limits,
+            seed=random.SystemRandom().getrandbits(48),
+            rules=RULES,
+            crew=self.roster.digest,
+            priority=terms.get("priority", 0),
+            deadline_at=None if deadline is None else now + deadline,
+            paces=await self._learned(),
+            at=now,
+        )
+        return requested, request
+
+    async def _is_known(self, run: str, plan: Plan, key: str) -> bool:
+        """Whether this key was used before, for the same plan."""
+        try:
+            async for entry in self._journal.read(run):
+                if isinstance(entry.event, PlanAdopted):
+                    if entry.event.plan.digest != plan.digest:
+                        raise KeyConflict(key)
+                    return True
+        except UnknownRun:
+            return False
+        return False
+
+    def _check_roster(self, led: Led, *, accept: bool) -> None:
+        schedule = led.schedule
+        open_tasks = [n.task for n in schedule.nodes.values() if not n.state.is_settled]
+        lacking = self.roster.lacks(open_tasks)
+        if lacking:
+            raise RosterMismatch(
+                f"the run needs {', '.join(lacking)}, which this supervisor has not"
+            )
+        requested = schedule.requested
+        if requested is not None and requested.crew != self.roster.digest and not accept:
+            raise RosterMismatch(
+                "the roster has changed since the run began: names, descriptions or skills differ; "
+                "resume(…, accept=True) goes on with the new one"
+            )
+
+    async def _fold(self, run_id: str) -> Led:
+        led = Led(Schedule(self._retry), Results())
+        async for entry in self._journal.read(run_id):
+            led.schedule.apply(entry.event)
+            led.results.apply(entry.event)
+        return led
+
+    async def _learned(self) -> dict[str, Pace]:
+        """What the newest runs of this journal taught about each worker's pace."""
+        if self._paces is None:
+            self._paces = {}
+            for head in (await self._journal.heads())[:LEARNED_RUNS]:
+                if head.is_ended and not head.is_forgotten:
+                    async for entry in self._journal.read(head.stream, after=head.seq - 1):
+                        self._learn_from(entry.event)
+        return self._paces
+
+    def _learn_from(self, event: Event) -> None:
+        if isinstance(event, RunFinished) and self._paces is not None:
+            self._paces = learn(self._paces, event.paces.items())
+
+    def _cancellation(self, by: str, reason: str) -> CancelRequested:
+        return CancelRequested(by=by, reason=reason, at=self._clock.now())
+
+    # shifts
+
+    @asynccontextmanager
+    async def _on_shift(self) -> AsyncIterator[Shift]:
+        shift = await self._enter()
+        try:
+            yield shift
+        finally:
+            self._leave(shift)
+            if not self._users:
+                await shift.closed()
+
+    async def _enter(self) -> Shift:
+        shift = self._shift
+        if shift is not None and shift.loop is not asyncio.get_running_loop():
+            raise WrongLoop(
+                "this supervisor is at work in another event loop; "
+                "await it there, or make a second supervisor on the same journal"
+            )
+        if shift is None:
+            shift = self._shift = Shift(
+                Desk(self._new_dispatch(), self._retry),
+                self._journal,
+                self.roster,
+                self._clock,
+                self._hooks,
+            )
+        self._users += 1
+        return shift
+
+    def _leave(self, shift: Shift) -> None:
+        self._users -= 1
+        if not self._users:
+            self._shift = None
+            shift.close()
+
+    def _new_dispatch(self) -> Dispatch:
+        dispatch = Dispatch(self._parallel, self._balance)
+        for worker in self.roster:
+            dispatch.join(worker.place)
+        return dispatch
+
+    # without an event loop
+
+    def _wait_sync(self, future: "Future[RunResult]") -> RunResult:
+        with _terminated_as_interrupt():
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                log.warning("interrupted; nothing new is started. Interrupt again to cancel")
+                run_in_background(self.stop())
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                log.warning("interrupted twice; cancelling")
+                run_in_background(self._cancel_all())
+            return future.result()
+
+    async def _cancel_all(self) -> None:
+        shift = self._shift
+        if shift is not None:
+            for run in list(shift.desk.runs):
+                await shift.propose(run, self._cancellation(_me(), "interrupted twice"))
+
+
+@contextmanager
+def _terminated_as_interrupt() -> Iterator[None]:
+    """Have SIGTERM stop gently too, where nobody else has a say in it."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _run_id(key: str | None) -> str:
+    if key is None:
+        return f"r{uuid.uuid4().hex[:15]}"
+    return f"k{digest_of(key.encode())[:15]}"
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
