@@ -152,16 +152,12 @@ class Shift:
         node = self._journal.leases.node
         return self._propose(run, RunLed(node=node, epoch=epoch, at=self._clock.now()))
 
-    async def wait(self, run: str) -> Led:
-        """How the run ended. Raises `RunInterrupted` if the shift ends first."""
-        return await asyncio.shield(self._runs[run])
+    def ending(self, run: str) -> "asyncio.Future[Led]":
+        """Done when a run that is led here has ended; fails if it is led here no longer."""
+        return self._runs[run]
 
     def leads(self, run: str) -> bool:
         return run in self._runs
-
-    def on_end(self, run: str, then: Callable[[], None]) -> None:
-        """Call `then` when the run has ended, or is led here no longer."""
-        self._runs[run].add_done_callback(lambda _: then())
 
     def listen(self, run: str) -> "asyncio.Queue[Event | None]":
         """Every event of a run from now on, once it is durable; None when there are no more."""

@@ -77,14 +77,18 @@ class Terms(TypedDict, total=False):
 class Run:
     """A run under way: `await run.wait()` for its result."""
 
-    def __init__(self, id_: str, boss: "Supervisor", shift: Shift) -> None:
+    def __init__(self, id_: str, boss: "Supervisor", ending: "asyncio.Future[Led]") -> None:
         self.id = id_
         self._boss = boss
-        self._shift = shift
+        self._ending = ending
 
     async def wait(self) -> RunResult:
-        """The result, once the run has ended."""
-        return self._boss.result_of(self.id, await self._shift.wait(self.id))
+        """The result, once the run has ended. Raises `RunInterrupted` if the supervisor stops first."""
+        return self._boss.result_of(self.id, await asyncio.shield(self._ending))
+
+    def when_ended(self, then: Callable[[], None]) -> None:
+        """Have `then` called once the run has ended or was interrupted."""
+        self._ending.add_done_callback(lambda _: then())
 
     async def cancel(self, reason: str = "") -> None:
         await self._boss.cancel(self.id, reason)
@@ -173,7 +177,7 @@ class Supervisor:
         async with self._on_shift() as shift:
             run, written = await self._begin(shift, request, terms)
             self._users += 1  # the shift stays on until this run has ended
-            shift.on_end(run.id, lambda: self._leave(shift))
+            run.when_ended(lambda: self._leave(shift))
             await written
             return run
 
@@ -184,12 +188,8 @@ class Supervisor:
         `NotLeading` while another live process leads the run.
         """
         async with self._on_shift() as shift:
-            if not shift.leads(run_id):
-                led = await self._fold(run_id)
-                if led.schedule.status is not None:
-                    return self.result_of(run_id, led)
-                await shift.take_over(run_id, lambda led: self._check_roster(led, accept=accept))
-            return self.result_of(run_id, await shift.wait(run_id))
+            run, _ = await self._rejoin(shift, run_id, accept=accept)
+            return await run.wait()
 
     def resume_sync(self, run_id: str, *, accept: bool = False) -> RunResult:
         """`resume` for callers without an event loop."""
@@ -248,8 +248,9 @@ class Supervisor:
                     mail = Mail(key=f"cancel {run_id}", stream=run_id, subject="cancel", body=body)
                     await self._journal.mail.post(mail)
                     return
+                ending = shift.ending(run_id)
                 await shift.propose(run_id, self._cancellation(by, reason))
-                await shift.wait(run_id)
+                await asyncio.shield(ending)
                 return
             await shift.propose(run_id, self._cancellation(by, reason))
 
@@ -321,16 +322,28 @@ class Supervisor:
     ) -> tuple[Run, Awaitable[object]]:
         """Start a run, or join the one that has its key; also what to await for it to be durable."""
         requested, plan = await self._request(request, terms)
-        run = requested.run
         key = terms.get("key")
-        written: Awaitable[object]
-        if key is None or not await self._is_known(run, plan, key):
-            written = await shift.begin(requested, plan)
-        elif shift.leads(run):
-            written = asyncio.sleep(0)
-        else:
-            written = await shift.take_over(run, lambda led: self._check_roster(led, accept=False))
-        return Run(run, self, shift), written
+        if key is not None and await self._is_known(requested.run, plan, key):
+            return await self._rejoin(shift, requested.run, accept=False)
+        written = await shift.begin(requested, plan)
+        return Run(requested.run, self, shift.ending(requested.run)), written
+
+    async def _rejoin(
+        self, shift: Shift, run_id: str, *, accept: bool
+    ) -> tuple[Run, Awaitable[object]]:
+        """Wait for a run that is led here, lead one that was left, or read one that has ended."""
+        written: asyncio.Future[Event | None] = shift.loop.create_future()
+        written.set_result(None)
+        if not shift.leads(run_id):
+            led = await self._fold(run_id)
+            if led.schedule.status is not None:
+                ending: asyncio.Future[Led] = shift.loop.create_future()
+                ending.set_result(led)
+                return Run(run_id, self, ending), written
+            written = await shift.take_over(
+                run_id, lambda led: self._check_roster(led, accept=accept)
+            )
+        return Run(run_id, self, shift.ending(run_id)), written
 
     async def _request(self, request: str | Plan, terms: Terms) -> tuple[RunRequested, Plan]:
         if isinstance(request, str):

@@ -164,12 +164,19 @@ def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
     name = type(error).__name__
     return Failed(
         kind=classify(error),
-        message=str(error) or name,
+        message=_words_of(error),
         error=name,
         stack=shown[-8_000:],
         retry_after=_wait_asked_by(error),
         usage=usage,
     )
+
+
+def _words_of(error: BaseException) -> str:
+    words, name = str(error), type(error).__name__
+    # "3" says nothing about a SystemExit, nor "'id'" about a KeyError.
+    is_bare = not isinstance(error, Exception) or isinstance(error, LookupError)
+    return f"{name}: {words}" if words and is_bare else words or name
 
 
 def _wait_asked_by(error: BaseException) -> timedelta | None:

@@ -22,8 +22,8 @@ from chargehand.facts.outcome import (
 )
 from chargehand.facts.value import Value
 
-DONE_ALREADY, DO_IT_AGAIN = "it was done", "do it again"
-#: what a person says of a `once` step in doubt
+RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
+#: what a person may answer about a `once` step in doubt
 
 
 class Sleep(Struct, frozen=True):
@@ -33,9 +33,10 @@ class Sleep(Struct, frozen=True):
 
 
 class Tell(Struct, frozen=True):
-    """The worker reports a step and waits until it is written down or refused."""
+    """The worker reports a step; if it waits, it hears whether that was written down or refused."""
 
     event: StepStarted | StepFinished
+    waits: bool = True
 
 
 class Touch(Struct, frozen=True):
@@ -45,7 +46,6 @@ class Touch(Struct, frozen=True):
 
 
 Move: TypeAlias = Sleep | Tell | Touch
-#: None in answer to `Tell` means refused
 Work: TypeAlias = Generator[Move, bool, Outcome]
 
 _FAILURES = {
@@ -81,7 +81,8 @@ class Attempt:
         self.in_flight: StepScript | None = None
         #: written down as begun, not yet done to the outside world
         self.work: Work | None = None
-        self._results = results
+        self._log = results.steps.get(task)
+        self._answers = results.answers
 
     @property
     def id(self) -> tuple[str, str, int]:
@@ -89,11 +90,10 @@ class Attempt:
 
     def find(self, step: StepScript) -> StepRecord | None:
         """What the record says of this step, as a worker's brief looks it up."""
-        log = self._results.steps.get(self.task)
-        return None if log is None else log.find(step.name, step.ordinal, step.key)
+        return None if self._log is None else self._log.find(step.name, step.ordinal, step.key)
 
     def answer(self, question: str) -> str | None:
-        return self._results.answers.get(question)
+        return self._answers.get(question)
 
 
 def work(
@@ -115,7 +115,7 @@ def work(
             return _failure(error, dice)
     question = f"{attempt.run}/{attempt.task}/which"
     if attempt.answer(question) is None and dice.hits(FaultKind.ASKS):
-        return NeedsInput(question=_question(question, "plain", dice))
+        return NeedsInput(question=_question(question, (), dice))
     report = {"task": attempt.task, "attempt": attempt.number, "inputs": inputs}
     return Done(Value.of(report), Usage(calls=1))
 
@@ -123,29 +123,25 @@ def work(
 def _take(attempt: Attempt, step: StepScript, dice: Dice) -> Generator[Move, bool, Outcome | None]:
     """One step, as a brief takes it: what is on record is not done again."""
     known = attempt.find(step)
-    if known is not None and isinstance(known.outcome, Done):
-        return None
-    if known is not None and step.effect is Effect.ONCE:
-        question = f"{attempt.run}/{attempt.task}/{step.key}"
-        said = attempt.answer(question)
-        if said is None:
-            dice.note(FaultKind.IN_DOUBT)
-            return NeedsInput(question=_question(question, "in_doubt", dice))
-        if said == DONE_ALREADY:
+    if known is not None:
+        if isinstance(known.outcome, Done):
             return None
-    elif known is not None and known.outcome is not None:
-        return _failure(ErrorClass.NETWORK, dice)  # what failed is on record, too
-    begun = StepStarted(
-        task=attempt.task,
-        attempt=attempt.number,
-        name=step.name,
-        ordinal=step.ordinal,
-        effect=step.effect,
-        key=step.key,
-        digest=step.digest,
-        at=_NO_INSTANT,
-    )
-    if not (yield Tell(begun)):
+        if step.effect is Effect.ONCE:
+            question = f"{attempt.run}:{attempt.task}:{step.key[:12]}.{known.begun}"
+            said = attempt.answer(question)
+            if said is None:
+                dice.note(FaultKind.IN_DOUBT)
+                return NeedsInput(question=_question(question, (RAN, AGAIN, GIVE_UP), dice))
+            if said == GIVE_UP:
+                return Failed(kind=ErrorClass.DENIED, message="given up by a person")
+            if said == RAN:
+                is_noted = yield Tell(_ended(attempt, step, Done()))
+                return None if is_noted else Cancelled(reason="the step was refused")
+        elif known.outcome is not None:
+            return _failure(ErrorClass.NETWORK, dice)  # a failure on record is handed out, too
+    # As in a brief: for what may be repeated freely, the intent need not be certain first.
+    is_urgent = step.effect in (Effect.ONCE, Effect.KEYED)
+    if not (yield Tell(_begun(attempt, step), waits=is_urgent)):
         return Cancelled(reason="the step was refused")
     attempt.in_flight = step
     yield Sleep(dice.between(SECOND // 100, SECOND))
@@ -155,7 +151,26 @@ def _take(attempt: Attempt, step: StepScript, dice: Dice) -> Generator[Move, boo
     outcome: Done | Failed = Done(Value.of(step.key))
     if dice.hits(FaultKind.STEP_FAILED):
         outcome = Failed(kind=ErrorClass.RESOURCE, message="the step failed")
-    ended = StepFinished(
+    if not (yield Tell(_ended(attempt, step, outcome))):
+        return Cancelled(reason="the step's end was refused")
+    return outcome if isinstance(outcome, Failed) else None
+
+
+def _begun(attempt: Attempt, step: StepScript) -> StepStarted:
+    return StepStarted(
+        task=attempt.task,
+        attempt=attempt.number,
+        name=step.name,
+        ordinal=step.ordinal,
+        effect=step.effect,
+        key=step.key,
+        digest=step.digest,
+        at=_NO_INSTANT,
+    )
+
+
+def _ended(attempt: Attempt, step: StepScript, outcome: Done | Failed) -> StepFinished:
+    return StepFinished(
         task=attempt.task,
         attempt=attempt.number,
         name=step.name,
@@ -164,9 +179,6 @@ def _take(attempt: Attempt, step: StepScript, dice: Dice) -> Generator[Move, boo
         outcome=outcome,
         at=_NO_INSTANT,
     )
-    if not (yield Tell(ended)):
-        return Cancelled(reason="the step's end was refused")
-    return outcome if isinstance(outcome, Failed) else None
 
 
 def _failure(kind: ErrorClass, dice: Dice) -> Failed:
@@ -176,9 +188,12 @@ def _failure(kind: ErrorClass, dice: Dice) -> Failed:
     return Failed(kind=kind, message=f"a {kind} failure", retry_after=wait)
 
 
-def _question(id_: str, about: str, dice: Dice) -> Question:
+def _question(id_: str, choices: tuple[str, ...], dice: Dice) -> Question:
     default = patience = None
     if dice.hits(FaultKind.ANSWERED_BY_DEFAULT):
         patience = timedelta(microseconds=dice.between(SECOND, 60 * SECOND))
-        default = dice.random.choice((None, DONE_ALREADY))
-    return Question(id=id_, text="?", about=about, default=default, patience=patience)
+        default = dice.random.choice((None, RAN))
+    about = "in_doubt" if choices else "plain"
+    return Question(
+        id=id_, text="?", about=about, choices=choices, default=default, patience=patience
+    )
