@@ -21,7 +21,7 @@ def run_in_background(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
 
 def background_loop() -> asyncio.AbstractEventLoop:
     """The loop of the daemon thread, started when first asked for, and anew in a forked child."""
-    global _loop, _pid  # noqa: PLW0603 - one per process is the point
+    global _loop, _pid  # one per process is the point
     with _lock:
         if _loop is None or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()

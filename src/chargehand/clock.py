@@ -42,5 +42,5 @@ class SystemClock:
         self._ahead += max((at - self.now()).total_seconds(), 0.0)
 
     async def sleep_until(self, at: datetime) -> None:
-        while (left := (at - self.now()).total_seconds()) > 0:
-            await asyncio.sleep(min(left, 3600))  # noqa: ASYNC110 - this is where waiting is made of
+        while (left := (at - self.now()).total_seconds()) > 0:  # noqa: ASYNC110 - waiting is made here
+            await asyncio.sleep(min(left, 3600))

@@ -1,6 +1,7 @@
 """What a caller gets back: the answer, its gaps, every task, and the record of it all."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from chargehand.decisions.desk import Led
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.trace import Trace, trace_of
-from chargehand.facts.events import Event, RunStatus
+from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
@@ -130,10 +131,12 @@ class _Tasks(Mapping[str, TaskResult]):
 class RunResult:
     """A run as it stands: ended, or, when looked at in between, not yet."""
 
-    def __init__(self, run: str, led: Led, journal: Journal) -> None:
+    def __init__(
+        self, run: str, led: Led, reading: Callable[[], AbstractAsyncContextManager[Journal]]
+    ) -> None:
         self.id = run
         self._led = led
-        self._journal = journal
+        self._reading = reading
         self.tasks: Mapping[str, TaskResult] = _Tasks(led, self._load)
 
     @property
@@ -185,16 +188,17 @@ class RunResult:
         return run_in_background(self._read_trace()).result()
 
     async def _read_trace(self) -> Trace:
-        return trace_of([event async for event in self._events()])
-
-    async def _events(self) -> AsyncIterator[Event]:
-        async for entry in self._journal.read(self.id):
-            yield entry.event
+        async with self._reading() as journal:
+            return trace_of([entry.event async for entry in journal.read(self.id)])
 
     def _load(self, value: Value) -> Any:
         if not value.blob:
             return value.read()
-        return msgspec.json.decode(run_in_background(self._journal.blobs.get(value.blob)).result())
+        return msgspec.json.decode(run_in_background(self._read_blob(value.blob)).result())
+
+    async def _read_blob(self, digest: str) -> bytes:
+        async with self._reading() as journal:
+            return await journal.blobs.get(digest)
 
     def __repr__(self) -> str:
         return f"<run {self.id}: {self.status.value}, {len(self.tasks)} tasks>"

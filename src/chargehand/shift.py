@@ -283,7 +283,7 @@ class Shift:
             await writes[0]
         else:
             await asyncio.gather(*writes)
-        while not self._journal.leases.is_valid():
+        while not self._journal.leases.is_valid():  # noqa: ASYNC110 - another thread renews it
             # Our lease may have run out unseen, for instance while the machine was asleep. What
             # was written is ours, but nothing may be started before the lease is renewed.
             await asyncio.sleep(0.05)
@@ -300,7 +300,7 @@ class Shift:
             except (JournalFull, JournalBusy) as error:
                 # Nothing was acknowledged and nothing is acted upon, so waiting loses nothing.
                 if not is_told:
-                    log.error("journal_not_writable run=%s error=%s; trying again", run, error)
+                    log.warning("journal_not_writable run=%s error=%s; trying again", run, error)
                     is_told = True
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
             else:

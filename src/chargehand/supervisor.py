@@ -122,8 +122,9 @@ class Supervisor:
         self._balance = Balance(balance)
         self._retry = retry
         self._clock = clock or SystemClock()
-        self._owns_journal = journal is None or isinstance(journal, (str, os.PathLike))
+        self._path = journal if isinstance(journal, (str, os.PathLike)) else None
         self._journal = open_journal(journal)
+        self._is_closed = False
         if journal is None:
             log.info(
                 "journal_in_memory; runs end with this process: pass journal='runs.db' to keep them"
@@ -310,12 +311,25 @@ class Supervisor:
             await shift.drain(grace)
 
     async def close(self) -> None:
-        """Let go of the journal. Needed once, at the end; `async with` does it."""
-        if self._owns_journal:
+        """Let go of the journal, if this supervisor opened it. `async with` does it at its end."""
+        if self._path is not None:
+            self._is_closed = True
             await self._journal.close()
 
     def result_of(self, run_id: str, led: Led) -> RunResult:
-        return RunResult(run_id, led, self._journal)
+        return RunResult(run_id, led, self._reading)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Journal]:
+        """The journal to read from; results outlive the supervisor, so it may have to be opened again."""
+        if not self._is_closed:
+            yield self._journal
+            return
+        journal = open_journal(self._path)
+        try:
+            yield journal
+        finally:
+            await journal.close()
 
     async def _begin(
         self, shift: Shift, request: str | Plan, terms: Terms

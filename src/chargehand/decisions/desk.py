@@ -109,6 +109,7 @@ class Desk:
         """Lead this run no longer. Attempts of it that still run keep their places until they end."""
         if self.runs.pop(run, None) is not None:
             self.dispatch.close_run(run)
+            self._backlog = [(each, commands) for each, commands in self._backlog if each != run]
 
     def decide(self, messages: Sequence[Message], now: datetime) -> Round:
         """Take in messages and due timers, in this order, and fill the pool."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -57,30 +58,29 @@ class _Worker:
         return self.active < self.capacity and not self.is_draining
 
 
-class _Waiting:
+class _Waiting(Struct, eq=False, gc=False):
     """An offer in a queue. Withdrawn ones stay there, dead, until they come up."""
 
-    __slots__ = ("arrival", "is_dead", "is_late", "offer", "run")
-
-    def __init__(self, run: str, arrival: float, offer: OfferAttempt, is_late: bool) -> None:
-        self.run = run
-        self.arrival = arrival
-        self.offer = offer
-        self.is_late = is_late
-        self.is_dead = False
+    run: str
+    arrival: float
+    offer: OfferAttempt
+    is_late: bool
+    is_dead: bool = False
 
 
 class _Run:
-    __slots__ = ("active", "arrival", "parallel", "parked")
+    __slots__ = ("active", "arrival", "parallel", "parked", "waiting")
 
     def __init__(self, arrival: float, parallel: int) -> None:
         self.arrival = arrival
         self.parallel = parallel
         self.active = 0
         self.parked: list[_Waiting] = []
+        self.waiting: dict[str, _Waiting] = {}
 
 
-_Key = tuple[float, bool, float, float, float, int, int]
+# What the order goes by, and last the offer itself; the number before it is unique.
+_Queued: TypeAlias = tuple[float, bool, float, float, float, int, int, _Waiting]
 
 
 class Dispatch:
@@ -99,8 +99,7 @@ class Dispatch:
         self._workers: dict[str, _Worker] = {}
         self._able: dict[str, list[_Worker]] = {}
         self._runs: dict[str, _Run] = {}
-        self._queues: dict[str, list[tuple[_Key, _Waiting]]] = {}
-        self._waiting: dict[tuple[str, str], _Waiting] = {}
+        self._queues: dict[str, list[_Queued]] = {}
         self._arrivals = 0
         self._turns = 0
 
@@ -125,21 +124,22 @@ class Dispatch:
 
     def close_run(self, run: str) -> None:
         """The run ended; what it still has in the queue is dead. Its running attempts still count."""
-        for waiting in list(self._waiting.values()):
-            if waiting.run == run:
-                self.withdraw(run, waiting.offer.task)
-        self._runs.pop(run, None)
+        closed = self._runs.pop(run, None)
+        if closed is not None:
+            for waiting in closed.waiting.values():
+                waiting.is_dead = True
 
     def offer(self, run: str, offer: OfferAttempt, now: float) -> None:
         """Queue a task that may start."""
-        is_late = now > offer.rank.latest_start
-        waiting = _Waiting(run, self._runs[run].arrival, offer, is_late)
-        self._waiting[run, offer.task] = waiting
+        owner = self._runs[run]
+        waiting = _Waiting(run, owner.arrival, offer, now > offer.rank.latest_start)
+        owner.waiting[offer.task] = waiting
         self._push(waiting)
 
     def withdraw(self, run: str, task: str) -> None:
         """The task is not to start after all; unknown ones are fine."""
-        waiting = self._waiting.pop((run, task), None)
+        owner = self._runs.get(run)
+        waiting = None if owner is None else owner.waiting.pop(task, None)
         if waiting is not None:
             waiting.is_dead = True
 
@@ -163,7 +163,7 @@ class Dispatch:
             if target is None:
                 break
             queue = queues[target]
-            waiting = heappop(queue)[1]
+            waiting = heappop(queue)[-1]
             if not queue:
                 del queues[target]
             run = self._runs[waiting.run]
@@ -175,18 +175,18 @@ class Dispatch:
             worker.active += 1
             run.active += 1
             self.active += 1
-            del self._waiting[waiting.run, offer.task]
+            del run.waiting[offer.task]
             starts.append(StartAttempt(waiting.run, offer.task, offer.attempt, worker.name, why))
         return starts
 
     def why_waiting(self, run: str, task: str) -> str:
         """In words, what an offered task waits for; empty if it is not in the queue."""
-        waiting = self._waiting.get((run, task))
-        if waiting is None:
+        owner = self._runs.get(run)
+        waiting = None if owner is None else owner.waiting.get(task)
+        if owner is None or waiting is None:
             return ""
         if self.active >= self.parallel:
             return f"a place in the pool ({self.active} of {self.parallel} taken)"
-        owner = self._runs[run]
         if owner.active >= owner.parallel:
             return f"a place of its run ({owner.active} of {owner.parallel} taken)"
         able = self._able.get(_target(waiting.offer), [])
@@ -211,7 +211,7 @@ class Dispatch:
         # Ageing is linear, so that the order of two offers never changes while they wait and a
         # plain heap will do: arriving AGEING seconds earlier is worth one step of priority.
         urgency = rank.urgency + math.floor(waiting.arrival / AGEING)
-        key = (
+        queued = (
             urgency,
             waiting.is_late,
             rank.deadline,
@@ -219,18 +219,19 @@ class Dispatch:
             rank.path,
             rank.order,
             self._arrivals,
+            waiting,
         )
-        heappush(self._queues.setdefault(_target(waiting.offer), []), (key, waiting))
+        heappush(self._queues.setdefault(_target(waiting.offer), []), queued)
 
     def _most_urgent_target(self, now: float) -> str | None:
         best: str | None = None
-        best_key: _Key | None = None
+        best_head: _Queued | None = None
         for target in list(self._queues):
             if not self._has_room(target):
                 continue
-            key = self._live_head(target, now)
-            if key is not None and (best_key is None or key < best_key):
-                best, best_key = target, key
+            head = self._live_head(target, now)
+            if head is not None and (best_head is None or head < best_head):
+                best, best_head = target, head
         return best
 
     def _has_room(self, target: str) -> bool:
@@ -239,10 +240,11 @@ class Dispatch:
             for worker in self._able.get(target, ())
         )
 
-    def _live_head(self, target: str, now: float) -> _Key | None:
+    def _live_head(self, target: str, now: float) -> _Queued | None:
         queue = self._queues[target]
         while queue:
-            key, waiting = queue[0]
+            head = queue[0]
+            waiting = head[-1]
             if waiting.is_dead:
                 heappop(queue)
             elif not waiting.is_late and now > waiting.offer.rank.latest_start:
@@ -250,7 +252,7 @@ class Dispatch:
                 waiting.is_late = True
                 self._push(waiting)
             else:
-                return key
+                return head
         del self._queues[target]
         return None
 

@@ -100,6 +100,21 @@ class Brief:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
+    def line(self) -> Line:
+        """How it reaches the journal; for an engine that relays the words of a worker elsewhere."""
+        return self._line
+
+    @property
+    def log(self) -> StepLog | None:
+        """The steps that this attempt goes on from."""
+        return self._log
+
+    @property
+    def answers(self) -> Mapping[str, str]:
+        """What people have answered, by question."""
+        return self._answers
+
+    @property
     def args(self) -> dict[str, Any]:
         """What the plan itself hands to this task."""
         return self.task.args

@@ -62,7 +62,9 @@ class Need(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, 
         return self.name or self.task
 
 
-class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Task(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     """One node of a plan: a goal concrete enough to be checked, its worker, its needs, its limits."""
 
     id: str
@@ -104,7 +106,9 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
         return hash(self.id)
 
 
-class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Plan(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     """What is to be done for a request. A changed plan is a new one with a higher version."""
 
     goal: str

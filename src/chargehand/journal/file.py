@@ -15,7 +15,7 @@ from chargehand.journal.chain import seal
 from chargehand.journal.headmark import HeadMark, Mark
 from chargehand.journal.place import check_sqlite, prepare
 from chargehand.journal.queries import SQL
-from chargehand.journal.refusals import damaged, refusal
+from chargehand.journal.refusals import NONSENSE, damaged, refusal
 from chargehand.journal.sheet import KEPT_COMMITS, head_of
 
 APPLICATION = int.from_bytes(b"chrg", "big")
@@ -51,6 +51,9 @@ class JournalFile:
             told = refusal(error, self.path, connection.system_errno)
             connection.close()
             raise told from error
+        except NONSENSE as error:
+            connection.close()
+            raise damaged(self.path, f"a value in it makes no sense ({error})") from error
         except BaseException:
             connection.close()
             raise

@@ -14,7 +14,7 @@ from chargehand.journal.base import GENESIS, Entry, Head, Mail, chain_hash, payl
 from chargehand.journal.chain import header, header_start, instant, seal
 from chargehand.journal.gate import Gate
 from chargehand.journal.queries import SQL
-from chargehand.journal.refusals import damaged, refusal
+from chargehand.journal.refusals import NONSENSE, damaged, refusal
 from chargehand.journal.sheet import FORGOTTEN, HeadRow, head_of
 
 T = TypeVar("T")
@@ -48,6 +48,8 @@ class Reader:
             return work(self)
         except apsw.Error as error:
             raise refusal(error, self.path, self.connection.system_errno) from error
+        except NONSENSE as error:
+            raise damaged(self.path, f"a value in it makes no sense ({error})") from error
 
     def query(self, name: str, *values: Any) -> apsw.Cursor:
         return self.connection.execute(SQL[name], values)
@@ -86,7 +88,7 @@ class Walk:
         size = 0
         try:
             for row in rows:
-                entries.append(self._entry(reader, row))
+                entries.append(self._checked(reader, row))
                 size += len(row[6])
                 if len(entries) >= CHUNK_ROWS or size >= CHUNK_BYTES:
                     break
@@ -111,6 +113,13 @@ class Walk:
             if known is None:
                 raise self._damaged(reader, self._last, "it is missing")
             self._previous, self._epoch = known
+
+    def _checked(self, reader: Reader, row: tuple[Any, ...]) -> Entry:
+        try:
+            return self._entry(reader, row)
+        except NONSENSE as error:
+            fact = f"it holds what no event holds ({error})"
+            raise self._damaged(reader, self._last + 1, fact) from error
 
     def _entry(self, reader: Reader, row: tuple[Any, ...]) -> Entry:
         seq, epoch, kind, version, at, author, payload, kept = row

@@ -1,6 +1,7 @@
 """What SQLite and the file system say when they refuse, in the journal's own words."""
 
 import errno
+import struct
 from pathlib import Path
 
 import apsw
@@ -16,6 +17,9 @@ from chargehand.errors import (
 )
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+NONSENSE = (TypeError, ValueError, OverflowError, struct.error)
+#: what Python says of values that nobody would have stored: SQLite itself does not look at types
+#: when it reads
 NO_RIGHT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 

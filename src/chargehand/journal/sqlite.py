@@ -4,6 +4,7 @@ import asyncio
 import functools
 import logging
 import os
+import threading
 import weakref
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
@@ -61,6 +62,7 @@ class SqliteJournal:
         connection = file.open(accept_damage=accept_damage)
         self.path = path
         self._gate = Gate(path)
+        self._shutting = threading.Lock()  # for two that close at once
         self._writer = Writer(connection, file, Node(path, lease), self._gate)
         self._reader = Reader(file.open_to_read(), path, self._gate, skips_damage=accept_damage)
         self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)
@@ -124,12 +126,13 @@ class SqliteJournal:
             await asyncio.to_thread(self._shut)
 
     def _shut(self) -> None:
-        self._gate.is_open = False
-        self.blobs.close()
-        self._reader.close()
-        # The writer goes last: SQLite then tidies its log into the file.
-        self._writer.stop()
-        self._writer.join()
+        with self._shutting:
+            self._gate.is_open = False
+            self.blobs.close()
+            self._reader.close()
+            # The writer goes last: SQLite then tidies its log into the file.
+            self._writer.stop()
+            self._writer.join()
 
     async def __aenter__(self) -> Self:
         return self

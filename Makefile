@@ -1,0 +1,73 @@
+# One verb each. What runs before a commit is what CI runs.
+
+PYTHON ?= python3
+KILLS ?= 200
+CUTS ?= 200
+SEED ?= 1
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := $(wildcard src tests benchmarks examples docs)
+BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench chaos docs clean strace
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.installed ## a small run that is killed and resumed, over bundled data
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.installed strace check ## the checks, then every test; prints the ten slowest
+	@$(BIN)/pytest -n 2 --dist worksteal --durations=10 $(PYTEST_ARGS)
+
+check: $(VENV)/.installed ## format, lint and types; under a minute
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/mypy $(CODE)
+
+bench: $(VENV)/.installed ## every benchmark in turn
+	@for script in $(BENCHMARKS); do \
+		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
+	done
+
+chaos: $(VENV)/.installed strace ## real kills and power cuts: KILLS=200 CUTS=200 SEED=1
+	@$(BIN)/python -m tests.chaos --kills $(KILLS) --cuts $(CUTS) --seed $(SEED)
+
+docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
+	@$(BIN)/python docs/generate_reference.py
+	@$(BIN)/mkdocs build --quiet --strict --site-dir site
+
+clean: ## away with everything that was built, the virtual environment too
+	@rm -rf $(VENV) site build dist .demo .chaos .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Dependency groups need pip 25.1, and Python brings older ones.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "chargehand needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name another one: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install -q -e . --group dev
+	@touch $@
+
+$(VENV)/.docs-installed: $(VENV)/.installed
+	@$(BIN)/python -m pip install -q --group docs
+	@touch $@
+
+# The tests that kill a process at its n-th write do it with strace.
+strace:
+	@if command -v strace >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		{ apt-get install -qq -y strace || { apt-get update -qq && apt-get install -qq -y strace; }; } \
+			>/dev/null 2>&1 || echo "strace could not be installed: the tests that need it are skipped"; \
+	elif [ "$$(uname)" = Linux ]; then \
+		echo "strace is missing: the tests that need it are skipped; get it with: sudo apt-get install strace"; \
+	else \
+		echo "strace exists on Linux only: the tests that need it are skipped"; \
+	fi

@@ -1,0 +1,407 @@
+"""A worker process, `python -m chargehand.engines.child module:function`: runs one attempt after another.
+
+It speaks frames over what were its standard input and output when it started. The worker's own
+prints go to standard error, and its standard input is empty.
+"""
+
+import asyncio
+import ctypes
+import faulthandler
+import inspect
+import itertools
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TextIO, assert_never
+
+from chargehand import errors
+from chargehand.decisions.results import StepRecord
+from chargehand.engines.base import Job, Lost, outcome_of
+from chargehand.engines.brief import Brief, Fenced
+from chargehand.engines.frames import (
+    HELLO,
+    LENGTH_BYTES,
+    NOTES_AHEAD,
+    Attempt,
+    BeginStep,
+    Ended,
+    EndStep,
+    FromChild,
+    NoteProgress,
+    Refused,
+    Room,
+    Setup,
+    Stop,
+    Written,
+    for_child,
+    length_in,
+    pack,
+)
+from chargehand.engines.target import is_async, load
+from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, Outcome, failed_by
+
+PR_SET_PDEATHSIG = 1
+
+
+class Voice:
+    """The way out for frames: whole ones only, whichever thread speaks."""
+
+    def __init__(self, out: int) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        self._notes_lock = threading.Lock()
+        self._room = NOTES_AHEAD
+        self._held: NoteProgress | None = None
+
+    def say(self, frame: FromChild) -> None:
+        self.write(pack(frame))
+
+    def write(self, data: bytes | bytearray) -> None:
+        rest = memoryview(data)
+        with self._lock:
+            while rest:
+                rest = rest[os.write(self._out, rest) :]
+
+    def note(self, note: NoteProgress) -> None:
+        """Send a progress note, or keep the newest until there is room: a flood stays in here."""
+        with self._notes_lock:
+            self._held = note
+            if self._room > 0:
+                self._send_held()
+
+    def make_room(self) -> None:
+        with self._notes_lock:
+            self._room += 1
+            self._send_held()
+
+    def flush_notes(self) -> None:
+        with self._notes_lock:
+            self._send_held()
+
+    def _send_held(self) -> None:
+        note, self._held = self._held, None
+        if note is not None:
+            self._room -= 1
+            self.say(note)
+
+
+class PipeLine:
+    """The line of one attempt's brief: what it says is written down by the parent."""
+
+    def __init__(self, voice: Voice, numbers: "itertools.count[int]") -> None:
+        self._voice = voice
+        self._numbers = numbers
+        self._unanswered: dict[int, asyncio.Future[None]] = {}
+        self._stopped = ""
+
+    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:  # noqa: ARG002 - the parent knows which attempt it is
+        number = next(self._numbers)
+        await self._tell(number, BeginStep(number, step, is_urgent))
+
+    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:  # noqa: ARG002 - as above
+        number = next(self._numbers)
+        if isinstance(outcome, Failed):
+            outcome = _legible(outcome)
+        await self._tell(number, EndStep(number, step, outcome))
+
+    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:  # noqa: ARG002 - as above
+        self._refuse_if_stopped()
+        self._voice.note(NoteProgress(_plain(text), fraction))
+
+    def settle(self, answer: Written | Refused) -> None:
+        """The parent has answered. To be called on the loop."""
+        waiting = self._unanswered.pop(answer.number, None)
+        if waiting is None or waiting.done():
+            return  # whoever asked was cancelled meanwhile
+        if isinstance(answer, Written):
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(_refusal(answer))
+
+    def stop(self, reason: str) -> None:
+        """From now on every word is refused. May be called from any thread."""
+        self._stopped = reason
+
+    async def _tell(self, number: int, frame: FromChild) -> None:
+        self._refuse_if_stopped()
+        answer = asyncio.get_running_loop().create_future()
+        data = pack(frame)
+        self._unanswered[number] = answer
+        self._voice.write(data)
+        await answer
+
+    def _refuse_if_stopped(self) -> None:
+        if self._stopped:
+            raise Fenced(self._stopped)
+
+
+class Child:
+    """Runs what the parent sends, one attempt at a time."""
+
+    def __init__(self, target: str, voice: Voice, loop: asyncio.AbstractEventLoop) -> None:
+        self._target = target
+        self._voice = voice
+        self._loop = loop
+        self._attempts: asyncio.Queue[Attempt | None] = asyncio.Queue()
+        self._numbers = itertools.count(1)  # over all attempts, so that no late answer fits
+        self._line: PipeLine | None = None
+        self._function: Callable[..., Any] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="chargehand-worker")
+        self._setup: Setup | None = None
+        self._unfit: Failed | None = None
+        self._is_busy = False
+
+    def listen(self, source: int) -> None:
+        """Hear the parent out. Runs in a thread, so that not even a blocked loop outlives the parent."""
+        try:
+            while (data := _frame_from(source)) is not None:
+                self._hear(data)
+        finally:
+            if self._is_busy:
+                _end_at_once()
+            self._loop.call_soon_threadsafe(self._attempts.put_nowait, None)
+
+    async def serve(self) -> None:
+        """Run attempts until the parent has no more."""
+        while (attempt := await self._attempts.get()) is not None:
+            # In a task of its own, so that nothing a worker does to its task is there for the next.
+            outcome = await asyncio.create_task(self._run(attempt))
+            self._end(outcome)
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            frame = for_child(data)
+        except errors.ChargehandError as error:  # only an attempt can be so deep or strange
+            self._voice.say(Ended(failed_by(error)))
+            return
+        match frame:
+            case Setup():
+                self._loop.call_soon_threadsafe(self._set_up, frame)
+            case Attempt():
+                self._is_busy = True
+                self._loop.call_soon_threadsafe(self._attempts.put_nowait, frame)
+            case Written() | Refused():
+                self._loop.call_soon_threadsafe(self._settle, frame)
+            case Stop():
+                if self._line is not None:
+                    self._line.stop(frame.reason)
+            case Room():
+                self._voice.make_room()
+            case _:
+                assert_never(frame)
+
+    def _set_up(self, setup: Setup) -> None:
+        self._setup = setup
+        sys.path[:] = setup.path
+        sys.argv[:] = setup.argv
+        os.environ.pop("PYTHONPATH", None)
+        if setup.pythonpath is not None:
+            os.environ["PYTHONPATH"] = setup.pythonpath
+        # The worker's thread is made now: under a tight limit there may be no room for it later.
+        self._thread.submit(int).result()
+        if setup.memory is not None:
+            self._limit("RLIMIT_AS", setup.memory)
+
+    def _limit(self, name: str, most: int) -> None:
+        """Set a limit of this process, or refuse all work: better none than work without its limit."""
+        try:
+            import resource  # not everywhere, and seldom needed
+
+            kind: int = getattr(resource, name)
+            resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
+        except (ImportError, AttributeError, ValueError, OSError) as error:
+            self._unfit = Failed(
+                kind=ErrorClass.DENIED,
+                message=f"{name} cannot be set to {most} here ({error}); run it without this limit",
+                error=type(error).__name__,
+            )
+
+    def _settle(self, answer: Written | Refused) -> None:
+        if self._line is not None:
+            self._line.settle(answer)
+
+    async def _run(self, attempt: Attempt) -> Outcome | Lost:
+        if self._setup is not None and self._setup.cpu is not None:
+            # What earlier attempts have used does not count against this one.
+            self._limit("RLIMIT_CPU", math.ceil(time.process_time()) + self._setup.cpu)
+        if self._unfit is not None:
+            return self._unfit
+        try:
+            function = self._function = self._function or load(self._target)
+        except BaseException as error:  # noqa: BLE001 - a module may even exit while it is imported
+            return _not_found(self._target, error)
+        self._line = line = PipeLine(self._voice, self._numbers)
+
+        async def work(job: Job) -> Outcome | Lost:
+            return await outcome_of(job.brief, lambda job: self._call(function, job.brief), job)
+
+        try:
+            return await work(Job(_brief_of(attempt, line), work))
+        except asyncio.CancelledError:
+            return Cancelled(reason="its worker cancelled itself")
+        finally:
+            line.stop("the attempt has ended")
+
+    async def _call(self, function: Callable[..., Any], brief: Brief) -> Any:
+        if is_async(function):
+            return await function(brief)
+        brief.serve_thread(self._loop)
+        is_fine, value = await self._loop.run_in_executor(self._thread, _caught, function, brief)
+        if not is_fine:
+            raise value
+        return await value if inspect.isawaitable(value) else value
+
+    def _end(self, outcome: Outcome | Lost) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # a worker may have put anything there
+                stream.flush()
+        if isinstance(outcome, Lost):
+            ended = Ended(Cancelled(), lost=outcome.reason or "its worker said so")
+        else:
+            ended = Ended(_legible(outcome) if isinstance(outcome, Failed) else outcome)
+        try:
+            data = pack(ended)
+        except errors.UsageError as error:
+            data = pack(Ended(_legible(failed_by(error))))
+        self._voice.flush_notes()
+        self._is_busy = (
+            False  # before the word is out: the parent may hang up as soon as it hears it
+        )
+        self._voice.write(data)
+
+
+def main() -> None:
+    """Serve the parent until it hangs up."""
+    source, out = _take_pipes()
+    _die_with_parent()
+    # Ctrl-C is the parent's. Not SIG_IGN: programs that a worker starts would inherit that.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    faulthandler.enable(2)  # the parent passes on where it crashed
+    voice = Voice(out)
+    voice.write(HELLO)
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        child = Child(sys.argv[1], voice, loop)
+        threading.Thread(target=child.listen, args=(source,), daemon=True).start()
+        serving = loop.create_task(child.serve())
+        while not serving.done():
+            # Out of a worker's own tasks, these come up through the loop. Whoever awaits such a
+            # task gets them too, so here they are not needed.
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_until_complete(serving)
+
+
+def _take_pipes() -> tuple[int, int]:
+    """The two ends that lead to the parent, moved to where no worker's print or read reaches them."""
+    source, out = os.dup(0), os.dup(1)  # not inherited by what a worker starts
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    for stream in (sys.stdout, sys.stderr):
+        _by_line(stream)  # what a worker printed before it crashed should have left
+    return source, out
+
+
+def _by_line(stream: TextIO) -> None:
+    stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[attr-defined]  # as it is at the start
+
+
+def _die_with_parent() -> None:
+    """Be killed by the kernel when the parent's thread ends; elsewhere than on Linux, EOF must do."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _end_at_once() -> None:
+    """The parent is gone: end this process and all that the worker has started."""
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _frame_from(source: int) -> bytes | None:
+    """The next frame, None when the parent has hung up."""
+    head = _read(source, LENGTH_BYTES)
+    return None if head is None else _read(source, length_in(head))
+
+
+def _read(source: int, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        more = os.read(source, count - len(data))
+        if not more:
+            return None
+        data += more
+    return bytes(data)
+
+
+def _brief_of(attempt: Attempt, line: PipeLine) -> Brief:
+    return Brief(
+        attempt.run,
+        attempt.task,
+        attempt.attempt,
+        attempt.worker,
+        attempt.values,
+        line,
+        missing=attempt.missing,
+        log=attempt.log,
+        answers=attempt.answers,
+    )
+
+
+def _caught(function: Callable[[Brief], Any], brief: Brief) -> tuple[bool, Any]:
+    # SystemExit and the like would end the thread or, set on a future, the event loop.
+    try:
+        return True, function(brief)
+    except BaseException as error:  # noqa: BLE001 - handed on to the attempt as it is
+        return False, error
+
+
+def _not_found(target: str, error: BaseException) -> Failed:
+    failed = _legible(failed_by(error))
+    where, _, name = target.rpartition(":")
+    return Failed(
+        kind=ErrorClass.LOGIC,
+        message=f"{name} cannot be imported from {where}: {failed.error}: {failed.message}",
+        error=failed.error,
+        stack=failed.stack,
+    )
+
+
+def _refusal(refused: Refused) -> BaseException:
+    """What the worker would have met if it had spoken to the journal itself."""
+    failure = refused.failure
+    if failure is None:
+        return Fenced(refused.reason)
+    kind = getattr(errors, failure.error, None)
+    if isinstance(kind, type) and issubclass(kind, errors.JournalError):
+        return kind(refused.reason)
+    return errors.WorkerError(refused.reason, kind=failure.kind)
+
+
+def _legible(failed: Failed) -> Failed:
+    """The failure with nothing in its texts that cannot be written: names of files may hold such."""
+    return Failed(
+        kind=failed.kind,
+        message=_plain(failed.message),
+        error=_plain(failed.error),
+        stack=_plain(failed.stack),
+        retry_after=failed.retry_after,
+        usage=failed.usage,
+    )
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+if __name__ == "__main__":
+    main()

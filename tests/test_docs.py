@@ -1,0 +1,211 @@
+"""The documentation is held to the code: every block runs, every name appears, promises are kept."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import chargehand
+from chargehand import errors
+from chargehand.facts import events
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+
+BLOCK = re.compile(
+    r"(?:^<!--(?P<note>[^\n]*?)-->[ \t]*\n\s*)?^```python[ \t]*\n(?P<code>.*?)^```[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Story(NamedTuple):
+    """One or more blocks that run as one program."""
+
+    line: int
+    code: str
+
+
+def stories_in(text: str) -> Iterator[Story]:
+    """The programs of a page: each block alone, or with the ones that continue it.
+
+    `<!-- continues -->` above a block joins it to the one before; `<!-- not run: why -->` leaves it
+    out.
+    """
+    story: Story | None = None
+    for block in BLOCK.finditer(text):
+        note = (block["note"] or "").strip()
+        line = text.count("\n", 0, block.start("code")) + 1
+        if note.startswith("not run"):
+            if not re.fullmatch(r"not run: ?\S.*", note):
+                raise ValueError(f"line {line}: say why: <!-- not run: why -->")
+        elif note == "continues":
+            if story is None:
+                raise ValueError(f"line {line}: there is no block before it to continue")
+            story = Story(story.line, f"{story.code}\n\n{block['code']}")
+        else:
+            if story is not None:
+                yield story
+            story = Story(line, block["code"])
+    if story is not None:
+        yield story
+
+
+def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in an empty folder of its own, as a reader would."""
+    (folder / "story.py").write_text(code, encoding="utf-8")
+    command = [sys.executable, "-W", "error", "story.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+ALL_STORIES = [
+    pytest.param(story.code, id=f"{page.relative_to(ROOT)}:{story.line}")
+    for page in PAGES
+    for story in stories_in(page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("code", ALL_STORIES)
+def test_every_block_of_python_runs(code: str, tmp_path: Path) -> None:
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:
+    assert run("assert 1 == 2", tmp_path).returncode != 0
+
+
+def test_blocks_stand_alone_unless_they_continue() -> None:
+    page = """
+```python
+one
+```
+<!-- continues -->
+```python
+two
+```
+
+```python
+three
+```
+
+<!-- not run: needs a model -->
+```python
+four
+```
+"""
+    assert [(s.line, s.code.split()) for s in stories_in(page)] == [
+        (3, ["one", "two"]),
+        (11, ["three"]),
+    ]
+
+
+@pytest.mark.parametrize("note", ["not run", "not run:", "not run: ", "continues"])
+def test_a_note_that_leaves_something_out_is_refused(note: str) -> None:
+    with pytest.raises(ValueError, match=r"say why|no block before"):
+        list(stories_in(f"<!-- {note} -->\n```python\nx\n```\n"))
+
+
+# Names
+
+
+def written() -> set[str]:
+    """Every word that docs/ shows as code, in headings included."""
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
+    code = re.findall(r"`+[^`]*`+|^#+ .*$", pages, re.MULTILINE)
+    return set(re.findall(r"\w+", "\n".join(code)))
+
+
+def test_every_public_name_appears_in_the_docs() -> None:
+    public = vars(chargehand).get("__all__", [])
+    assert public, "chargehand.__all__ names what other code may rely on"
+    assert set(public) - written() == set()
+
+
+def test_every_kind_of_event_appears_in_the_docs() -> None:
+    assert set(events.KINDS) - written() == set()
+
+
+def test_every_error_appears_in_the_docs() -> None:
+    names = {
+        name
+        for name, thing in vars(errors).items()
+        if inspect.isclass(thing) and issubclass(thing, errors.ChargehandError)
+    }
+    assert len(names) > 10
+    assert names - written() == set()
+
+
+def test_the_reference_is_up_to_date() -> None:
+    command = [sys.executable, str(DOCS / "generate_reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    pages = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))]
+    broken = [
+        f"{page.name}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+# What CONTRIBUTING promises of skips
+
+
+SKIPS = """
+import pytest
+
+def test_a():
+    pytest.skip("needs a thing that is not here")
+
+@pytest.mark.skipif(True, reason="needs a thing that is not here")
+def test_b(): ...
+
+def test_c():
+    pytest.skip("only on another system")
+"""
+
+
+def skips_under(ci: str, folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run a file of tests under our conftest and nothing else of ours."""
+    (folder / "conftest.py").write_bytes((ROOT / "tests" / "conftest.py").read_bytes())
+    (folder / "test_skips.py").write_text(text, encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    outside = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly"],
+        cwd=folder,
+        env=outside | {"CI": ci},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_in_ci_a_skip_for_want_of_something_fails(tmp_path: Path) -> None:
+    done = skips_under("true", tmp_path, SKIPS)
+    assert "1 failed, 1 skipped, 1 error" in done.stdout, done.stdout
+    assert "skipped although CI=true: needs a thing" in done.stdout
+    assert done.returncode == 1
+
+
+def test_elsewhere_a_skip_is_a_skip(tmp_path: Path) -> None:
+    done = skips_under("", tmp_path, SKIPS)
+    assert "3 skipped" in done.stdout, done.stdout
+    assert done.returncode == 0
+
+
+def test_in_ci_a_module_that_needs_something_fails_too(tmp_path: Path) -> None:
+    text = "import pytest\npytest.skip('needs a thing', allow_module_level=True)\n"
+    done = skips_under("true", tmp_path, text)
+    assert "skipped although CI=true: needs a thing" in done.stdout, done.stdout
+    assert done.returncode != 0
