@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self, TypedDict, Unpack
 
 import msgspec
@@ -482,18 +482,18 @@ class Supervisor:
     # without an event loop
 
     def _wait_sync(self, future: "Future[RunResult]") -> RunResult:
-        with _terminated_as_interrupt():
-            try:
-                return future.result()
-            except KeyboardInterrupt:
-                log.warning("interrupted; nothing new is started. Interrupt again to cancel")
-                run_in_background(self.stop())
-            try:
-                return future.result()
-            except KeyboardInterrupt:
-                log.warning("interrupted twice; cancelling")
-                run_in_background(self._cancel_all())
+        with _signals_to(self._interrupted):
             return future.result()
+
+    def _interrupted(self, times: int) -> None:
+        if times == 1:
+            log.warning("interrupted; nothing new is started. Interrupt again to cancel")
+            run_in_background(self.stop())
+        elif times == 2:
+            log.warning("interrupted twice; cancelling")
+            run_in_background(self._cancel_all())
+        else:
+            raise KeyboardInterrupt
 
     async def _cancel_all(self) -> None:
         shift = self._shift
@@ -503,17 +503,34 @@ class Supervisor:
 
 
 @contextmanager
-def _terminated_as_interrupt() -> Iterator[None]:
-    """Have SIGTERM stop gently too, where nobody else has a say in it."""
-    is_ours = threading.current_thread() is threading.main_thread()
-    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _signals_to(interrupted: Callable[[int], None]) -> Iterator[None]:
+    """Have SIGINT and SIGTERM counted, where nobody else has a say in them.
+
+    A handler, not `except KeyboardInterrupt`: an exception could come at any line, also between two
+    that belong together.
+    """
+    usual: dict[signal.Signals, Callable[[int, FrameType | None], object] | signal.Handlers] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = [
+        sign for sign, handler in usual.items() if is_main and signal.getsignal(sign) is handler
+    ]
+    times = 0
+
+    def count(_: int, __: object) -> None:
+        nonlocal times
+        times += 1
+        interrupted(times)
+
+    for sign in ours:
+        signal.signal(sign, count)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for sign in ours:
+            signal.signal(sign, usual[sign])
 
 
 def _run_id(key: str | None) -> str:
