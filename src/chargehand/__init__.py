@@ -6,7 +6,7 @@ from chargehand.facts.plan import Need, Plan, Strategy, Task
 
 # workers
 from chargehand.engines.brief import Brief
-from chargehand.roles.worker import FunctionWorker, worker
+from chargehand.roles.function import FunctionWorker, worker
 
 # outcomes
 from chargehand.facts.outcome import (

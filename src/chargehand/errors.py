@@ -12,7 +12,14 @@ ChargehandError
 ├── WorkerError               a worker, saying itself how its failure is to be treated
 │   └── StepMismatch            a replayed step differs from what was recorded
 ├── ModelError                the model or its provider
-├── ToolError                 a tool
+│   ├── ModelUnreachable        no connection, or the provider is broken
+│   ├── ModelTooSlow            no answer, or half of one, for too long
+│   ├── ModelBusy               told to slow down; back-pressure, not a failure of the task
+│   ├── ModelDenied             no key, a wrong key, no right
+│   ├── ModelRefused            the request cannot be taken as it is
+│   ├── ModelGarbled            the answer cannot be read
+│   └── RealModelForbidden      a test was about to call a real model
+├── ToolError                 a tool; the model is told
 ├── JournalError              the operator
 │   ├── JournalDamaged          bytes were changed or lost
 │   ├── JournalVersion          written by another version of chargehand
@@ -126,11 +133,64 @@ class StepMismatch(WorkerError):
 
 
 class ModelError(ChargehandError):
-    """A model or its provider failed."""
+    """A model or its provider failed; `kind` is the class of error, as outcomes have it."""
+
+    kind = "network"
+
+    def __init__(self, message: str, *, retry_after: timedelta | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class ModelUnreachable(ModelError):
+    """No connection to the provider, or it answered that it is broken (5xx)."""
+
+
+class ModelTooSlow(ModelError):
+    """The provider did not answer, or stopped in the middle of its answer, for too long."""
+
+    kind = "timeout"
+
+
+class ModelBusy(ModelError):
+    """The provider asks to slow down (429, overloaded) or the quota is used up."""
+
+    kind = "resource"
+
+
+class ModelDenied(ModelError):
+    """No key, a wrong key, or no right to this model (401, 403)."""
+
+    kind = "denied"
+
+
+class ModelRefused(ModelError):
+    """The provider will not take this request as it is: unknown model, too long, malformed (4xx)."""
+
+    kind = "logic"
+
+
+class ModelGarbled(ModelError):
+    """The answer cannot be read: cut off, malformed, or not what the protocol says."""
+
+
+class RealModelForbidden(ModelError):
+    """A test was about to call a real model."""
+
+    kind = "denied"
 
 
 class ToolError(ChargehandError):
-    """A tool failed."""
+    """A tool failed; the model that called it is told so in these words."""
+
+    kind = "logic"
+
+    def __init__(
+        self, message: str, *, kind: str = "logic", retry_after: timedelta | None = None
+    ) -> None:
+        self.kind = kind
+        self.retry_after = retry_after
+        super().__init__(message)
 
 
 class JournalError(ChargehandError):

@@ -51,7 +51,7 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import INLINE_BYTES, Journal, Mail
 from chargehand.roles.roster import Roster
-from chargehand.roles.worker import FunctionWorker, Where
+from chargehand.roles.function import FunctionWorker, Where
 
 log = logging.getLogger("chargehand")
 
@@ -109,7 +109,9 @@ class Shift:
         self._is_freed = False
         self._is_closing = False
         self._is_stopping = False
+        self._is_over = False
         self._runs: dict[str, asyncio.Future[Led]] = {}
+        self._claims: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listeners: dict[str, list[asyncio.Queue[Event | None]]] = {}
         self._mail_seen: set[int] = set()
         self._ringer: asyncio.Task[None] | None = None
@@ -119,38 +121,62 @@ class Shift:
     # runs
 
     async def begin(
-        self, requested: RunRequested, plan: Plan, mail: int = 0
-    ) -> "asyncio.Future[Event | None]":
-        """Lead a new run. What is returned is done once that is durable; `wait` tells how it ended."""
+        self, requested: RunRequested, plan: Plan, *, may_exist: bool = False, mail: int = 0
+    ) -> "Leading | None":
+        """Lead a new run; None if it `may_exist` and somebody has begun it before us."""
         if self.desk.is_draining:
             raise UsageError("the supervisor is stopping and takes no new runs")
         run = requested.run
         epoch = await self._journal.leases.lead(run)
-        self._expect(run)
+        # Looked for while we lead: from now on nobody else can begin it.
+        if may_exist and await self._has_begun(run):
+            await self._journal.leases.release(run, epoch)
+            return None
+        ending = self._expect(run)
         self.desk.open(run)
         now = self._clock.now()
         self._post(Message(run, requested, mail=mail))
         self._post(Message(run, RunLed(node=self._journal.leases.node, epoch=epoch, at=now)))
-        return self._propose(run, PlanAdopted(plan=plan, at=now))
+        return Leading(ending, self._propose(run, PlanAdopted(plan=plan, at=now)))
 
-    async def take_over(
-        self, run: str, check: Callable[[Led], None]
-    ) -> "asyncio.Future[Event | None]":
+    async def take_over(self, run: str, check: Callable[[Led], None]) -> "Leading":
         """Lead a run that another process, or an earlier shift, has left; `check` may object."""
         # Led first, read second: from the new epoch on nobody else can add to what is read here.
         epoch = await self._journal.leases.lead(run)
         history = [entry.event async for entry in self._journal.read(run)]
+        if not history:  # its process died between leading it and writing its first event
+            await self._journal.leases.release(run, epoch)
+            raise UnknownRun(run, "it was never begun")
         self._clock.not_before(history[-1].at)
         led = self.desk.open(run, history)
+        ending = self._expect(run)
+        if led.schedule.status is not None:  # it has ended while we were on our way
+            self.desk.close(run)
+            self._settle(run, led)
+            await self._journal.leases.release(run, epoch)
+            return Leading(ending, self._propose(run, history[-1]))
         try:
             check(led)
-        except BaseException:
+        except BaseException as error:
             self.desk.close(run)
+            self._settle(run, error)
             await self._journal.leases.release(run, epoch)
             raise
-        self._expect(run)
         node = self._journal.leases.node
-        return self._propose(run, RunLed(node=node, epoch=epoch, at=self._clock.now()))
+        written = self._propose(run, RunLed(node=node, epoch=epoch, at=self._clock.now()))
+        return Leading(ending, written)
+
+    async def _has_begun(self, run: str) -> bool:
+        async for _ in self._journal.read(run):
+            return True
+        return False
+
+    def claim(self, run: str) -> asyncio.Lock:
+        """To be held while a run is begun or taken over: two callers at once would both lead it."""
+        lock = self._claims.get(run)
+        if lock is None:
+            lock = self._claims[run] = asyncio.Lock()
+        return lock
 
     def ending(self, run: str) -> "asyncio.Future[Led]":
         """Done when a run that is led here has ended; fails if it is led here no longer."""
@@ -171,7 +197,7 @@ class Shift:
 
     def _propose(self, run: str, event: Event, mail: int = 0) -> "asyncio.Future[Event | None]":
         ticket: asyncio.Future[Event | None] = self.loop.create_future()
-        if self._task.done():
+        if self._is_over:
             ticket.set_result(None)
         else:
             self._post(Message(run, event, ticket=ticket, mail=mail))
@@ -247,7 +273,11 @@ class Shift:
             self._is_freed = False
             round_ = self.desk.decide(messages, self._clock.now())
             if round_.entries:
-                await self._write(round_)
+                try:
+                    await self._write(round_)
+                except BaseException:
+                    self._inbox += [Message("", _NEVER, ticket=each) for each, _ in round_.tickets]
+                    raise
             self._carry_out(round_)
 
     async def _wait(self, group: asyncio.TaskGroup) -> None:

@@ -50,7 +50,7 @@ from chargehand.journal.base import Journal, Mail
 from chargehand.journal.opening import open_journal
 from chargehand.result import RunResult
 from chargehand.roles.roster import Roster
-from chargehand.roles.worker import FunctionWorker
+from chargehand.roles.function import FunctionWorker
 from chargehand.shift import AnswerMail, CancelMail, Hook, Hooks, Shift, SubmitMail
 
 log = logging.getLogger("chargehand")

@@ -8,11 +8,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from chargehand.errors import (
-    JournalFull,
-    NotJSON,
-    WorkerError,
-)
+from chargehand.errors import JournalFull, ModelError, NotJSON, ToolError, WorkerError
 from chargehand.facts.value import Value
 
 
@@ -42,7 +38,11 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     calls: int = 0
     tokens_in: int = 0
+    #: all that was sent, cached or not
     tokens_out: int = 0
+    cache_read: int = 0
+    #: tokens of those sent that the provider had in its prompt cache
+    cache_written: int = 0
     money: float = 0.0
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -50,6 +50,8 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
             calls=self.calls + other.calls,
             tokens_in=self.tokens_in + other.tokens_in,
             tokens_out=self.tokens_out + other.tokens_out,
+            cache_read=self.cache_read + other.cache_read,
+            cache_written=self.cache_written + other.cache_written,
             money=self.money + other.money,
         )
 
@@ -141,7 +143,7 @@ NOTHING_DONE = Done()
 
 def classify(error: BaseException) -> ErrorClass:
     """The class of an exception that says nothing of it itself."""
-    if isinstance(error, WorkerError):
+    if isinstance(error, (WorkerError, ModelError, ToolError)):
         return ErrorClass(error.kind)
     if isinstance(error, TimeoutError):
         return ErrorClass.TIMEOUT

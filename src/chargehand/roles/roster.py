@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Task
 from chargehand.facts.value import canonical, digest_of
-from chargehand.roles.worker import FunctionWorker
+from chargehand.roles.function import FunctionWorker
 
 
 class Roster:

@@ -1,0 +1,205 @@
+"""What a model must do: take turns and tools, give one reply, whole or piece by piece.
+
+Requests and replies are plain values with a JSON form, because every call is a durable step: what
+is journaled is exactly what the next turn sees.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Raw, Struct
+
+from chargehand.facts.outcome import NO_USAGE, Usage
+
+
+class Text(Struct, frozen=True, tag="text", tag_field="is"):
+    """Words."""
+
+    text: str
+
+
+class Image(Struct, frozen=True, tag="image", tag_field="is", omit_defaults=True):
+    """A picture: its bytes in base64, or where it lies."""
+
+    data: str = ""
+    url: str = ""
+    media_type: str = "image/png"
+
+
+class File(Struct, frozen=True, tag="file", tag_field="is", omit_defaults=True):
+    """A document, such as a PDF: its bytes in base64."""
+
+    name: str
+    data: str
+    media_type: str = "application/pdf"
+
+
+class ToolCall(Struct, frozen=True, tag="call", tag_field="is"):
+    """A model wants a tool called."""
+
+    id: str
+    name: str
+    arguments: str
+    #: as the model wrote them: JSON, or what it took for JSON
+
+
+class ToolOutput(Struct, frozen=True, tag="output", tag_field="is", omit_defaults=True):
+    """What came of a tool call."""
+
+    id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+class Opaque(Struct, frozen=True, tag="opaque", tag_field="is"):
+    """Something only its provider understands: signed thinking, a reasoning item.
+
+    It goes back unchanged to the same provider, and is left out for any other.
+    """
+
+    provider: str
+    block: Raw
+
+
+Part: TypeAlias = Text | Image | File | ToolCall | ToolOutput | Opaque
+
+
+class Role(StrEnum):
+    """Who speaks."""
+
+    SYSTEM = "system"
+    USER = "user"
+    MODEL = "model"
+    TOOL = "tool"
+
+
+class Turn(Struct, frozen=True):
+    """One contribution to a conversation."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+class ToolSpec(Struct, frozen=True):
+    """A tool as a model sees it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    #: JSON Schema of its arguments
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a model is to answer; what is unset is the provider's default."""
+
+    max_tokens: int = 4096
+    #: sent with every call, so that what a call can cost has a bound
+    temperature: float | None = None
+    top_p: float | None = None
+    reasoning: str = ""
+    #: effort: low, medium, high; empty: none asked for
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    extra: dict[str, Any] = {}
+    #: further fields of the provider's protocol, sent as they are
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that is asked of a model in one call."""
+
+    turns: tuple[Turn, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    choice: str = "auto"
+    #: auto, none, required (some tool), or the name of the tool that must be called
+    schema: dict[str, Any] | None = None
+    #: JSON Schema that the answer must fit
+    settings: ModelSettings = ModelSettings()
+
+
+class StopReason(StrEnum):
+    """Why a reply ended."""
+
+    END = "end"  #: it was finished
+    TOOLS = "tools"  #: it wants tools called
+    LENGTH = "length"  #: it was cut at the maximum: never complete
+    REFUSAL = "refusal"  #: the model or its provider would not answer
+
+
+class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A whole reply; one that broke off is an error, never a reply."""
+
+    parts: tuple[Part, ...]
+    stop: StopReason
+    usage: Usage = NO_USAGE
+    model: str = ""
+    #: as the provider names what answered
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    @property
+    def turn(self) -> Turn:
+        return Turn(Role.MODEL, self.parts)
+
+
+class Abilities(Struct, frozen=True, kw_only=True):
+    """What a model can do; what it cannot is worked around or refused, never dropped in silence."""
+
+    tools: bool = True
+    schema: bool = True
+    #: answers are held to a JSON Schema by the provider
+    images: bool = True
+    files: bool = True
+    is_real: bool = True
+    #: costs something or leaves the machine; tests may forbid it
+
+
+class Model(Protocol):
+    """A mind that can be asked."""
+
+    @property
+    def name(self) -> str:
+        """As users write it: `openai:gpt-5-mini`."""
+
+    @property
+    def account(self) -> str:
+        """Provider and key, as a digest: who shares this shares its rate limits."""
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        """The whole reply. Raises a `ModelError` of the right class for whatever goes wrong."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+        """The reply's text piece by piece, and at last the whole reply."""
+
+
+def system(text: str) -> Turn:
+    return Turn(Role.SYSTEM, (Text(text),))
+
+
+def user(text: str, *more: Part) -> Turn:
+    return Turn(Role.USER, (Text(text), *more))
+
+
+def account_of(provider: str, key: str) -> str:
+    """A name for the shared limits of a key that does not give the key away."""
+    return f"{provider}:{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def parts_for(provider: str, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts that this provider may see: opaque blocks only if they are its own."""
+    return tuple(p for p in parts if not isinstance(p, Opaque) or p.provider == provider)
