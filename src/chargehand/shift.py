@@ -10,7 +10,8 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -25,8 +26,11 @@ from chargehand.errors import (
     JournalBusy,
     JournalError,
     JournalFull,
+    JournalReadOnly,
+    KeyConflict,
     NotLeading,
     RunInterrupted,
+    UnknownRun,
     UsageError,
     WorkerError,
 )
@@ -50,8 +54,8 @@ from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import INLINE_BYTES, Journal, Mail
-from chargehand.roles.roster import Roster
 from chargehand.roles.function import FunctionWorker, Where
+from chargehand.roles.roster import Roster
 
 log = logging.getLogger("chargehand")
 
@@ -59,7 +63,7 @@ Hook: TypeAlias = Callable[[str, Event], object]
 Hooks: TypeAlias = dict[type[Event], list[Hook]]
 
 RETRY_WRITE = timedelta(seconds=1)
-#: how often a journal that is full or locked is tried again
+#: how often a journal that is full, locked or read-only is tried again
 STALL = 1.0
 #: seconds of a blocked event loop that are worth a warning
 
@@ -85,6 +89,14 @@ class SubmitMail(msgspec.Struct):
 
     requested: RunRequested
     plan: Plan
+
+
+class Leading(NamedTuple):
+    """A run that has just become ours."""
+
+    ending: "asyncio.Future[Led]"
+    written: "asyncio.Future[Event | None]"
+    #: done once it is durable that we lead it
 
 
 class Shift:
@@ -154,7 +166,7 @@ class Shift:
             self.desk.close(run)
             self._settle(run, led)
             await self._journal.leases.release(run, epoch)
-            return Leading(ending, self._propose(run, history[-1]))
+            return Leading(ending, self.written_already())
         try:
             check(led)
         except BaseException as error:
@@ -165,6 +177,12 @@ class Shift:
         node = self._journal.leases.node
         written = self._propose(run, RunLed(node=node, epoch=epoch, at=self._clock.now()))
         return Leading(ending, written)
+
+    def written_already(self) -> "asyncio.Future[Event | None]":
+        """What stands for the writing of something that needs none."""
+        written: asyncio.Future[Event | None] = self.loop.create_future()
+        written.set_result(None)
+        return written
 
     async def _has_begun(self, run: str) -> bool:
         async for _ in self._journal.read(run):
@@ -260,6 +278,10 @@ class Shift:
             self._fail(error)
             raise
         finally:
+            # Nothing is written any more: whoever waits for that, in a thread perhaps, is told so.
+            self._is_over = True
+            for message in self._inbox:
+                _answer(message.ticket, None)
             await self._engine.close()
             self._threads.close()
             await asyncio.gather(*(close() for close in self._closers))
@@ -276,7 +298,8 @@ class Shift:
                 try:
                     await self._write(round_)
                 except BaseException:
-                    self._inbox += [Message("", _NEVER, ticket=each) for each, _ in round_.tickets]
+                    for ticket, _ in round_.tickets:
+                        _answer(ticket, None)
                     raise
             self._carry_out(round_)
 
@@ -313,10 +336,14 @@ class Shift:
             await writes[0]
         else:
             await asyncio.gather(*writes)
-        while not self._journal.leases.is_valid():  # noqa: ASYNC110 - another thread renews it
+        while not self._journal.leases.is_valid():
             # Our lease may have run out unseen, for instance while the machine was asleep. What
-            # was written is ours, but nothing may be started before the lease is renewed.
+            # was written is ours, but nothing may be started before the lease is renewed. It never
+            # will be if the disk has failed since or another leads: appending nothing finds out.
             await asyncio.sleep(0.05)
+            for run in round_.entries:
+                if run in round_.ended or run in self.desk.runs:
+                    await self._append(run, [], [], round_)
 
     async def _append(self, run: str, events: list[Event], mail: list[int], round_: Round) -> None:
         led = round_.ended.get(run) or self.desk.runs[run]
@@ -327,8 +354,12 @@ class Shift:
             except NotLeading as error:
                 self._lose(run, error, round_)
                 return
-            except (JournalFull, JournalBusy) as error:
+            except KeyConflict:
+                mail = []  # taken before, by an earlier shift; what came of it is ours to write
+            except (JournalFull, JournalBusy, JournalReadOnly) as error:
                 # Nothing was acknowledged and nothing is acted upon, so waiting loses nothing.
+                if self._is_stopping:
+                    raise
                 if not is_told:
                     log.warning("journal_not_writable run=%s error=%s; trying again", run, error)
                     is_told = True
@@ -352,6 +383,10 @@ class Shift:
         """Another process leads this run now: stop all that is done for it here, and say so."""
         log.warning("run_lost run=%s error=%s", run, error)
         led = round_.ended.pop(run, None) or self.desk.runs.get(run)
+        unwritten = {id(event) for event in round_.entries[run]}
+        round_.tickets = [
+            (ticket, None if id(event) in unwritten else event) for ticket, event in round_.tickets
+        ]
         ours = [act for act in round_.acts if act.run == run]
         round_.acts = [act for act in round_.acts if act.run != run]
         self.desk.free_unstarted(run, (act for act in ours if isinstance(act, StartAttempt)))
@@ -367,8 +402,6 @@ class Shift:
     def _fail(self, error: BaseException) -> None:
         told = error if isinstance(error, (JournalError, Exception)) else RuntimeError(str(error))
         log.error("shift_failed error=%r", error)
-        for message in self._inbox:
-            _answer(message.ticket, None)
         for run in list(self._runs):
             self.desk.close(run)
             self._settle(run, told)
@@ -500,6 +533,7 @@ class Shift:
             effect=step.effect,
             key=step.key,
             digest=step.digest,
+            about=step.about,
             at=self._clock.now(),
         )
         if not is_urgent:
@@ -572,10 +606,20 @@ class Shift:
         if self._roster.lacks(submitted.plan.tasks):
             return
         self._mail_seen.add(letter.id)
+        run, leading = submitted.requested.run, None
         try:
-            await self.begin(submitted.requested, submitted.plan, mail=letter.id)
+            async with self.claim(run):
+                leading = await self.begin(
+                    submitted.requested, submitted.plan, may_exist=True, mail=letter.id
+                )
         except NotLeading:
-            log.info("submission_taken_elsewhere run=%s", submitted.requested.run)
+            pass
+        except (JournalFull, JournalBusy, JournalReadOnly) as error:
+            self._mail_seen.discard(letter.id)  # it stays where it is until there is room
+            log.warning("submission_put_off run=%s error=%s", run, error)
+            return
+        if leading is None:
+            log.info("submission_taken_elsewhere run=%s", run)
 
     async def _watch_stalls(self) -> None:
         """Say so when something blocks the event loop. Leases are renewed all the same, by a thread."""
@@ -595,10 +639,11 @@ class Shift:
         self._inbox.append(message)
         self._wake.set()
 
-    def _expect(self, run: str) -> None:
+    def _expect(self, run: str) -> "asyncio.Future[Led]":
         future: asyncio.Future[Led] = self.loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._runs[run] = future
+        return future
 
     def _settle(self, run: str, ending: Led | BaseException) -> None:
         future = self._runs.pop(run, None)

@@ -35,6 +35,8 @@ class StepRecord(Struct, frozen=True):
     #: None: it was begun, and nobody knows whether it ended
     begun: int = 1
     #: how often
+    about: Value = Value()
+    #: what the step was given, for whoever reads the trace; not kept here once it is written
 
 
 class StepLog(Struct):

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 #: what a person may answer about a step in doubt
+ABOUT_BYTES = 32 * 1024
+#: of what a step was given; more is left out of the trace
 
 
 class Asked(BaseException):
@@ -153,37 +155,65 @@ class Brief:
         function is handed the step's `key`. A plain function runs in a thread. A `once` step whose
         end nobody saw is not run again: a person is asked what became of it.
         """
-        step = self._identify(name, Effect(effect), args, kwargs)
+
+        async def run(key: str) -> Done:
+            more = {**kwargs, "key": key} if effect == Effect.KEYED else kwargs
+            return Done(Value.of(await _call(function, args, more), self._taint))
+
+        given = [args, kwargs]
+        done = await self.durable(name, given, run, effect=Effect(effect), about=given)
+        return done.value.read()
+
+    async def durable(
+        self,
+        name: str,
+        identity: object,
+        run: Callable[[str], Awaitable[Done]],
+        *,
+        effect: Effect,
+        about: object = None,
+    ) -> Done:
+        """What `step` is made of: run `run` with its key, or hand out what was recorded of it.
+
+        `identity` is JSON that tells this call from others of the same name; `about` is written down
+        for whoever reads the trace, if it is not too large.
+        """
+        step = self._identify(name, effect, identity, about)
         known = None if self._log is None else self._log.find(name, step.ordinal, step.key)
         if known is not None:
-            if known.digest != step.digest:
-                raise StepMismatch(
-                    f"step {name!r} (number {step.ordinal}) was recorded with other arguments; "
-                    "a worker must do the same steps in the same order when it is resumed"
-                )
-            if isinstance(known.outcome, Done):
-                return self._take(known.outcome.value)
-            if step.effect is Effect.ONCE:
-                settled = await self._settle_doubt(step, known)
-                if settled is not None:
-                    return self._take(settled)
-            elif known.outcome is not None:
-                raise WorkerError(known.outcome.message, kind=known.outcome.kind)
+            recalled = await self._recall(step, known)
+            if recalled is not None:
+                return recalled
         # An effect must not happen unless its intent is certain to be remembered. For what may
         # be repeated freely it is enough that the intent comes before the outcome.
         is_urgent = step.effect in (Effect.ONCE, Effect.KEYED)
         await self._line.begin_step(self, step, is_urgent=is_urgent)
-        if step.effect is Effect.KEYED:
-            kwargs = {**kwargs, "key": step.key}
         try:
-            value = Value.of(await _call(function, args, kwargs), self._taint)
+            done = await run(step.key)
         except (Asked, Fenced, asyncio.CancelledError):
             raise
         except BaseException as error:
             await self._line.end_step(self, step, failed_by(error))
             raise
-        await self._line.end_step(self, step, Done(value))
-        return value.read()
+        await self._line.end_step(self, step, done)
+        return done
+
+    async def _recall(self, step: StepRecord, known: StepRecord) -> Done | None:
+        """What is known of this step from before; None: it is to run."""
+        if known.digest != step.digest:
+            raise StepMismatch(
+                f"step {step.name!r} (number {step.ordinal}) was recorded with other arguments; "
+                "a worker must do the same steps in the same order when it is resumed"
+            )
+        if isinstance(known.outcome, Done):
+            for source in known.outcome.value.taint:
+                self.distrust(source)
+            return known.outcome
+        if step.effect is Effect.ONCE:
+            return await self._settle_doubt(step, known)
+        if known.outcome is not None:
+            raise WorkerError(known.outcome.message, kind=known.outcome.kind)
+        return None
 
     async def ask(
         self,
@@ -224,13 +254,12 @@ class Brief:
         """Let `wait` be used, from other threads than this loop's."""
         self._loop = loop
 
-    def _identify(
-        self, name: str, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> StepRecord:
-        digest = digest_of(canonical([name, args, kwargs]))
+    def _identify(self, name: str, effect: Effect, identity: object, about: object) -> StepRecord:
+        digest = digest_of(canonical([name, identity]))
         equal = self._count(f"call {digest}")
         key = digest_of(f"{self.run}\0{self.task.id}\0{name}\0{digest}\0{equal}".encode())
-        return StepRecord(name, self._count(f"step {name}"), effect, key, digest)
+        ordinal = self._count(f"step {name}")
+        return StepRecord(name, ordinal, effect, key, digest, about=_excerpt(about))
 
     def _count(self, what: str) -> int:
         counts = self._counts
@@ -239,12 +268,7 @@ class Brief:
         counts[what] = number = counts.get(what, 0) + 1
         return number
 
-    def _take(self, value: Value) -> Any:
-        for source in value.taint:
-            self.distrust(source)
-        return value.read()
-
-    async def _settle_doubt(self, step: StepRecord, known: StepRecord) -> Value | None:
+    async def _settle_doubt(self, step: StepRecord, known: StepRecord) -> Done | None:
         """What a person said of a step whose end is unknown; None: it is to run again."""
         question = _doubt(f"{self.run}:{self.task.id}:{step.key[:12]}.{known.begun}", known)
         answer = self._answers.get(question.id)
@@ -254,9 +278,15 @@ class Brief:
             return None
         if answer == GIVE_UP:
             raise WorkerError(f"step {step.name!r} was given up by a person", kind="denied")
-        value = Value.of(question.told(answer), ("person",))
-        await self._line.end_step(self, step, Done(value))
-        return value
+        done = Done(Value.of(question.told(answer), ("person",)))
+        await self._line.end_step(self, step, done)
+        return done
+
+
+def _excerpt(about: object) -> Value:
+    """What was given, as far as a trace can carry it."""
+    value = Value.of(about)
+    return value if len(value.json) <= ABOUT_BYTES else Value()
 
 
 def _doubt(question: str, known: StepRecord) -> Question:

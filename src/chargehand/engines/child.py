@@ -11,6 +11,7 @@ import inspect
 import itertools
 import math
 import os
+import queue
 import signal
 import sys
 import threading
@@ -142,13 +143,17 @@ class PipeLine:
 
 
 class Child:
-    """Runs what the parent sends, one attempt at a time."""
+    """Runs what the parent sends, one attempt at a time.
+
+    The loop runs only during attempts: between them nothing happens here, and modules are imported
+    as they would be anywhere else, in the main thread with no loop running.
+    """
 
     def __init__(self, target: str, voice: Voice, loop: asyncio.AbstractEventLoop) -> None:
         self._target = target
         self._voice = voice
         self._loop = loop
-        self._attempts: asyncio.Queue[Attempt | None] = asyncio.Queue()
+        self._orders: queue.SimpleQueue[Setup | Attempt | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)  # over all attempts, so that no late answer fits
         self._line: PipeLine | None = None
         self._function: Callable[..., Any] | None = None
@@ -165,14 +170,15 @@ class Child:
         finally:
             if self._is_busy:
                 _end_at_once()
-            self._loop.call_soon_threadsafe(self._attempts.put_nowait, None)
+            self._orders.put(None)
 
-    async def serve(self) -> None:
+    def serve(self) -> None:
         """Run attempts until the parent has no more."""
-        while (attempt := await self._attempts.get()) is not None:
-            # In a task of its own, so that nothing a worker does to its task is there for the next.
-            outcome = await asyncio.create_task(self._run(attempt))
-            self._end(outcome)
+        while (order := self._orders.get()) is not None:
+            if isinstance(order, Setup):
+                self._set_up(order)
+            else:
+                self._end(self._run(order))
 
     def _hear(self, data: bytes) -> None:
         try:
@@ -182,10 +188,10 @@ class Child:
             return
         match frame:
             case Setup():
-                self._loop.call_soon_threadsafe(self._set_up, frame)
+                self._orders.put(frame)
             case Attempt():
                 self._is_busy = True
-                self._loop.call_soon_threadsafe(self._attempts.put_nowait, frame)
+                self._orders.put(frame)
             case Written() | Refused():
                 self._loop.call_soon_threadsafe(self._settle, frame)
             case Stop():
@@ -215,7 +221,7 @@ class Child:
 
             kind: int = getattr(resource, name)
             resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
-        except (ImportError, AttributeError, ValueError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever the reason, there is no limit
             self._unfit = Failed(
                 kind=ErrorClass.DENIED,
                 message=f"{name} cannot be set to {most} here ({error}); run it without this limit",
@@ -226,7 +232,7 @@ class Child:
         if self._line is not None:
             self._line.settle(answer)
 
-    async def _run(self, attempt: Attempt) -> Outcome | Lost:
+    def _run(self, attempt: Attempt) -> Outcome | Lost:
         if self._setup is not None and self._setup.cpu is not None:
             # What earlier attempts have used does not count against this one.
             self._limit("RLIMIT_CPU", math.ceil(time.process_time()) + self._setup.cpu)
@@ -236,17 +242,24 @@ class Child:
             function = self._function = self._function or load(self._target)
         except BaseException as error:  # noqa: BLE001 - a module may even exit while it is imported
             return _not_found(self._target, error)
-        self._line = line = PipeLine(self._voice, self._numbers)
+        self._line = PipeLine(self._voice, self._numbers)
+        working = self._loop.create_task(self._work(function, _brief_of(attempt, self._line)))
+        while not working.done():
+            # Out of a worker's own tasks, these come up through the loop. Whoever awaits such a
+            # task gets them too, so here they are not needed.
+            with suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_until_complete(working)
+        self._line.stop("the attempt has ended")
+        return working.result()
 
+    async def _work(self, function: Callable[..., Any], brief: Brief) -> Outcome | Lost:
         async def work(job: Job) -> Outcome | Lost:
             return await outcome_of(job.brief, lambda job: self._call(function, job.brief), job)
 
         try:
-            return await work(Job(_brief_of(attempt, line), work))
+            return await work(Job(brief, work))
         except asyncio.CancelledError:
             return Cancelled(reason="its worker cancelled itself")
-        finally:
-            line.stop("the attempt has ended")
 
     async def _call(self, function: Callable[..., Any], brief: Brief) -> Any:
         if is_async(function):
@@ -270,9 +283,8 @@ class Child:
         except errors.UsageError as error:
             data = pack(Ended(_legible(failed_by(error))))
         self._voice.flush_notes()
-        self._is_busy = (
-            False  # before the word is out: the parent may hang up as soon as it hears it
-        )
+        # Before the word is out, because the parent may hang up as soon as it hears it.
+        self._is_busy = False
         self._voice.write(data)
 
 
@@ -282,19 +294,13 @@ def main() -> None:
     _die_with_parent()
     # Ctrl-C is the parent's. Not SIG_IGN: programs that a worker starts would inherit that.
     signal.signal(signal.SIGINT, lambda *_: None)
-    faulthandler.enable(2)  # the parent passes on where it crashed
+    faulthandler.enable(2, all_threads=False)  # the parent passes on where it crashed
     voice = Voice(out)
     voice.write(HELLO)
     with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        child = Child(sys.argv[1], voice, loop)
+        child = Child(sys.argv[1], voice, runner.get_loop())
         threading.Thread(target=child.listen, args=(source,), daemon=True).start()
-        serving = loop.create_task(child.serve())
-        while not serving.done():
-            # Out of a worker's own tasks, these come up through the loop. Whoever awaits such a
-            # task gets them too, so here they are not needed.
-            with suppress(SystemExit, KeyboardInterrupt):
-                loop.run_until_complete(serving)
+        child.serve()
 
 
 def _take_pipes() -> tuple[int, int]:
@@ -368,9 +374,10 @@ def _caught(function: Callable[[Brief], Any], brief: Brief) -> tuple[bool, Any]:
 def _not_found(target: str, error: BaseException) -> Failed:
     failed = _legible(failed_by(error))
     where, _, name = target.rpartition(":")
+    words = failed.message.removeprefix(f"{failed.error}: ")
     return Failed(
         kind=ErrorClass.LOGIC,
-        message=f"{name} cannot be imported from {where}: {failed.error}: {failed.message}",
+        message=f"{name} cannot be imported from {where}: {failed.error}: {words}",
         error=failed.error,
         stack=failed.stack,
     )

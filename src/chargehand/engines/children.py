@@ -308,7 +308,7 @@ class _Child(asyncio.SubprocessProtocol):
         if not self._exited.done():
             return Lost("its process does not react, not even to SIGKILL")
         code = self._exited.result()
-        if code == -getattr(signal, "SIGXCPU", 0):
+        if code < 0 and -code == getattr(signal, "SIGXCPU", None):
             return Failed(kind=ErrorClass.RESOURCE, message="it used up its processor time")
         reason = self._why or f"its process {_ending(code)}"
         return Lost(f"{reason}{self._tail.told()}")

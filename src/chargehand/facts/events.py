@@ -16,6 +16,7 @@ from chargehand.errors import JournalDamaged, JournalVersion
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, Failed, Outcome
 from chargehand.facts.plan import Plan, Task
+from chargehand.facts.value import Value
 
 VERSION = 1
 #: of the events below; stored with each of them
@@ -239,6 +240,8 @@ class StepStarted(_Event, frozen=True, kw_only=True):
     #: the same for the same call of this task, whatever the attempt
     digest: str
     #: of the step's arguments
+    about: Value = Value()
+    #: what it was given, or as much of it as a reader of the trace needs
 
 
 class StepFinished(_Event, frozen=True, kw_only=True):

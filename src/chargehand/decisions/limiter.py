@@ -1,0 +1,154 @@
+"""How fast one provider and key may be called: what was agreed, and what its answers teach.
+
+Pure: instants are seconds on a steady clock and come from the caller. A 429 is back-pressure for
+everybody who shares the key, not a failure of whoever happened to call.
+"""
+
+import math
+from collections import deque
+
+from msgspec import Struct
+
+from chargehand.errors import UsageError
+
+FIRST_WINDOW = 16
+#: calls at once before anything is known; doubles with each round of answers until told to slow down
+LONGEST_BACKOFF = 30.0
+FIRST_BACKOFF = 0.25
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """What was agreed with a provider. None: not known, to be learned."""
+
+    requests: float | None = None
+    #: a minute
+    tokens: float | None = None
+    #: a minute
+    concurrency: int | None = None
+    #: calls at once
+
+    def __post_init__(self) -> None:
+        for name in ("requests", "tokens", "concurrency"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UsageError(f"Rates({name}={value}) must be more than 0")
+
+
+class Bucket:
+    """So many units a minute, and at most `size` at once. Never above its size, never below nothing."""
+
+    def __init__(self, a_minute: float, size: float) -> None:
+        self.rate = a_minute / 60
+        self.size = max(size, 1.0)
+        self._level = self.size
+        self._at = -math.inf
+
+    def wait(self, units: float, now: float) -> float:
+        """Seconds until so many may be taken; what is larger than the bucket waits until it is full."""
+        lacking = min(units, self.size) - self._refilled(now)
+        return lacking / self.rate if lacking > 1e-9 else 0.0
+
+    def take(self, units: float, now: float) -> None:
+        self._level = max(self._refilled(now) - units, 0.0)
+
+    def give_back(self, units: float, now: float) -> None:
+        self._level = min(self._refilled(now) + units, self.size)
+
+    def _refilled(self, now: float) -> float:
+        if now > self._at:
+            self._level = min(self._level + (now - self._at) * self.rate, self.size)
+            self._at = now
+        return self._level
+
+
+class Limiter:
+    """Says when the next call may go, and learns from what comes back: halve, then grow."""
+
+    def __init__(self, rates: Rates | None = None) -> None:
+        rates = rates or Rates()
+        self.in_flight = 0
+        self.window = float(rates.concurrency or FIRST_WINDOW)
+        self._most = float(rates.concurrency or math.inf)
+        self._requests = (
+            None if rates.requests is None else Bucket(rates.requests, rates.requests / 6)
+        )
+        self._tokens = None if rates.tokens is None else Bucket(rates.tokens, rates.tokens / 2)
+        self._pace: Bucket | None = None
+        self._is_slow_start = True
+        self._blocked_until = -math.inf
+        self._slowed_at = -math.inf
+        self._setbacks = 0
+        self._successes: deque[float] = deque(maxlen=64)
+
+    def wait(self, tokens: int, now: float) -> float:
+        """Seconds until a call of about so many tokens may go; 0: now; infinity: when one comes back."""
+        if self.in_flight >= max(math.floor(self.window), 1):
+            return math.inf
+        waits = [self._blocked_until - now]
+        waits += [
+            bucket.wait(1, now) for bucket in (self._requests, self._pace) if bucket is not None
+        ]
+        if self._tokens is not None:
+            waits.append(self._tokens.wait(tokens, now))
+        return max(0.0, *waits)
+
+    def start(self, tokens: int, now: float) -> None:
+        """A call goes now."""
+        self.in_flight += 1
+        for bucket in (self._requests, self._pace):
+            if bucket is not None:
+                bucket.take(1, now)
+        if self._tokens is not None:
+            self._tokens.take(tokens, now)
+
+    def succeed(self, reserved: int, used: int, now: float) -> None:
+        """A call came back with its reply."""
+        self.in_flight -= 1
+        self._setbacks = 0
+        self._successes.append(now)
+        # Doubling with each round until the first setback, then one more call a round.
+        grown = 1.0 if self._is_slow_start else 1.0 / self.window
+        self.window = min(self.window + grown, self._most)
+        if self._pace is not None:
+            self._pace.rate *= 1.05
+        if self._tokens is not None and used < reserved:
+            self._tokens.give_back(reserved - used, now)
+
+    def fail(self) -> None:
+        """A call came back with an error that says nothing about the rate."""
+        self.in_flight -= 1
+
+    def slow_down(self, began: float, now: float, retry_after: float | None) -> None:
+        """A call that began then was told to come later."""
+        self.in_flight -= 1
+        if retry_after is not None:
+            self._blocked_until = max(self._blocked_until, now + retry_after)
+        if began <= self._slowed_at:
+            return  # it was sent before we slowed down, so it teaches nothing new
+        self._slowed_at = now
+        self._is_slow_start = False
+        self.window = max(self.window / 2, 1.0)
+        self._slow_pace(now)
+        if retry_after is None:
+            backoff = min(FIRST_BACKOFF * 2**self._setbacks, LONGEST_BACKOFF)
+            self._blocked_until = max(self._blocked_until, now + backoff)
+        self._setbacks += 1
+
+    def agree(self, requests: float | None, tokens: float | None) -> None:
+        """The provider's headers say what it grants a minute."""
+        if requests and (self._requests is None or self._requests.rate != requests / 60):
+            self._requests = Bucket(requests, requests / 6)
+        if tokens and (self._tokens is None or self._tokens.rate != tokens / 60):
+            self._tokens = Bucket(tokens, tokens / 2)
+
+    def _slow_pace(self, now: float) -> None:
+        """From now on call no faster than calls have been answered lately."""
+        recent = [at for at in self._successes if now - at <= 10]
+        if len(recent) >= 4:
+            # A little below what got through: above it, the provider would have to refuse again.
+            rate = 0.9 * len(recent) / max(now - recent[0], 0.05)
+            if self._pace is not None:
+                rate = min(rate, self._pace.rate * 0.9)
+            self._pace = Bucket(rate * 60, 1)
+        elif self._pace is not None:
+            self._pace.rate *= 0.7

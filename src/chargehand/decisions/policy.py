@@ -1,0 +1,103 @@
+"""May this tool be called now, by this worker, with what it knows? Grants, taint, destinations.
+
+The rule of two: nobody holds untrusted input, sensitive data and the power to change or tell the
+outside world all at once. Two of the three are fine; the third needs a person.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from chargehand.facts.events import Effect
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """What a policy must know of a tool."""
+
+    name: str
+    effect: Effect
+    is_untrusted: bool = False
+    #: what it returns comes from outside and may be hostile
+    is_sensitive: bool = False
+    #: what it returns must not get out
+    destination: str = ""
+    #: where it sends what it is given: a host, a channel; empty: nowhere
+    needs_approval: bool = False
+
+    @property
+    def acts(self) -> bool:
+        """Whether it changes or tells the outside world."""
+        return self.effect is not Effect.PURE or bool(self.destination)
+
+
+class Grants(Struct, frozen=True, kw_only=True):
+    """What a worker may use; grants only shrink on the way down."""
+
+    tools: frozenset[str] = frozenset()
+    destinations: frozenset[str] = frozenset()
+    #: hosts, and their subdomains, that may be told something; with "*" anyone
+    has_secrets: bool = False
+
+    def within(self, other: "Grants") -> "Grants":
+        """What both allow."""
+        is_open, are_open = "*" in self.destinations, "*" in other.destinations
+        both = self.destinations & other.destinations
+        return Grants(
+            tools=self.tools & other.tools,
+            destinations=other.destinations if is_open else self.destinations if are_open else both,
+            has_secrets=self.has_secrets and other.has_secrets,
+        )
+
+
+class Ruling(StrEnum):
+    """What a policy says to a call."""
+
+    ALLOWED = "allowed"
+    ASK = "ask"  #: a person must approve exactly this call
+    DENIED = "denied"
+
+
+class Verdict(Struct, frozen=True):
+    """A ruling and its reason, in words."""
+
+    ruling: Ruling
+    why: str = ""
+
+
+class Knowledge(Struct, frozen=True, kw_only=True):
+    """What the worker holds when it calls."""
+
+    taint: tuple[str, ...] = ()
+    is_sensitive: bool = False
+    #: it has read sensitive data, or is granted secrets
+
+
+ALLOWED = Verdict(Ruling.ALLOWED)
+
+
+def judge_call(tool: Traits, grants: Grants, knowledge: Knowledge) -> Verdict:
+    """Rule on one call. What is denied stays denied, whoever approves."""
+    if tool.name not in grants.tools:
+        have = ", ".join(sorted(grants.tools)) or "none"
+        return Verdict(Ruling.DENIED, f"tool {tool.name!r} is not granted (granted: {have})")
+    if tool.destination and not reaches(tool.destination, grants.destinations):
+        return Verdict(Ruling.DENIED, f"{tool.destination!r} is not an allowed destination")
+    if tool.needs_approval:
+        return Verdict(Ruling.ASK, "this tool asks a person each time")
+    if not knowledge.taint or not tool.acts:
+        return ALLOWED
+    sources = ", ".join(knowledge.taint[:3])
+    if knowledge.is_sensitive or grants.has_secrets:
+        why = f"it acts, knows something sensitive, and has read what may be hostile ({sources})"
+        return Verdict(Ruling.ASK, why)
+    if tool.destination:
+        return Verdict(Ruling.ASK, f"it would tell others what rests on untrusted {sources}")
+    return ALLOWED
+
+
+def reaches(destination: str, allowed: frozenset[str]) -> bool:
+    """Whether a host is one of these, or a subdomain of one."""
+    host = destination.lower().rstrip(".")
+    return "*" in allowed or any(
+        host == each.lower() or host.endswith(f".{each.lower()}") for each in allowed
+    )

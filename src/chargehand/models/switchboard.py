@@ -1,0 +1,275 @@
+"""The switchboard: all model calls of a supervisor go through it.
+
+It keeps one line per provider and key: who may call now, by priority and by what the provider bears
+(limiter), and whether it is worth calling at all (breaker). A 429 puts the call back in the queue; it
+is no failure of the task. Several models make a chain: when one cannot be had, the next is asked.
+"""
+
+import asyncio
+import logging
+import math
+import random
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from heapq import heappop, heappush
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.limiter import Limiter, Rates
+from chargehand.errors import (
+    ModelBusy,
+    ModelDenied,
+    ModelError,
+    ModelGarbled,
+    ModelTooSlow,
+    ModelUnreachable,
+)
+from chargehand.facts.value import canonical, digest_of
+from chargehand.models.base import Model, ModelReply, ModelRequest
+
+log = logging.getLogger("chargehand")
+
+TRIES = 3
+#: of one call whose failure may be gone the next moment
+FIRST_WAIT = 0.5
+#: seconds before the second try; doubled for the third
+CACHED = 1000
+#: replies that are remembered
+
+
+class Source(StrEnum):
+    """Where a reply came from."""
+
+    CALL = "call"
+    CACHE = "cache"  #: the same was asked before
+    SHARED = "shared"  #: the same was being asked
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A reply and what it took to get it."""
+
+    reply: ModelReply
+    model: str
+    sends: int = 1
+    #: requests that went out, refused ones included
+    waited: float = 0.0
+    #: seconds in the queue
+    source: Source = Source.CALL
+
+
+class _Line:
+    """One provider and key."""
+
+    def __init__(self, rates: Rates, breaker: BreakerPolicy) -> None:
+        self.limiter = Limiter(rates)
+        self.breaker = Breaker(breaker)
+        self.denial: ModelDenied | None = None
+        self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def admitted(self, priority: int, tokens: int) -> float:
+        """Wait for this call's turn and take it; returns how long that was."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if not self._waiting and self._wait(tokens, began) == 0:
+            self._start(tokens, began)
+            return 0.0
+        turn: asyncio.Future[None] = loop.create_future()
+        self._count += 1
+        heappush(self._waiting, (-priority, self._count, tokens, turn))
+        self.pump()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # its turn had come in the same moment
+                self.limiter.fail()
+                self.breaker.withdraw()
+            self.pump()
+            raise
+        return loop.time() - began
+
+    def pump(self) -> None:
+        """Let everybody go whose turn it is."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            _, _, tokens, turn = self._waiting[0]
+            if turn.done():
+                heappop(self._waiting)
+                continue
+            if self.denial is not None:
+                heappop(self._waiting)
+                turn.set_exception(self.denial)
+                continue
+            wait = self._wait(tokens, loop.time())
+            if wait > 0:
+                self._pump_in(wait, loop)
+                return
+            heappop(self._waiting)
+            self._start(tokens, loop.time())
+            turn.set_result(None)
+
+    def _wait(self, tokens: int, now: float) -> float:
+        if self.denial is not None:
+            raise self.denial
+        return max(self.breaker.wait(now), self.limiter.wait(tokens, now))
+
+    def _start(self, tokens: int, now: float) -> None:
+        self.limiter.start(tokens, now)
+        self.breaker.start()
+
+    def _pump_in(self, wait: float, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # Without a finite wait, whatever comes back will pump.
+        self._timer = loop.call_later(wait, self.pump) if math.isfinite(wait) else None
+
+
+class Switchboard:
+    """Shared by all workers of a supervisor, and by the supervisors nested in it."""
+
+    def __init__(
+        self,
+        rates: Mapping[str, Rates] | None = None,
+        *,
+        breaker: BreakerPolicy | None = None,
+        patience: timedelta = timedelta(minutes=15),
+        cache: bool | None = None,
+    ) -> None:
+        self._rates = dict(rates or {})
+        #: by provider ("openai") or by account
+        self._breaker = breaker or BreakerPolicy()
+        self._patience = patience.total_seconds()
+        #: how long a call may be put off by a provider that is busy or down
+        self._cache = cache
+        #: None: only calls that are meant to repeat themselves (temperature 0)
+        self._lines: dict[str, _Line] = {}
+        self._known: OrderedDict[str, Call] = OrderedDict()
+        self._asking: dict[str, asyncio.Future[Call]] = {}
+
+    async def ask(
+        self, models: Sequence[Model], request: ModelRequest, *, priority: int = 0
+    ) -> Call:
+        """Ask the first of these models that can be had."""
+        if not self._is_repeatable(request):
+            return await self._ask_chain(models, request, priority)
+        key = digest_of(canonical([[model.name for model in models], request]))
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            return msgspec.structs.replace(known, source=Source.CACHE, sends=0, waited=0.0)
+        return await self._ask_shared(key, models, request, priority)
+
+    def states(self) -> dict[str, BreakerState]:
+        """The breaker of every account that was called."""
+        return {account: line.breaker.state for account, line in self._lines.items()}
+
+    def _is_repeatable(self, request: ModelRequest) -> bool:
+        return request.settings.temperature == 0 if self._cache is None else self._cache
+
+    async def _ask_shared(
+        self, key: str, models: Sequence[Model], request: ModelRequest, priority: int
+    ) -> Call:
+        """Ask once for all who want the same just now."""
+        asking = self._asking.get(key)
+        if asking is not None:
+            call = await asyncio.shield(asking)
+            return msgspec.structs.replace(call, source=Source.SHARED, sends=0)
+        asking = self._asking[key] = asyncio.get_running_loop().create_future()
+        try:
+            call = await self._ask_chain(models, request, priority)
+        except BaseException as error:
+            # Whoever shares a call that is cancelled must not be cancelled with it.
+            told = (
+                error
+                if isinstance(error, Exception)
+                else ModelUnreachable("the shared call was cancelled")
+            )
+            asking.set_exception(told)
+            asking.exception()  # seen: nobody may be sharing
+            raise
+        else:
+            asking.set_result(call)
+            self._known[key] = call
+            if len(self._known) > CACHED:
+                self._known.popitem(last=False)
+            return call
+        finally:
+            del self._asking[key]
+
+    async def _ask_chain(
+        self, models: Sequence[Model], request: ModelRequest, priority: int
+    ) -> Call:
+        error: ModelError | None = None
+        for place, model in enumerate(models):
+            is_last = place == len(models) - 1
+            line = self._line(model)
+            if not is_last and (line.denial or line.breaker.state is not BreakerState.CLOSED):
+                continue  # rather than wait for it
+            try:
+                return await self._ask_one(model, line, request, priority)
+            except (ModelUnreachable, ModelTooSlow, ModelGarbled, ModelBusy, ModelDenied) as failed:
+                error = failed
+                if not is_last:
+                    log.warning("model_passed_over model=%s error=%s", model.name, failed)
+        raise error or ModelUnreachable("no model was given")
+
+    async def _ask_one(
+        self, model: Model, line: _Line, request: ModelRequest, priority: int
+    ) -> Call:
+        loop = asyncio.get_running_loop()
+        tokens = _bound_on_tokens(request)
+        waited, sends, failures, first = 0.0, 0, 0, loop.time()
+        while True:
+            waited += await line.admitted(priority, tokens)
+            began = loop.time()
+            sends += 1
+            try:
+                reply = await model.ask(request)
+            except ModelBusy as error:
+                wait = None if error.retry_after is None else error.retry_after.total_seconds()
+                line.limiter.slow_down(began, loop.time(), wait)
+                line.breaker.withdraw()
+                if loop.time() - first + (wait or 0) > self._patience:
+                    raise
+            except (ModelUnreachable, ModelTooSlow, ModelGarbled) as error:
+                line.limiter.fail()
+                line.breaker.fail(loop.time(), str(error))
+                failures += 1
+                if failures >= TRIES:
+                    raise
+                await asyncio.sleep(FIRST_WAIT * 2 ** (failures - 1) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+            except ModelDenied as error:
+                line.limiter.fail()
+                line.breaker.withdraw()
+                line.denial = error  # one call found out; nobody else need try
+                raise
+            except BaseException:
+                line.limiter.fail()
+                line.breaker.withdraw()
+                raise
+            else:
+                used = reply.usage.tokens_in + reply.usage.tokens_out
+                line.limiter.succeed(tokens, used, loop.time())
+                line.breaker.succeed()
+                return Call(reply=reply, model=model.name, sends=sends, waited=waited)
+            finally:
+                line.pump()
+
+    def _line(self, model: Model) -> _Line:
+        line = self._lines.get(model.account)
+        if line is None:
+            provider = model.name.partition(":")[0]
+            rates = self._rates.get(model.account) or self._rates.get(provider) or Rates()
+            line = self._lines[model.account] = _Line(rates, self._breaker)
+        return line
+
+
+def _bound_on_tokens(request: ModelRequest) -> int:
+    """No request has more tokens than bytes; a quarter of them is the usual measure of text."""
+    sent = sum(len(getattr(part, "text", "")) for turn in request.turns for part in turn.parts)
+    return sent // 4 + request.settings.max_tokens
