@@ -442,6 +442,7 @@ class Shift:
             missing=missing,
             log=results.steps.get(start.task),
             answers=results.answers,
+            limits=led.schedule.limits,
         )
         timeout = task.limits.timeout or self._roster[start.worker].timeout
         return Job(brief, self._works[start.worker], timeout)
@@ -461,8 +462,7 @@ class Shift:
             case Where.PROCESS:
                 from chargehand.engines.children import Children, importable
 
-                most = worker.capacity or self.desk.dispatch.parallel
-                children = Children(importable(function), most)
+                children = Children(importable(function), worker.capacity or 1)
                 self._closers.append(children.close)
 
                 def call(job: Job) -> "Awaitable[object]":

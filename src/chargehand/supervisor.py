@@ -25,6 +25,7 @@ from chargehand.decisions.estimate import learn
 from chargehand.decisions.results import Results
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.schedule import RULES, Schedule
+from chargehand.engines.target import refuse_while_loading
 from chargehand.errors import (
     KeyConflict,
     NotLeading,
@@ -49,8 +50,8 @@ from chargehand.facts.value import digest_of
 from chargehand.journal.base import Journal, Mail
 from chargehand.journal.opening import open_journal
 from chargehand.result import RunResult
-from chargehand.roles.roster import Roster
 from chargehand.roles.function import FunctionWorker
+from chargehand.roles.roster import Roster
 from chargehand.shift import AnswerMail, CancelMail, Hook, Hooks, Shift, SubmitMail
 
 log = logging.getLogger("chargehand")
@@ -89,6 +90,11 @@ class Run:
     def when_ended(self, then: Callable[[], None]) -> None:
         """Have `then` called once the run has ended or was interrupted."""
         self._ending.add_done_callback(lambda _: then())
+
+    def refuse_broken(self) -> None:
+        """Raise what broke the run off, if something did."""
+        if self._ending.done():
+            self._ending.result()
 
     async def cancel(self, reason: str = "") -> None:
         await self._boss.cancel(self.id, reason)
@@ -180,6 +186,7 @@ class Supervisor:
             self._users += 1  # the shift stays on until this run has ended
             run.when_ended(lambda: self._leave(shift))
             await written
+            run.refuse_broken()
             return run
 
     async def resume(self, run_id: str, *, accept: bool = False) -> RunResult:
@@ -238,22 +245,25 @@ class Supervisor:
         """
         by = _me()
         async with self._on_shift() as shift:
-            if not shift.leads(run_id):
-                led = await self._fold(run_id)
-                if led.schedule.status is not None:
-                    return
-                try:
-                    await shift.take_over(run_id, lambda _: None)
-                except NotLeading:
-                    body = msgspec.json.encode(CancelMail(by, reason))
-                    mail = Mail(key=f"cancel {run_id}", stream=run_id, subject="cancel", body=body)
-                    await self._journal.mail.post(mail)
-                    return
-                ending = shift.ending(run_id)
-                await shift.propose(run_id, self._cancellation(by, reason))
-                await asyncio.shield(ending)
-                return
+            async with shift.claim(run_id):
+                leading = None
+                if not shift.leads(run_id):
+                    led = await self._fold(run_id)
+                    if led.schedule.status is not None:
+                        return
+                    try:
+                        leading = await shift.take_over(run_id, lambda _: None)
+                    except NotLeading:
+                        await self._post_cancel(run_id, by, reason)
+                        return
             await shift.propose(run_id, self._cancellation(by, reason))
+            if leading is not None:
+                await asyncio.shield(leading.ending)
+
+    async def _post_cancel(self, run_id: str, by: str, reason: str) -> None:
+        body = msgspec.json.encode(CancelMail(by, reason))
+        mail = Mail(key=f"cancel {run_id}", stream=run_id, subject="cancel", body=body)
+        await self._journal.mail.post(mail)
 
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         """Answer a question of a run, wherever it is led. The first valid answer counts.
@@ -336,28 +346,36 @@ class Supervisor:
     ) -> tuple[Run, Awaitable[object]]:
         """Start a run, or join the one that has its key; also what to await for it to be durable."""
         requested, plan = await self._request(request, terms)
-        key = terms.get("key")
-        if key is not None and await self._is_known(requested.run, plan, key):
-            return await self._rejoin(shift, requested.run, accept=False)
-        written = await shift.begin(requested, plan)
-        return Run(requested.run, self, shift.ending(requested.run)), written
+        key, run_id = terms.get("key"), requested.run
+        if key is None:
+            leading = await shift.begin(requested, plan)
+            assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
+            return Run(run_id, self, leading.ending), leading.written
+        async with shift.claim(run_id):
+            if not await self._is_known(run_id, plan, key):
+                leading = await shift.begin(requested, plan, may_exist=True)
+                if leading is not None:
+                    await leading.written  # by then the next caller with this key finds the run
+                    return Run(run_id, self, leading.ending), leading.written
+                await self._is_known(run_id, plan, key)  # another process was faster
+        return await self._rejoin(shift, run_id, accept=False)
 
     async def _rejoin(
         self, shift: Shift, run_id: str, *, accept: bool
     ) -> tuple[Run, Awaitable[object]]:
         """Wait for a run that is led here, lead one that was left, or read one that has ended."""
-        written: asyncio.Future[Event | None] = shift.loop.create_future()
-        written.set_result(None)
-        if not shift.leads(run_id):
+        async with shift.claim(run_id):
+            if shift.leads(run_id):
+                return Run(run_id, self, shift.ending(run_id)), shift.written_already()
             led = await self._fold(run_id)
             if led.schedule.status is not None:
                 ending: asyncio.Future[Led] = shift.loop.create_future()
                 ending.set_result(led)
-                return Run(run_id, self, ending), written
-            written = await shift.take_over(
+                return Run(run_id, self, ending), shift.written_already()
+            leading = await shift.take_over(
                 run_id, lambda led: self._check_roster(led, accept=accept)
             )
-        return Run(run_id, self, shift.ending(run_id)), written
+        return Run(run_id, self, leading.ending), leading.written
 
     async def _request(self, request: str | Plan, terms: Terms) -> tuple[RunRequested, Plan]:
         if isinstance(request, str):
@@ -457,6 +475,7 @@ class Supervisor:
                 "await it there, or make a second supervisor on the same journal"
             )
         if shift is None:
+            refuse_while_loading()
             shift = self._shift = Shift(
                 Desk(self._new_dispatch(), self._retry),
                 self._journal,

@@ -113,6 +113,11 @@ class Schedule:
         return RunState.RUNNING if self._live or not self._unsettled else RunState.WAITING
 
     @property
+    def limits(self) -> Limits:
+        """The caps that the run was requested under."""
+        return self._request_of_run.limits
+
+    @property
     def busy(self) -> timedelta:
         """The time of all finished attempts, one after another."""
         return sum((total for _, total in self._paces.values()), _NO_TIME)
@@ -151,6 +156,8 @@ class Schedule:
                 return event if self._stop_reason != "cancelled" else None
             case PlanAmended():
                 return None if self.check_amendment(event) else event
+            case PlanAdopted() | PlanOpened() | TaskAdded() | PlanSealed():
+                return None if self._stop_reason else event
             case _:
                 return event
 
@@ -230,11 +237,11 @@ class Schedule:
         """Everything that speaks against this change of plan."""
         if self._stop_reason or self.status is not None or not self._is_sealed:
             return [Fault("ended", "", "the run is stopping, has ended, or has no whole plan yet")]
-        return list(amendment_faults(self.nodes, event, self.version, self._limits, self._amended))
+        return list(amendment_faults(self.nodes, event, self.version, self.limits, self._amended))
 
     def check(self) -> None:
         """State the invariants; the tests call this after every event."""
-        counts = check_nodes(self.nodes.values(), self._limits, is_stopping=bool(self._stop_reason))
+        counts = check_nodes(self.nodes.values(), self.limits, is_stopping=bool(self._stop_reason))
         assert counts == (self._live, self._unsettled, self._open), "the counts are off"
         if self.status is not None:
             assert not self._unsettled, "the run ended before its tasks"
@@ -283,7 +290,7 @@ class Schedule:
         deadline = node.deadline
         history = History(
             tries=node.tries,
-            attempts=node.task.limits.attempts or self._limits.attempts,
+            attempts=node.task.limits.attempts or self.limits.attempts,
             at=at,
             deadline_at=None if deadline == float("inf") else self._instant(deadline),
             has_others=bool(node.task.skill),
@@ -328,7 +335,7 @@ class Schedule:
         node.due_at = None
         if self._is_told_to_stop(event.task):
             return self._stopped(node, event.at)
-        if node.losses > self._limits.losses:
+        if node.losses > self.limits.losses:
             why = f"its worker was lost {node.losses} times without getting on; it may be killing them"
             return self._fail(node, Failed(kind=ErrorClass.RESOURCE, message=why), event.at)
         return [self._offer(node)]
@@ -356,7 +363,9 @@ class Schedule:
             for dependent in node.dependents:
                 if state is TaskState.DONE or node.task.id in dependent.optional_needs:
                     dependent.unmet -= 1
-                    if not dependent.unmet and not dependent.is_doomed:
+                    if not dependent.unmet and not (
+                        dependent.is_doomed or dependent.state.is_settled
+                    ):
                         commands.append(self._offer(dependent))
                 elif not dependent.is_doomed and not dependent.state.is_settled:
                     commands.append(self._doom(dependent, node, at))
@@ -440,7 +449,7 @@ class Schedule:
         return commands + self._end_if_settled(at)
 
     def _stop(self, node: Node, reason: str, at: datetime) -> list[Command]:
-        grace = self._limits.grace
+        grace = self.limits.grace
         silent = f"it did not stop within {grace.total_seconds():g} s of being told to"
         lost = AttemptLost(task=node.task.id, attempt=node.attempt, reason=silent, at=at + grace)
         return [StopAttempt(node.task.id, node.attempt, reason, grace), SetTimer(at + grace, lost)]
@@ -583,7 +592,7 @@ class Schedule:
         return [SetTimer(due_at, DeadlinePassed(at=due_at))]
 
     def _active_until(self) -> datetime:
-        return self._request_of_run.at + self._limits.active + self._idle
+        return self._request_of_run.at + self.limits.active + self._idle
 
     def _task_timer(self, node: Node) -> SetTimer:
         assert node.task.deadline is not None
@@ -642,10 +651,6 @@ class Schedule:
         if self.requested is None:
             raise InternalError("a run's first event must be RunRequested")
         return self.requested
-
-    @property
-    def _limits(self) -> Limits:
-        return self._request_of_run.limits
 
 
 _NO_TIME = timedelta(0)

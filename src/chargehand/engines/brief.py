@@ -4,16 +4,19 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from chargehand.decisions.results import StepLog, StepRecord
 from chargehand.errors import StepMismatch, UsageError, WorkerError
 from chargehand.facts.events import Effect
+from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, Failed, Question, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 
 T = TypeVar("T")
+
+_DEFAULT_LIMITS = Limits()
 
 RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 #: what a person may answer about a step in doubt
@@ -65,6 +68,7 @@ class Brief:
         "_loop",
         "_taint",
         "attempt",
+        "limits",
         "missing",
         "run",
         "task",
@@ -84,11 +88,14 @@ class Brief:
         missing: Mapping[str, str] | None = None,
         log: StepLog | None = None,
         answers: Mapping[str, str] | None = None,
+        limits: Limits = _DEFAULT_LIMITS,
     ) -> None:
         self.run = run
         self.task = task
         self.attempt = attempt
         self.worker = worker
+        self.limits = limits
+        #: of the run
         self.missing: Mapping[str, str] = missing or {}
         #: optional needs that came to nothing, and why
         self.values = values
@@ -225,15 +232,26 @@ class Brief:
     ) -> str:
         """Ask a person. The attempt ends here and holds no place while it waits; when the answer has
         come, the worker is called again and gets it from this same call."""
-        question = f"{self.run}:{self.task.id}:{self._count('ask')}"
-        answer = self._answers.get(question)
-        if answer is not None:
-            return answer
-        raise Asked(
+        return self.answer_to(
             Question(
-                id=question, text=text, choices=tuple(choices), default=default, patience=patience
+                id=self.question_id(str(self._count("ask"))),
+                text=text,
+                choices=tuple(choices),
+                default=default,
+                patience=patience,
             )
         )
+
+    def answer_to(self, question: Question) -> str:
+        """The answer to this question; without one the attempt ends here until there is."""
+        answer = self._answers.get(question.id)
+        if answer is None:
+            raise Asked(question)
+        return answer
+
+    def question_id(self, name: str) -> str:
+        """An id for a question of this task that is the same in every attempt."""
+        return f"{self.run}:{self.task.id}:{name}"
 
     def progress(self, text: str, fraction: float | None = None) -> None:
         """Say how far the work is. Never waits."""
@@ -245,10 +263,17 @@ class Brief:
         if loop is None:
             raise UsageError("brief.wait is for plain functions; in an async worker, await instead")
 
-        async def awaited() -> T:
-            return await awaitable
+        async def awaited() -> tuple[T | None, BaseException | None]:
+            # Handed back as a value: a task that raises SystemExit would end the whole loop.
+            try:
+                return await awaitable, None
+            except BaseException as error:  # noqa: BLE001 - raised again below, in its own thread
+                return None, error
 
-        return asyncio.run_coroutine_threadsafe(awaited(), loop).result()
+        value, error = asyncio.run_coroutine_threadsafe(awaited(), loop).result()
+        if error is not None:
+            raise error
+        return cast("T", value)
 
     def serve_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let `wait` be used, from other threads than this loop's."""
@@ -270,10 +295,8 @@ class Brief:
 
     async def _settle_doubt(self, step: StepRecord, known: StepRecord) -> Done | None:
         """What a person said of a step whose end is unknown; None: it is to run again."""
-        question = _doubt(f"{self.run}:{self.task.id}:{step.key[:12]}.{known.begun}", known)
-        answer = self._answers.get(question.id)
-        if answer is None:
-            raise Asked(question)
+        question = _doubt(self.question_id(f"{step.key[:12]}.{known.begun}"), known)
+        answer = self.answer_to(question)
         if answer == AGAIN:
             return None
         if answer == GIVE_UP:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import StrEnum
@@ -48,7 +49,8 @@ class FunctionWorker:
         self.name = name
         self.description = description
         self.skills = tuple(skills)
-        self.capacity = capacity
+        # Children beyond the number of processors would only wait for each other.
+        self.capacity = (os.cpu_count() or 1) if process and capacity is None else capacity
         self.weight = weight
         self.timeout = timeout
         self.where = Where.PROCESS if process else _where(function)
@@ -81,7 +83,7 @@ def worker(
 
     An async function runs on the event loop, a plain one in a thread, either in a child process
     with `process=True` (it must then be importable). `capacity` is how many attempts it may have
-    at once, `timeout` how long one may take.
+    at once (in processes: as many as there are processors), `timeout` how long one may take.
     """
 
     def made(function: Work) -> FunctionWorker:
