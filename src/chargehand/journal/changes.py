@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 PATIENCE = 1.0
 #: seconds after which a waiter is woken for nothing. What changed is noted once for all waiters,
@@ -33,8 +34,11 @@ class Changes:
             except RuntimeError:
                 continue  # that loop is closed; nobody waits in it any more
 
-    async def wait(self) -> None:
-        """Return soon after the next change; at once if there was one since the last wait."""
+    async def wait(self, nudge: Callable[[], None] = lambda: None) -> None:
+        """Return soon after the next change; at once if there was one since the last wait.
+
+        `nudge` is called once the waiting is known, for whoever has to look for changes.
+        """
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._count != self._seen:
@@ -42,6 +46,7 @@ class Changes:
                 return
             future: asyncio.Future[None] = loop.create_future()
             self._waiting[future] = loop
+        nudge()
         try:
             await asyncio.wait([future], timeout=PATIENCE)
         finally:

@@ -15,7 +15,7 @@ from chargehand.journal.chain import seal
 from chargehand.journal.headmark import HeadMark, Mark
 from chargehand.journal.place import check_sqlite, prepare
 from chargehand.journal.queries import SQL
-from chargehand.journal.refusals import NONSENSE, damaged, refusal
+from chargehand.journal.refusals import NONSENSE, damaged, failed, refusal
 from chargehand.journal.sheet import KEPT_COMMITS, head_of
 
 APPLICATION = int.from_bytes(b"chrg", "big")
@@ -35,6 +35,7 @@ class JournalFile:
         self.mark = HeadMark(path)
         self._patience = patience
         self._vfs = vfs or None
+        self._opened: tuple[int, int] | None = None
 
     def open(self, *, accept_damage: bool) -> apsw.Connection:
         """The connection that writes, to a file that is whole, or whose damage is accepted."""
@@ -47,6 +48,7 @@ class JournalFile:
                 self._make(connection)
             self._set_up(connection)
             self._check(connection, known, accept_damage=accept_damage)
+            self._opened = self._identity()
         except apsw.Error as error:
             told = refusal(error, self.path, connection.system_errno)
             connection.close()
@@ -58,6 +60,21 @@ class JournalFile:
             connection.close()
             raise
         return connection
+
+    def check_in_place(self) -> None:
+        """Raise `JournalFailed` if the file at this path is no longer the one that was opened.
+
+        SQLite would go on writing to a file that has no name any more and is gone when we end.
+        """
+        if self._identity() != self._opened:
+            raise failed(self.path, "the file was moved or deleted while it was in use")
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def open_to_read(self) -> apsw.Connection:
         """A second connection, which cannot write."""

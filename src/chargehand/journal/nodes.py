@@ -20,14 +20,12 @@ from chargehand.journal.sheet import FORGOTTEN, Sheet
 if sys.platform != "win32":
     import fcntl
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-
 
 def steady() -> int:
     """Microseconds since the boot, the same for all processes; counts time asleep where it can."""
-    if _CLOCK is None:
-        return time.monotonic_ns() // 1000
-    return time.clock_gettime_ns(_CLOCK) // 1000
+    if sys.platform == "linux":
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    return time.monotonic_ns() // 1000
 
 
 def boot_id() -> str:
@@ -55,16 +53,16 @@ class NodeFile:
 
     def hold(self) -> None:
         """Make and lock the file. Without file locks (Windows), leases end by time alone."""
-        if sys.platform == "win32" or self._handle is not None:
+        if sys.platform == "win32":
             return
-        while True:
+        while self._handle is None:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(handle, fcntl.LOCK_EX)
             # Somebody may have cleared the file away between its making and its locking.
             if self.path.exists() and os.path.samestat(os.fstat(handle), self.path.stat()):
                 self._handle = handle
-                return
-            os.close(handle)
+            else:
+                os.close(handle)
 
     def is_free(self) -> bool:
         """Whether its process is certainly gone; clears the file away then.
@@ -193,7 +191,11 @@ class Node:
 
     def leave(self, connection: apsw.Connection | None) -> None:
         """Give up the lease, so that others need not wait for its end."""
-        if self._renewed is not None and connection is not None:
+        if connection is None:
+            # The row cannot be dropped any more. The file that nobody holds says that we are gone.
+            self._file.abandon()
+            return
+        if self._renewed is not None:
             self._renewed = None
             connection.execute(SQL["drop_node"], (self.id,))
         self._file.drop()

@@ -30,6 +30,8 @@ def open_journal(
     if where is None:
         return MemoryJournal()
     if not isinstance(where, (str, os.PathLike)):
+        if not hasattr(where, "append"):
+            raise UsageError(f"{where!r} is no journal; give a path, a journal, or None")
         return where
     path = os.fspath(where)
     if path.startswith(("postgresql:", "postgres:")):

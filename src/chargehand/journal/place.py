@@ -12,6 +12,9 @@ import apsw
 from chargehand.errors import JournalUnfit, UsageError
 from chargehand.journal.refusals import file_refusal, read_only
 
+if sys.platform != "win32":
+    import fcntl
+
 OLDEST_SQLITE = (3, 51, 3)
 #: before it, two connections that reset the WAL at once could corrupt the file
 
@@ -140,12 +143,20 @@ def write_whole(path: Path, data: bytes) -> None:
         with fresh.open("wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         fresh.replace(path)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def sync_file(handle: int) -> None:
+    """Make the bytes of a file durable, also where the plain call stops at the drive's cache."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(handle)
 
 
 def sync_folder(folder: Path) -> None:

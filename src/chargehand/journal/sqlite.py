@@ -57,7 +57,7 @@ class SqliteJournal:
             raise UsageError(f"durability={durability!r} must be 'strict' or 'relaxed'")
         if lease < timedelta(milliseconds=10):
             raise UsageError(f"lease={lease} is too short to be kept; use at least 10 ms")
-        path = path.absolute()
+        path = path.resolve()  # what lies beside the file is then found through any link to it
         file = JournalFile(path, durability=durability, patience=patience, vfs=vfs)
         connection = file.open(accept_damage=accept_damage)
         self.path = path

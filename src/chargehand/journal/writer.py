@@ -55,6 +55,7 @@ class Writer:
         self.changes = Changes()
         self.node = node
         self._connection = connection
+        self._file = file
         self._path = file.path
         self._mark = file.mark
         self._durability = file.durability
@@ -95,9 +96,8 @@ class Writer:
     async def wait_changed(self) -> None:
         """Return soon after another process has changed the journal, or this one has got mail."""
         self.check()
-        if not self.changes.is_awaited:
-            self._requests.put(None)  # the thread may sleep without end; from now on it looks
-        await self.changes.wait()
+        # The thread may be asleep without end; once it knows of a waiter, it looks again and again.
+        await self.changes.wait(lambda: self._requests.put(None))
 
     def check(self) -> None:
         """Raise if nothing can be written any more."""
@@ -268,9 +268,10 @@ class Writer:
     def _write_mark(self) -> None:
         assert self._unmarked is not None  # noqa: S101 - the caller has looked
         try:
+            self._file.check_in_place()
             self._mark.write(self._unmarked)
             self._unmarked = None
-        except OSError as error:
+        except (OSError, JournalFailed) as error:
             # A mark that lags finds less damage and loses nothing; a broken disk is another thing.
             self._judge(error)
             self._mark_due = time.monotonic() + INTERVAL
@@ -299,6 +300,9 @@ class Writer:
         if self._unmarked is not None and not self._failure:
             self._write_mark()
         try:
+            if self._failure:
+                # Leave the log as it lies: tidying it away would sync again what failed to sync.
+                self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._connection.close()
         except apsw.Error as error:
             self._judge(error)

@@ -1,0 +1,532 @@
+"""What every journal promises, whatever it is kept in."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chargehand.errors import (
+    JournalDamaged,
+    JournalError,
+    KeyConflict,
+    NotLeading,
+    UnknownRun,
+    UsageError,
+)
+from chargehand.facts.events import Event, ProgressNoted, RunFinished, RunStatus, TaskAdded
+from chargehand.facts.plan import Task
+from chargehand.facts.value import digest_of
+from chargehand.journal.base import Entry, Journal, Key, Mail
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def note(text: str, minute: int = 0) -> ProgressNoted:
+    at = NOON + timedelta(minutes=minute)
+    return ProgressNoted(at=at, task="t1", attempt=1, text=text)
+
+
+def notes(*texts: str) -> list[Event]:
+    return [note(text) for text in texts]
+
+
+def finished(minute: int = 0) -> RunFinished:
+    return RunFinished(at=NOON + timedelta(minutes=minute), status=RunStatus.SUCCEEDED)
+
+
+def mail(key: str, body: bytes = b"{}", subject: str = "cancel") -> Mail:
+    return Mail(key=key, stream="run", subject=subject, body=body)
+
+
+async def entries_of(journal: Journal, stream: str = "run", after: int = 0) -> list[Entry]:
+    return [entry async for entry in journal.read(stream, after)]
+
+
+async def texts_of(journal: Journal, stream: str = "run") -> list[str]:
+    return [entry.event.text async for entry in journal.read(stream)]  # type: ignore[union-attr]  # only notes are stored here
+
+
+async def test_events_are_read_in_the_order_they_were_appended(journal: Journal) -> None:
+    await journal.append("run", notes("a", "b"))
+    await journal.append("run", notes("c"))
+    entries = await entries_of(journal)
+    assert [entry.event for entry in entries] == notes("a", "b", "c")
+    assert [entry.seq for entry in entries] == [1, 2, 3]
+    assert {entry.stream for entry in entries} == {"run"}
+
+
+async def test_append_returns_the_place_of_the_last_event(journal: Journal) -> None:
+    position = await journal.append("run", notes("a", "b", "c"))
+    assert (position.stream, position.seq, position.is_new) == ("run", 3, True)
+
+
+async def test_appending_nothing_stores_nothing(journal: Journal) -> None:
+    await journal.append("run", notes("a"))
+    position = await journal.append("run", [])
+    assert position.seq == 1
+    assert len(await entries_of(journal)) == 1
+
+
+async def test_streams_are_numbered_each_for_itself(journal: Journal) -> None:
+    await journal.append("run", notes("a", "b"))
+    position = await journal.append("board", notes("c"))
+    assert position.seq == 1
+    assert await texts_of(journal, "board") == ["c"]
+
+
+async def test_reading_after_a_number_starts_behind_it(journal: Journal) -> None:
+    await journal.append("run", notes("a", "b", "c"))
+    assert [entry.seq for entry in await entries_of(journal, after=1)] == [2, 3]
+    assert await entries_of(journal, after=3) == []
+    assert await entries_of(journal, after=9) == []
+
+
+async def test_reading_a_part_gives_the_same_entries_as_reading_all(journal: Journal) -> None:
+    await journal.append("run", notes(*"abcdef"))
+    whole = await entries_of(journal)
+    assert await entries_of(journal, after=4) == whole[4:]
+
+
+async def test_reading_stops_at_what_was_newest_when_it_began(journal: Journal) -> None:
+    await journal.append("run", notes("a", "b"))
+    seen = []
+    async for entry in journal.read("run"):
+        seen.append(entry.seq)
+        await journal.append("run", notes("later"))
+    assert seen == [1, 2]
+
+
+async def test_a_long_stream_is_read_whole(journal: Journal) -> None:
+    await journal.append("run", notes(*(str(number) for number in range(2500))))
+    assert await texts_of(journal) == [str(number) for number in range(2500)]
+
+
+async def test_large_events_are_read_whole(journal: Journal) -> None:
+    texts = [str(number) * 60_000 for number in range(1, 9)]
+    for start in range(0, 8, 2):
+        await journal.append("run", notes(*texts[start : start + 2]))
+    assert await texts_of(journal) == texts
+
+
+async def test_reading_a_stream_that_is_not_there_says_so(journal: Journal) -> None:
+    with pytest.raises(UnknownRun, match="nowhere"):
+        await entries_of(journal, "nowhere")
+
+
+async def test_events_come_back_equal_with_every_field(journal: Journal) -> None:
+    task = Task(id="t1", description='Ünïcode ✓ \0 "quoted"', worker="w", needs=["t0"])
+    await journal.append("run", [TaskAdded(at=NOON, task=task)])
+    [entry] = await entries_of(journal)
+    assert entry.event == TaskAdded(at=NOON, task=task)
+
+
+async def test_entries_name_their_author_and_epoch(journal: Journal) -> None:
+    await journal.append("run", notes("before anybody leads"))
+    epoch = await journal.leases.lead("run")
+    await journal.append("run", notes("led"), epoch=epoch)
+    entries = await entries_of(journal)
+    assert [entry.epoch for entry in entries] == [0, epoch]
+    assert {entry.author for entry in entries} == {journal.leases.node}
+
+
+async def test_hashes_depend_on_all_that_went_before(journal: Journal) -> None:
+    await journal.append("one", notes("a", "b"))
+    await journal.append("two", notes("x", "b"))
+    hashes = [entry.hash for name in ("one", "two") for entry in await entries_of(journal, name)]
+    assert len(set(hashes)) == 4
+
+
+async def test_an_append_with_the_epoch_of_its_leader_is_stored(journal: Journal) -> None:
+    epoch = await journal.leases.lead("run")
+    position = await journal.append("run", notes("a"), epoch=epoch)
+    assert position.seq == 1
+
+
+async def test_an_append_with_another_epoch_is_refused_and_stores_nothing(
+    journal: Journal,
+) -> None:
+    epoch = await journal.leases.lead("run")
+    await journal.append("run", notes("a"), epoch=epoch)
+    for wrong in (epoch - 1, epoch + 1):
+        with pytest.raises(NotLeading, match="run"):
+            await journal.append("run", notes("b"), epoch=wrong)
+    assert await texts_of(journal) == ["a"]
+
+
+async def test_an_append_with_an_epoch_to_a_stream_nobody_leads_is_refused(
+    journal: Journal,
+) -> None:
+    with pytest.raises(NotLeading):
+        await journal.append("run", notes("a"), epoch=1)
+    with pytest.raises(UnknownRun):
+        await entries_of(journal)
+
+
+async def test_a_refused_append_does_not_stop_those_beside_it(journal: Journal) -> None:
+    epoch = await journal.leases.lead("run")
+    asked = [
+        journal.append("run", notes(str(number)), epoch=epoch + number % 2) for number in range(20)
+    ]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(answer, NotLeading) for answer in answers) == 10
+    assert await texts_of(journal) == [str(number) for number in range(0, 20, 2)]
+
+
+async def test_the_same_key_with_the_same_body_is_stored_once(journal: Journal) -> None:
+    key = Key("submit", "k1", "digest")
+    first = await journal.append("run", notes("a"), key=key)
+    second = await journal.append("other", notes("a"), key=key)
+    assert (first.is_new, second.is_new) == (True, False)
+    assert (second.stream, second.seq) == ("run", 1)
+    assert await texts_of(journal) == ["a"]
+    with pytest.raises(UnknownRun):
+        await entries_of(journal, "other")
+
+
+async def test_the_same_key_with_another_body_is_a_conflict(journal: Journal) -> None:
+    await journal.append("run", notes("a"), key=Key("submit", "k1", "digest"))
+    with pytest.raises(KeyConflict, match="k1"):
+        await journal.append("run", notes("b"), key=Key("submit", "k1", "another"))
+    assert await texts_of(journal) == ["a"]
+
+
+async def test_keys_of_two_scopes_are_two_keys(journal: Journal) -> None:
+    for scope in ("submit", "claim"):
+        position = await journal.append("run", notes(scope), key=Key(scope, "k1", scope))
+        assert position.is_new
+
+
+async def test_one_key_used_by_many_at_once_is_stored_once(
+    journal: Journal, neighbour: Journal
+) -> None:
+    key = Key("submit", "k1", "digest")
+    positions = await asyncio.gather(
+        *(which.append("run", notes("a"), key=key) for which in [journal, neighbour] * 10)
+    )
+    assert sum(position.is_new for position in positions) == 1
+    assert {position.seq for position in positions} == {1}
+    assert await texts_of(journal) == ["a"]
+
+
+async def test_a_repeated_key_gets_its_first_answer_even_from_a_leader_that_was_replaced(
+    journal: Journal,
+) -> None:
+    epoch = await journal.leases.lead("run")
+    key = Key("run", "k1", "digest")
+    await journal.append("run", notes("a"), epoch=epoch, key=key)
+    await journal.leases.lead("run")
+    position = await journal.append("run", notes("a"), epoch=epoch, key=key)
+    assert (position.seq, position.is_new) == (1, False)
+
+
+async def test_mail_is_read_oldest_first_until_it_is_taken(journal: Journal) -> None:
+    assert await journal.mail.post(mail("k1", b"one"))
+    assert await journal.mail.post(mail("k2", b"two"))
+    first, second = await journal.mail.unread()
+    assert (first.key, first.stream, first.subject, first.body) == ("k1", "run", "cancel", b"one")
+    await journal.append("run", notes("took it"), taking=[first.id])
+    assert await journal.mail.unread() == [second]
+
+
+async def test_mail_is_kept_once_however_often_it_is_posted(journal: Journal) -> None:
+    assert await journal.mail.post(mail("k1"))
+    assert not await journal.mail.post(mail("k1"))
+    [posted] = await journal.mail.unread()
+    await journal.append("run", notes("took it"), taking=[posted.id])
+    assert not await journal.mail.post(mail("k1"))
+    assert await journal.mail.unread() == []
+
+
+async def test_mail_with_a_used_key_and_another_body_is_a_conflict(journal: Journal) -> None:
+    await journal.mail.post(mail("k1", b"one"))
+    for other in (mail("k1", b"two"), mail("k1", b"one", subject="answer")):
+        with pytest.raises(KeyConflict, match="k1"):
+            await journal.mail.post(other)
+
+
+async def test_mail_that_is_taken_already_refuses_the_whole_append(journal: Journal) -> None:
+    await journal.mail.post(mail("k1"))
+    await journal.mail.post(mail("k2"))
+    first, second = await journal.mail.unread()
+    await journal.append("run", notes("a"), taking=[first.id])
+    with pytest.raises(KeyConflict):
+        await journal.append("run", notes("b"), taking=[second.id, first.id])
+    assert await texts_of(journal) == ["a"]
+    assert await journal.mail.unread() == [second]
+
+
+async def test_mail_that_never_was_cannot_be_taken(journal: Journal) -> None:
+    with pytest.raises(KeyConflict):
+        await journal.append("run", notes("a"), taking=[77])
+
+
+async def test_mail_is_not_taken_by_an_append_that_is_refused(journal: Journal) -> None:
+    epoch = await journal.leases.lead("run")
+    await journal.mail.post(mail("k1"))
+    [posted] = await journal.mail.unread()
+    with pytest.raises(NotLeading):
+        await journal.append("run", notes("a"), epoch=epoch + 1, taking=[posted.id])
+    assert await journal.mail.unread() == [posted]
+
+
+async def test_mail_taken_by_many_at_once_is_taken_once(journal: Journal) -> None:
+    await journal.mail.post(mail("k1"))
+    [posted] = await journal.mail.unread()
+    answers = await asyncio.gather(
+        *(journal.append("run", notes("a"), taking=[posted.id]) for _ in range(10)),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(answer, KeyConflict) for answer in answers) == 9
+    assert await texts_of(journal) == ["a"]
+
+
+async def wait_for_mail(journal: Journal) -> Sequence[Mail]:
+    while not (unread := await journal.mail.unread()):
+        await journal.mail.wait_changed()
+    return unread
+
+
+async def test_who_waits_for_mail_is_woken_by_mail_of_its_own_process(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chargehand.journal.changes.PATIENCE", 600)  # no help from waking in vain
+    waiting = asyncio.create_task(wait_for_mail(journal))
+    await asyncio.sleep(0)
+    await journal.mail.post(mail("k1"))
+    [posted] = await asyncio.wait_for(waiting, 10)
+    assert posted.key == "k1"
+
+
+async def test_who_waits_for_mail_is_woken_by_mail_of_another_node(
+    journal: Journal, neighbour: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chargehand.journal.changes.PATIENCE", 600)  # no help from waking in vain
+    waiting = asyncio.create_task(wait_for_mail(journal))
+    await asyncio.sleep(0)
+    await neighbour.mail.post(mail("k1"))
+    [posted] = await asyncio.wait_for(waiting, 10)
+    assert posted.key == "k1"
+
+
+async def test_leading_makes_a_stream_that_is_not_listed_before_its_first_event(
+    journal: Journal,
+) -> None:
+    assert await journal.leases.lead("run") == 1
+    assert await journal.heads() == []
+    assert await entries_of(journal) == []
+
+
+async def test_leading_again_gives_a_new_epoch_and_ends_the_old_one(journal: Journal) -> None:
+    first = await journal.leases.lead("run")
+    second = await journal.leases.lead("run")
+    assert second == first + 1
+    with pytest.raises(NotLeading):
+        await journal.append("run", notes("late"), epoch=first)
+
+
+async def test_a_stream_led_by_a_living_node_is_refused_to_others_and_the_holder_named(
+    journal: Journal, neighbour: Journal
+) -> None:
+    await journal.leases.lead("run")
+    with pytest.raises(NotLeading, match=journal.leases.node):
+        await neighbour.leases.lead("run")
+    assert await neighbour.leases.lead("another run") == 1
+
+
+async def test_two_nodes_never_append_with_one_epoch(journal: Journal, neighbour: Journal) -> None:
+    epoch = await journal.leases.lead("run")
+    with pytest.raises(NotLeading):
+        await neighbour.append("run", notes("not mine"), epoch=epoch)
+
+
+async def test_a_released_stream_can_be_led_by_another_at_once(
+    journal: Journal, neighbour: Journal
+) -> None:
+    epoch = await journal.leases.lead("run")
+    await journal.append("run", notes("a"), epoch=epoch)
+    await journal.leases.release("run", epoch)
+    later = await neighbour.leases.lead("run")
+    assert later == epoch + 1
+    with pytest.raises(NotLeading):
+        await journal.append("run", notes("late"), epoch=epoch)
+    await neighbour.append("run", notes("b"), epoch=later)
+    assert await texts_of(journal) == ["a", "b"]
+
+
+async def test_releasing_an_epoch_that_is_over_changes_nothing(journal: Journal) -> None:
+    old = await journal.leases.lead("run")
+    new = await journal.leases.lead("run")
+    await journal.leases.release("run", old)
+    await journal.append("run", notes("still leading"), epoch=new)
+
+
+async def test_a_closed_node_leaves_its_streams_to_others(
+    journal: Journal, neighbour: Journal
+) -> None:
+    epoch = await journal.leases.lead("run")
+    await journal.close()
+    assert await neighbour.leases.lead("run") == epoch + 1
+
+
+async def test_a_lease_is_valid_from_leading_until_closing(journal: Journal) -> None:
+    assert not journal.leases.is_valid()
+    await journal.leases.lead("run")
+    assert journal.leases.is_valid()
+    await journal.close()
+    assert not journal.leases.is_valid()
+
+
+async def test_a_blob_is_kept_under_the_digest_of_its_bytes(
+    journal: Journal, neighbour: Journal
+) -> None:
+    data = bytes(range(256)) * 400
+    digest = await journal.blobs.put(data)
+    assert digest == digest_of(data)
+    assert await journal.blobs.put(data) == digest
+    assert await neighbour.blobs.get(digest) == data
+
+
+async def test_an_empty_blob_is_a_blob(journal: Journal) -> None:
+    assert await journal.blobs.get(await journal.blobs.put(b"")) == b""
+
+
+async def test_a_blob_that_is_not_there_is_damage(journal: Journal) -> None:
+    with pytest.raises(JournalDamaged, match=digest_of(b"never put")):
+        await journal.blobs.get(digest_of(b"never put"))
+
+
+async def test_blobs_put_many_times_at_once_are_kept(journal: Journal) -> None:
+    digests = await asyncio.gather(*(journal.blobs.put(bytes([n % 3]) * 100) for n in range(12)))
+    assert len(set(digests)) == 3
+
+
+async def test_heads_list_streams_with_the_one_that_changed_last_first(journal: Journal) -> None:
+    await journal.append("early", [note("a", 1)])
+    await journal.append("late", [note("a", 3)])
+    await journal.append("middle", [note("a", 2), note("b", 2)])
+    heads = await journal.heads()
+    assert [head.stream for head in heads] == ["late", "middle", "early"]
+    assert [head.seq for head in heads] == [1, 2, 1]
+
+
+async def test_a_head_tells_the_newest_state_of_its_stream(journal: Journal) -> None:
+    epoch = await journal.leases.lead("run")
+    await journal.append("run", [note("a", 1)], epoch=epoch)
+    await journal.append("run", [note("b", 5)], epoch=epoch)
+    [head] = await journal.heads()
+    assert (head.epoch, head.owner) == (epoch, journal.leases.node)
+    assert (head.began_at, head.changed_at) == (note("", 1).at, note("", 5).at)
+    assert not head.is_ended
+    await journal.append("run", [finished(6)], epoch=epoch)
+    await journal.leases.release("run", epoch)
+    [head] = await journal.heads()
+    assert head.is_ended
+    assert head.owner == ""
+
+
+async def test_forgetting_leaves_only_the_heads_of_old_ended_runs(journal: Journal) -> None:
+    await journal.append("old", [note("a", 1), finished(2)])
+    await journal.append("fresh", [note("a", 1), finished(20)])
+    await journal.append("open", [note("a", 1)])
+    assert await journal.forget(NOON + timedelta(minutes=10)) == ["old"]
+    heads = {head.stream: head for head in await journal.heads()}
+    assert {name for name, head in heads.items() if head.is_forgotten} == {"old"}
+    assert heads["old"].seq == 2
+    assert len(await entries_of(journal, "fresh")) == 2
+    assert len(await entries_of(journal, "open")) == 1
+
+
+async def test_a_forgotten_stream_can_be_neither_read_nor_continued(journal: Journal) -> None:
+    await journal.append("old", [finished()])
+    await journal.forget(NOON + timedelta(minutes=1))
+    with pytest.raises(UnknownRun, match="retention"):
+        await entries_of(journal, "old")
+    with pytest.raises(UnknownRun):
+        await journal.append("old", notes("more"))
+    with pytest.raises(UnknownRun):
+        await journal.leases.lead("old")
+    assert await journal.forget(NOON + timedelta(days=1)) == []
+
+
+async def test_a_blob_put_lately_survives_the_forgetting_of_its_run(journal: Journal) -> None:
+    """Somebody may have been told that it is there, and be about to name it."""
+    digest = await journal.blobs.put(b"shared")
+    await journal.append("old", [note(f"names {digest}"), finished()])
+    await journal.forget(NOON + timedelta(minutes=1))
+    assert await journal.blobs.get(digest) == b"shared"
+
+
+async def test_appends_of_many_tasks_make_one_gapless_chain(journal: Journal) -> None:
+    await asyncio.gather(
+        *(journal.append("run", notes(f"{number}a", f"{number}b")) for number in range(100))
+    )
+    entries = await entries_of(journal)
+    assert [entry.seq for entry in entries] == list(range(1, 201))
+    texts = await texts_of(journal)
+    assert all(a[:-1] == b[:-1] for a, b in zip(texts[::2], texts[1::2], strict=True))
+
+
+async def test_two_nodes_append_to_one_stream_without_gaps(
+    journal: Journal, neighbour: Journal
+) -> None:
+    await asyncio.gather(
+        *(which.append("board", notes("a")) for which in [journal, neighbour] * 25)
+    )
+    entries = await entries_of(journal, "board")
+    assert [entry.seq for entry in entries] == list(range(1, 51))
+    assert len({entry.author for entry in entries}) == 2
+
+
+async def test_other_event_loops_in_other_threads_may_use_the_journal(journal: Journal) -> None:
+    async def write(name: str) -> None:
+        for number in range(20):
+            await journal.append("run", notes(f"{name}{number}"))
+
+    threads = [threading.Thread(target=asyncio.run, args=(write(name),)) for name in "xyz"]
+    for thread in threads:
+        thread.start()
+    await write("here")
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+    texts = await texts_of(journal)
+    assert len(texts) == 80
+    assert [text for text in texts if text.startswith("x")] == [f"x{n}" for n in range(20)]
+
+
+async def test_a_cancelled_append_is_stored_whole_or_not_at_all(journal: Journal) -> None:
+    for turns in range(4):
+        task = asyncio.create_task(journal.append(f"run{turns}", notes("a", "b", "c")))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        await journal.append(f"run{turns}", notes("d"))
+        assert await texts_of(journal, f"run{turns}") in (["d"], ["a", "b", "c", "d"])
+
+
+async def test_closing_twice_is_fine_and_ends_all_use(journal: Journal) -> None:
+    await journal.append("run", notes("a"))
+    await journal.close()
+    await journal.close()
+    with pytest.raises(UsageError, match="closed"):
+        await journal.append("run", notes("b"))
+    with pytest.raises(UsageError, match="closed"):
+        await journal.leases.lead("run")
+
+
+async def test_appends_under_way_are_stored_when_the_journal_is_closed(
+    another: Callable[[], Journal],
+) -> None:
+    first, second = another(), another()
+    pending = [asyncio.create_task(first.append("run", notes(str(n)))) for n in range(20)]
+    await asyncio.sleep(0)
+    await first.close()
+    await asyncio.gather(*pending)
+    assert len(await texts_of(second)) == 20
+
+
+async def test_journal_errors_are_one_family(journal: Journal) -> None:
+    with pytest.raises(JournalError):
+        await journal.append("run", notes("a"), epoch=5)

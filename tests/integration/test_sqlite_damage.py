@@ -1,0 +1,238 @@
+"""Bytes that were changed or lost are found, and never read as if all were well."""
+
+import random
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from chargehand.errors import (
+    JournalDamaged,
+    JournalError,
+)
+from chargehand.journal.base import Key, Mail
+from chargehand.journal.opening import open_journal
+from chargehand.journal.sqlite import SqliteJournal
+from tests.integration.sqlite_at_hand import (
+    copied,
+    entries_of,
+    mark_of,
+    meddle,
+    notes,
+    texts_of,
+    until,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+async def journal(path: Path) -> AsyncIterator[SqliteJournal]:
+    async with SqliteJournal(path) as opened:
+        yield opened
+
+
+async def damaged_tail(path: Path, folder: Path, cut: int) -> Path:
+    """A journal whose log has lost its last bytes after its head mark was written."""
+    journal = SqliteJournal(path)
+    for number in range(10):
+        await journal.append("run", notes(str(number)))
+    copy = copied(path, folder)
+    await journal.close()
+    shutil.copy(f"{path}-head", f"{copy}-head")
+    log = Path(f"{copy}-wal")
+    log.write_bytes(log.read_bytes()[:-cut])
+    return copy
+
+
+@pytest.mark.parametrize("cut", [1, 100, 4096, 20_000])
+async def test_a11_a_log_that_lost_its_tail_is_found_by_the_head_mark(
+    path: Path, tmp_path: Path, cut: int
+) -> None:
+    copy = await damaged_tail(path, tmp_path / "copy", cut)
+    with pytest.raises(JournalDamaged, match=r"commits are missing.*accept_damage=True"):
+        open_journal(copy)
+
+
+async def test_a11_a_lost_tail_can_be_accepted_and_is_then_no_damage_any_more(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = await damaged_tail(path, tmp_path / "copy", 100)
+    journal = SqliteJournal(copy, accept_damage=True)
+    assert "journal_damage_accepted" in caplog.text
+    assert await texts_of(journal) == [str(number) for number in range(9)]
+    await journal.append("run", notes("later"))
+    await journal.close()
+    again = SqliteJournal(copy)
+    assert (await texts_of(again))[-1] == "later"
+    await again.close()
+
+
+async def test_a_relaxed_journal_that_lost_its_tail_only_warns(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = await damaged_tail(path, tmp_path / "copy", 100)
+    journal = SqliteJournal(copy, durability="relaxed")
+    assert "journal_relaxed" in caplog.text
+    assert "commits are missing" in caplog.text
+    assert len(await entries_of(journal)) == 9
+    await journal.close()
+
+
+async def test_a_database_that_is_gone_while_its_mark_is_there_is_damage(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.append("run", notes("a"))
+    await journal.close()
+    path.unlink()
+    with pytest.raises(JournalDamaged, match="commit 1"):
+        open_journal(path)
+
+
+async def test_another_history_of_the_same_length_is_found_by_the_head_mark(
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "two"):
+        journal = SqliteJournal(tmp_path / name)
+        await journal.append("run", notes(name))
+        await journal.close()
+    shutil.copy(tmp_path / "one-head", tmp_path / "two-head")
+    with pytest.raises(JournalDamaged, match="commit 1 is not the one that was made"):
+        open_journal(tmp_path / "two")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"commit":1,"hash":"00"'])
+async def test_a_damaged_head_mark_is_refused_unless_accepted(path: Path, content: bytes) -> None:
+    await SqliteJournal(path).close()
+    Path(f"{path}-head").write_bytes(content)
+    with pytest.raises(JournalDamaged, match="head mark"):
+        open_journal(path)
+    await open_journal(path, accept_damage=True).close()
+
+
+async def test_the_head_mark_follows_the_last_commit_while_nothing_else_happens(
+    journal: SqliteJournal, path: Path
+) -> None:
+    await journal.append("run", notes("a"))
+    await until(lambda: b'"commit":1,' in mark_of(path))
+    await journal.append("run", notes("b"))
+    await until(lambda: b'"commit":2,' in mark_of(path))
+
+
+CHANGES = {
+    "payload": "UPDATE entries SET payload = replace(payload, 'b', 'c') WHERE seq = 2",
+    "kind": "UPDATE entries SET kind = 'RunFinished' WHERE seq = 2",
+    "instant": "UPDATE entries SET at = at + 1 WHERE seq = 2",
+    "epoch": "UPDATE entries SET epoch = 5 WHERE seq = 2",
+    "author": "UPDATE authors SET name = 'n-somebody'",
+    "missing": "DELETE FROM entries WHERE seq = 2",
+    "last missing": "DELETE FROM entries WHERE seq = 3",
+    "swapped": "UPDATE entries SET seq = 5 - seq WHERE seq IN (2, 3)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a12_a_changed_entry_is_found_when_it_is_read(path: Path, change: str) -> None:
+    journal = SqliteJournal(path)
+    await journal.append("run", notes("a", "b", "c"))
+    await journal.close()
+    if change == "swapped":
+        meddle(path, "UPDATE entries SET seq = -seq WHERE seq IN (2, 3)")
+        meddle(path, "UPDATE entries SET seq = 5 + seq WHERE seq < 0")
+    else:
+        meddle(path, CHANGES[change].replace("replace(payload, 'b', 'c')", "x'7b7d'"))
+    journal = SqliteJournal(path)
+    with pytest.raises(JournalDamaged, match=r"event \d of stream 'run'"):
+        await entries_of(journal)
+    await journal.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE streams SET seq = 2",
+        "UPDATE streams SET epoch = 9",
+        "UPDATE streams SET owner = 'n-me'",
+        "UPDATE streams SET name = 'ruN'",
+        "UPDATE streams SET ended = 1",
+        "DELETE FROM streams",
+        "UPDATE keys SET name = 'other'",
+        "DROP TABLE mail",
+    ],
+)
+async def test_a12_a_changed_head_or_key_is_found_when_the_journal_is_opened(
+    path: Path, change: str
+) -> None:
+    journal = SqliteJournal(path)
+    await journal.append("run", notes("a", "b", "c"), key=Key("s", "k", "d"))
+    await journal.close()
+    meddle(path, change)
+    with pytest.raises(JournalDamaged):
+        open_journal(path)
+    await open_journal(path, accept_damage=True).close()
+
+
+async def test_a_damaged_head_that_was_accepted_still_cannot_be_read_as_if_whole(
+    path: Path,
+) -> None:
+    journal = SqliteJournal(path)
+    await journal.append("bad", notes("a"))
+    await journal.append("good", notes("b"))
+    await journal.close()
+    meddle(path, "UPDATE streams SET seq = 0 WHERE name = 'bad'")
+    journal = SqliteJournal(path, accept_damage=True)
+    assert [head.stream for head in await journal.heads()] == ["good"]
+    assert await texts_of(journal, "good") == ["b"]
+    for use in (entries_of(journal, "bad"), journal.append("bad", notes("c"))):
+        with pytest.raises(JournalDamaged, match="bad"):
+            await use
+    await journal.close()
+
+
+async def test_changed_mail_is_found_when_it_is_read(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.mail.post(Mail(key="m", stream="run", subject="cancel", body=b"{}"))
+    await journal.close()
+    meddle(path, "UPDATE mail SET subject = 'submit'")
+    journal = SqliteJournal(path)
+    with pytest.raises(JournalDamaged, match="mail 1"):
+        await journal.mail.unread()
+    await journal.close()
+
+
+async def all_of(path: Path) -> list[object]:
+    """Everything that can be read from a journal."""
+    journal = SqliteJournal(path)
+    try:
+        heads = await journal.heads()
+        streams = [await entries_of(journal, head.stream) for head in heads]
+        return [heads, streams, await journal.mail.unread()]
+    finally:
+        await journal.close()
+
+
+async def test_a12_a_flipped_bit_is_found_or_harmless(path: Path, tmp_path: Path) -> None:
+    journal = SqliteJournal(path)
+    for number in range(30):
+        await journal.append(f"run {number % 7}", notes("x" * 50, "y" * number))
+    await journal.mail.post(Mail(key="m", stream="run", subject="cancel", body=b"{}"))
+    await journal.close()
+    whole = await all_of(path)
+    sound = path.read_bytes()
+    draw = random.Random(12)
+    harmless = 0
+    for trial in range(80):
+        copy = copied(path, tmp_path / str(trial))
+        place = draw.randrange(len(sound))
+        flipped = bytes([sound[place] ^ (1 << draw.randrange(8))])
+        copy.write_bytes(sound[:place] + flipped + sound[place + 1 :])
+        try:
+            found = await all_of(copy)
+        except JournalError:
+            continue
+        assert found == whole, f"byte {place} of trial {trial}"
+        harmless += 1
+    assert harmless < 80
