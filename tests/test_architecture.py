@@ -24,17 +24,23 @@ ROWS = (
     ("errors",),
     ("facts",),
     ("decisions",),
-    ("clock",),
+    ("clock", "background"),
     PORTS,
     ("roles",),
+    ("result",),
+    ("shift",),
     ("supervisor",),
     ("patterns",),
     WINDOWS,
     ("__init__", "__main__"),
 )
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
-ACROSS_PORTS = {("engines", "chargehand.journal.base"), ("tools", "chargehand.journal.base")}
-#: a worker's steps and a tool's results are stored, so both may speak of what a journal is
+ACROSS_PORTS = {
+    ("engines", "chargehand.journal.base"),
+    ("tools", "chargehand.journal.base"),
+    ("tools", "chargehand.models.base"),
+}
+#: a worker's steps and a tool's results are stored, and a tool is shown to a model
 EMPTY_NAMES = {"core", "common", "utils", "util", "helpers", "misc"}
 
 BANNED_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}

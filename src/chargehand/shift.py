@@ -336,7 +336,7 @@ class Shift:
             await writes[0]
         else:
             await asyncio.gather(*writes)
-        while not self._journal.leases.is_valid():
+        while self.desk.runs and not self._journal.leases.is_valid():
             # Our lease may have run out unseen, for instance while the machine was asleep. What
             # was written is ours, but nothing may be started before the lease is renewed. It never
             # will be if the disk has failed since or another leads: appending nothing finds out.
@@ -629,7 +629,7 @@ class Shift:
             blocked = self.loop.time() - before - STALL / 2
             if blocked > STALL:
                 log.warning(
-                    "event_loop_stalled seconds=%.1f; a worker blocks it: make it a plain function or process=True",
+                    "event_loop_stalled seconds=%.1f; if a worker blocks it, make that a plain function or process=True",
                     blocked,
                 )
 

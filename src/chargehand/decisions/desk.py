@@ -5,7 +5,6 @@ drains its inbox into `decide`, appends the round's entries to the journal, and 
 out the round's acts. The simulator does the same with a journal and a clock that it breaks.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
@@ -90,7 +89,6 @@ class Desk:
         self._retry = retry
         self._timers: list[tuple[datetime, int, str, Event]] = []
         self._timer_count = 0
-        self._placed: dict[tuple[str, str, int], str] = {}
         self._backlog: list[tuple[str, list[Command]]] = []
 
     def open(self, run: str, history: Iterable[Event] = ()) -> Led:
@@ -137,9 +135,7 @@ class Desk:
 
     def free_place(self, run: str, task: str, attempt: int) -> None:
         """An attempt has really ended, whatever was made of its report."""
-        worker = self._placed.pop((run, task, attempt), None)
-        if worker is not None:
-            self.dispatch.freed(run, worker)
+        self.dispatch.freed(run, task, attempt)
 
     def free_unstarted(self, run: str, starts: Iterable[StartAttempt]) -> None:
         """These starts of a run were decided but will not be carried out."""
@@ -149,12 +145,11 @@ class Desk:
     @property
     def busy(self) -> int:
         """Attempts that hold a place."""
-        return len(self._placed)
+        return self.dispatch.active
 
     def check(self) -> None:
         """State the invariants; the tests call this after every round."""
         self.dispatch.check()
-        assert self.dispatch.active == len(self._placed)
         for led in self.runs.values():
             if led.schedule.requested is not None:
                 led.schedule.check()
@@ -173,22 +168,25 @@ class Desk:
             return
         if type(admitted) is RunRequested:
             self.dispatch.open_run(message.run, admitted.at, admitted.limits.parallel)
-        self._carry(message.run, led, [Record(admitted)], round_, now)
+        self._write(message.run, led, admitted, round_)
+        commands = led.schedule.apply(admitted)
+        if commands:
+            self._carry(message.run, led, commands, round_, now)
 
     def _carry(
         self, run: str, led: Led, commands: list[Command], round_: Round, now: datetime
     ) -> None:
         schedule = led.schedule
-        pending = deque(commands)
-        while pending:
-            command = pending.popleft()
+        timestamp = now.timestamp()
+        pending = list(commands)
+        for command in pending:  # grows while it is walked
             match command:
                 case Record(event):
                     if schedule.status is None:
                         self._write(run, led, event, round_)
                         pending.extend(schedule.apply(event))
                 case OfferAttempt():
-                    self.dispatch.offer(run, command, now.timestamp())
+                    self.dispatch.offer(run, command, timestamp)
                 case SetTimer(due_at, event):
                     self._timer_count += 1
                     heappush(self._timers, (due_at, self._timer_count, run, event))
@@ -212,7 +210,7 @@ class Desk:
             started = AttemptStarted(
                 task=start.task, attempt=start.attempt, worker=start.worker, why=start.why, at=now
             )
-            self._placed[start.run, start.task, start.attempt] = start.worker
-            self._write(start.run, led, started, round_)
+            # Not `_write`: that somebody began has brought forth no result yet.
+            round_.entries.setdefault(start.run, []).append(started)
             led.schedule.apply(started)
             round_.acts.append(start)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -14,6 +14,9 @@ from chargehand.facts.commands import OfferAttempt, StartAttempt
 
 AGEING = 300.0
 #: seconds of waiting that weigh as much as one step of priority, so that no run starves
+
+MOST_NAMES = 4
+#: of workers in an explanation
 
 
 class Balance(StrEnum):
@@ -62,20 +65,21 @@ class _Waiting(Struct, eq=False, gc=False):
     """An offer in a queue. Withdrawn ones stay there, dead, until they come up."""
 
     run: str
-    arrival: float
     offer: OfferAttempt
     is_late: bool
     is_dead: bool = False
 
 
 class _Run:
-    __slots__ = ("active", "arrival", "parallel", "parked", "waiting")
+    __slots__ = ("active", "ageing", "arrival", "parallel", "parked", "waiting")
 
     def __init__(self, arrival: float, parallel: int) -> None:
         self.arrival = arrival
         self.parallel = parallel
         self.active = 0
-        self.parked: list[_Waiting] = []
+        self.ageing = math.floor(arrival / AGEING)
+        self.parked: dict[str, list[_Queued]] = {}
+        #: by target: what waits for a place of the run itself
         self.waiting: dict[str, _Waiting] = {}
 
 
@@ -100,6 +104,10 @@ class Dispatch:
         self._able: dict[str, list[_Worker]] = {}
         self._runs: dict[str, _Run] = {}
         self._queues: dict[str, list[_Queued]] = {}
+        self._held: dict[tuple[str, str, int], tuple[_Worker, _Run]] = {}
+        #: the places that are taken, by attempt; the run as it was then, for it may be led anew since
+        self._thawing: dict[str, _Run] = {}
+        #: runs in which something parked may go on
         self._arrivals = 0
         self._turns = 0
 
@@ -125,6 +133,7 @@ class Dispatch:
     def close_run(self, run: str) -> None:
         """The run ended; what it still has in the queue is dead. Its running attempts still count."""
         closed = self._runs.pop(run, None)
+        self._thawing.pop(run, None)
         if closed is not None:
             for waiting in closed.waiting.values():
                 waiting.is_dead = True
@@ -132,52 +141,96 @@ class Dispatch:
     def offer(self, run: str, offer: OfferAttempt, now: float) -> None:
         """Queue a task that may start."""
         owner = self._runs[run]
-        waiting = _Waiting(run, owner.arrival, offer, now > offer.rank.latest_start)
+        waiting = _Waiting(run, offer, now > offer.rank.latest_start)
         owner.waiting[offer.task] = waiting
-        self._push(waiting)
+        self._push(waiting, owner)
 
     def withdraw(self, run: str, task: str) -> None:
         """The task is not to start after all; unknown ones are fine."""
         owner = self._runs.get(run)
         waiting = None if owner is None else owner.waiting.pop(task, None)
-        if waiting is not None:
+        if waiting is not None and owner is not None:
             waiting.is_dead = True
+            self._thaw(run, owner)
 
-    def freed(self, run: str, worker: str) -> None:
-        """An attempt has really ended, and its place with it."""
+    def freed(self, run: str, task: str, attempt: int) -> None:
+        """An attempt has really ended, and its place with it; unknown ones are fine."""
+        held = self._held.pop((run, task, attempt), None)
+        if held is None:
+            return
+        worker, owner = held
         self.active -= 1
-        self._workers[worker].active -= 1
-        owner = self._runs.get(run)
-        if owner is not None:
-            owner.active -= 1
-            for waiting in owner.parked:
-                self._push(waiting)
-            owner.parked.clear()
+        worker.active -= 1
+        owner.active -= 1
+        self._thaw(run, owner)
 
     def place(self, now: float) -> list[StartAttempt]:
         """Fill the free places, most urgent first."""
         starts: list[StartAttempt] = []
+        if self.active >= self.parallel:
+            return starts
+        self._unpark(now)
+        heads = self._heads(now)
         queues = self._queues
-        while self.active < self.parallel:
-            target = self._most_urgent_target(now)
-            if target is None:
-                break
+        while heads and self.active < self.parallel:
+            target = heads[0][1]
             queue = queues[target]
-            waiting = heappop(queue)[-1]
-            if not queue:
-                del queues[target]
+            if not self._has_room(target):  # another target took the last of it
+                heappop(heads)
+                continue
+            queued = heappop(queue)
+            waiting = queued[-1]
             run = self._runs[waiting.run]
             if run.active >= run.parallel:
-                run.parked.append(waiting)
-                continue
-            offer = waiting.offer
-            worker, why = self._choose(target, offer.avoid)
-            worker.active += 1
-            run.active += 1
-            self.active += 1
-            del run.waiting[offer.task]
-            starts.append(StartAttempt(waiting.run, offer.task, offer.attempt, worker.name, why))
+                heappush(run.parked.setdefault(target, []), queued)
+            else:
+                starts.append(self._start(waiting, run, target))
+            head = self._live_head(queue, now)
+            if head is None:
+                del queues[target]
+                heappop(heads)
+            else:
+                heapreplace(heads, (head, target))
         return starts
+
+    def _heads(self, now: float) -> list[tuple[_Queued, str]]:
+        """The most urgent offer of each target that has room, as a heap."""
+        heads: list[tuple[_Queued, str]] = []
+        for target, queue in list(self._queues.items()):
+            if self._has_room(target):
+                head = self._live_head(queue, now)
+                if head is None:
+                    del self._queues[target]
+                else:
+                    heads.append((head, target))
+        heapify(heads)
+        return heads
+
+    def _start(self, waiting: _Waiting, run: _Run, target: str) -> StartAttempt:
+        offer = waiting.offer
+        worker, why = self._choose(target, offer.avoid)
+        worker.active += 1
+        run.active += 1
+        self.active += 1
+        del run.waiting[offer.task]
+        self._held[waiting.run, offer.task, offer.attempt] = (worker, run)
+        return StartAttempt(waiting.run, offer.task, offer.attempt, worker.name, why)
+
+    def _thaw(self, name: str, run: _Run) -> None:
+        if run.parked and self._runs.get(name) is run:
+            self._thawing[name] = run
+
+    def _unpark(self, now: float) -> None:
+        """Bring back as many offers of each run as it has places for, the most urgent ones."""
+        for run in self._thawing.values():
+            for target, parked in list(run.parked.items()):
+                for _ in range(run.parallel - run.active):
+                    if self._live_head(parked, now) is None:
+                        break
+                    heappush(self._queues.setdefault(target, []), heappop(parked))
+                if not parked:
+                    del run.parked[target]
+        self._thawing.clear()
 
     def why_waiting(self, run: str, task: str) -> str:
         """In words, what an offered task waits for; empty if it is not in the queue."""
@@ -200,60 +253,49 @@ class Dispatch:
         """State the invariants; the tests call this after every change."""
         assert 0 <= self.active <= self.parallel, "the pool holds more than it may"
         assert self.active == sum(worker.active for worker in self._workers.values())
+        assert self.active == len(self._held), "a place is taken by nobody"
         for worker in self._workers.values():
             assert 0 <= worker.active <= worker.capacity, f"{worker.name} holds more than it may"
         for run in self._runs.values():
             assert 0 <= run.active <= run.parallel, "a run holds more than it may"
 
-    def _push(self, waiting: _Waiting) -> None:
+    def _push(self, waiting: _Waiting, run: _Run) -> None:
+        queue = self._queues.setdefault(_target(waiting.offer), [])
+        heappush(queue, self._queued(waiting, run))
+
+    def _queued(self, waiting: _Waiting, run: _Run) -> _Queued:
         rank = waiting.offer.rank
         self._arrivals += 1
         # Ageing is linear, so that the order of two offers never changes while they wait and a
         # plain heap will do: arriving AGEING seconds earlier is worth one step of priority.
-        urgency = rank.urgency + math.floor(waiting.arrival / AGEING)
-        queued = (
-            urgency,
+        return (
+            rank.urgency + run.ageing,
             waiting.is_late,
             rank.deadline,
-            waiting.arrival,
+            run.arrival,
             rank.path,
             rank.order,
             self._arrivals,
             waiting,
         )
-        heappush(self._queues.setdefault(_target(waiting.offer), []), queued)
-
-    def _most_urgent_target(self, now: float) -> str | None:
-        best: str | None = None
-        best_head: _Queued | None = None
-        for target in list(self._queues):
-            if not self._has_room(target):
-                continue
-            head = self._live_head(target, now)
-            if head is not None and (best_head is None or head < best_head):
-                best, best_head = target, head
-        return best
 
     def _has_room(self, target: str) -> bool:
-        return any(
-            worker.active < worker.capacity and not worker.is_draining
-            for worker in self._able.get(target, ())
-        )
+        for worker in self._able.get(target, ()):
+            if worker.active < worker.capacity and not worker.is_draining:
+                return True
+        return False
 
-    def _live_head(self, target: str, now: float) -> _Queued | None:
-        queue = self._queues[target]
+    def _live_head(self, queue: list[_Queued], now: float) -> _Queued | None:
         while queue:
             head = queue[0]
             waiting = head[-1]
             if waiting.is_dead:
                 heappop(queue)
             elif not waiting.is_late and now > waiting.offer.rank.latest_start:
-                heappop(queue)  # can no longer be in time: behind those that can
-                waiting.is_late = True
-                self._push(waiting)
+                waiting.is_late = True  # can no longer be in time: behind those that can
+                heapreplace(queue, self._queued(waiting, self._runs[waiting.run]))
             else:
                 return head
-        del self._queues[target]
         return None
 
     def _choose(self, target: str, avoid: tuple[str, ...]) -> tuple[_Worker, str]:
@@ -286,4 +328,5 @@ def _target(offer: OfferAttempt) -> str:
 
 
 def _names(workers: Iterable[_Worker]) -> str:
-    return ", ".join(worker.name for worker in workers)
+    names = [worker.name for worker in workers]
+    return ", ".join(names) if len(names) <= MOST_NAMES else f"{len(names)} workers"

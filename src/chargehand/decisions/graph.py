@@ -25,19 +25,14 @@ class TaskState(StrEnum):
     SKIPPED = "skipped"  #: will not run, because of `Node.why`
     CANCELLED = "cancelled"  #: stopped by a person, or removed from the plan
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether this can no longer change."""
-        return self in _SETTLED
+    is_settled: bool
+    #: whether this can no longer change
+    is_live: bool
+    #: whether the run moves on by itself through this task: no person is waited for
 
-    @property
-    def is_live(self) -> bool:
-        """Whether the run moves on by itself through this task: no person is waited for."""
-        return self in _LIVE
-
-
-_SETTLED = {TaskState.DONE, TaskState.FAILED, TaskState.SKIPPED, TaskState.CANCELLED}
-_LIVE = {TaskState.READY, TaskState.RUNNING, TaskState.RETRYING}
+    def __init__(self, value: str) -> None:
+        self.is_settled = value in ("done", "failed", "skipped", "cancelled")
+        self.is_live = value in ("ready", "running", "retrying")
 
 
 class Node(Struct, eq=False, gc=False):
@@ -103,10 +98,11 @@ class Graph:
             fresh.append(node)
         is_in_order = True
         for node in fresh:
+            required = {need.task for need in node.task.all_needs if not need.optional}
             for need in node.task.all_needs:
                 upstream = nodes[need.task]
                 is_in_order = is_in_order and upstream.order < node.order
-                if need.optional:
+                if need.optional and need.task not in required:
                     node.optional_needs += (need.task,)
                 if not upstream.state.is_settled:
                     node.unmet += 1
@@ -119,8 +115,8 @@ class Graph:
         self._lift(fresh)
         return fresh
 
-    def _weigh(self, node: Node) -> bool:
-        """Set what the node inherits from its dependents; say whether that changed anything."""
+    def _weigh(self, node: Node) -> None:
+        """Set what the node inherits from its dependents."""
         longest, urgency, deadline = 0.0, node.task.priority, self._deadline(node.task)
         for dependent in node.dependents:
             if dependent.path > longest:
@@ -129,23 +125,27 @@ class Graph:
                 urgency = dependent.urgency
             if dependent.deadline < deadline:
                 deadline = dependent.deadline
-        before = (node.path, node.urgency, node.deadline)
         node.path = longest + self._seconds(node.task)
         node.urgency = urgency
         node.deadline = deadline
-        return before != (node.path, node.urgency, node.deadline)
 
     def _lift(self, fresh: list[Node]) -> None:
         """Pass on what the new nodes add to the weight of the older ones that they need."""
         if len(fresh) == len(self.nodes):
             return
         oldest_fresh = fresh[0].order if fresh else 0
+        above: dict[str, Node] = {}
         rising = list(fresh)
         while rising:
             for need in rising.pop().task.all_needs:
                 upstream = self.nodes[need.task]
-                if upstream.order < oldest_fresh and self._weigh(upstream):
+                if upstream.order < oldest_fresh and need.task not in above:
+                    above[need.task] = upstream
                     rising.append(upstream)
+        # Each once, and after all that wait for it: passed on as found, long paths that overtake
+        # short ones would double the work at every fork.
+        for node in reversed(_in_order(list(above.values()))):
+            self._weigh(node)
 
 
 def _in_order(nodes: list[Node]) -> list[Node]:
@@ -157,9 +157,11 @@ def _in_order(nodes: list[Node]) -> list[Node]:
     free = [node for node in nodes if not unmet[node.task.id]]
     for node in free:  # grows while it is walked
         for dependent in node.dependents:
-            unmet[dependent.task.id] -= 1
-            if not unmet[dependent.task.id]:
-                free.append(dependent)
+            id_ = dependent.task.id
+            if id_ in unmet:
+                unmet[id_] -= 1
+                if not unmet[id_]:
+                    free.append(dependent)
     return free
 
 

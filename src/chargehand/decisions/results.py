@@ -94,6 +94,8 @@ class Results:
     def _begin_step(self, event: StepStarted) -> None:
         log = self.steps.setdefault(event.task, StepLog())
         before = log.find(event.name, event.ordinal, event.key)
+        if before is not None and isinstance(before.outcome, Done):
+            return  # a report that was delivered twice must not undo the step's end
         log.keep(
             StepRecord(
                 name=event.name,

@@ -84,7 +84,11 @@ class Schedule:
         self.last_at: datetime | None = None
         self._retry = retry or RetryPolicy()
         self._graph = Graph(lambda _: 1.0, lambda _: float("inf"))
+        self.nodes = self._graph.nodes
+        #: all tasks by id, in plan order; to be read only
         self._estimates_known = False
+        self._priority = 0
+        #: of the run, on top of that of its tasks
         self._is_sealed = False
         self._stop_reason = ""
         self._unsettled = 0
@@ -96,11 +100,6 @@ class Schedule:
         self._amended: set[frozenset[str]] = set()
 
     # what is asked of it
-
-    @property
-    def nodes(self) -> dict[str, Node]:
-        """All tasks by id, in plan order. To be read only."""
-        return self._graph.nodes
 
     @property
     def state(self) -> RunState | RunStatus:
@@ -470,7 +469,7 @@ class Schedule:
     def _offer_of(self, node: Node) -> OfferAttempt:
         task = node.task
         latest = node.deadline - node.path if self._estimates_known else node.deadline
-        rank = Rank(-node.urgency, node.deadline, latest, -node.path, node.order)
+        rank = Rank(-node.urgency - self._priority, node.deadline, latest, -node.path, node.order)
         return OfferAttempt(task.id, node.attempt + 1, task.worker, task.skill, rank, node.avoid)
 
     # questions
@@ -515,6 +514,7 @@ class Schedule:
         self.requested = event
         estimates = Estimates(event.paces)
         self._estimates_known = bool(event.paces)
+        self._priority = event.priority
         start = event.at.timestamp()
         run_deadline = float("inf") if event.deadline_at is None else event.deadline_at.timestamp()
         self._graph = Graph(
@@ -525,6 +525,7 @@ class Schedule:
                 else min(run_deadline, start + task.deadline.total_seconds())
             ),
         )
+        self.nodes = self._graph.nodes
         return []
 
     def _be_led(self, event: RunLed) -> list[Command]:

@@ -9,6 +9,9 @@ from chargehand.engines.base import Job, Lost, Reports
 from chargehand.engines.brief import Brief
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed, Outcome
 
+GRACE = 0.5
+#: seconds that an attempt has for tidying up when its time is over
+
 
 class LocalEngine:
     """Runs every attempt in this process, or in children of it."""
@@ -56,11 +59,19 @@ class LocalEngine:
     async def _within(self, job: Job) -> Outcome | Lost:
         assert job.timeout is not None  # noqa: S101 - for the type checker; the caller has looked
         seconds = job.timeout.total_seconds()
+        work = asyncio.ensure_future(job.work(job))
         try:
-            async with asyncio.timeout(seconds):
-                return await job.work(job)
-        except TimeoutError:
-            return Failed(kind=ErrorClass.TIMEOUT, message=f"it took longer than {seconds:g} s")
+            await asyncio.wait({work}, timeout=seconds)
+        except asyncio.CancelledError:
+            work.cancel()
+            return await work
+        if work.done():
+            return work.result()
+        work.cancel()
+        # Not every worker lets itself be cancelled; one that goes on keeps its place, unheard.
+        job.leftover = job.leftover or work
+        await asyncio.wait({work}, timeout=GRACE)
+        return Failed(kind=ErrorClass.TIMEOUT, message=f"it took longer than {seconds:g} s")
 
 
 def _stop(task: asyncio.Task[None], job: Job, reason: str) -> None:

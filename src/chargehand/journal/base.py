@@ -151,7 +151,7 @@ class Journal(Protocol):
         """Store events at the end of a stream, all or none, and return the place of the last.
 
         Returns only once a crash cannot lose them. With `epoch`, raises `NotLeading` unless that
-        is still the stream's epoch. `taking` marks mail as taken in the same moment; mail that is
+        is still the stream's epoch; the end of a run lets go of it. `taking` marks mail as taken in the same moment; mail that is
         taken already makes the append raise `KeyConflict`.
         """
 

@@ -50,6 +50,8 @@ class _Stream:
         self.events.extend(events)
         if not self.is_ended:
             self.is_ended = any(type(event) is RunFinished for event in events)
+            if self.is_ended:
+                self.owner = ""  # nothing is left to be led
 
     def hash_up_to(self, name: str, end: int) -> None:
         """Make the hashes that are still missing, so that entries equal those of other journals."""

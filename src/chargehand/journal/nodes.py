@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
@@ -163,6 +164,10 @@ class Node:
             head.owner = ""
             sheet.change(head)
         sheet.once_committed(lambda: self._led.discard(stream))
+
+    def let_go(self, streams: Iterable[str]) -> None:
+        """These have ended, so that nobody need lead them."""
+        self._led.difference_update(streams)
 
     def _refuse_living(self, sheet: Sheet, stream: str, owner: str) -> None:
         row = sheet.connection.execute(SQL["node"], (owner,)).fetchone()

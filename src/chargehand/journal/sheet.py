@@ -83,6 +83,8 @@ class Sheet:
         self._blob_refs: list[tuple[str, int]] = []
         self._seals: list[bytes] = []
         self._callbacks: list[Callable[[], None]] = []
+        self.ended: list[str] = []
+        #: streams whose run has ended
         self.commit: tuple[int, bytes] | None = None
         #: number and hash, once written; None if nothing changed that anybody was promised
 
@@ -166,6 +168,8 @@ class Sheet:
                 self._blob_refs += [(name, stream) for name in named_blobs(payload)]
             if kind == _ENDING:
                 head.ended = 1
+                head.owner = ""  # nothing is left to be led
+                self.ended.append(head.name)
         if head.began_at is None:
             head.began_at = drafts[0][3]
         head.seq, head.hash, head.changed_at = seq, previous, at

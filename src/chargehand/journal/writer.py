@@ -177,6 +177,7 @@ class Writer:
         if sheet.commit is not None:
             self._note_commit(*sheet.commit)
         sheet.tell_committed()
+        self.node.let_go(sheet.ended)
         self._answer(group, answers)
 
     def _fill(self, group: list[Request], answers: list[Answer]) -> Sheet:
