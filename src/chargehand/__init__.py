@@ -1,5 +1,8 @@
 """chargehand: a supervisor for teams of agents."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 # plans
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.plan import Need, Plan, Strategy, Task
@@ -45,12 +48,61 @@ from chargehand.errors import (
 
 __version__ = "0.1.0.dev0"
 
+if TYPE_CHECKING:
+    # agents
+    from chargehand.decisions.limiter import Rates
+    from chargehand.decisions.rules import (
+        ApprovalRule,
+        ChildRule,
+        InitRule,
+        MaxCountRule,
+        RequiredRule,
+        TerminalRule,
+    )
+    from chargehand.models.base import ModelSettings
+    from chargehand.models.opening import open_model
+    from chargehand.models.scripted import ScriptedModel
+    from chargehand.models.switchboard import Switchboard
+    from chargehand.roles.worker import Worker
+    from chargehand.tools.base import Tool, ToolContext, tool
+
+_LATER = {
+    "ApprovalRule": "decisions.rules",
+    "ChildRule": "decisions.rules",
+    "InitRule": "decisions.rules",
+    "MaxCountRule": "decisions.rules",
+    "ModelSettings": "models.base",
+    "Rates": "decisions.limiter",
+    "RequiredRule": "decisions.rules",
+    "ScriptedModel": "models.scripted",
+    "Switchboard": "models.switchboard",
+    "TerminalRule": "decisions.rules",
+    "Tool": "tools.base",
+    "ToolContext": "tools.base",
+    "Worker": "roles.worker",
+    "open_model": "models.opening",
+    "tool": "tools.base",
+}
+#: public names that are imported when first asked for: runs of plain functions need none of them
+
+
+def __getattr__(name: str) -> object:
+    room = _LATER.get(name)
+    if room is None:
+        raise AttributeError(f"module 'chargehand' has no attribute {name!r}")
+    value: object = getattr(import_module(f"chargehand.{room}"), name)
+    globals()[name] = value
+    return value
+
+
 __all__ = [
     "Answer",
+    "ApprovalRule",
     "Balance",
     "Brief",
     "Cancelled",
     "ChargehandError",
+    "ChildRule",
     "Done",
     "Effect",
     "ErrorClass",
@@ -58,30 +110,43 @@ __all__ = [
     "Failed",
     "FunctionWorker",
     "Gap",
+    "InitRule",
     "JournalError",
     "Limits",
+    "MaxCountRule",
+    "ModelSettings",
     "Need",
     "NeedsInput",
     "Plan",
     "PlanRefused",
     "Question",
+    "Rates",
+    "RequiredRule",
     "RetryPolicy",
     "Run",
     "RunInterrupted",
     "RunResult",
     "RunStatus",
+    "ScriptedModel",
     "Strategy",
     "Supervisor",
+    "Switchboard",
     "Task",
     "TaskLimits",
     "TaskResult",
     "TaskState",
+    "TerminalRule",
+    "Tool",
+    "ToolContext",
     "Trace",
     "Usage",
     "UsageError",
+    "Worker",
     "WorkerError",
     "errors",
     "events",
     "open_journal",
+    "open_model",
+    "tool",
     "worker",
 ]

@@ -54,8 +54,9 @@ from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import INLINE_BYTES, Journal, Mail
-from chargehand.roles.function import FunctionWorker, Where
-from chargehand.roles.roster import Roster
+from chargehand.roles.function import Where
+from chargehand.roles.office import Office
+from chargehand.roles.roster import Member, Roster
 
 log = logging.getLogger("chargehand")
 
@@ -103,12 +104,19 @@ class Shift:
     """Leads runs from its first until it is told to close."""
 
     def __init__(
-        self, desk: Desk, journal: Journal, roster: Roster, clock: Clock, hooks: Hooks
+        self,
+        desk: Desk,
+        journal: Journal,
+        roster: Roster,
+        office: Office,
+        clock: Clock,
+        hooks: Hooks,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.desk = desk
         self._journal = journal
         self._roster = roster
+        self._office = office
         self._clock = clock
         self._hooks = hooks
         self._engine: Engine = LocalEngine()
@@ -447,9 +455,9 @@ class Shift:
         timeout = task.limits.timeout or self._roster[start.worker].timeout
         return Job(brief, self._works[start.worker], timeout)
 
-    def _work_of(self, worker: FunctionWorker) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
+    def _work_of(self, worker: Member) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
         """The function that the engine is handed: what an attempt of this worker is."""
-        function = worker.function
+        function = worker.work(self._office)
         match worker.where:
             case Where.LOOP:
 
@@ -462,7 +470,7 @@ class Shift:
             case Where.PROCESS:
                 from chargehand.engines.children import Children, importable
 
-                children = Children(importable(function), worker.capacity or 1)
+                children = Children(importable(function), worker.place.capacity or 1)
                 self._closers.append(children.close)
 
                 def call(job: Job) -> "Awaitable[object]":

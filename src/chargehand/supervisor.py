@@ -8,12 +8,12 @@ import random
 import signal
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from types import FrameType, TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -50,9 +50,12 @@ from chargehand.facts.value import digest_of
 from chargehand.journal.base import Journal, Mail
 from chargehand.journal.opening import open_journal
 from chargehand.result import RunResult
-from chargehand.roles.function import FunctionWorker
-from chargehand.roles.roster import Roster
+from chargehand.roles.office import ModelChoice, Office
+from chargehand.roles.roster import Member, Roster
 from chargehand.shift import AnswerMail, CancelMail, Hook, Hooks, Shift, SubmitMail
+
+if TYPE_CHECKING:
+    from chargehand.models.switchboard import Switchboard
 
 log = logging.getLogger("chargehand")
 
@@ -107,23 +110,29 @@ class Supervisor:
     """Leads runs over a roster of workers, embedded in this process.
 
     `journal` is a path for a durable journal, or None for one in memory. `parallel` is how many
-    attempts run at once over all runs. One supervisor works in one event loop at a time; `run_sync`
+    attempts run at once over all runs. `model` is for workers that name none of their own, `deps`
+    reaches their tools, `secrets` those tools of workers that are granted them by name. One supervisor works in one event loop at a time; `run_sync`
     needs none.
     """
 
     def __init__(
         self,
-        workers: Sequence[FunctionWorker],
+        workers: Sequence[Member],
         *,
         journal: str | os.PathLike[str] | Journal | None = None,
         limits: Limits | None = None,
         parallel: int | None = None,
         balance: Balance | str = Balance.LEAST_BUSY,
+        model: "ModelChoice | None" = None,
+        switchboard: "Switchboard | None" = None,
+        deps: object = None,
+        secrets: Mapping[str, str] | None = None,
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.roster = Roster(workers)
         self.limits = limits or Limits()
+        self._office = Office(model=model, switchboard=switchboard, deps=deps, secrets=secrets)
         self._parallel = parallel or self.limits.parallel
         self._balance = Balance(balance)
         self._retry = retry
@@ -480,6 +489,7 @@ class Supervisor:
                 Desk(self._new_dispatch(), self._retry),
                 self._journal,
                 self.roster,
+                self._office,
                 self._clock,
                 self._hooks,
             )

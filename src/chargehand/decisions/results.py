@@ -84,7 +84,7 @@ class Results:
 
     def _finish(self, event: AttemptFinished) -> None:
         outcome = event.outcome
-        if outcome.usage is not NO_USAGE:
+        if outcome.usage != NO_USAGE:
             self.usage += outcome.usage
         if type(outcome) is Done:
             self.outputs[event.task] = outcome.value
@@ -108,6 +108,9 @@ class Results:
         )
 
     def _end_step(self, event: StepFinished) -> None:
+        # Counted here, step by step: what an attempt has spent is spent, even if it is lost.
+        if event.outcome.usage != NO_USAGE:
+            self.usage += event.outcome.usage
         log = self.steps[event.task]
         begun = log.find(event.name, event.ordinal, event.key)
         if begun is not None:

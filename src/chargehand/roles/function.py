@@ -62,6 +62,10 @@ class FunctionWorker:
     def __repr__(self) -> str:
         return f"<worker {self.name!r}: {self.description}>"
 
+    def work(self, office: object) -> Work:  # noqa: ARG002 - as all members of a roster
+        """What an attempt of this worker is: the function itself, which needs no office."""
+        return self.function
+
     @property
     def place(self) -> Place:
         return Place(

@@ -1,20 +1,49 @@
 """The roster: the workers that a plan may name."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Protocol
 
+from chargehand.decisions.dispatch import Place
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Task
 from chargehand.facts.value import canonical, digest_of
-from chargehand.roles.function import FunctionWorker
+from chargehand.roles.function import Where, Work
+from chargehand.roles.office import Office
+
+
+class Member(Protocol):
+    """Anybody who can be on a roster: a function, an agent with a model, another supervisor."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def skills(self) -> tuple[str, ...]: ...
+
+    @property
+    def timeout(self) -> timedelta | None: ...
+
+    @property
+    def where(self) -> Where: ...
+
+    @property
+    def place(self) -> Place: ...
+
+    def work(self, office: Office) -> Work:
+        """What an attempt of this member is, with what this office offers."""
 
 
 class Roster:
     """Workers by name; their skills are names that a task may give instead."""
 
-    def __init__(self, workers: Sequence[FunctionWorker]) -> None:
-        self._workers: dict[str, FunctionWorker] = {}
+    def __init__(self, workers: Sequence[Member]) -> None:
+        self._workers: dict[str, Member] = {}
         for worker in workers:
-            if not isinstance(worker, FunctionWorker):
+            if not hasattr(worker, "work") or not hasattr(worker, "place"):
                 raise UsageError(
                     f"{worker!r} is not a worker; decorate it with @chargehand.worker(name, description)"
                 )
@@ -23,10 +52,10 @@ class Roster:
             self._workers[worker.name] = worker
         self.skills = {skill for worker in workers for skill in worker.skills}
 
-    def __getitem__(self, name: str) -> FunctionWorker:
+    def __getitem__(self, name: str) -> Member:
         return self._workers[name]
 
-    def __iter__(self) -> Iterator[FunctionWorker]:
+    def __iter__(self) -> Iterator[Member]:
         return iter(self._workers.values())
 
     @property

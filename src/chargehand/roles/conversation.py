@@ -1,0 +1,382 @@
+"""One attempt of a worker with a mind: turn by turn, until there is a result or a reason why not."""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from chargehand.decisions.policy import Grants, Knowledge, Ruling, Traits, judge_call
+from chargehand.decisions.rules import Rules
+from chargehand.engines.brief import Brief
+from chargehand.errors import ToolError, WorkerError
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Question
+from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.models.base import (
+    Model,
+    ModelReply,
+    ModelRequest,
+    ModelSettings,
+    Role,
+    StopReason,
+    ToolCall,
+    ToolOutput,
+    Turn,
+    system,
+    user,
+)
+from chargehand.models.switchboard import Call
+from chargehand.roles.office import Office
+from chargehand.roles.prompts import prompt
+from chargehand.roles.schema import objection_to
+from chargehand.tools.base import Tool, ToolContext
+from chargehand.tools.toolbox import Toolbox
+
+REPAIRS = 2
+#: how often a model is told what is wrong with its result
+REPEATS = 3
+#: the same tool with the same arguments so many times is no progress
+LONGEST_RESULT = 1024 * 1024
+APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
+_VERDICT = {
+    "type": "object",
+    "properties": {"met": {"type": "boolean"}, "why": {"type": "string"}},
+    "required": ["met", "why"],
+    "additionalProperties": False,
+}
+
+
+class Mind(Protocol):
+    """What a conversation must know of the worker that holds it."""
+
+    name: str
+    description: str
+    instructions: str
+    settings: ModelSettings
+    toolbox: Toolbox
+    rules: Rules
+    secrets: frozenset[str]
+    destinations: frozenset[str]
+    prompts: Any
+
+
+class Conversation:
+    """The model proposes; what is called, how often, and when it is over are decided here."""
+
+    def __init__(self, worker: Mind, brief: Brief, office: Office, models: Sequence[Model]) -> None:
+        self._worker = worker
+        self._brief = brief
+        self._office = office
+        self._models = models
+        self._turns: list[Turn] = []
+        self._told = 0
+        #: turns that the last model call had already
+        self._digest = b""
+        #: of all turns so far: what a model call is known by
+        self._history: list[str] = []
+        #: tools called so far
+        self._succeeded: list[str] = []
+        self._seen: Counter[str] = Counter()
+        self._secrets = {
+            name: office.secrets[name] for name in worker.secrets if name in office.secrets
+        }
+        self._grants = Grants(
+            tools=frozenset(worker.toolbox.names),
+            destinations=worker.destinations,
+            has_secrets=bool(self._secrets),
+        )
+        self._add(system(self._system_prompt()))
+        self._add(user(self._task_prompt()))
+
+    async def hold(self) -> Outcome:
+        """Talk until there is a result that fits, or a reason why there is none."""
+        repairs = 0
+        most = self._brief.task.limits.turns or self._brief.limits.turns
+        for _ in range(most):
+            reply = (await self._ask(self._request())).reply
+            failure = _failure_in(reply)
+            if failure is not None:
+                return failure
+            self._add(reply.turn)
+            if reply.calls:
+                ended = await self._use_tools(reply.calls)
+                if ended is not None:
+                    return ended
+                continue
+            value, objection = await self._examine(reply.text)
+            if objection is None:
+                return Done(Value.of(value, self._brief.taint))
+            repairs += 1
+            if repairs > REPAIRS:
+                return _failed("ResultRefused", objection)
+            self._add(user(objection))
+        return _failed("TooManyTurns", f"there was no result after {most} turns")
+
+    # asking
+
+    def _request(self) -> ModelRequest:
+        worker, task = self._worker, self._brief.task
+        allowed = worker.rules.allowed(self._history)
+        is_forced = isinstance(allowed, str)
+        names = {allowed} if isinstance(allowed, str) else allowed
+        specs = tuple(spec for spec in worker.toolbox.specs if spec.name in names)
+        # With tools in play the answer is held to its schema here, not by the provider: most
+        # cannot do both in one call.
+        is_held = task.output is not None and not specs and self._models[0].abilities.schema
+        return ModelRequest(
+            turns=tuple(self._turns),
+            tools=specs,
+            choice=str(allowed) if is_forced else "auto",
+            schema=task.output if is_held else None,
+            settings=worker.settings,
+        )
+
+    async def _ask(self, request: ModelRequest, name: str = "model") -> Call:
+        """One model call as a durable step: asked once, remembered for ever."""
+        new = request.turns[self._told :] if name == "model" else request.turns
+        self._told = len(request.turns) if name == "model" else self._told
+        models = [model.name for model in self._models]
+        identity = [
+            models,
+            self._digest.hex() if name == "model" else request.turns,
+            [spec.name for spec in request.tools],
+            request.choice,
+        ]
+
+        async def run(_: str) -> Done:
+            call = await self._office.switchboard.ask(
+                self._models, request, priority=self._brief.task.priority
+            )
+            return Done(Value.of(call, self._brief.taint), self._office.priced(call))
+
+        about = {"models": models, "turns": new, "tools": identity[2]}
+        done = await self._brief.durable(name, identity, run, effect=Effect.PURE, about=about)
+        return msgspec.json.decode(done.value.json, type=Call)
+
+    # tools
+
+    async def _use_tools(self, calls: Sequence[ToolCall]) -> Outcome | None:
+        """Call what the model asked for, side by side; an outcome if that ends the attempt."""
+        results = await asyncio.gather(*(self._use(call) for call in calls), return_exceptions=True)
+        outputs: list[ToolOutput] = []
+        for result in results:  # all have ended, so that nothing goes on unwatched
+            if isinstance(result, BaseException):
+                raise result
+            outputs.append(result)
+        self._add(Turn(Role.TOOL, tuple(outputs)))
+        for call, output in zip(calls, outputs, strict=True):
+            if self._worker.rules.ends(call.name) and not output.is_error:
+                return Done(Value.of(output.text, self._brief.taint))
+        return self._stuck(calls)
+
+    def _stuck(self, calls: Sequence[ToolCall]) -> Outcome | None:
+        for call in calls:
+            what = f"{call.name}({_canonical_arguments(call.arguments)})"
+            self._seen[what] += 1
+            if self._seen[what] >= REPEATS:
+                return _failed("NoProgress", f"it called {what[:200]} {REPEATS} times")
+        return None
+
+    async def _use(self, call: ToolCall) -> ToolOutput:
+        # No await up to the step itself: calls made side by side are judged and numbered in the
+        # order the model wrote them, in this attempt and in every one that goes on from it.
+        try:
+            tool = self._worker.toolbox.find(call.name)
+            objection = self._worker.rules.may_call(call.name, self._history)
+            if objection is not None:
+                return _refused(call, objection)
+            arguments = self._permitted(tool, call)
+        except ToolError as error:
+            return _refused(call, str(error))
+        self._history.append(call.name)
+        identity = [call.name, _canonical_arguments(arguments)]
+
+        async def run(key: str) -> Done:
+            return await self._call(tool, key, arguments)
+
+        done = await self._brief.durable(
+            f"tool {call.name}", identity, run, effect=tool.effect, about={"arguments": arguments}
+        )
+        for source in done.value.taint:
+            self._brief.distrust(source)
+        output = done.value.read()
+        if not isinstance(output, dict) or "text" not in output:
+            output = {"text": str(output)}  # what a person said of a step in doubt
+        is_error = bool(output.get("is_error"))
+        if not is_error:
+            self._succeeded.append(call.name)
+        return ToolOutput(call.id, call.name, output["text"], is_error)
+
+    async def _call(self, tool: Tool, key: str, arguments: str) -> Done:
+        brief = self._brief
+        context = ToolContext(
+            run=brief.run,
+            task=brief.task.id,
+            attempt=brief.attempt,
+            worker=brief.worker,
+            key=key,
+            deps=self._office.deps,
+            secrets=self._secrets,
+            redactor=self._office.redactor,
+            report=brief.progress,
+        )
+        try:
+            result = await tool.call(context, arguments)
+        except ToolError as error:
+            # The model is told, and may find another way; the attempt has not failed by it.
+            return Done(Value.of({"text": str(error), "is_error": True}))
+        return Done(Value.of({"text": result.text}, (*brief.taint, *result.taint)))
+
+    def _permitted(self, tool: Tool, call: ToolCall) -> str:
+        """The arguments to call it with, if policy, and a person where one is asked, allow it."""
+        traits = Traits(
+            name=tool.name,
+            effect=tool.effect,
+            is_untrusted=tool.untrusted,
+            destination=tool.destination_of(call.arguments) or "",
+            needs_approval=tool.approve or self._worker.rules.needs_approval(tool.name),
+        )
+        knowledge = Knowledge(taint=self._brief.taint, is_sensitive=bool(self._secrets))
+        verdict = judge_call(traits, self._grants, knowledge)
+        match verdict.ruling:
+            case Ruling.ALLOWED:
+                return call.arguments
+            case Ruling.DENIED:
+                raise ToolError(f"not allowed: {verdict.why}", kind="denied")
+            case Ruling.ASK:
+                return self._approved(tool, call, verdict.why)
+
+    def _approved(self, tool: Tool, call: ToolCall, why: str) -> str:
+        """Ask a person about exactly this call; another call is another question."""
+        arguments = _canonical_arguments(call.arguments)
+        digest = digest_of(f"{tool.name}\0{arguments}".encode())
+        question = Question(
+            id=self._brief.question_id(f"approve-{digest[:16]}"),
+            text=f"May {self._worker.name} call {tool.name}? {why[:1].upper()}{why[1:]}.",
+            about="approval",
+            choices=(APPROVE, REJECT),
+            telling=APPROVE_WITH,
+            evidence=Value.of({"tool": tool.name, "arguments": arguments, "digest": digest}),
+        )
+        answer = self._brief.answer_to(question)
+        if answer == APPROVE:
+            return call.arguments
+        if answer == REJECT:
+            raise ToolError(
+                "a person rejected this call; find another way or say so", kind="denied"
+            )
+        return msgspec.json.encode(question.told(answer)).decode()
+
+    # the result
+
+    async def _examine(self, text: str) -> tuple[Any, str | None]:
+        """The result in this answer, and what speaks against it."""
+        missing = self._worker.rules.may_finish(self._succeeded)
+        if missing is not None:
+            return None, missing
+        if len(text) > LONGEST_RESULT:
+            return (
+                None,
+                f"The result has {len(text)} characters; make it shorter than {LONGEST_RESULT}.",
+            )
+        task = self._brief.task
+        value: Any = text.strip()
+        if task.output is not None:
+            value, objection = objection_to(text, task.output)
+            if objection is not None:
+                return None, objection
+        if task.accept:
+            return value, await self._unmet(task.accept, text)
+        return value, None
+
+    async def _unmet(self, rule: str, text: str) -> str | None:
+        """Why the result does not meet the task's acceptance rule, as the model judges; None if it does."""
+        words = prompt(
+            "check",
+            self._worker.prompts,
+            description=self._brief.task.description,
+            accept=rule,
+            result=text,
+        )
+        request = ModelRequest(
+            turns=(user(words),), schema=_VERDICT, settings=self._worker.settings
+        )
+        reply = (await self._ask(request, "check")).reply
+        verdict, objection = objection_to(reply.text, _VERDICT)
+        if objection is not None:
+            raise WorkerError(f"the check of the result cannot be read: {objection}")
+        return None if verdict["met"] else f"The result does not meet the rule: {verdict['why']}"
+
+    # words
+
+    def _system_prompt(self) -> str:
+        worker = self._worker
+        return prompt(
+            "worker",
+            worker.prompts,
+            name=worker.name,
+            description=worker.description,
+            instructions=worker.instructions,
+            rules=worker.rules.words(),
+        )
+
+    def _task_prompt(self) -> str:
+        brief, task = self._brief, self._brief.task
+        given = f"Given: {canonical(task.args).decode()}\n" if task.args else ""
+        inputs = "".join(_fenced(name, value) for name, value in brief.inputs.items())
+        missing = "".join(f"Not available: {name} ({why})\n" for name, why in brief.missing.items())
+        accept = f"It is accepted if: {task.accept}\n" if task.accept else ""
+        schema = ""
+        if task.output is not None:
+            schema = f"Answer with JSON that fits this schema: {canonical(task.output).decode()}\n"
+        return prompt(
+            "task",
+            self._worker.prompts,
+            description=task.description,
+            arguments=given,
+            inputs=inputs,
+            missing=missing,
+            accept=accept,
+            schema=schema,
+        )
+
+    def _add(self, turn: Turn) -> None:
+        self._turns.append(turn)
+        seen = self._digest + msgspec.json.encode(turn)
+        self._digest = hashlib.blake2b(seen, digest_size=16).digest()
+
+
+def _failure_in(reply: ModelReply) -> Failed | None:
+    """Replies that are no answer, each by its own name. A cut one is never taken for a whole one."""
+    if reply.stop is StopReason.REFUSAL:
+        return _failed("Refused", f"the model refused: {reply.text[:500] or 'without a word'}")
+    if reply.stop is StopReason.LENGTH:
+        return _failed(
+            "Truncated", "the answer was cut off at the maximum length; raise max_tokens"
+        )
+    if not reply.text.strip() and not reply.calls:
+        return _failed("EmptyReply", "the model answered nothing")
+    return None
+
+
+def _failed(error: str, message: str) -> Failed:
+    return Failed(kind=ErrorClass.LOGIC, message=message, error=error)
+
+
+def _refused(call: ToolCall, why: str) -> ToolOutput:
+    return ToolOutput(call.id, call.name, why, is_error=True)
+
+
+def _canonical_arguments(arguments: str) -> str:
+    try:
+        return canonical(msgspec.json.decode(arguments or "{}")).decode()
+    except msgspec.DecodeError:
+        return arguments
+
+
+def _fenced(name: str, value: Any) -> str:
+    text = value if isinstance(value, str) else canonical(value).decode()
+    return f"BEGIN {name}\n{text}\nEND {name}\n"

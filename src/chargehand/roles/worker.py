@@ -1,0 +1,84 @@
+"""A worker with a mind: asks a model, uses its tools, checks its own result.
+
+Every model and tool call is a durable step, so a worker that is resumed asks nothing twice. The model
+proposes; which tools may be called, how often, and when it is over are decided here.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from chargehand.decisions.dispatch import Place
+from chargehand.decisions.rules import Rule, Rules
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
+from chargehand.facts.outcome import Outcome
+from chargehand.models.base import ModelSettings
+from chargehand.roles.conversation import Conversation
+from chargehand.roles.function import Where
+from chargehand.roles.office import ModelChoice, Office
+from chargehand.tools.base import Tool
+from chargehand.tools.toolbox import Toolbox
+
+
+class Worker:
+    """An LLM agent on a roster: a name, a description to choose it by, instructions, tools of its own.
+
+    `model` may be a chain of several. `rules` say which tools come first, how often, and so on.
+    `secrets` and `destinations` are what its tools may use and reach; nothing is granted unsaid.
+    """
+
+    where = Where.LOOP
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        *,
+        instructions: str = "",
+        tools: Sequence[Tool] = (),
+        model: "ModelChoice | None" = None,
+        settings: ModelSettings | None = None,
+        rules: Sequence[Rule] = (),
+        skills: Sequence[str] = (),
+        secrets: Sequence[str] = (),
+        destinations: Sequence[str] = (),
+        capacity: int | None = None,
+        weight: float | None = None,
+        timeout: timedelta | None = None,
+        prompts: str | Path | None = None,
+    ) -> None:
+        if not name.strip() or not description.strip():
+            raise UsageError("a worker needs a name and a description; the planner chooses by them")
+        self.name = name
+        self.description = description
+        self.instructions = instructions
+        self.toolbox = Toolbox(tools)
+        self.model = model
+        self.settings = settings or ModelSettings()
+        self.rules = Rules(rules, self.toolbox.names)
+        self.skills = tuple(skills)
+        self.secrets = frozenset(secrets)
+        self.destinations = frozenset(destinations)
+        self.timeout = timeout
+        self.prompts = prompts
+        self._capacity = capacity
+        self._weight = weight
+
+    def __repr__(self) -> str:
+        return f"<worker {self.name!r}: {self.description}>"
+
+    @property
+    def place(self) -> Place:
+        return Place(
+            worker=self.name, skills=self.skills, capacity=self._capacity, weight=self._weight
+        )
+
+    def work(self, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
+        """What an attempt of this worker is, with what this office offers."""
+        models = office.models(self.model, f"worker {self.name!r}")
+
+        async def perform(brief: Brief) -> Outcome:
+            return await Conversation(self, brief, office, models).hold()
+
+        return perform
