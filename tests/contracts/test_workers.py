@@ -51,8 +51,11 @@ class ServerStage:
     def __init__(self, server: ModelServer, name: str, protocol: str) -> None:
         self.server = server
         self.model = ch.open_model(
-            name, base_url=base_of(server, protocol), key="k" * 20, protocol=protocol
-        )  # type: ignore[arg-type]
+            name,
+            base_url=base_of(server, protocol),
+            key="k" * 20,
+            protocol=protocol,  # type: ignore[arg-type]  # one of the literals, from the table below
+        )
 
     def say(self, *lines: Line) -> None:
         for line in lines:

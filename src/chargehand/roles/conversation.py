@@ -25,7 +25,6 @@ from chargehand.models.base import (
     ToolCall,
     ToolOutput,
     Turn,
-    system,
     user,
 )
 from chargehand.models.switchboard import Call
@@ -53,8 +52,8 @@ class Mind(Protocol):
     """What a conversation must know of the worker that holds it."""
 
     name: str
-    description: str
-    instructions: str
+    opening: Turn
+    #: who it is and how it works: the first turn of all its conversations
     settings: ModelSettings
     toolbox: Toolbox
     rules: Rules
@@ -88,7 +87,7 @@ class Conversation:
             destinations=worker.destinations,
             has_secrets=bool(self._secrets),
         )
-        self._add(system(self._system_prompt()))
+        self._add(worker.opening)
         self._add(user(self._task_prompt()))
 
     async def hold(self) -> Outcome:
@@ -311,17 +310,6 @@ class Conversation:
         return None if verdict["met"] else f"The result does not meet the rule: {verdict['why']}"
 
     # words
-
-    def _system_prompt(self) -> str:
-        worker = self._worker
-        return prompt(
-            "worker",
-            worker.prompts,
-            name=worker.name,
-            description=worker.description,
-            instructions=worker.instructions,
-            rules=worker.rules.words(),
-        )
 
     def _task_prompt(self) -> str:
         brief, task = self._brief, self._brief.task

@@ -13,10 +13,11 @@ from chargehand.decisions.rules import Rule, Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import Outcome
-from chargehand.models.base import ModelSettings
+from chargehand.models.base import ModelSettings, system
 from chargehand.roles.conversation import Conversation
 from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
+from chargehand.roles.prompts import prompt
 from chargehand.tools.base import Tool
 from chargehand.tools.toolbox import Toolbox
 
@@ -52,7 +53,6 @@ class Worker:
             raise UsageError("a worker needs a name and a description; the planner chooses by them")
         self.name = name
         self.description = description
-        self.instructions = instructions
         self.toolbox = Toolbox(tools)
         self.model = model
         self.settings = settings or ModelSettings()
@@ -62,6 +62,16 @@ class Worker:
         self.destinations = frozenset(destinations)
         self.timeout = timeout
         self.prompts = prompts
+        self.opening = system(
+            prompt(
+                "worker",
+                prompts,
+                name=name,
+                description=description,
+                instructions=instructions,
+                rules=self.rules.words(),
+            )
+        )
         self._capacity = capacity
         self._weight = weight
 

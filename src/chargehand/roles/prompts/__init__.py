@@ -1,29 +1,37 @@
 """The words that models are given, one file each; users may put files of their own in their place."""
 
+import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from string import Template
 
 from chargehand.errors import UsageError
+
+_BLANK = re.compile(r"\$([a-z]+)")
+_EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def prompt(name: str, folder: str | Path | None = None, /, **words: str) -> str:
     """The prompt of this name with its blanks filled in; from `folder`, if it has one of that name."""
-    text = _own(name) if folder is None else _theirs(name, Path(folder))
+    literals, blanks = _pieces(name, None if folder is None else str(folder))
     try:
-        filled = Template(text).substitute(words)
-    except (KeyError, ValueError) as error:
-        raise UsageError(f"prompt {name!r} has a blank that nothing fills: {error}") from error
-    return "\n".join(line.rstrip() for line in filled.splitlines()).strip()
+        filled = [words[blank] for blank in blanks]
+    except KeyError as error:
+        known = ", ".join(f"${word}" for word in sorted(words))
+        raise UsageError(
+            f"prompt {name!r} has the blank ${error.args[0]}; there are {known}"
+        ) from None
+    text = "".join(piece for pair in zip(literals, [*filled, ""], strict=True) for piece in pair)
+    return _EMPTY_LINES.sub("\n\n", text).strip()
 
 
 @cache
-def _own(name: str) -> str:
-    return resources.files(__package__).joinpath(f"{name}.md").read_text(encoding="utf-8")
-
-
-@cache
-def _theirs(name: str, folder: Path) -> str:
-    file = folder / f"{name}.md"
-    return file.read_text(encoding="utf-8") if file.is_file() else _own(name)
+def _pieces(name: str, folder: str | None) -> tuple[list[str], list[str]]:
+    """What stands between the blanks of a prompt, and the blanks. Read once: a prompt is filled in often."""
+    own = None if folder is None else Path(folder) / f"{name}.md"
+    if own is not None and own.is_file():
+        text = own.read_text(encoding="utf-8")
+    else:
+        text = resources.files(__package__).joinpath(f"{name}.md").read_text(encoding="utf-8")
+    parts = _BLANK.split(text)
+    return parts[0::2], parts[1::2]
