@@ -130,6 +130,7 @@ class Shift:
         self._is_closing = False
         self._is_stopping = False
         self._is_over = False
+        self._unanswered: list[object] = []
         self._runs: dict[str, asyncio.Future[Led]] = {}
         self._claims: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listeners: dict[str, list[asyncio.Queue[Event | None]]] = {}
@@ -288,8 +289,8 @@ class Shift:
         finally:
             # Nothing is written any more: whoever waits for that, in a thread perhaps, is told so.
             self._is_over = True
-            for message in self._inbox:
-                _answer(message.ticket, None)
+            for ticket in (*self._unanswered, *(message.ticket for message in self._inbox)):
+                _answer(ticket, None)
             await self._engine.close()
             self._threads.close()
             await asyncio.gather(*(close() for close in self._closers))
@@ -306,8 +307,7 @@ class Shift:
                 try:
                     await self._write(round_)
                 except BaseException:
-                    for ticket, _ in round_.tickets:
-                        _answer(ticket, None)
+                    self._unanswered = [ticket for ticket, _ in round_.tickets]
                     raise
             self._carry_out(round_)
 

@@ -30,6 +30,8 @@ def amendment_faults(
         message = f"{total} tasks are more than the cap of {limits.tasks}; raise Limits(tasks=…)"
         yield Fault("too_many_tasks", "", message)
     removed, added = set(change.removed), {task.id for task in change.added}
+    if len(added) < len(change.added):
+        yield Fault("duplicate_id", "", "two of the new tasks have one id; ids must be unique")
     for id_ in change.removed:
         yield from _faults_of_removal(id_, nodes, removed)
     for task in change.added:
@@ -72,6 +74,8 @@ def _faults_of_addition(
             "empty_description", task.id, "the description is empty; say what is to be done"
         )
     for need in task.all_needs:
+        if need.task == task.id:
+            yield Fault("self_need", task.id, "it needs itself; drop this need")
         node = nodes.get(need.task)
         if need.task in removed or (node is None and need.task not in added):
             yield Fault("dangling_need", task.id, f"it needs {need.task}, which is not in the plan")

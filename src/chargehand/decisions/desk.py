@@ -31,6 +31,7 @@ from chargehand.facts.events import (
     Event,
     RunFinished,
     RunRequested,
+    StepFinished,
 )
 
 
@@ -157,6 +158,14 @@ class Desk:
     def _take(self, message: Message, round_: Round, now: datetime) -> None:
         led = self.runs.get(message.run)
         admitted = None if led is None else led.schedule.admit(message.event)
+        if (
+            type(admitted) is StepFinished
+            and led is not None
+            and not led.results.has_begun(admitted)
+        ):
+            admitted = (
+                None  # its beginning was refused: the attempt is to stop, and did not wait to hear
+            )
         if message.ticket is not None:
             round_.tickets.append((message.ticket, admitted))
         if led is None:

@@ -82,6 +82,11 @@ class Results:
             case _:
                 pass  # nothing else brings anything forth
 
+    def has_begun(self, event: StepFinished) -> bool:
+        """Whether the beginning of this step was written down."""
+        log = self.steps.get(event.task)
+        return log is not None and log.find(event.name, event.ordinal, event.key) is not None
+
     def _finish(self, event: AttemptFinished) -> None:
         outcome = event.outcome
         if outcome.usage != NO_USAGE:

@@ -1,7 +1,7 @@
 """A worker at work in a trial: it takes its steps, asks, fails, dies, comes too late."""
 
 from collections.abc import Generator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -56,7 +56,7 @@ _FAILURES = {
     FaultKind.FAILS_DENIED: ErrorClass.DENIED,
     FaultKind.FAILS_CANCELLED: ErrorClass.CANCELLED,
 }
-_NO_INSTANT = datetime.min
+NO_INSTANT = datetime.min.replace(tzinfo=UTC)
 #: workers have no clock of their own: their process stamps what they report
 
 
@@ -165,7 +165,7 @@ def _begun(attempt: Attempt, step: StepScript) -> StepStarted:
         effect=step.effect,
         key=step.key,
         digest=step.digest,
-        at=_NO_INSTANT,
+        at=NO_INSTANT,
     )
 
 
@@ -177,7 +177,7 @@ def _ended(attempt: Attempt, step: StepScript, outcome: Done | Failed) -> StepFi
         ordinal=step.ordinal,
         key=step.key,
         outcome=outcome,
-        at=_NO_INSTANT,
+        at=NO_INSTANT,
     )
 
 

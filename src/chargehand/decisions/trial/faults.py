@@ -15,6 +15,7 @@ class FaultKind(StrEnum):
     CRASH_WHILE_RUNNING = "crash while attempts run"
     STALL = "process stalls past its lease"
     ZOMBIE_APPEND = "append of an old epoch refused"
+    RETAKEN = "run taken back while its old attempts still run here"
     DRAIN = "gentle stop of a process"
     JOURNAL_FULL = "journal full for a while"
     CLOCK_FORWARD = "clock set forward at a restart"
@@ -61,43 +62,44 @@ class FaultKind(StrEnum):
 #: get anywhere; what befalls a single message can be frequent.
 RATES: dict[FaultKind, float] = {
     FaultKind.CRASH_BEFORE_APPEND: 0.02,
-    FaultKind.CRASH_BETWEEN_APPENDS: 0.05,
+    FaultKind.CRASH_BETWEEN_APPENDS: 0.3,
     FaultKind.CRASH_BEFORE_ACTS: 0.02,
-    FaultKind.CRASH_BETWEEN_ACTS: 0.03,
+    FaultKind.CRASH_BETWEEN_ACTS: 0.15,
     FaultKind.CRASH_WHILE_RUNNING: 0.05,
-    FaultKind.STALL: 0.03,
-    FaultKind.DRAIN: 0.02,
+    FaultKind.STALL: 0.08,
+    FaultKind.RETAKEN: 0.8,
+    FaultKind.DRAIN: 0.04,
     FaultKind.JOURNAL_FULL: 0.02,
-    FaultKind.CLOCK_FORWARD: 0.15,
+    FaultKind.CLOCK_FORWARD: 0.2,
     FaultKind.CLOCK_BACK: 0.2,
     FaultKind.WORKER_DIED: 0.08,
     FaultKind.WORKER_VANISHED: 0.03,
     FaultKind.FALSE_ALARM: 0.06,
     FaultKind.PREEMPTED: 0.05,
-    FaultKind.LATE_RESULT: 0.06,
+    FaultKind.LATE_RESULT: 0.08,
     FaultKind.DUPLICATE: 0.1,
     FaultKind.DELAYED: 0.1,
     FaultKind.SLOW_WORKER: 0.08,
-    FaultKind.STOP_IGNORED: 0.3,
+    FaultKind.STOP_IGNORED: 0.5,
     FaultKind.EFFECT_AFTER_DEATH: 0.5,
     FaultKind.FAILS_NETWORK: 0.06,
     FaultKind.FAILS_TIMEOUT: 0.05,
     FaultKind.FAILS_RESOURCE: 0.05,
     FaultKind.FAILS_LOGIC: 0.06,
     FaultKind.FAILS_DENIED: 0.03,
-    FaultKind.FAILS_CANCELLED: 0.02,
+    FaultKind.FAILS_CANCELLED: 0.03,
     FaultKind.RETRY_AFTER: 0.3,
     FaultKind.STEP_FAILED: 0.1,
-    FaultKind.ASKS: 0.1,
-    FaultKind.ANSWERED_TWICE: 0.3,
-    FaultKind.ANSWERED_BY_DEFAULT: 0.3,
-    FaultKind.NEVER_ANSWERED: 0.15,
-    FaultKind.CANCEL: 0.2,
+    FaultKind.ASKS: 0.15,
+    FaultKind.ANSWERED_TWICE: 0.5,
+    FaultKind.ANSWERED_BY_DEFAULT: 0.4,
+    FaultKind.NEVER_ANSWERED: 0.2,
+    FaultKind.CANCEL: 0.35,
     FaultKind.CANCEL_TWICE: 0.4,
     FaultKind.CANCEL_AT_COMPLETION: 0.02,
     FaultKind.AMENDMENT: 0.6,
     FaultKind.BAD_AMENDMENT: 0.35,
-    FaultKind.TASK_AFTER_STOP: 0.5,
+    FaultKind.TASK_AFTER_STOP: 1.0,
     FaultKind.RUN_DEADLINE: 0.25,
     FaultKind.TASK_DEADLINE: 0.12,
     FaultKind.SHORT_ACTIVE: 0.3,
@@ -115,10 +117,8 @@ class Dice:
         self.random = Random(seed)  # noqa: S311 - a reproducible schedule of faults, not a secret
         self.counts: Counter[FaultKind] = Counter()
         self.is_healed = False
-        share = self.random.choice((0.0, 0.2, 0.5, 0.8))
-        self._rates = {
-            kind: rate for kind, rate in RATES.items() if self.random.random() < max(share, 0.1)
-        }
+        share = self.random.choice((0.1, 0.4, 0.7, 1.0))
+        self._rates = {kind: rate for kind, rate in RATES.items() if self.random.random() < share}
 
     def hits(self, kind: FaultKind) -> bool:
         """Whether this fault happens now; if so it is counted."""

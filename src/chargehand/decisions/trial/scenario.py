@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Balance, Place
 from chargehand.decisions.trial.faults import Dice, FaultKind
@@ -70,7 +72,7 @@ class Scenario(Struct, frozen=True):
 
 def draw_scenario(dice: Dice) -> Scenario:
     crew = _draw_crew(dice.random)
-    count = dice.random.choice((1, 1, 2, 3))
+    count = dice.random.choice((1, 2, 2, 3))
     orders = tuple(_draw_order(dice, crew, number) for number in range(count))
     return Scenario(crew, orders, dice.random.choice((1, 2, 2, 3)))
 
@@ -91,21 +93,21 @@ def _draw_crew(random: Random) -> Crew:
 
 def _draw_order(dice: Dice, crew: Crew, number: int) -> Order:
     random = dice.random
-    size = random.randint(1, 10)
+    size = random.randint(1, 14)
     shape = random.choice((_chain, _fan, _diamond, _layers, _layers, _anything))
     upstream = shape(random, size)
     tasks = [
         _draw_task(dice, crew, f"t{place}", [f"t{need}" for need in upstream[place]])
         for place in range(size)
     ]
-    is_streamed = random.random() < 0.25
+    is_streamed = random.random() < 0.3
     if not is_streamed and random.random() < 0.3:
         random.shuffle(tasks)  # a plan may name its tasks in any order
     return Order(
         run=f"r{number}",
         plan=Plan(goal="a trial", tasks=tasks),
         limits=_draw_limits(dice, size),
-        priority=0,
+        priority=random.choice((0, 0, 1, 5)),
         seed=random.randrange(1000),
         paces={crew.places[0].worker: Pace(3, timedelta(seconds=2))}
         if random.random() < 0.3
@@ -164,16 +166,16 @@ def _draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Tas
 _Upstream = list[list[int]]
 
 
-def _chain(random: Random, size: int) -> _Upstream:
+def _chain(_: Random, size: int) -> _Upstream:
     return [[place - 1] if place else [] for place in range(size)]
 
 
-def _fan(random: Random, size: int) -> _Upstream:
+def _fan(_: Random, size: int) -> _Upstream:
     middle: _Upstream = [[0] if place else [] for place in range(size - 1)]
     return [*middle, list(range(1, size - 1)) or ([0] if size > 1 else [])]
 
 
-def _diamond(random: Random, size: int) -> _Upstream:
+def _diamond(_: Random, size: int) -> _Upstream:
     return [
         [] if not place else [place - 1] if place % 3 == 1 else [place - 2, place - 1][-place:]
         for place in range(size)
@@ -233,45 +235,63 @@ def draw_change(dice: Dice, crew: Crew, now: Standing) -> Change:
     change = Change(now.version + 1, tuple(added), tuple(removed))
     if not dice.hits(FaultKind.BAD_AMENDMENT):
         return change
-    return random.choice(_SPOILERS)(dice, crew, now, change)
+    spoil = random.choice(_SPOILERS)
+    return spoil(Draft(now, change, partial(_draw_task, dice, crew), random))
 
 
-_Spoiler = Callable[[Dice, Crew, Standing, Change], Change]
+class Draft(Struct, frozen=True):
+    """A sound change, and what is needed to spoil it."""
+
+    now: Standing
+    change: Change
+    make: Callable[[str, Sequence[str]], Task]
+    random: Random
 
 
-def _wrong_version(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
-    return Change(now.version + dice.random.choice((-1, 0, 2)), change.added, change.removed)
+def _wrong_version(draft: Draft) -> Change:
+    version = draft.now.version + draft.random.choice((-1, 0, 2))
+    return replace(draft.change, version=version)
 
 
-def _id_used_again(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
-    used = dice.random.choice([*now.settled, *now.unsettled])
-    return Change(change.version, (_draw_task(dice, crew, used, []),), change.removed)
+def _id_used_again(draft: Draft) -> Change:
+    used = draft.random.choice([*draft.now.settled, *draft.now.unsettled])
+    return replace(draft.change, added=(draft.make(used, []),))
 
 
-def _needs_nothing_known(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
-    dangling = _draw_task(dice, crew, now.fresh_id, ["nowhere"])
-    return Change(change.version, (dangling,), change.removed)
+def _needs_nothing_known(draft: Draft) -> Change:
+    return replace(draft.change, added=(draft.make(draft.now.fresh_id, ["nowhere"]),))
 
 
-def _circle(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
-    one, two = f"{now.fresh_id}.x", f"{now.fresh_id}.y"
-    added = (_draw_task(dice, crew, one, [two]), _draw_task(dice, crew, two, [one]))
-    return Change(change.version, added, ())
+def _circle(draft: Draft) -> Change:
+    one, two = f"{draft.now.fresh_id}.x", f"{draft.now.fresh_id}.y"
+    added = (draft.make(one, [two]), draft.make(two, [one]))
+    return replace(draft.change, added=added, removed=())
 
 
-def _touches_the_settled(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
-    return Change(change.version, change.added, (*now.settled[:1], *change.removed))
+def _same_id_twice(draft: Draft) -> Change:
+    twice = (draft.make(draft.now.fresh_id, []), draft.make(draft.now.fresh_id, []))
+    return replace(draft.change, added=twice)
 
 
-def _leaves_a_need_behind(dice: Dice, crew: Crew, now: Standing, change: Change) -> Change:
-    return Change(change.version, (), now.unsettled[:1])
+def _needs_itself(draft: Draft) -> Change:
+    return replace(draft.change, added=(draft.make(draft.now.fresh_id, [draft.now.fresh_id]),))
 
 
-_SPOILERS: tuple[_Spoiler, ...] = (
+def _touches_the_settled(draft: Draft) -> Change:
+    return replace(draft.change, removed=(*draft.now.settled[:1], *draft.change.removed))
+
+
+def _leaves_a_need_behind(draft: Draft) -> Change:
+    return replace(draft.change, added=(), removed=draft.now.unsettled[:1])
+
+
+_SPOILERS: tuple[Callable[[Draft], Change], ...] = (
     _wrong_version,
     _id_used_again,
     _needs_nothing_known,
     _circle,
+    _same_id_twice,
+    _needs_itself,
     _touches_the_settled,
     _leaves_a_need_behind,
 )

@@ -4,7 +4,7 @@ The rules in `invariants` judge each new entry by the story so far. The story mu
 schedule: where the schedule keeps a count, this looks again at everything.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from chargehand.decisions.trial.attempt import AGAIN
@@ -33,7 +33,7 @@ from chargehand.facts.events import (
     TaskSkipped,
 )
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput, Question
+from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Task
 
 
@@ -72,7 +72,6 @@ class TaskStory:
         #: an attempt failed, and nothing has been said of what becomes of the task
         self.is_expired = False
         self.is_removed = False
-        self.question_expired = False
 
     @property
     def open(self) -> AttemptStory | None:
@@ -172,7 +171,8 @@ class RunStory:
         return min(both, default=None)
 
     def urgency(self, task: str, *, of_unfinished_only: bool) -> int:
-        """The largest priority among this task and all that wait for it."""
+        """The run's priority, and the largest among this task and all that wait for it."""
+        assert self.requested is not None
         seen, urgency = {task}, self.tasks[task].task.priority
         rising = [task]
         while rising:
@@ -182,7 +182,7 @@ class RunStory:
                     seen.add(dependent)
                     rising.append(dependent)
                     urgency = max(urgency, story.task.priority)
-        return urgency
+        return urgency + self.requested.priority
 
     def active_until(self, now: datetime) -> timedelta:
         """How long the run has been active, waiting for people not counted."""
@@ -268,8 +268,7 @@ class RunStory:
             case _:
                 pass
 
-    def _add(self, tasks: "Iterator[Task] | tuple[Task, ...] | list[Task] | object") -> None:
-        assert isinstance(tasks, (tuple, list))
+    def _add(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             self.tasks[task.id] = TaskStory(task)
             for need in task.all_needs:
@@ -281,17 +280,16 @@ class RunStory:
         if isinstance(outcome, Done):
             self._end(task, "done")
             task.output = outcome.value.digest
-        elif isinstance(outcome, Failed):
-            task.failures.append(outcome)
-            task.is_unjudged = not task.ending
-        elif isinstance(outcome, Cancelled):
-            task.is_unjudged = not task.ending
         elif self._is_told_to_stop(task):
             task.is_unjudged = not task.ending
-        else:
-            assert isinstance(outcome, NeedsInput)
+        elif isinstance(outcome, NeedsInput):
             task.question = outcome.question
             task.asked_at = event.at
+        else:
+            if isinstance(outcome, Cancelled):
+                outcome = Failed(kind=ErrorClass.CANCELLED, message=outcome.reason)
+            task.failures.append(outcome)
+            task.is_unjudged = True
 
     def _is_told_to_stop(self, task: TaskStory) -> bool:
         return bool(self.stop) or task.is_expired or task.is_removed

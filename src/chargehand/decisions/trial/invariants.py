@@ -1,0 +1,609 @@
+"""What must hold whatever breaks. Each rule is a small function that returns its complaint, or nothing.
+
+A rule's name starts with the number of the invariant that it states a part of. Rules know only the
+journal and what really happened in the world of the trial, never the schedule's own state.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.trial.ledger import Entry
+from chargehand.decisions.trial.scenario import Crew
+from chargehand.decisions.trial.story import RunStory, TaskStory
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptPreempted,
+    AttemptStarted,
+    CancelRequested,
+    DeadlinePassed,
+    Event,
+    PlanAdopted,
+    PlanAmended,
+    QuestionAnswered,
+    QuestionExpired,
+    RetryDue,
+    RetryPlanned,
+    RunFinished,
+    StepFinished,
+    StepStarted,
+    TaskAdded,
+    TaskFailed,
+    TaskSkipped,
+)
+from chargehand.facts.outcome import Done, ErrorClass, Failed
+from chargehand.facts.plan import Task
+
+Rule: TypeAlias = Callable[[RunStory, Entry], str]
+#: judges a new entry by the story up to it
+
+
+# order and dependency
+
+
+def i01_needs_come_first(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, AttemptStarted)
+    is_met = run.is_satisfied(run.tasks[event.task])
+    return "" if is_met else f"{event.task} started before its needs were met"
+
+
+def i02_the_plan_stays_a_sound_graph(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    added = _added_by(event)
+    needs = {id_: [n.task for n in story.task.all_needs] for id_, story in run.tasks.items()}
+    for task in added:
+        if task.id in needs:
+            return f"the id {task.id} is used again"
+        needs[task.id] = [need.task for need in task.all_needs]
+    if isinstance(event, PlanAmended):
+        for id_ in event.removed:
+            if id_ not in run.tasks or run.tasks[id_].ending:
+                return f"{id_} is removed although it is not there or has ended"
+    for task in added:
+        if not set(needs[task.id]) <= needs.keys():
+            return f"{task.id} needs what is not in the plan"
+        if _reaches(needs, task.id):
+            return f"{task.id} needs itself, by way of others"
+    return ""
+
+
+def _reaches(needs: Mapping[str, Sequence[str]], start: str) -> bool:
+    seen: set[str] = set()
+    here = list(needs[start])
+    while here:
+        task = here.pop()
+        if task == start:
+            return True
+        if task not in seen:
+            seen.add(task)
+            here += needs.get(task, ())
+    return False
+
+
+def i03_inputs_are_the_recorded_outputs(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, AttemptFinished)
+    if not isinstance(event.outcome, Done):
+        return ""
+    told = msgspec.json.decode(event.outcome.value.json)["inputs"]
+    needs = run.tasks[event.task].task.all_needs
+    expected = {need.key: run.tasks[need.task].output or None for need in needs}
+    return "" if told == expected else f"{event.task} worked on {told}, recorded is {expected}"
+
+
+def i04_only_the_hopeless_are_skipped(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, TaskSkipped)
+    if not run.is_hopeless(run.tasks[event.task]):
+        return f"{event.task} is skipped although no need of it came to nothing"
+    root = run.tasks.get(event.cause)
+    if root is None or root.ending not in ("failed", "cancelled"):
+        return f"{event.task} is skipped because of {event.cause!r}, which did not fail"
+    return ""
+
+
+def i04_the_hopeless_are_skipped_at_once(run: RunStory) -> str:
+    if run.stop:
+        return ""
+    for task in run.tasks.values():
+        if not task.ending and run.is_hopeless(task):
+            return f"{task.task.id} still waits for a need that came to nothing"
+    return ""
+
+
+# attempts
+
+
+def i05_one_live_attempt(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, AttemptStarted)
+    task = run.tasks[event.task]
+    if task.open is not None:
+        return f"{event.task} has attempt {task.open.number} open already"
+    if event.attempt != len(task.attempts) + 1:
+        return f"attempt {event.attempt} of {event.task} follows {len(task.attempts)}"
+    return ""
+
+
+def i06_an_ended_run_stays_ended(run: RunStory, entry: Entry) -> str:
+    return "" if run.finished is None else f"{_kind(entry)} after the run had ended"
+
+
+def i06_an_ended_task_stays_ended(run: RunStory, entry: Entry) -> str:
+    task = run.tasks[_task_of(entry.event)]
+    return f"{_kind(entry)} of {task.task.id}, which is {task.ending}" if task.ending else ""
+
+
+def i06_an_attempt_ends_once(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, (AttemptFinished, AttemptLost, AttemptPreempted))
+    task = run.tasks[event.task]
+    if task.open is None or task.open.number != event.attempt:
+        return f"{_kind(entry)} of attempt {event.attempt} of {event.task}, which is not open"
+    return ""
+
+
+def i06_every_failure_is_judged(run: RunStory) -> str:
+    for task in run.tasks.values():
+        if task.is_unjudged:
+            return f"an attempt of {task.task.id} failed, and nothing came of it"
+    return ""
+
+
+def i07_only_the_leaseholder_is_heard(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, (AttemptFinished, StepStarted, StepFinished))
+    attempt = run.tasks[event.task].open
+    if attempt is None or attempt.number != event.attempt:
+        return f"{_kind(entry)} accepted from attempt {event.attempt} of {event.task}"
+    if (attempt.epoch, attempt.author) != (entry.epoch, entry.author):
+        return f"{_kind(entry)} accepted in epoch {entry.epoch} from one of epoch {attempt.epoch}"
+    return ""
+
+
+def i08_tries_and_losses_are_capped(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, AttemptStarted)
+    task = run.tasks[event.task]
+    tries, most = len(task.failures), _attempts(run, task)
+    if tries >= most:
+        return f"{event.task} starts after {tries} failures of {most}"
+    if task.losses > run.limits.losses:
+        return f"{event.task} starts after {task.losses} losses of {run.limits.losses}"
+    return ""
+
+
+def i08_a_task_is_given_up_for_a_reason(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, TaskFailed)
+    task = run.tasks[event.task]
+    if run.stop or task.is_expired or task.losses > run.limits.losses:
+        return ""
+    if task.question is not None:
+        return ""  # it has expired; see i41
+    if not task.is_unjudged or not task.failures:
+        return f"{event.task} is given up although no attempt of it just failed"
+    failure = task.failures[-1]
+    if _is_final(failure) or len(task.failures) >= _attempts(run, task):
+        return ""
+    deadline_at = run.deadline_of(task.task)
+    if deadline_at is not None and event.at + _waits(task)[1] >= deadline_at:
+        return ""
+    return f"{event.task} is given up after {len(task.failures)} of {_attempts(run, task)} tries"
+
+
+def i09_retry_waits_as_the_policy_says(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, RetryPlanned)
+    task = run.tasks[event.task]
+    if not task.is_unjudged or not task.failures:
+        return f"a retry of {event.task} without a failure"
+    low, high = _waits(task)
+    wait = event.due_at - event.at
+    if not low <= wait <= high:
+        return f"{event.task} waits {wait}, not between {low} and {high}"
+    deadline_at = run.deadline_of(task.task)
+    if deadline_at is not None and event.due_at >= deadline_at:
+        return f"{event.task} is to be tried again at or after its deadline"
+    return ""
+
+
+def i09_no_try_before_it_is_due(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, (AttemptStarted, RetryDue))
+    planned = run.tasks[event.task].last_retry
+    if planned is not None and event.at < planned.due_at:
+        return f"{event.task} is tried again {planned.due_at - event.at} before its wait is over"
+    return ""
+
+
+def i11_what_is_final_is_not_tried_again(run: RunStory, entry: Entry) -> str:
+    task = run.tasks[_task_of(entry.event)]
+    is_final = any(_is_final(failure) for failure in task.failures)
+    return f"{task.task.id} goes on after a failure that is final" if is_final else ""
+
+
+def _is_final(failure: Failed) -> bool:
+    return failure.kind in (ErrorClass.DENIED, ErrorClass.CANCELLED)
+
+
+def _attempts(run: RunStory, task: TaskStory) -> int:
+    return task.task.limits.attempts or run.limits.attempts
+
+
+def _waits(task: TaskStory) -> tuple[timedelta, timedelta]:
+    """The shortest and the longest wait that the default policy allows after the last failure."""
+    failure = task.failures[-1]
+    high = timedelta(0)
+    if failure.kind in (ErrorClass.NETWORK, ErrorClass.TIMEOUT, ErrorClass.RESOURCE):
+        high = min(timedelta(seconds=2 ** (len(task.failures) - 1)), timedelta(minutes=1))
+    low = high / 2
+    asked = failure.retry_after or timedelta(0)
+    return max(low, asked), max(high, asked)
+
+
+# effects
+
+
+def i12_an_outcome_has_an_intent(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, StepFinished)
+    is_known = event.key in run.steps
+    return "" if is_known else f"step {event.name} of {event.task} ended without having begun"
+
+
+def i13_a_step_keeps_its_key(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, StepStarted)
+    for key, step in run.steps.items():
+        told = step.intent
+        is_same = (told.task, told.name, told.ordinal) == (event.task, event.name, event.ordinal)
+        if is_same and key != event.key:
+            return f"step {event.name} {event.ordinal} of {event.task} has two keys"
+    return ""
+
+
+def i16_no_intent_after_a_stop(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, StepStarted)
+    task = run.tasks[event.task]
+    if run.stop or task.is_expired or task.is_removed:
+        return f"{event.task} begins step {event.name} although it was told to stop"
+    return ""
+
+
+# journal and leadership
+
+
+def i18_entries_follow_each_other(run: RunStory, entry: Entry) -> str:
+    last = run.last
+    if last is None:
+        return "" if entry.seq == 1 else f"the first entry has number {entry.seq}"
+    if entry.seq != last.seq + 1:
+        return f"entry {entry.seq} follows {last.seq}"
+    if entry.event.at < last.event.at:
+        return f"{_kind(entry)} is {last.event.at - entry.event.at} older than the one before it"
+    return ""
+
+
+def i23_one_author_an_epoch(run: RunStory, entry: Entry) -> str:
+    if run.last is not None and entry.epoch < run.last.epoch:
+        return f"epoch {entry.epoch} after epoch {run.last.epoch}"
+    author = run.authors.get(entry.epoch, entry.author)
+    return "" if author == entry.author else f"{author} and {entry.author} in one epoch"
+
+
+# bounds
+
+
+def i27_tasks_and_changes_are_capped(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    total = len(run.tasks) + len(_added_by(event))
+    if total > run.limits.tasks:
+        return f"{total} tasks, the cap is {run.limits.tasks}"
+    if isinstance(event, PlanAmended):
+        if run.changes >= run.limits.replans:
+            return f"change number {run.changes + 1}, the cap is {run.limits.replans}"
+        if event.version != run.version + 1:
+            return f"version {event.version} follows {run.version}"
+    return ""
+
+
+def i29_nothing_starts_too_late(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, AttemptStarted)
+    task = run.tasks[event.task]
+    if run.stop:
+        return f"{event.task} starts although the run is {run.stop}"
+    if task.is_removed:
+        return f"{event.task} starts although it was taken out of the plan"
+    deadline_at = run.deadline_of(task.task)
+    if deadline_at is not None and event.at >= deadline_at:
+        return f"{event.task} starts at or after its deadline"
+    return ""
+
+
+def i29_time_was_really_over(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, DeadlinePassed)
+    assert run.requested is not None
+    if event.task:
+        own = run.tasks[event.task].task.deadline
+        is_over = own is not None and event.at >= run.began_at + own
+    elif run.requested.deadline_at is not None:
+        is_over = event.at >= run.requested.deadline_at
+    else:
+        is_over = run.active_until(event.at) >= run.limits.active
+    return "" if is_over else f"the time of {event.task or 'the run'} was not over yet"
+
+
+def i29_no_task_after_a_stop(run: RunStory, entry: Entry) -> str:
+    added = _added_by(entry.event)
+    return f"{added[0].id} is added although the run is {run.stop}" if run.stop and added else ""
+
+
+# people and ending
+
+
+def i41_each_question_has_one_decision(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, (QuestionAnswered, QuestionExpired))
+    task = run.tasks[event.task]
+    if task.question is None or task.question.id != event.question or task.asked_at is None:
+        return f"a decision on {event.question}, which is not open"
+    if isinstance(event, QuestionAnswered) and event.by != "default":
+        is_fit = not task.question.choices or event.text in task.question.choices
+        return "" if is_fit else f"{event.text!r} is no answer to {event.question}"
+    patience = task.question.patience
+    if patience is None or event.at < task.asked_at + patience:
+        return f"{event.question} is decided for want of an answer, too early"
+    is_default = isinstance(event, QuestionAnswered)
+    if is_default != (task.question.default is not None):
+        return f"{event.question}: the default was not used, or made up"
+    return ""
+
+
+def i42_the_end_tells_the_truth(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, RunFinished)
+    running = [task.task.id for task in run.tasks.values() if not task.ending]
+    if running:
+        return f"the run ends before {', '.join(running)}"
+    if not run.is_sealed and not run.stop:
+        return "the run ends before its plan is whole"
+    missing = tuple(
+        id_
+        for id_, task in run.tasks.items()
+        if task.ending != "done" and not task.task.optional and not task.is_removed
+    )
+    if event.missing != missing:
+        return f"{event.missing} are said to be missing, {missing} are"
+    is_any_done = any(task.ending == "done" for task in run.tasks.values())
+    if run.stop == "cancelled":
+        expected = "cancelled"
+    elif not missing and run.is_sealed:
+        expected = "succeeded"
+    else:
+        expected = "partial" if is_any_done else "failed"
+    return "" if event.status == expected else f"the run is called {event.status}, not {expected}"
+
+
+def i43_a_settled_run_has_ended(run: RunStory) -> str:
+    if run.finished is not None or not (run.is_sealed or run.stop):
+        return ""
+    is_open = any(not task.ending for task in run.tasks.values())
+    return "" if is_open else "all tasks have ended, and the run has not"
+
+
+def i44_cancel_counts_once(run: RunStory, _: Entry) -> str:
+    return "" if run.stop != "cancelled" else "cancelled twice"
+
+
+_ENDS_ONCE = (i06_an_attempt_ends_once,)
+_STARTS = (
+    i01_needs_come_first,
+    i05_one_live_attempt,
+    i06_an_ended_task_stays_ended,
+    i08_tries_and_losses_are_capped,
+    i09_no_try_before_it_is_due,
+    i11_what_is_final_is_not_tried_again,
+    i29_nothing_starts_too_late,
+)
+_CHANGES = (
+    i02_the_plan_stays_a_sound_graph,
+    i27_tasks_and_changes_are_capped,
+    i29_no_task_after_a_stop,
+)
+EVERY_ENTRY: tuple[Rule, ...] = (
+    i06_an_ended_run_stays_ended,
+    i18_entries_follow_each_other,
+    i23_one_author_an_epoch,
+)
+BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
+    AttemptStarted: _STARTS,
+    AttemptFinished: (
+        *_ENDS_ONCE,
+        i03_inputs_are_the_recorded_outputs,
+        i06_an_ended_task_stays_ended,
+        i07_only_the_leaseholder_is_heard,
+    ),
+    AttemptLost: _ENDS_ONCE,
+    AttemptPreempted: _ENDS_ONCE,
+    CancelRequested: (i44_cancel_counts_once,),
+    DeadlinePassed: (i29_time_was_really_over,),
+    PlanAdopted: _CHANGES,
+    PlanAmended: _CHANGES,
+    QuestionAnswered: (i41_each_question_has_one_decision,),
+    QuestionExpired: (i41_each_question_has_one_decision,),
+    RetryDue: (i06_an_ended_task_stays_ended, i09_no_try_before_it_is_due),
+    RetryPlanned: (
+        i06_an_ended_task_stays_ended,
+        i09_retry_waits_as_the_policy_says,
+        i11_what_is_final_is_not_tried_again,
+    ),
+    RunFinished: (i42_the_end_tells_the_truth,),
+    StepFinished: (i07_only_the_leaseholder_is_heard, i12_an_outcome_has_an_intent),
+    StepStarted: (
+        i07_only_the_leaseholder_is_heard,
+        i13_a_step_keeps_its_key,
+        i16_no_intent_after_a_stop,
+    ),
+    TaskAdded: _CHANGES,
+    TaskFailed: (i06_an_ended_task_stays_ended, i08_a_task_is_given_up_for_a_reason),
+    TaskSkipped: (i06_an_ended_task_stays_ended, i04_only_the_hopeless_are_skipped),
+}
+AFTER_APPEND: tuple[Callable[[RunStory], str], ...] = (
+    i04_the_hopeless_are_skipped_at_once,
+    i06_every_failure_is_judged,
+    i43_a_settled_run_has_ended,
+)
+
+
+# what holds of a process after each of its rounds
+
+
+class Start(Struct, frozen=True):
+    """An attempt that a process has just begun."""
+
+    run: str
+    task: str
+    worker: str
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    """A process as it stands after a round: what it leads, and what really runs in it."""
+
+    now: datetime
+    crew: Crew
+    led: Mapping[str, RunStory]
+    busy: Counter[str]
+    #: attempts that hold a place, by worker
+    busy_runs: Counter[str]
+    #: likewise, by run, without what is left from an earlier lead of it
+    starts: Sequence[Start]
+    is_draining: bool
+
+
+def i28_places_are_not_overfilled(sight: Sight) -> str:
+    total = sum(sight.busy.values())
+    if total > sight.crew.parallel:
+        return f"{total} attempts in a pool of {sight.crew.parallel}"
+    for worker, count in sight.busy.items():
+        if count > sight.crew.capacity(worker):
+            return f"{worker} holds {count} of {sight.crew.capacity(worker)}"
+    for run in sight.led.values():
+        if sight.busy_runs[run.run] > run.limits.parallel:
+            return f"{run.run} holds {sight.busy_runs[run.run]} of {run.limits.parallel}"
+    return ""
+
+
+def i09_due_retries_are_not_left(sight: Sight) -> str:
+    for run in sight.led.values():
+        for task in run.tasks.values():
+            if task.retry is not None and task.retry.due_at <= sight.now:
+                return f"{task.task.id} was due {sight.now - task.retry.due_at} ago"
+    return ""
+
+
+def i29_passed_deadlines_are_noticed(sight: Sight) -> str:
+    for run in sight.led.values():
+        if run.stop or not run.has_plan or run.requested is None:
+            continue
+        deadline_at = run.requested.deadline_at
+        if deadline_at is not None and deadline_at <= sight.now:
+            return f"the deadline of {run.run} passed unnoticed"
+        if deadline_at is None and run.active_until(sight.now) >= run.limits.active:
+            return f"{run.run} has been active for {run.active_until(sight.now)}"
+        for task in run.tasks.values():
+            own = task.task.deadline
+            is_over = own is not None and run.began_at + own <= sight.now
+            if is_over and not task.ending and not task.is_expired and not task.is_removed:
+                return f"the deadline of {task.task.id} passed unnoticed"
+    return ""
+
+
+def i41_patience_ends(sight: Sight) -> str:
+    for run in sight.led.values():
+        for task in run.tasks.values():
+            if task.question is None or task.asked_at is None or task.question.patience is None:
+                continue
+            if task.asked_at + task.question.patience <= sight.now:
+                return f"the patience of {task.question.id} is over, and nothing came of it"
+    return ""
+
+
+def i30_no_place_is_left_empty(sight: Sight) -> str:
+    if sight.is_draining or sum(sight.busy.values()) >= sight.crew.parallel:
+        return ""
+    for run, task in _ready(sight):
+        if sight.busy_runs[run.run] >= run.limits.parallel:
+            continue
+        for place in sight.crew.able(task.task):
+            if sight.busy[place.worker] < sight.crew.capacity(place.worker):
+                return f"{task.task.id} of {run.run} is ready, and {place.worker} has room"
+    return ""
+
+
+def i30_the_more_urgent_is_not_passed_over(sight: Sight) -> str:
+    if not sight.starts:
+        return ""
+    for run, task in _ready(sight):
+        urgency = run.urgency(task.task.id, of_unfinished_only=True)
+        able = {place.worker for place in sight.crew.able(task.task)}
+        for start in sight.starts:
+            other = sight.led.get(start.run)
+            if start.worker not in able or other is None:
+                continue
+            if other is not run and sight.busy_runs[run.run] >= run.limits.parallel:
+                continue  # it could not have had that place
+            if other is not run and run.began_at > other.began_at:
+                continue  # the other has waited longer, which counts as well
+            if urgency > other.urgency(start.task, of_unfinished_only=False):
+                return f"{start.task} of {start.run} started before {task.task.id} of {run.run}"
+    return ""
+
+
+def _ready(sight: Sight) -> Iterator[tuple[RunStory, TaskStory]]:
+    for run in sight.led.values():
+        if run.finished is None and not run.stop:
+            for task in run.ready():
+                yield run, task
+
+
+AFTER_ROUND: tuple[Callable[[Sight], str], ...] = (
+    i28_places_are_not_overfilled,
+    i09_due_retries_are_not_left,
+    i29_passed_deadlines_are_noticed,
+    i41_patience_ends,
+    i30_no_place_is_left_empty,
+    i30_the_more_urgent_is_not_passed_over,
+)
+
+
+# small questions
+
+
+def _kind(entry: Entry) -> str:
+    return type(entry.event).__name__
+
+
+def _task_of(event: Event) -> str:
+    return str(getattr(event, "task", ""))
+
+
+def _added_by(event: Event) -> Sequence[Task]:
+    match event:
+        case PlanAdopted():
+            return event.plan.tasks
+        case PlanAmended():
+            return event.added
+        case TaskAdded():
+            return [event.task]
+        case _:
+            return ()

@@ -1,0 +1,177 @@
+"""Watches a trial and keeps what broke."""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from msgspec.json import encode as json_of
+
+from chargehand.decisions.desk import Led
+from chargehand.decisions.graph import Node
+from chargehand.decisions.results import Results
+from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.trial.attempt import Attempt
+from chargehand.decisions.trial.invariants import (
+    AFTER_APPEND,
+    AFTER_ROUND,
+    BY_KIND,
+    EVERY_ENTRY,
+    Sight,
+)
+from chargehand.decisions.trial.ledger import Entry, Stream
+from chargehand.decisions.trial.report import Breach
+from chargehand.decisions.trial.scenario import StepScript
+from chargehand.decisions.trial.story import RunStory
+from chargehand.facts.events import Effect, encode
+
+TOLD = 25
+#: entries that a breach is reported with
+
+T = TypeVar("T")
+
+
+class Broken(Exception):
+    """Ends a trial: what follows a breach is not worth looking at."""
+
+
+class Observer:
+    """Reads only what is journaled and what really happened; judges by the rules in `invariants`."""
+
+    def __init__(self) -> None:
+        self.stories: dict[str, RunStory] = {}
+        self.step = 0
+        self.events = 0
+        self.breaches: list[Breach] = []
+        self._trace = hashlib.blake2b(digest_size=16)
+        self._last: deque[Entry | str] = deque(maxlen=TOLD)
+        self._touched: dict[str, int] = {}
+
+    @property
+    def digest(self) -> str:
+        return self._trace.hexdigest()
+
+    def note(self, what: str) -> None:
+        """Put something that is not journaled into the trace."""
+        self._trace.update(what.encode())
+        self._last.append(what)
+
+    def saw(self, run: str, entries: Sequence[Entry]) -> None:
+        """Judge what was appended, entry by entry, then as a whole."""
+        story = self.stories.setdefault(run, RunStory(run))
+        for entry in entries:
+            self._trace.update(entry.hash)
+            self._last.append(entry)
+            self.events += 1
+            for rule in EVERY_ENTRY:
+                self._judge(rule.__name__, rule(story, entry))
+            for rule in BY_KIND.get(type(entry.event), ()):
+                self._judge(rule.__name__, rule(story, entry))
+            story.take(entry)
+        if entries:
+            story.note_group(entries[-1].event.at)
+            for check in AFTER_APPEND:
+                self._judge(check.__name__, check(story))
+
+    def saw_effect(self, attempt: Attempt, step: StepScript, *, is_late: bool = False) -> None:
+        """Judge something that was just done to the outside world, or was sent there long ago."""
+        self.note(f"{attempt.id} touches the world by {step.name} {step.ordinal}, {step.effect}")
+        count = self._touched[step.key] = self._touched.get(step.key, 0) + 1
+        record = self.stories[attempt.run].steps.get(step.key)
+        if step.effect in (Effect.ONCE, Effect.KEYED):
+            is_intended = record is not None and attempt.number in record.attempts
+            self._judge("i12_no_effect_without_intent", "" if is_intended else str(attempt.id))
+        if record is None:
+            return
+        if step.effect is Effect.ONCE and count > 1 + record.permissions:
+            self._judge(
+                "i14_once_means_once", f"{attempt.id} did {step.name} for the {count}. time"
+            )
+        holder = self.stories[attempt.run].tasks[attempt.task].open
+        is_holder = holder is not None and holder.number == attempt.number
+        if record.is_done and is_holder and not is_late:
+            complaint = f"{attempt.id} did {step.name} {step.ordinal} again, which had its result"
+            self._judge("i14_finished_steps_are_not_paid_twice", complaint)
+
+    def saw_round(self, sight: Sight) -> None:
+        for rule in AFTER_ROUND:
+            self._judge(rule.__name__, rule(sight))
+
+    def compare(self, led: Led, stream: Stream) -> None:
+        """A fold of the journal must be the live state, and looking at it must not change it."""
+        again = Led(Schedule(), Results())
+        for event in stream.history():
+            again.schedule.apply(event)
+            again.results.apply(event)
+        live, folded = portrait(led), portrait(again)
+        if live != folded:
+            difference = next(
+                (f"live {a}, folded {b}" for a, b in zip(live, folded, strict=False) if a != b),
+                "one has more",
+            )
+            self.breach("i19_fold_is_live_state", f"{stream.run}: {difference}")
+        commands = again.schedule.outstanding()
+        is_still = commands == again.schedule.outstanding() and portrait(again) == folded
+        self._judge("i20_asking_changes_nothing", "" if is_still else "outstanding() has effects")
+
+    def watch(self, rule: str, do: Callable[[], T]) -> T:
+        """Do something of which any exception is a breach."""
+        try:
+            return do()
+        except Broken:
+            raise
+        except Exception as error:
+            self.breach(rule, f"{type(error).__name__}: {error} ({_place_of(error)})", error)
+            raise
+
+    def breach(self, rule: str, complaint: str, cause: Exception | None = None) -> None:
+        self.breaches.append(
+            Breach(rule, self.step, complaint, tuple(_told(entry) for entry in self._last))
+        )
+        raise Broken(complaint) from cause
+
+    def _judge(self, rule: str, complaint: str) -> None:
+        if complaint:
+            self.breach(rule, complaint)
+
+
+_PARTS: tuple[str, ...] = vars(Node)["__slots__"]
+_NODE_PARTS = [part for part in _PARTS if part not in ("task", "dependents")]
+
+
+def portrait(led: Led) -> list[str]:
+    """Everything a run's leader knows, in words that can be compared."""
+    schedule, results = led.schedule, led.results
+    told = {
+        name: value
+        for name, value in vars(schedule).items()
+        if name not in ("_graph", "_retry", "nodes")
+    }
+    told["_amended"] = sorted(sorted(part) for part in told["_amended"])
+    told["requested"] = None if schedule.requested is None else encode(schedule.requested)
+    lines = [f"{name}={value!r}" for name, value in told.items()]
+    for id_, node in schedule.nodes.items():
+        parts = [f"{part}={getattr(node, part)!r}" for part in _NODE_PARTS]
+        waiting = [dependent.task.id for dependent in node.dependents]
+        lines += [f"{id_} {part}" for part in parts] + [f"{id_} dependents={waiting}"]
+    lines += [f"output {task}={value.digest}" for task, value in results.outputs.items()]
+    lines += [f"steps {task}={json_of(log).decode()}" for task, log in results.steps.items()]
+    return [*lines, f"answers {results.answers}", f"usage {results.usage}"]
+
+
+def _told(entry: Entry | str) -> str:
+    if isinstance(entry, str):
+        return entry
+    head = f"{entry.run} {entry.seq} by {entry.author} in {entry.epoch}"
+    text = encode(entry.event).decode()
+    return f"{head}: {text if len(text) < 260 else text[:260] + '…'}"
+
+
+def _place_of(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "nowhere"
+    code = trace.tb_frame.f_code
+    return f"{code.co_name}, line {trace.tb_lineno}"

@@ -1,0 +1,300 @@
+"""A simulated process: one desk, the attempts that run in it, and all the ways in which it dies."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
+from chargehand.decisions.dispatch import Dispatch
+from chargehand.decisions.trial.attempt import NO_INSTANT, Attempt, Work
+from chargehand.decisions.trial.faults import FaultKind
+from chargehand.decisions.trial.invariants import Sight, Start
+from chargehand.decisions.trial.scenario import SECOND
+from chargehand.decisions.trial.stage import Stage
+from chargehand.decisions.trial.workshop import Ticket, Workshop
+from chargehand.errors import JournalFull, NotLeading
+from chargehand.facts.commands import StartAttempt
+from chargehand.facts.events import Event, RunLed, RunReleased
+
+START_AT = datetime(2026, 1, 1, tzinfo=UTC)
+#: where the virtual clock starts
+MICROSECOND = timedelta(microseconds=1)
+
+WorkOf = Callable[[Attempt, Led], Work]
+
+
+class _Crash(Exception):
+    """The process dies here."""
+
+
+class Process:
+    """One life of a process: it ends with a crash, and another begins in its place."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        offset: int,
+        work_of: WorkOf,
+        cancel: Callable[[str], None],
+        died: Callable[["Process"], None],
+        lost: Callable[["Process", str], None],
+    ) -> None:
+        self.name = name
+        self.is_alive = True
+        self.is_stalled = False
+        self.epochs: dict[str, int] = {}
+        self.shop = Workshop(stage, self.hear, self._freed, cancel)
+        dispatch = Dispatch(stage.crew.parallel, stage.crew.balance)
+        for place in stage.crew.places:
+            dispatch.join(place)
+        self.desk = Desk(dispatch)
+        self._stage = stage
+        self._offset = offset
+        self._work_of = work_of
+        self._died = died
+        self._lost = lost
+        self._inbox: list[Message] = []
+        self._unwritten: Round | None = None
+        self._decided_at = START_AT
+        self._has_lost = False
+        self._turn_at: int | None = None
+        stage.ledger.renew(name)
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it can be given something to do."""
+        return self.is_alive and not self.is_stalled and not self.desk.is_draining
+
+    @property
+    def is_busy_writing(self) -> bool:
+        return self._unwritten is not None
+
+    def clock(self) -> datetime:
+        return START_AT + timedelta(microseconds=self._stage.now + self._offset)
+
+    # leading
+
+    def begin(self, run: str, request: Callable[[datetime], Event]) -> None:
+        """Lead a run that is not in the journal yet."""
+        epoch = self._stage.ledger.lead(run, self.name, self._stage.now)
+        self.epochs[run] = epoch
+        self.desk.open(run)
+        self.hear(run, request(self.clock()))
+        self.hear(run, RunLed(node=self.name, epoch=epoch, at=NO_INSTANT))
+
+    def take_over(self, run: str) -> None:
+        """Lead a run that nobody leads any more, from what the journal holds of it."""
+        ledger = self._stage.ledger
+        epoch = ledger.lead(run, self.name, self._stage.now)
+        history = ledger.streams[run].history()
+        behind = history[-1].at - self.clock()
+        if behind > timedelta(0):  # as the real clock's `not_before`: never behind the journal
+            self._offset += behind // MICROSECOND
+        self.epochs[run] = epoch
+        self._stage.observer.watch("i19_history_can_be_read", lambda: self.desk.open(run, history))
+        self.hear(run, RunLed(node=self.name, epoch=epoch, at=NO_INSTANT))
+
+    def hear(self, run: str, event: Event, ticket: object = None) -> None:
+        """Put something into the inbox; it is dealt with at the next turn."""
+        if self.is_alive:
+            self._inbox.append(Message(run, event, ticket))
+            self.turn_in(self._stage.dice.random.choice((0, 1000, 50_000)))
+
+    # dying
+
+    def die(self) -> None:
+        """End at once. The lease runs on for a while, as nobody knows."""
+        if self.is_alive:
+            self.is_alive = False
+            self._stage.observer.note(f"{self.name} dies")
+            self._stage.ledger.fall_silent(self.name, self._stage.now)
+            self.shop.close()
+            self._died(self)
+
+    def stall(self) -> None:
+        """Do nothing for a while, not even renew the lease. What runs here runs on."""
+        self.is_stalled = True
+        self._stage.ledger.fall_silent(self.name, self._stage.now)
+
+    def wake(self) -> None:
+        """Go on as if nothing had happened: an old leader that does not know it."""
+        if self.is_alive:
+            self.is_stalled = False
+            self._stage.ledger.renew(self.name)
+            self._turn_at = None
+            self.turn_in(0)
+
+    def drain(self) -> None:
+        """Stop gently: start nothing, then let go of every run."""
+        self.desk.is_draining = True
+        self._stage.later(self._stage.dice.between(SECOND // 10, 5 * SECOND), self._let_go)
+
+    def _let_go(self) -> None:
+        if not self.is_alive or self.is_stalled or self._unwritten is not None:
+            self.die()
+            return
+        for run in list(self.epochs):
+            self.release(run)
+        self.die()
+
+    def release(self, run: str) -> None:
+        """Let go of a run, so that another may lead it at once."""
+        self.hear(run, RunReleased(node=self.name, at=NO_INSTANT))
+        try:
+            self.turn()
+        except _Crash:
+            self.die()
+        if self.is_alive and self._unwritten is None and run in self.epochs:
+            self._stage.ledger.release(run, self.epochs[run])
+            self._leave(run)
+
+    def _crash_if(self, kind: FaultKind) -> None:
+        if self._stage.dice.hits(kind):
+            raise _Crash
+
+    # its turns
+
+    def turn_in(self, delay: int) -> None:
+        at = self._stage.now + max(delay, 0)
+        if self._turn_at is None or at < self._turn_at:
+            self._turn_at = at
+            self._stage.later(at - self._stage.now, lambda: self._turn_if(at))
+
+    def _turn_if(self, at: int) -> None:
+        if self.is_alive and not self.is_stalled and self._turn_at == at:
+            self._turn_at = None
+            try:
+                self.turn()
+            except _Crash:
+                self.die()
+
+    def turn(self) -> None:
+        """Decide, write down, act; unless something comes in between."""
+        if self._unwritten is None:
+            self._unwritten = self._decide()
+        self._write(self._unwritten)
+        if self._unwritten is None:
+            due_at = self.desk.next_due()
+            if due_at is not None:
+                self.turn_in((due_at - self.clock()) // MICROSECOND)
+            if self._inbox or self._has_lost:
+                self.turn_in(0)
+
+    def _decide(self) -> Round:
+        self._has_lost = False
+        self._decided_at = now = self.clock()
+        messages = [
+            Message(message.run, replace(message.event, at=now), message.ticket)
+            for message in self._inbox
+        ]
+        self._inbox.clear()
+        for run in self.epochs:
+            messages += [
+                Message(run, letter.report(now), mail=letter.id)
+                for letter in self._stage.ledger.unread(run)
+            ]
+        return self._stage.observer.watch("the desk", lambda: self.desk.decide(messages, now))
+
+    def _write(self, round_: Round) -> None:
+        ledger = self._stage.ledger
+        for number, run in enumerate(list(round_.entries)):
+            kind = FaultKind.CRASH_BETWEEN_APPENDS if number else FaultKind.CRASH_BEFORE_APPEND
+            self._crash_if(kind)
+            events, mail = round_.entries[run], round_.mail.get(run, [])
+            try:
+                ledger.append(run, events, self.epochs[run], self.name, mail)
+            except NotLeading:
+                self._lose(run, round_)
+            except JournalFull:
+                self.turn_in(SECOND)  # the same entries again; nothing is acted upon meanwhile
+                return
+            else:
+                self._compare(run, round_)
+            del round_.entries[run]
+        self._unwritten = None
+        self._crash_if(FaultKind.CRASH_BEFORE_ACTS)
+        self._carry_out(round_)
+
+    def _compare(self, run: str, round_: Round) -> None:
+        """Now and then, and at the end: is the live state what the journal says?"""
+        if run in round_.ended or self._stage.dice.random.random() < 0.05:
+            led = round_.ended.get(run) or self.desk.runs[run]
+            self._stage.observer.compare(led, self._stage.ledger.streams[run])
+
+    def _lose(self, run: str, round_: Round) -> None:
+        """Another process leads this run now: nothing of the round is done for it here."""
+        self._stage.dice.note(FaultKind.ZOMBIE_APPEND)
+        self._has_lost = True
+        ours = [act for act in round_.acts if act.run == run]
+        round_.acts = [act for act in round_.acts if act.run != run]
+        round_.tickets = [
+            (ticket, None if isinstance(ticket, Ticket) and ticket.run == run else event)
+            for ticket, event in round_.tickets
+        ]
+        round_.ended.pop(run, None)
+        self.desk.free_unstarted(run, [act for act in ours if isinstance(act, StartAttempt)])
+        self._leave(run)
+        self._lost(self, run)
+
+    def _leave(self, run: str) -> None:
+        self.desk.close(run)
+        del self.epochs[run]
+        for attempt in list(self.shop.attempts.values()):
+            if attempt.run == run:
+                self.shop.stop(attempt)
+
+    def _carry_out(self, round_: Round) -> None:
+        starts: list[Start] = []
+        for ticket, event in round_.tickets:
+            if isinstance(ticket, Ticket):
+                ticket.answer(is_written=event is not None)
+        for number, act in enumerate(round_.acts):
+            if number:
+                self._crash_if(FaultKind.CRASH_BETWEEN_ACTS)
+            self._stage.observer.note(f"{self.name} {act}")
+            if isinstance(act, Stop):
+                stopped = self.shop.attempts.get((act.run, act.task, act.attempt))
+                if stopped is not None:
+                    self.shop.stop(stopped)
+            else:
+                led = self.desk.runs[act.run]
+                epoch = self.epochs[act.run]
+                attempt = Attempt(act.run, act.task, act.attempt, act.worker, epoch, led.results)
+                starts.append(Start(act.run, act.task, act.worker))
+                self.shop.start(attempt, self._work_of(attempt, led))
+        for run in round_.ended:
+            del self.epochs[run]
+        self._stage.observer.watch("desk.check", self.desk.check)
+        if self._decided_at == self.clock() and not self._has_lost:
+            self._show(starts)
+
+    def _show(self, starts: list[Start]) -> None:
+        observer, attempts = self._stage.observer, self.shop.attempts.values()
+        observer.saw_round(
+            Sight(
+                now=self._decided_at,
+                crew=self._stage.crew,
+                led={run: observer.stories[run] for run in self._really_led()},
+                busy=Counter(attempt.worker for attempt in attempts),
+                busy_runs=Counter(a.run for a in attempts if a.epoch == self.epochs.get(a.run)),
+                starts=starts,
+                is_draining=self.desk.is_draining,
+            )
+        )
+
+    def _really_led(self) -> list[str]:
+        """Without those that another took over unseen: a stalled process cannot know of them."""
+        streams = self._stage.ledger.streams
+        return [
+            run
+            for run, epoch in self.epochs.items()
+            if streams[run].epoch == epoch and streams[run].entries
+        ]
+
+    def _freed(self, attempt: Attempt) -> None:
+        if self.is_alive:
+            self.desk.free_place(*attempt.id)
+            self.turn_in(0)

@@ -1,0 +1,243 @@
+"""What a conversation holds: the question, the data that came with it, and what was tried."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutput
+from chargehand.models.inputs import is_text, text_in
+from chargehand.models.offline.tables import Table, columns_in, table_in
+
+FENCE = re.compile(r"^BEGIN ([^\n]+)\n(.*?)\n?^END \1$", re.MULTILINE | re.DOTALL)
+_SCHEMA = re.compile(r"^.*\bfits? this (?:JSON )?schema: *(\{.*\})$", re.MULTILINE | re.IGNORECASE)
+_GIVEN = re.compile(r"^Given: (\{.*\})$", re.MULTILINE)
+_ASIDE = re.compile(r"^(?:Not available|It is accepted if): .*$", re.MULTILINE)
+_PAGE = re.compile(r"\[lines (\d+) to \d+ of \d+\]\n")
+_CITED = re.compile(r"\s*\[([^\[\]\s]+)\]\s*$")
+_LINE = re.compile(r"(.+):(\d+)$")
+_TEXT_KEYS = ("text", "content", "snippet", "passage", "body", "summary", "answer")
+_WHERE_KEYS = ("where", "source", "path", "file", "url", "link", "title", "name", "id")
+_DEEPEST = 12
+
+
+class Excerpt(Struct, frozen=True):
+    """A line of the data, and what to cite for it."""
+
+    where: str
+    text: str
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """A request to the model, as the rules see it."""
+
+    question: str
+    given: dict[str, Any]
+    #: arguments that the task names outright
+    excerpts: tuple[Excerpt, ...]
+    tables: tuple[Table, ...]
+    tried: frozenset[tuple[str, str]]
+    #: tools called so far, with their arguments in canonical form
+    outputs: tuple[tuple[ToolCall, ToolOutput], ...]
+    schema: dict[str, Any] | None
+    #: that the answer must fit, be it of the request or told in its words
+    objections: int
+    #: how often an answer was sent back
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self.excerpts or self.tables)
+
+
+class _Sheets:
+    """Data as it is gathered."""
+
+    def __init__(self) -> None:
+        self.excerpts: list[Excerpt] = []
+        self.tables: list[Table] = []
+
+    def add_text(self, name: str, text: str, first: int = 1) -> None:
+        if table := table_in(name, text, first):
+            self.tables.append(table)
+            self.excerpts += (Excerpt(row.where, table.told(row)) for row in table.rows)
+            return
+        lines = text.split("\n")
+        has_lines = len(lines) > 1 or first > 1 or "." in name
+        for number, line in enumerate(lines, first):
+            if line.strip():
+                self._add(f"{name}:{number}" if has_lines else name, line.strip())
+
+    def add_value(self, name: str, value: Any) -> None:
+        """Take in JSON: what says where it comes from is cited so, the rest by `name`."""
+        if table := columns_in(name, value):
+            self.tables.append(table)
+            self.excerpts += (Excerpt(row.where, table.told(row)) for row in table.rows)
+            return
+        for where, text in _told(value, name, 0):
+            for offset, line in enumerate(text.split("\n")):
+                if line.strip():
+                    self._add(_moved(where, offset), line.strip())
+
+    def _add(self, where: str, text: str) -> None:
+        # What an earlier answer cites is the better witness than that answer.
+        cited = _CITED.search(text)
+        if cited:
+            self.excerpts.append(Excerpt(cited[1], text[: cited.start()].rstrip()))
+        else:
+            self.excerpts.append(Excerpt(where, text))
+
+
+def read(request: ModelRequest) -> Reading:
+    """Read a request: what is asked, and all that is there to answer it from."""
+    sheets = _Sheets()
+    asked, objections = _asked(request)
+    for name, text in FENCE.findall(asked):
+        _take(sheets, name.strip(), text)
+    for turn in request.turns:
+        for part in turn.parts:
+            if isinstance(part, File) and is_text(part) and (text := text_in(part)) is not None:
+                sheets.add_text(part.name, text)
+    calls = {
+        part.id: part for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)
+    }
+    outputs = tuple(_outputs(request, calls))
+    for call, output in outputs:
+        if not output.is_error:
+            _take_output(sheets, call, output)
+    return Reading(
+        question=_question_in(asked),
+        given=_json_in(_GIVEN, asked) or {},
+        excerpts=tuple(dict.fromkeys(sheets.excerpts)),
+        tables=tuple(sheets.tables),
+        tried=frozenset((call.name, canonical(call.arguments)) for call in calls.values()),
+        outputs=outputs,
+        schema=request.schema or _json_in(_SCHEMA, asked),
+        objections=objections,
+    )
+
+
+def excerpts_of(call: ToolCall, output: ToolOutput) -> list[Excerpt]:
+    """The lines of what one call returned."""
+    sheets = _Sheets()
+    _take_output(sheets, call, output)
+    return sheets.excerpts
+
+
+def canonical(arguments: str) -> str:
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments or "{}"), order="sorted").decode()
+    except msgspec.DecodeError:
+        return arguments
+
+
+def _asked(request: ModelRequest) -> tuple[str, int]:
+    """The turn that asks, and how often its answer was sent back since."""
+    said = [turn.text for turn in request.turns if turn.role is Role.USER and turn.text.strip()]
+    if not said:
+        return "", 0
+    tasks = [n for n, text in enumerate(said) if text.startswith("Task: ")]
+    at = tasks[-1] if tasks else len(said) - 1
+    return said[at], len(said) - 1 - at
+
+
+def _question_in(asked: str) -> str:
+    plain = FENCE.sub("", asked)
+    for aside in (_SCHEMA, _GIVEN, _ASIDE):
+        plain = aside.sub("", plain)
+    text = plain.strip().removeprefix("Task: ").strip()
+    for mark in "\"'":
+        if len(text) > 1 and text[0] == text[-1] == mark and text.count(mark) == 2:
+            return text[1:-1].strip()
+    return text
+
+
+def _json_in(pattern: re.Pattern[str], text: str) -> dict[str, Any] | None:
+    found = pattern.search(FENCE.sub("", text))
+    if found is None:
+        return None
+    try:
+        value = msgspec.json.decode(found[1])
+    except msgspec.DecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _outputs(
+    request: ModelRequest, calls: Mapping[str, ToolCall]
+) -> Iterator[tuple[ToolCall, ToolOutput]]:
+    for turn in request.turns:
+        for part in turn.parts:
+            if isinstance(part, ToolOutput):
+                yield calls.get(part.id) or ToolCall(part.id, part.name, "{}"), part
+
+
+def _take(sheets: _Sheets, name: str, text: str) -> None:
+    value = _decoded(text)
+    if isinstance(value, (dict, list)):
+        sheets.add_value(name, value)
+    else:
+        sheets.add_text(name, value if isinstance(value, str) else text)
+
+
+def _take_output(sheets: _Sheets, call: ToolCall, output: ToolOutput) -> None:
+    value = _decoded(output.text)
+    if isinstance(value, (dict, list)):
+        sheets.add_value(call.name, value)
+        return
+    page = _PAGE.match(output.text)
+    first = int(page[1]) if page else 1
+    sheets.add_text(_source_of(call), output.text[page.end() if page else 0 :], first)
+
+
+def _source_of(call: ToolCall) -> str:
+    arguments = _decoded(call.arguments)
+    if isinstance(arguments, dict):
+        for key in _WHERE_KEYS:
+            named = arguments.get(key)
+            if isinstance(named, str) and named and not re.search(r"\s", named):
+                return named
+    return call.name
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _told(value: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
+    """The texts in a JSON value, each with the place it names for itself, or its parent's."""
+    if depth > _DEEPEST:
+        return
+    match value:
+        case dict():
+            place = next((str(value[k]) for k in _WHERE_KEYS if _is_place(value.get(k))), where)
+            text = next((value[k] for k in _TEXT_KEYS if isinstance(value.get(k), str)), None)
+            plain = {k: v for k, v in value.items() if not isinstance(v, (dict, list))}
+            if text is not None:
+                yield place, text
+            elif plain:
+                yield place, "; ".join(f"{key}: {each}" for key, each in plain.items())
+            for each in value.values():
+                if isinstance(each, (dict, list)):
+                    yield from _told(each, place, depth + 1)
+        case list():
+            for each in value:
+                yield from _told(each, where, depth + 1)
+        case None:
+            return
+        case _:
+            yield where, str(value)
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and not re.search(r"\s", value)
+
+
+def _moved(where: str, lines: int) -> str:
+    """The place so many lines further on, where a place has a line."""
+    placed = _LINE.match(where)
+    return f"{placed[1]}:{int(placed[2]) + lines}" if placed and lines else where

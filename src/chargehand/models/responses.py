@@ -1,0 +1,323 @@
+"""OpenAI's Responses: the protocol in which its reasoning models think across tool calls.
+
+Nothing is stored at the provider (`store: false`); what a model has thought comes back encrypted,
+is kept as an opaque block and sent again with the next turn.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from chargehand.facts.outcome import Usage
+from chargehand.models.adapter import (
+    Gathering,
+    HttpModel,
+    Json,
+    count,
+    role_name,
+    schema_in_words,
+)
+from chargehand.models.base import (
+    File,
+    Image,
+    ModelReply,
+    ModelRequest,
+    Opaque,
+    Part,
+    Role,
+    StopReason,
+    Text,
+    ToolCall,
+    ToolOutput,
+    ToolSpec,
+    Turn,
+    parts_for,
+)
+from chargehand.models.inputs import file_url, image_url, is_text, output_text, text_in, titled
+from chargehand.models.schema import OPENAI, held_to
+
+LEAST_TOKENS = 16
+#: the provider refuses a lower maximum
+
+
+# The protocol's shapes, as far as we read them
+
+
+class _Details(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Usage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+
+
+class _Content(Struct):
+    type: str
+    text: str = ""
+    refusal: str = ""
+
+
+class _Item(Struct):
+    type: str
+    content: list[_Content] | None = None
+    phase: str | None = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    encrypted_content: str | None = None
+
+
+class _Incomplete(Struct):
+    reason: str | None = None
+
+
+class _Response(Struct):
+    status: str | None = None
+    output: list[Raw] | None = None
+    usage: _Usage | None = None
+    model: str | None = None
+    error: Any = None
+    incomplete_details: _Incomplete | None = None
+
+
+class _Event(Struct):
+    type: str
+    delta: Any = None
+    item: Raw = Raw()
+    response: _Response | None = None
+    message: str | None = None
+    code: str | None = None
+    error: Any = None
+
+
+_response = msgspec.json.Decoder(_Response)
+_event = msgspec.json.Decoder(_Event)
+_item = msgspec.json.Decoder(_Item)
+
+_STOPS = {"max_output_tokens": StopReason.LENGTH, "content_filter": StopReason.REFUSAL}
+
+
+class ResponsesModel(HttpModel):
+    """A model that is asked through Responses."""
+
+    path = "/responses"
+    protocol = "responses"
+
+    def body_of(self, request: ModelRequest) -> Json:
+        items = [item for turn in request.turns for item in self._items(turn)]
+        body: Json = {
+            "model": self.model,
+            "input": items,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+        }
+        body |= self._settings(request)
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+            if request.choice != "auto":
+                body["tool_choice"] = _choice(request.choice)
+        if request.schema is not None:
+            if self.abilities.schema:
+                body["text"] = {"format": _format(request.schema)}
+            else:
+                items.insert(0, {"role": "system", "content": schema_in_words(request.schema)})
+        return body
+
+    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> ModelReply:
+        response = _response.decode(body)
+        return self.reply_of(response, response.output or [], headers)
+
+    def gathering(self) -> Gathering:
+        return _ResponseGathering(self)
+
+    def reply_of(
+        self, response: _Response, items: list[Raw], headers: Mapping[str, str]
+    ) -> ModelReply:
+        if response.error:
+            raise self.failure_in(response.error, headers)
+        parts: list[Part] = []
+        is_refused = False
+        for raw in items:
+            item = _item.decode(raw)
+            is_refused |= any(piece.refusal for piece in item.content or ())
+            parts += self._parts(item, raw)
+        return ModelReply(
+            parts=tuple(parts),
+            stop=self._stop(response, parts, is_refused=is_refused),
+            usage=_usage(response.usage),
+            model=response.model or self.model,
+        )
+
+    def _stop(self, response: _Response, parts: list[Part], *, is_refused: bool) -> StopReason:
+        if response.status == "incomplete":
+            reason = response.incomplete_details and response.incomplete_details.reason
+            if stop := _STOPS.get(reason or ""):
+                return stop
+            raise self.garbled(f"is incomplete for a reason that is not known: {reason!r}")
+        if response.status != "completed":
+            raise self.garbled(f"is {response.status!r}, not completed")
+        if is_refused:
+            return StopReason.REFUSAL
+        is_calling = any(isinstance(part, ToolCall) for part in parts)
+        return StopReason.TOOLS if is_calling else StopReason.END
+
+    def _parts(self, item: _Item, raw: Raw) -> Iterator[Part]:
+        match item.type:
+            case "message":
+                if item.phase:  # wanted back with the text that it is of
+                    yield self.opaque(msgspec.json.encode({"phase": item.phase}))
+                text = "".join(piece.text + piece.refusal for piece in item.content or ())
+                if text:
+                    yield Text(text)
+            case "function_call":
+                if not (item.call_id and item.name):
+                    raise self.garbled("calls a tool without a name or an id")
+                yield ToolCall(item.call_id, item.name, item.arguments)
+            case "reasoning" if not item.encrypted_content:
+                pass  # its id alone means nothing to a provider that has stored nothing
+            case _:
+                yield self.opaque(raw)
+
+    # From turns to items
+
+    def _items(self, turn: Turn) -> Iterator[Json | Raw]:
+        if turn.role is Role.MODEL:
+            yield from self._own_items(turn)
+            return
+        content = []
+        for part in turn.parts:
+            if isinstance(part, ToolOutput):
+                text = output_text(part)
+                yield {"type": "function_call_output", "call_id": part.id, "output": text}
+            elif not isinstance(part, Opaque):
+                content.append(self._content(part))
+        if content:
+            yield {"role": role_name(turn.role), "content": content}
+
+    def _own_items(self, turn: Turn) -> Iterator[Json | Raw]:
+        phase: Json = {}
+        for part in parts_for(self.origin, turn.parts):
+            match part:
+                case Opaque(block=block):
+                    about = msgspec.json.decode(block)
+                    if "type" in about:
+                        yield block
+                    else:
+                        phase = about
+                case ToolCall(id=call, name=name, arguments=arguments):
+                    yield {
+                        "type": "function_call",
+                        "call_id": call,
+                        "name": name,
+                        "arguments": arguments,
+                    }
+                case Text(text=text):
+                    yield {"role": "assistant", "content": text, **phase}
+                    phase = {}
+                case _:
+                    raise self.refused(f"a turn of a model cannot hold a {type(part).__name__}")
+
+    def _content(self, part: Part) -> Json:
+        match part:
+            case Text(text=text):
+                return {"type": "input_text", "text": text}
+            case Image():
+                return {"type": "input_image", "image_url": image_url(part)}
+            case File():
+                if is_text(part) and (text_read := text_in(part)) is not None:
+                    return {"type": "input_text", "text": titled(part, text_read)}
+                return {"type": "input_file", "filename": part.name, "file_data": file_url(part)}
+        raise self.refused(f"only a turn of a model can hold a {type(part).__name__}")
+
+    def _settings(self, request: ModelRequest) -> Json:
+        settings = request.settings
+        if settings.stop:
+            raise self.refused("this protocol knows no stop texts; use protocol='chat' for them")
+        if settings.seed is not None:
+            self.warn_once("seed")
+        sent: Json = {"max_output_tokens": max(settings.max_tokens, LEAST_TOKENS)}
+        for name in ("temperature", "top_p"):
+            if (value := getattr(settings, name)) is not None:
+                sent[name] = value
+        if settings.reasoning:
+            sent["reasoning"] = {"effort": settings.reasoning}
+        return sent
+
+
+def _tool(tool: ToolSpec) -> Json:
+    # Said in so many words: left out, this protocol takes every tool for a strict one.
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": False,
+    }
+
+
+def _choice(choice: str) -> "str | Json":
+    return choice if choice in ("none", "required") else {"type": "function", "name": choice}
+
+
+def _format(schema: Json) -> Json:
+    held = held_to(schema, OPENAI)
+    return {
+        "type": "json_schema",
+        "name": "answer",
+        "schema": schema if held is None else held,
+        "strict": held is not None,
+    }
+
+
+def _usage(usage: _Usage | None) -> Usage:
+    if usage is None:
+        return Usage(calls=1)
+    details = usage.input_tokens_details or _Details()
+    return Usage(
+        calls=1,
+        tokens_in=count(usage.input_tokens),
+        tokens_out=count(usage.output_tokens),
+        cache_read=count(details.cached_tokens),
+        cache_written=count(details.cache_write_tokens),
+    )
+
+
+class _ResponseGathering:
+    """Waits for the event that holds the whole response, and collects its items on the way."""
+
+    def __init__(self, model: ResponsesModel) -> None:
+        self.is_over = False
+        self._model = model
+        self._items: list[Raw] = []
+        self._response = _Response()
+        self._headers: Mapping[str, str] = {}
+
+    def take(self, data: bytes, headers: Mapping[str, str]) -> str:
+        event = _event.decode(data)
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta":
+                return event.delta if isinstance(event.delta, str) else ""
+            case "response.output_item.done":
+                self._items.append(event.item)
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self._end(event, headers)
+            case "error":
+                about = event.error or {"code": event.code, "message": event.message}
+                raise self._model.failure_in(about, headers)
+        return ""
+
+    def reply(self) -> ModelReply:
+        # The items as they were done are the ones to go by, says the provider; a server that sends
+        # none of those events has them in the response.
+        items = self._items or self._response.output or []
+        return self._model.reply_of(self._response, items, self._headers)
+
+    def _end(self, event: _Event, headers: Mapping[str, str]) -> None:
+        if event.response is None:
+            raise self._model.garbled("ended without a response")
+        self._response, self._headers, self.is_over = event.response, headers, True

@@ -1,0 +1,276 @@
+"""Tools: typed functions that a model may call.
+
+`Tool.call` is the one border between a model and code: what goes in is checked, what comes out is
+JSON without secrets and of bounded size, and nothing but `ToolError` (and cancellation) escapes.
+"""
+
+import asyncio
+import dataclasses
+import inspect
+import re
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, overload
+
+import msgspec
+
+from chargehand.errors import ToolError, UsageError
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import ErrorClass, Failed, failed_by
+from chargehand.models.base import ToolSpec
+from chargehand.tools.docstring import read_docstring
+from chargehand.tools.output import MOST_SPOOLED, Reel, Spool, ToolResult, finish
+from chargehand.tools.redaction import NOTHING_SECRET, Redactor
+from chargehand.tools.thread import in_thread
+
+if TYPE_CHECKING:
+    from chargehand.tools.arguments import Arguments
+
+TIMEOUT = timedelta(seconds=60)
+LIMIT = 64 * 1024
+SMALLEST_LIMIT = 256
+#: below it the mark that says something was cut would not fit
+MOST_WORDS = 4_000
+#: characters of an error that a model is told
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # what all providers take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """What a tool may know about the call it serves; handed to a first parameter of this type."""
+
+    run: str = ""
+    task: str = ""
+    attempt: int = 1
+    worker: str = ""
+    key: str = ""
+    #: of a keyed tool: the same for the same call, however often it is made
+    deps: Any = None
+    #: the caller's own object, from `Supervisor.run(deps=…)`
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: granted to this call, by name
+    redactor: Redactor = NOTHING_SECRET
+    #: of all secrets that there are; granted ones are added if it lacks them
+    spool: Spool | None = field(default=None, repr=False)
+    report: Callable[[str], None] | None = field(default=None, repr=False)
+    #: hears of progress, always on the event loop
+
+    def __post_init__(self) -> None:
+        if not self.redactor.covers(self.secrets.values()):
+            object.__setattr__(self, "redactor", self.redactor.including(self.secrets))
+
+    def secret(self, name: str) -> str:
+        """The value of a secret that was granted to this call."""
+        if name not in self.secrets:
+            raise ToolError(f"the secret {name!r} is not granted to this tool", kind="denied")
+        return self.secrets[name]
+
+    def progress(self, text: str) -> None:
+        """Say how far the work is. Never waits."""
+        if self.report is not None:
+            self.report(self.redactor.text(text))
+
+    def for_thread(self, loop: asyncio.AbstractEventLoop) -> "ToolContext":
+        """The same, to be used in another thread than the loop's."""
+        report = self.report
+        if report is None:
+            return self
+
+        def relay(text: str) -> None:
+            loop.call_soon_threadsafe(report, text)
+
+        return dataclasses.replace(self, report=relay)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """Something a model may call, and on what terms."""
+
+    name: str
+    description: str
+    arguments: "Arguments"
+    function: Callable[..., Any]
+    #: called with the arguments by name, after the context if it takes one
+    takes_context: bool = False
+    effect: Effect = Effect.ONCE
+    timeout: timedelta = TIMEOUT
+    approve: bool = False
+    #: a person is asked before each call
+    untrusted: bool = False
+    #: what it returns was written by others, and taints what derives from it
+    limit: int = LIMIT
+    #: bytes of output that a model is shown
+    destination: str | Callable[[Mapping[str, Any]], str] | None = None
+    #: where it sends what it is given: always there, or as the arguments say; None: nowhere
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(
+                f"tool {self.name!r}: a name has 1 to 64 letters, digits, _ and -, a letter first"
+            )
+        if not self.description.strip():
+            raise UsageError(f"tool {self.name!r} needs a docstring; models choose tools by it")
+        if self.timeout <= timedelta(0):
+            raise UsageError(f"tool {self.name!r}: timeout must be longer than nothing")
+        if self.limit < SMALLEST_LIMIT:
+            raise UsageError(f"tool {self.name!r}: limit must be at least {SMALLEST_LIMIT} bytes")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, as if it had not been made a tool."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.arguments.schema)
+
+    def destination_of(self, arguments: str) -> str | None:
+        """Where a call with these arguments would send them; raises `ToolError` as `call` would."""
+        if callable(self.destination):
+            return self.destination(self.arguments.read(arguments))
+        return self.destination
+
+    async def call(self, context: ToolContext, arguments: str) -> ToolResult:
+        """Run it on the arguments that a model wrote, an async function on the loop, a plain one in a thread.
+
+        Raises nothing but `ToolError`, whose words are meant for the model, and passes cancellation
+        on. A plain function that takes too long is given up, not killed.
+        """
+        try:
+            raw = await self._run(context, self.arguments.read(arguments))
+            result = await finish(raw, context.redactor, self.limit, context.spool)
+        except asyncio.CancelledError as error:
+            if _is_being_cancelled():
+                raise
+            failure = _failure(self.name, error, context.redactor)
+        except BaseException as error:  # noqa: BLE001 - a tool's SystemExit must not end the supervisor
+            failure = _failure(self.name, error, context.redactor)
+        else:
+            return self._tainted(result)
+        # Outside of `except`, so that the error does not carry the one with the secrets along.
+        raise failure
+
+    def _tainted(self, result: ToolResult) -> ToolResult:
+        if not self.untrusted:
+            return result
+        sources = dict.fromkeys((f"tool:{self.name}", *result.taint))
+        return msgspec.structs.replace(result, taint=tuple(sources))
+
+    async def _run(self, context: ToolContext, values: dict[str, Any]) -> object:
+        """What the function gave: data, or a reel of what it streamed."""
+        reel = Reel(self.limit + context.redactor.margin if context.spool is None else MOST_SPOOLED)
+        seconds = self.timeout.total_seconds()
+        try:
+            async with asyncio.timeout(seconds) as clock:
+                return await self._play(context, values, reel)
+        except TimeoutError:
+            if not clock.expired():
+                raise  # the tool's own
+            raise ToolError(
+                f"{self.name} took longer than {seconds:g} s and was given up", kind="timeout"
+            ) from None
+        finally:
+            reel.close()
+
+    async def _play(self, context: ToolContext, values: dict[str, Any], reel: Reel) -> object:
+        result: object
+        if _is_async(self.function):
+            result = self.function(*([context] if self.takes_context else []), **values)
+        else:
+            context = context.for_thread(asyncio.get_running_loop())
+            result = await in_thread(
+                self.function, *([context] if self.takes_context else []), **values
+            )
+        if inspect.isawaitable(result):
+            result = await result
+        if isinstance(result, AsyncIterable):
+            return await reel.read(result)
+        return await in_thread(reel.read_plain, result) if isinstance(result, Iterator) else result
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.ONCE,
+    timeout: timedelta = TIMEOUT,
+    approve: bool = False,
+    untrusted: bool = False,
+    limit: int = LIMIT,
+    destination: str | Callable[[Mapping[str, Any]], str] | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.ONCE,
+    **terms: Any,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a typed function a tool: its docstring tells the model what it does and takes.
+
+    `effect` says what calling it twice would mean; undeclared means `once`, which is never run
+    again unasked. A first parameter of type `ToolContext` is filled in by us and not shown.
+    """
+    if effect not in list(Effect):
+        raise UsageError(f"effect={effect!r} is none of {', '.join(Effect)}")
+
+    def made(function: Callable[..., Any]) -> Tool:
+        return _made(function, name, {"effect": Effect(effect), **terms})
+
+    return made if function is None else made(function)
+
+
+def _made(function: Callable[..., Any], name: str | None, terms: dict[str, Any]) -> Tool:
+    # Here, because it brings Pydantic along, which `import chargehand` must not.
+    from chargehand.tools.arguments import SignatureArguments, hints_of
+
+    name = name or getattr(function, "__name__", "")
+    if not name:
+        raise UsageError(f"{function!r} has no name of its own; give it one with name=")
+    first = next(iter(inspect.signature(function).parameters), "")
+    takes_context = hints_of(function, name).get(first) is ToolContext
+    return Tool(
+        name=name,
+        description=read_docstring(function).summary,
+        arguments=SignatureArguments(function, name, hidden=first if takes_context else ""),
+        function=function,
+        takes_context=takes_context,
+        **terms,
+    )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _is_being_cancelled() -> bool:
+    """Whether somebody cancels us; else the tool raised `CancelledError` by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _failure(name: str, error: BaseException, redactor: Redactor) -> ToolError:
+    """What the model is told of an error, and in a note for the journal where it came from."""
+    kind = type(error).__name__
+    try:
+        failed = failed_by(error)
+    except BaseException:  # noqa: BLE001 - an exception may be broken itself: in its words, its kind
+        failed = Failed(kind=ErrorClass.LOGIC, message=kind)
+    words = failed.message
+    if not isinstance(error, ToolError):
+        words = f"{name} failed: {words if words.startswith(kind) else f'{kind}: {words}'}"
+    told = ToolError(
+        redactor.text(words)[:MOST_WORDS], kind=failed.kind, retry_after=failed.retry_after
+    )
+    if failed.stack and not isinstance(error, ToolError):
+        # Its own beginning may have been cut off in the middle of a secret.
+        told.add_note(redactor.text(failed.stack)[redactor.margin :])
+    return told

@@ -1,0 +1,229 @@
+"""Opening files beneath a folder, and nowhere else, whatever the path says and whoever swaps what."""
+
+import contextlib
+import ctypes
+import errno
+import fnmatch
+import functools
+import os
+import stat
+import struct
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, TypeAlias
+
+from chargehand.errors import ToolError, UsageError
+
+LONGEST_PATH = 1_024
+MOST_FILES = 20_000
+#: looked at in one folder and all below it
+
+_OPENAT2 = 437  # the same number on every architecture of Linux
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
+_TRIES = 20  # the kernel says "again" when something was renamed while it looked
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+# A pipe or a terminal would otherwise make the opening itself wait, or take the terminal over.
+_READ_FILE = _READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+class NoSuchFile(ToolError):
+    """A path that may be read leads to no file."""
+
+    def __init__(self, path: str, hint: str = "list_files shows what there is") -> None:
+        super().__init__(f"there is no file {path[:200]!r}; {hint}")
+
+
+class Stamp(NamedTuple):
+    """Changes whenever a file does: by its times, and by its number if another took its place."""
+
+    size: int
+    modified: int
+    changed: int
+    number: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Stamp":
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+class Root:
+    """A folder, or a single file, that may be read.
+
+    On Linux the kernel itself resolves every path beneath the folder (`openat2`), so that no link,
+    however swapped in between, leads out. Where that is missing, no link at all is followed.
+    A hard link to a file elsewhere is a file of this folder; the kernel cannot tell.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, hidden: bool = False) -> None:
+        place = Path(path).expanduser().resolve()
+        if not place.exists():
+            raise UsageError(f"there is no folder or file {os.fspath(path)!r} to be read")
+        self._only = "" if place.is_dir() else place.name
+        self.folder = place if place.is_dir() else place.parent
+        self._hidden = hidden
+        self.name = place.name
+        self.is_file = bool(self._only)
+
+    def open(self, path: str) -> BinaryIO:
+        """A regular file of this folder, opened for reading; everything else is a `ToolError`."""
+        parts = self._checked(path)
+        try:
+            handle = self._opened(parts)
+        except OSError as error:
+            raise _refusal(path, error) from None
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise ToolError(f"{path!r} is not a file; list_files shows the files there are")
+        return os.fdopen(handle, "rb")
+
+    def files(self) -> Iterator[tuple[str, Stamp]]:
+        """Every file below, by its path, in a stable order. Links are not followed."""
+        for number, (path, status) in enumerate(self._walk()):
+            if number >= MOST_FILES:
+                return
+            yield path, Stamp.of(status)
+
+    def _checked(self, path: str) -> list[str]:
+        """The path's parts, none of which has a meaning of its own."""
+        if len(path) > LONGEST_PATH:
+            raise ToolError(f"the path is longer than {LONGEST_PATH} characters")
+        if any(unicodedata.category(character) in ("Cc", "Cs") for character in path):
+            raise ToolError("the path holds characters that no path of a file has")
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        is_elsewhere = path.startswith(("/", "\\", "~")) or path[1:2] == ":" or ".." in parts
+        if is_elsewhere or (os.name == "nt" and "\\" in path):
+            raise ToolError(
+                f"{path[:200]!r} leads out of the folder; give a path as list_files shows it",
+                kind="denied",
+            )
+        if not self._hidden and any(part.startswith(".") for part in parts):
+            raise ToolError(
+                f"{path[:200]!r} is hidden, and hidden files are not read", kind="denied"
+            )
+        if not parts or (self._only and parts != [self._only]):
+            raise NoSuchFile(path)
+        return parts
+
+    def _opened(self, parts: list[str]) -> int:
+        if not os.supports_dir_fd >= {os.open}:
+            return _open_checked(self.folder, parts)
+        folder = os.open(self.folder, _READ | getattr(os, "O_DIRECTORY", 0))
+        try:
+            handle = _open_beneath(folder, "/".join(parts))
+            return _open_by_steps(folder, parts) if handle is None else handle
+        finally:
+            os.close(folder)
+
+    def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
+        for folder, folders, names, status_of in _folders(self.folder):
+            folders[:] = [] if self._only else sorted(filter(self._is_shown, folders))
+            for name in sorted(filter(self._is_shown, names)):
+                with contextlib.suppress(OSError):  # gone in the meantime
+                    status = status_of(name)
+                    if stat.S_ISREG(status.st_mode):
+                        yield "/".join((*folder, name)), status
+
+    def _is_shown(self, name: str) -> bool:
+        if self._only and name != self._only:
+            return False
+        return self._hidden or not name.startswith(".")
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a pattern like `*.md` or `notes/*` fits a path or, without a slash, its last part."""
+    name = path if "/" in pattern else path.rpartition("/")[2]
+    return fnmatch.fnmatchcase(name.casefold(), pattern.casefold())
+
+
+_Folder: TypeAlias = tuple[tuple[str, ...], list[str], list[str], Callable[[str], os.stat_result]]
+
+
+def _folders(top: Path) -> Iterator[_Folder]:
+    """Every folder: its parts, the folders and the files in it, and a way to look at one of them."""
+    if hasattr(os, "fwalk"):
+        # By handles: a folder that becomes a link while we walk is noticed and left out.
+        for folder, folders, names, handle in os.fwalk(top, follow_symlinks=False):
+            look = functools.partial(os.stat, dir_fd=handle, follow_symlinks=False)
+            yield Path(folder).relative_to(top).parts, folders, names, look
+        return
+    for folder, folders, names in os.walk(top, followlinks=False):
+        here = Path(folder)
+        yield here.relative_to(top).parts, folders, names, functools.partial(_status_in, here)
+
+
+def _status_in(folder: Path, name: str) -> os.stat_result:
+    return (folder / name).lstat()
+
+
+def _open_beneath(folder: int, path: str) -> int | None:
+    """Open by the kernel's own beneath rule; None where it has none."""
+    if not sys.platform.startswith("linux"):
+        return None
+    how = struct.pack("=QQQ", _READ_FILE, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    for _ in range(_TRIES):
+        handle = int(_libc().syscall(_OPENAT2, folder, os.fsencode(path), how, len(how)))
+        if handle >= 0:
+            return handle
+        number = ctypes.get_errno()
+        if number in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox that hides it
+            return None
+        if number != errno.EAGAIN:
+            raise OSError(number, os.strerror(number))
+    raise OSError(errno.EXDEV, "it changes all the time")
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _open_by_steps(folder: int, parts: list[str]) -> int:
+    """Open one part after the other, following no link."""
+    at = os.dup(folder)
+    try:
+        for part in parts[:-1]:
+            deeper = os.open(part, _READ | os.O_DIRECTORY | _NO_FOLLOW, dir_fd=at)
+            os.close(at)
+            at = deeper
+        return os.open(parts[-1], _READ_FILE | _NO_FOLLOW, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _open_checked(folder: Path, parts: list[str]) -> int:
+    """Where a system has neither: look where the path really leads, before and after opening it.
+
+    The weakest of the three: who can swap links between any two of these lines may still get past.
+    """
+    path = folder.joinpath(*parts)
+    _inside(folder, path)
+    handle = os.open(path, _READ_FILE | getattr(os, "O_BINARY", 0))
+    try:
+        is_same = os.path.samestat(os.fstat(handle), _inside(folder, path).lstat())
+    except BaseException:
+        os.close(handle)
+        raise
+    if not is_same:
+        os.close(handle)
+        raise OSError(errno.EXDEV, "it was swapped")
+    return handle
+
+
+def _inside(folder: Path, path: Path) -> Path:
+    real = Path(os.path.realpath(path, strict=True))  # not `resolve`, which has an error of its own
+    if not real.is_relative_to(folder):
+        raise OSError(errno.EXDEV, "it leads out of the folder")
+    return real
+
+
+def _refusal(path: str, error: OSError) -> ToolError:
+    shown = path[:200]
+    if error.errno in (errno.EXDEV, errno.ELOOP):
+        return ToolError(f"{shown!r} leads out of the folder, through a link", kind="denied")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return ToolError(f"{shown!r} may not be read by this program", kind="denied")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL):
+        return NoSuchFile(path)
+    return ToolError(f"{shown!r} cannot be read: {error.strerror}", kind="resource")

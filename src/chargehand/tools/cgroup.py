@@ -1,0 +1,84 @@
+"""One limit on the memory and processes of a whole sandbox, where the system lets us set it."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from uuid import uuid4
+
+ROOT = Path("/sys/fs/cgroup")
+_PREFIX = "chargehand-"
+_CLOSING = 0.5
+#: seconds that the kernel may take to empty a group whose processes were killed
+
+
+class Cgroup:
+    """A group of its own beside the supervisor's, under whatever limits hold for both."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        with contextlib.suppress(OSError):
+            events = (self.path / "memory.events").read_text(encoding="ascii").split()
+            return events[events.index("oom_kill") + 1] != "0"
+        return False
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.path / "cgroup.kill").write_text("1", encoding="ascii")
+        patience = time.monotonic() + _CLOSING
+        while time.monotonic() < patience:
+            try:
+                self.path.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.01)  # busy until the last process is gone; nothing says when that is
+            else:
+                return
+
+
+def new_cgroup(memory: int, processes: int, root: Path = ROOT) -> Cgroup | None:
+    """A group with these limits; None where there are no cgroups of version 2 that we may make."""
+    parent = _parent(root)
+    if parent is None:
+        return None
+    _sweep(parent)
+    group = Cgroup(parent / f"{_PREFIX}{os.getpid()}-{uuid4().hex[:12]}")
+    try:
+        group.path.mkdir()
+        for name, value in (
+            ("memory.max", memory),
+            ("memory.swap.max", 0),
+            ("memory.oom.group", 1),
+            ("pids.max", processes),
+        ):
+            if (group.path / name).exists() or name in ("memory.max", "pids.max"):
+                (group.path / name).write_text(str(value), encoding="ascii")
+    except OSError:
+        group.close()
+        return None
+    return group
+
+
+def _parent(root: Path) -> Path | None:
+    """The group around ours: a group with processes of its own cannot have limited ones in it."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        ours = next((line[3:] for line in lines if line.startswith("0::/")), "/")
+        parent = root / Path(ours).parent.relative_to("/")
+        shared = (parent / "cgroup.subtree_control").read_text(encoding="ascii").split()
+        if ours != "/" and {"memory", "pids"} <= set(shared):
+            return parent
+    return None
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what supervisors left that were killed."""
+    for left in parent.glob(f"{_PREFIX}*"):
+        owner = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path("/proc", owner).exists():
+            with contextlib.suppress(OSError):
+                left.rmdir()

@@ -1,0 +1,154 @@
+"""Text out of documents: plain, Markdown, CSV, HTML and PDF."""
+
+import codecs
+import io
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, BinaryIO
+
+from chargehand.errors import ToolError
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
+
+MOST_BYTES = 20 * 1024 * 1024
+#: of a file that is read as a document
+MOST_TEXT = 8 * 1024 * 1024
+#: characters taken out of one; a small file can unfold to a very large one
+MOST_PAGES = 2_000
+
+_BLOCKS = frozenset(
+    # A block's text does not run on into the next one's.
+    re.findall(
+        r"\w+",
+        "address article aside blockquote br caption dd details div dl dt fieldset figcaption figure "
+        "footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol option p pre section summary table "
+        "td th title tr ul",
+    )
+)
+_UNSEEN = {"script", "style", "template", "noscript", "svg", "iframe", "object"}
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is its beginning
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def read_document(file: BinaryIO, path: str) -> str:
+    """The text of a document, in lines; a `ToolError` if there is none to be had."""
+    data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ToolError(f"{path!r} is larger than {MOST_BYTES // 2**20} MB, too large to be read")
+    reader = _READERS.get(path.rpartition(".")[2].lower(), _plain)
+    text = reader(data, path)
+    if len(text) > MOST_TEXT:
+        raise ToolError(f"{path!r} holds more than {MOST_TEXT // 2**20} million characters of text")
+    return text
+
+
+def _plain(data: bytes, path: str) -> str:
+    text = _decoded(data)
+    if "\0" in text:
+        raise ToolError(f"{path!r} is not a text: it holds binary data")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decoded(data: bytes) -> str:
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data.decode(encoding, errors="replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")  # what else old texts mostly are
+
+
+def _html(data: bytes, path: str) -> str:
+    page = _Page()
+    page.feed(_plain(data, path))
+    page.close()
+    return page.text
+
+
+def _pdf(data: bytes, path: str) -> str:
+    try:
+        from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
+    except ImportError:
+        raise ToolError(
+            "PDF files cannot be read here; install chargehand[documents]", kind="denied"
+        ) from None
+    try:
+        reader = PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise ToolError(f"{path!r} is protected by a password", kind="denied")
+        return _pages(reader, path)
+    except (
+        PyPdfError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        # A damaged file shows up as almost anything.
+        raise ToolError(f"{path!r} cannot be read as a PDF: {type(error).__name__}") from None
+
+
+def _pages(reader: "PdfReader", path: str) -> str:
+    texts: list[str] = []
+    size = 0
+    for number, page in enumerate(reader.pages, 1):
+        text = page.extract_text()
+        size += len(text)
+        if number > MOST_PAGES or size > MOST_TEXT:
+            raise ToolError(f"{path!r} has too many pages or too much text to be read")
+        texts.append(f"[page {number}]\n{text.strip()}\n")
+    return "\n".join(texts)
+
+
+class _Page(HTMLParser):
+    """Collects what a reader of a web page sees."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._pieces: list[str] = []
+        self._unseen: list[str] = []
+
+    @property
+    def text(self) -> str:
+        lines = [" ".join(line.split()) for line in "".join(self._pieces).split("\n")]
+        return "\n".join(line for line in lines if line)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        if tag in _UNSEEN:
+            self._unseen.append(tag)
+        elif tag in _BLOCKS:
+            mark = f"\n{_HEADINGS[tag]} " if tag in _HEADINGS else "- " if tag == "li" else ""
+            self._pieces.append(f"\n{mark}")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        if tag in _BLOCKS:
+            self._pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._unseen and tag == self._unseen[-1]:
+            self._unseen.pop()
+        elif tag in _BLOCKS:
+            self._pieces.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._unseen:
+            self._pieces.append(data.replace("\n", " "))
+
+
+_READERS: dict[str, Callable[[bytes, str], str]] = {
+    "html": _html,
+    "htm": _html,
+    "xhtml": _html,
+    "pdf": _pdf,
+}

@@ -1,0 +1,147 @@
+"""Tools that read files beneath a folder: list, read, search. They write nothing."""
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any, BinaryIO, TypeAlias
+
+from chargehand.errors import ToolError, UsageError
+from chargehand.tools.base import Tool, tool
+from chargehand.tools.beneath import NoSuchFile, Root, Stamp, matches
+from chargehand.tools.documents import read_document
+from chargehand.tools.passages import PassageIndex
+
+PathLike: TypeAlias = str | os.PathLike[str]
+MOST_LISTED = 500
+MOST_LINES = 2_000
+MOST_FOUND = 50
+MOST_KEPT = 4
+#: documents whose text is kept for the next page that is read of them
+
+
+def files(roots: PathLike | Sequence[PathLike], *, hidden: bool = False) -> tuple[Tool, Tool, Tool]:
+    """The tools `list_files`, `read_file` and `search_files` over one folder or several.
+
+    With several, each path begins with its folder's name. Nothing outside of them can be read, nor,
+    unless `hidden`, what begins with a dot. What they return is untrusted.
+    """
+    shelf = Shelf([roots] if isinstance(roots, (str, os.PathLike)) else roots, hidden=hidden)
+    return shelf.tools()
+
+
+class Shelf:
+    """One or several roots, seen as one folder."""
+
+    def __init__(self, roots: Sequence[PathLike], *, hidden: bool = False) -> None:
+        if not roots:
+            raise UsageError("files() needs at least one folder")
+        places = [Root(root, hidden=hidden) for root in roots]
+        self._roots = {place.name: place for place in places}
+        if len(self._roots) < len(places):
+            raise UsageError("two of the folders have the same name; their paths would be mixed up")
+        self._index: PassageIndex | None = None
+        self._kept: dict[tuple[str, Stamp], str] = {}
+
+    def tools(self) -> tuple[Tool, Tool, Tool]:
+        terms: dict[str, Any] = {"effect": "pure", "untrusted": True}
+        slow = timedelta(minutes=3)  # the first search reads everything
+        return (
+            tool(name="list_files", **terms)(self.list_files),
+            tool(name="read_file", **terms)(self.read_file),
+            tool(name="search_files", timeout=slow, **terms)(self.search_files),
+        )
+
+    def list_files(self, pattern: str = "*") -> dict[str, Any]:
+        """List the files that can be read and searched, with their sizes in bytes.
+
+        Args:
+            pattern: only those whose name fits, such as *.md or reports/*
+        """
+        found = [(path, stamp.size) for path, stamp in self.files() if matches(path, pattern)]
+        listed: dict[str, Any] = {
+            "files": [{"path": p, "bytes": b} for p, b in found[:MOST_LISTED]]
+        }
+        if len(found) > MOST_LISTED:
+            listed["more"] = f"{len(found) - MOST_LISTED} are not shown; give a narrower pattern"
+        return listed
+
+    def read_file(self, path: str, first_line: int = 1, lines: int = 400) -> str:
+        """Read a file as text: plain text, Markdown, CSV, HTML or PDF.
+
+        Args:
+            path: as list_files shows it
+            first_line: where to begin; the first line is 1
+            lines: how many lines to read, at most 2000
+        """
+        if first_line < 1 or not 1 <= lines <= MOST_LINES:
+            raise ToolError(f"first_line begins at 1, and lines is between 1 and {MOST_LINES}")
+        text = self.text(path).removesuffix("\n").split("\n")
+        last = min(len(text), first_line - 1 + lines)
+        if first_line > len(text):
+            raise ToolError(f"{path!r} has only {len(text)} lines")
+        page = "\n".join(text[first_line - 1 : last])
+        if first_line == 1 and last == len(text):
+            return page
+        return f"[lines {first_line} to {last} of {len(text)}]\n{page}"
+
+    def search_files(self, query: str, most: int = 8) -> dict[str, Any]:
+        """Find the passages of all files that fit a query best; cite them by `where`, as file:line.
+
+        Args:
+            query: words to look for, the rarer the better
+            most: how many passages to return, at most 50
+        """
+        if not 1 <= most <= MOST_FOUND:
+            raise ToolError(f"most is between 1 and {MOST_FOUND}")
+        if self._index is None:
+            self._index = PassageIndex(self.read)
+        found = self._index.search(query, most, self.files())
+        told: dict[str, Any] = {"passages": [_shown(*passage) for passage in found]}
+        if unread := self._index.unread:
+            told["not_searched"] = dict(list(unread.items())[:10])
+        return told
+
+    def files(self) -> Iterator[tuple[str, Stamp]]:
+        for name, root in self._roots.items():
+            for path, stamp in root.files():
+                is_plain = len(self._roots) == 1 or root.is_file
+                yield path if is_plain else f"{name}/{path}", stamp
+
+    def text(self, path: str) -> str:
+        """The text of a file as it is now; the last few are kept, because they are read in pages."""
+        try:
+            with self._open(path) as file:
+                key = path, Stamp.of(os.fstat(file.fileno()))
+                text = self._kept.pop(key, None)
+                text = read_document(file, path) if text is None else text
+        except NoSuchFile:
+            raise self._unknown(path) from None
+        self._kept[key] = text
+        for old in list(self._kept)[:-MOST_KEPT]:
+            self._kept.pop(old, None)  # another thread may have been here
+        return text
+
+    def read(self, path: str) -> str:
+        """The text of a file, not kept."""
+        with self._open(path) as file:
+            return read_document(file, path)
+
+    def _open(self, path: str) -> BinaryIO:
+        if len(self._roots) == 1:
+            (root,) = self._roots.values()
+            return root.open(path)
+        name, _, inner = path.removeprefix("./").partition("/")
+        if name not in self._roots:
+            raise NoSuchFile(path)
+        root = self._roots[name]
+        return root.open(name if root.is_file and not inner else inner)
+
+    def _unknown(self, path: str) -> NoSuchFile:
+        close = difflib.get_close_matches(path, [known for known, _ in self.files()], n=1)
+        return NoSuchFile(path, f"did you mean {close[0]!r}?") if close else NoSuchFile(path)
+
+
+def _shown(where: str, heading: str, text: str) -> dict[str, str]:
+    shown = {"where": where, "text": text}
+    return shown | {"heading": heading} if heading else shown

@@ -1,0 +1,179 @@
+"""Keeps secrets out of everything that leaves a tool call: results, errors, progress."""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from chargehand.errors import UsageError
+
+SHORTEST_SECRET = 6
+#: a shorter one would be found by chance in innocent text, and tear holes into it
+
+_WRAPPINGS = ("\\r", "\\n", "\r", "\n", " ", "\t")
+_NORMAL = (
+    ("-", "+"),
+    ("_", "/"),
+    ("\\/", "/"),
+    ("%2b", "+"),
+    ("%2B", "+"),
+    ("%2f", "/"),
+    ("%2F", "/"),
+)
+_HTML = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
+_SHORT_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", '"': '"', "'": "'", "\\": "\\", "/": "/"}
+
+
+class Redactor:
+    """Replaces secret values, as they are and as they are commonly encoded, by their names.
+
+    Found also inside a longer base64 text, at whatever offset, and where only some characters were
+    escaped for a URL, for JSON or for HTML.
+    """
+
+    def __init__(self, secrets: Mapping[str, str] | None = None) -> None:
+        self._secrets = dict(secrets or {})
+        longest_first = sorted(self._secrets.items(), key=lambda item: -len(item[1]))
+        self._traces = [_Trace(name, value) for name, value in longest_first]
+        self._is_numeric = any(_looks_numeric(value) for value in self._secrets.values())
+
+    def __repr__(self) -> str:
+        return f"<redactor of {', '.join(self._secrets) or 'nothing'}>"
+
+    @property
+    def margin(self) -> int:
+        """How many characters the longest encoded secret may take: an end of text is only sure to
+        hold no half of one once this much of it is dropped."""
+        return max((8 * len(value.encode()) for value in self._secrets.values()), default=0)
+
+    def covers(self, values: Iterable[str]) -> bool:
+        known = set(self._secrets.values())
+        return all(value in known for value in values)
+
+    def including(self, secrets: Mapping[str, str]) -> "Redactor":
+        """A redactor of these too."""
+        fresh = {name: value for name, value in secrets.items() if not self.covers([value])}
+        # One name may have stood for another value; neither may get lost.
+        renamed = {f"{name}*" if name in self._secrets else name: v for name, v in fresh.items()}
+        return Redactor(self._secrets | renamed)
+
+    def text(self, text: str) -> str:
+        for trace in self._traces:
+            text = trace.removed_from(text)
+        return text
+
+    def data(self, data: Any) -> Any:
+        """The same JSON data without secrets, in keys as well as in values."""
+        if not self._traces:
+            return data
+        if isinstance(data, str):
+            return self.text(data)
+        if isinstance(data, list):
+            return [self.data(item) for item in data]
+        if isinstance(data, dict):
+            return {self.text(key): self.data(value) for key, value in data.items()}
+        if self._is_numeric and isinstance(data, (int, float)):
+            shown = repr(data)
+            cleaned = self.text(shown)
+            return data if cleaned == shown else cleaned
+        return data
+
+
+class _Trace:
+    """The forms in which one secret may show up."""
+
+    def __init__(self, name: str, value: str) -> None:
+        if len(value) < SHORTEST_SECRET:
+            raise UsageError(
+                f"secret {name!r} is shorter than {SHORTEST_SECRET} characters, so it cannot be "
+                "kept out of texts; use a longer one"
+            )
+        self._mark = f"[redacted: {name}]"
+        self._value = value
+        self._hex = value.encode().hex()
+        self._cores = _base64_cores(value.encode())
+        self._escapes = set("%\\&") | ({"+"} if " " in value else set())
+        self._escaped = re.compile("".join(map(_any_form, value)))
+        self._encoded = re.compile("|".join(map(_core_pattern, self._cores)))
+
+    def removed_from(self, text: str) -> str:
+        if self._value in text:
+            text = text.replace(self._value, self._mark)
+        if any(sign in text for sign in self._escapes):
+            text = self._escaped.sub(lambda _: self._mark, text)
+        if self._hex in text.lower():
+            text = re.sub(self._hex, lambda _: self._mark, text, flags=re.IGNORECASE)
+        if self._hides_in(text):
+            text = self._encoded.sub(lambda _: self._mark, text)
+            if self._hides_in(text):
+                # Wrapped in some way that the pattern does not follow: better no text than this one.
+                return f"[withheld: it holds {self._mark}]"
+        return text
+
+    def _hides_in(self, text: str) -> bool:
+        plain = _unwrapped(text)
+        return any(core in plain for core in self._cores)
+
+
+def _any_form(character: str) -> str:
+    """A pattern of one character: itself, or escaped for a URL, for JSON and source, or for HTML."""
+    utf8 = "".join(f"%(?:25)?{_hex_pattern(f'{byte:02x}')}" for byte in character.encode())
+    utf16 = character.encode("utf-16-be").hex()
+    units = [utf16[at : at + 4] for at in range(0, len(utf16), 4)]
+    point = ord(character)
+    forms = [
+        re.escape(character),
+        utf8,
+        "".join(rf"\\+u{_hex_pattern(unit)}" for unit in units),
+        rf"&#0*{point};",
+        rf"&#[xX]0*{_hex_pattern(f'{point:x}')};",
+    ]
+    if point < 256:
+        forms.append(rf"\\+x{_hex_pattern(f'{point:02x}')}")
+    if character in _SHORT_ESCAPES:
+        forms.append(rf"\\+{re.escape(_SHORT_ESCAPES[character])}")
+    if character in _HTML:
+        forms.append(f"&{_HTML[character]};")
+    if character == " ":
+        forms.append(r"\+")
+    return f"(?:{'|'.join(forms)})"
+
+
+def _hex_pattern(digits: str) -> str:
+    return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in digits)
+
+
+def _base64_cores(secret: bytes) -> tuple[str, ...]:
+    """The part of the secret's base64 that does not depend on what stands before and after it.
+
+    Three bytes make four characters, so there are three ways to fall on that grid.
+    """
+    cores = []
+    for offset in range(3):
+        encoded = base64.b64encode(bytes(offset) + secret).decode()
+        first = -(-offset * 8 // 6)
+        cores.append(encoded[first : (offset + len(secret)) * 8 // 6])
+    return tuple(cores)
+
+
+def _core_pattern(core: str) -> str:
+    wrapping = "(?:" + "|".join(map(re.escape, _WRAPPINGS)) + ")*"
+    spelt = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:[/_]|\\/|%2[fF])"}
+    return wrapping.join(spelt.get(character, character) for character in core)
+
+
+def _unwrapped(text: str) -> str:
+    for wrapping in _WRAPPINGS:
+        if wrapping in text:
+            text = text.replace(wrapping, "")
+    for spelt, plain in _NORMAL:
+        if spelt in text:
+            text = text.replace(spelt, plain)
+    return text
+
+
+def _looks_numeric(value: str) -> bool:
+    return all(character in "0123456789.-" for character in value)
+
+
+NOTHING_SECRET = Redactor()

@@ -1,0 +1,69 @@
+"""Threads for plain functions: as many as are needed at once, kept a while for the next call."""
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+MOST_IDLE = 8
+#: threads kept for the next calls; starting one costs more than most plain tools do
+
+Job: TypeAlias = Callable[[], None]
+
+
+async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a plain function in a daemon thread.
+
+    A function that hangs cannot be killed; on cancellation it goes on unheard. In a pool of fixed
+    size it would hold a place that other calls wait for, and the end of the program would wait
+    for it.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[bool, Any]] = loop.create_future()
+    call = contextvars.copy_context().run
+
+    def settle(outcome: tuple[bool, Any]) -> None:
+        if not done.done():
+            done.set_result(outcome)
+
+    def work() -> None:
+        # SystemExit and the like, set on a future, would end the event loop.
+        try:
+            outcome = (True, call(function, *args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            outcome = (False, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, outcome)
+
+    _hand_out(work)
+    is_fine, value = await done
+    if not is_fine:
+        raise value
+    return value
+
+
+def _hand_out(job: Job) -> None:
+    try:
+        jobs = _idle.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        threading.Thread(target=_serve, args=(jobs,), name="chargehand-tool", daemon=True).start()
+    jobs.put(job)
+
+
+def _serve(jobs: "SimpleQueue[Job]") -> None:
+    while True:
+        jobs.get()()
+        if len(_idle) >= MOST_IDLE:
+            return
+        _idle.append(jobs)
+
+
+_idle: "deque[SimpleQueue[Job]]" = deque()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a child has the queues but not the threads

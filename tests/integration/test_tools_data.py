@@ -1,0 +1,306 @@
+"""The data tools: what they take in, and that a query can do nothing but read the tables."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chargehand.errors import ToolError
+from chargehand.tools import data as data_module
+from chargehand.tools import tables
+from chargehand.tools.base import Tool, ToolContext
+from chargehand.tools.data import data
+
+CANARY = "canary-7d1f"
+
+
+async def call(called: Tool, **arguments: Any) -> Any:
+    return (await called.call(ToolContext(), json.dumps(arguments))).value
+
+
+async def refused(called: Tool, **arguments: Any) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        await call(called, **arguments)
+    return caught.value
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inside = tmp_path / "inside"
+    (inside / "more").mkdir(parents=True)
+    (inside / "cities.csv").write_text("city,people\nBern,134000\nZug,31000\n")
+    (inside / "more" / "people.jsonl").write_text('{"name": "Ada", "at": {"city": "Bern"}}\n')
+    (tmp_path / "secret.csv").write_text(f"a\n{CANARY}\n")
+    return inside
+
+
+async def test_files_become_tables(folder: Path) -> None:
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute(
+            f"copy (select 1 as n, date '2024-01-02' as day) to '{folder / 'facts.parquet'}'"
+        )
+    (folder / "2024 sales.tsv").write_text("item\tprice\nsoap\t1.50\n")
+    (folder / "more" / "cities.json").write_text('[{"city": "Basel"}]')
+    describe_tables, query_tables = data(folder)
+    described = (await call(describe_tables))["tables"]
+    assert {name: table["file"] for name, table in described.items()} == {
+        "t_2024_sales": "2024 sales.tsv",
+        "cities": "cities.csv",
+        "facts": "facts.parquet",
+        "cities_2": "more/cities.json",
+        "people": "more/people.jsonl",
+    }
+    assert described["cities"]["rows"] == 2
+    assert described["facts"]["first_rows"] == [[1, "2024-01-02"]]
+    answer = await call(
+        query_tables,
+        sql="select p.name, c.people from people p join cities c on c.city = p.at.city",
+    )
+    assert answer == {"columns": ["name", "people"], "rows": [["Ada", 134000]]}
+
+
+async def test_tables_follow_the_files(folder: Path) -> None:
+    describe_tables, query_tables = data(folder)
+    assert set((await call(describe_tables))["tables"]) == {"cities", "people"}
+    (folder / "cities.csv").write_text("city,people\nGenf,200000\n")
+    (folder / "more" / "people.jsonl").unlink()
+    (folder / "new.csv").write_text("a\n1\n")
+    assert (await call(query_tables, sql="from cities"))["rows"] == [["Genf", 200000]]
+    assert set((await call(describe_tables))["tables"]) == {"cities", "new"}
+    assert "people" in str(await refused(query_tables, sql="from people"))
+
+
+ATTACKS = [
+    "select * from read_csv('{secret}')",
+    "select * from '{secret}'",
+    "from '{secret}'",
+    'select * from "{secret}"',
+    "select * from read_text('{secret}')",
+    "select * from read_blob('{secret}')",
+    "select * from read_json_auto('{secret}')",
+    "select * from read_parquet('{secret}')",
+    "select * from parquet_metadata('{secret}')",
+    "select * from sniff_csv('{secret}')",
+    "select * from glob('{folder}/*')",
+    "select * from read_csv('/proc/self/environ')",
+    "select * from read_text('/etc/passwd')",
+    "select * from 'https://example.org/x.csv'",
+    "select * from read_csv('s3://bucket/x.csv')",
+    "select * from query('select * from read_text(''{secret}'')')",
+    "select * from query_table('{secret}')",
+    "select content from (select * from read_text('{secret}'))",
+    "with x as (from read_text('{secret}')) select * from x",
+    "select (select content from read_text('{secret}'))",
+    "copy cities to '{out}'",
+    "copy (select 1) to '{out}' (format parquet)",
+    "copy cities from '{secret}'",
+    "export database '{out}'",
+    "import database '{folder}'",
+    "attach '{out}' as other",
+    "attach '{secret}' as other (type sqlite)",
+    "create table x (a int)",
+    "create or replace view cities as select 1",
+    "create macro f(a) as a",
+    "create secret (type s3)",
+    "insert into cities values ('x', 1)",
+    "update cities set people = 0",
+    "delete from cities",
+    "drop table cities",
+    "truncate cities",
+    "alter table cities add column x int",
+    "install httpfs",
+    "load httpfs",
+    "install 'httpfs' from 'http://example.org'",
+    "set enable_external_access = true",
+    "set memory_limit = '100GB'",
+    "reset memory_limit",
+    "pragma enable_profiling",
+    "pragma database_list",
+    "call pragma_version()",
+    "checkpoint",
+    "vacuum",
+    "begin",
+    "prepare x as select 1",
+    "execute x",
+    "explain analyze copy cities to '{out}'",
+    "select 1; copy cities to '{out}'",
+    "select 1; drop table cities",
+    "select 1 -- \n; drop table cities",
+    "/* */ drop table cities",
+    "'; drop table cities; --",
+    "select getenv('PATH')",
+    "select * from folder",
+    "select * from sys",
+    "select * from connection",
+    "select * from duckdb_secrets()",
+    "use other",
+    "",
+    ";",
+    "\0",
+    "select",
+    "(((",
+]
+
+
+def aimed(attack: str, folder: Path) -> str:
+    """An attack with the paths of this test in it."""
+    for name, path in (("secret", "secret.csv"), ("folder", ""), ("out", "out")):
+        attack = attack.replace(f"{{{name}}}", str(folder.parent / path))
+    return attack
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_i7_no_statement_reads_outside_writes_or_loads(folder: Path, attack: str) -> None:
+    """In this process, where there is more to be had than in the one where queries run."""
+    database = str(folder.parent / "d.duckdb")
+    cities = {"name": "cities", "file": str(folder / "cities.csv"), "form": "csv"}
+    assert tables.load(database, [cities], []).get("failed") == {}
+    before = sorted(folder.parent.rglob("*"))
+    answer = tables.query(database, aimed(attack, folder), 10)
+    assert "error" in answer
+    assert CANARY not in json.dumps(answer)
+    assert sorted(folder.parent.rglob("*")) == before
+    assert tables.query(database, "select count(*) from cities", 1)["rows"] == [[2]]
+
+
+@pytest.mark.parametrize("attack", ATTACKS[::11])
+async def test_i7_the_model_is_told_of_a_refusal(folder: Path, attack: str) -> None:
+    failure = await refused(data(folder)[1], sql=aimed(attack, folder))
+    assert failure.kind == "logic"
+    assert CANARY not in str(failure)
+
+
+async def test_i7_names_of_files_and_columns_are_only_names(tmp_path: Path) -> None:
+    evil = 'a"; drop table b; --'
+    (tmp_path / f"{evil}.csv").write_text(f'"{evil.replace(chr(34), chr(34) * 2)}",b\n1,2\n')
+    (tmp_path / "b.csv").write_text("x\n1\n")
+    describe_tables, query_tables = data(tmp_path)
+    described = (await call(describe_tables))["tables"]
+    assert set(described) == {"a_drop_table_b", "b"}
+    assert (await call(query_tables, sql="from a_drop_table_b"))["columns"][0] == evil
+
+
+async def test_i5_a_link_out_of_the_folder_is_no_table(folder: Path) -> None:
+    (folder / "link.csv").symlink_to("../secret.csv")
+    describe_tables, _ = data(folder)
+    described = await call(describe_tables)
+    assert "link" not in described["tables"]
+    assert CANARY not in json.dumps(described)
+
+
+async def test_the_environment_is_not_handed_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", CANARY)
+    seen: list[Any] = []
+    run = subprocess.run
+
+    def spied(*args: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs["env"])
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(subprocess, "run", spied)
+    await call(data(folder)[0])
+    assert seen == [{}]
+
+
+async def test_a_query_that_takes_too_long_is_ended(folder: Path) -> None:
+    _, query_tables = data(folder, timeout=timedelta(seconds=2))
+    endless = (
+        "select count(*) from range(1000000) a, range(1000000) b where a.range * b.range % 7 = 3"
+    )
+    failure = await refused(query_tables, sql=endless)
+    assert failure.kind == "timeout"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select repeat('x', 4000000000)",
+        "select list(range) from range(1000000000)",
+        "select string_agg(repeat('x', 1000000)) from range(100000)",
+    ],
+)
+async def test_a_query_that_takes_too_much_memory_is_a_failure_of_its_own(
+    folder: Path, sql: str
+) -> None:
+    _, query_tables = data(folder)
+    await refused(query_tables, sql=sql)
+    assert (await call(query_tables, sql="select 1 as one"))["rows"] == [[1]]
+
+
+async def test_rows_and_cells_are_bounded(folder: Path) -> None:
+    _, query_tables = data(folder)
+    answer = await call(query_tables, sql="select * from range(5000)", most=10)
+    assert len(answer["rows"]) == 10
+    assert answer["more"] == "only the first 10 rows are shown"
+    ((cell,),) = (await call(query_tables, sql="select repeat('x', 100000)"))["rows"]
+    assert cell.endswith("(100000 characters)")
+    assert len(cell) < 2_100
+    await refused(query_tables, sql="select 1", most=100_000)
+
+
+async def test_every_kind_of_value_comes_out_as_json(folder: Path) -> None:
+    _, query_tables = data(folder)
+    sql = """
+    select 1::hugeint * 10::hugeint ** 0 as one, 170141183460469231731687303715884105727 as huge,
+      1.10::decimal(10, 2) as price, 'nan'::double as nan, timestamptz '2024-01-02 03:04:05+00' as at,
+      time '12:00' as noon, [1, 2] as list, {'a': 1} as struct, 'ab'::blob as bytes, null as nothing,
+      uuid '00000000-0000-0000-0000-000000000001' as id, interval 1 day as span, true as yes
+    """
+    answer = await call(query_tables, sql=sql)
+    row = dict(zip(answer["columns"], answer["rows"][0], strict=True))
+    assert row["huge"] == "170141183460469231731687303715884105727"
+    assert (row["price"], row["nan"], row["list"], row["struct"]) == (1.1, "nan", [1, 2], {"a": 1})
+    assert row["at"].startswith("2024-01-02 03:04:05")
+    assert (row["noon"], row["bytes"], row["nothing"]) == ("12:00:00", "6162", None)
+
+
+async def test_a_mistake_is_told_in_the_databases_words_with_the_tables(folder: Path) -> None:
+    _, query_tables = data(folder)
+    failure = await refused(query_tables, sql="select peple from cities")
+    assert "people" in str(failure)
+    assert "Tables: cities, people" in str(failure)
+
+
+async def test_a_file_that_is_no_table_is_told_and_the_others_work(folder: Path) -> None:
+    (folder / "broken.parquet").write_bytes(b"PAR1 no")
+    (folder / "mixed.csv").write_text("n\n" + "1\n" * 30_000 + "x\n")
+    describe_tables, query_tables = data(folder)
+    described = (await call(describe_tables))["tables"]
+    assert "error" in described["broken"]
+    assert described["mixed"]["columns"] == {"n": "VARCHAR"}
+    assert (await call(query_tables, sql="select count(*) from cities"))["rows"] == [[2]]
+
+
+async def test_a_file_that_is_too_large_is_named_and_not_taken_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_module, "MOST_BYTES", 40)
+    (folder / "large.csv").write_text("a\n" + "1\n" * 100)
+    assert "larger than" in (await call(data(folder)[0]))["tables"]["large"]["error"]
+
+
+async def test_an_empty_folder_has_no_tables(tmp_path: Path) -> None:
+    assert (await call(data(tmp_path)[0]))["tables"] == {}
+
+
+async def test_without_its_package_the_way_out_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "chargehand[data]" in str(await refused(data(folder)[0]))
+
+
+async def test_what_comes_out_of_data_is_untrusted(folder: Path) -> None:
+    describe_tables, _ = data(folder)
+    result = await describe_tables.call(ToolContext(), "")
+    assert result.taint == ("tool:describe_tables",)
