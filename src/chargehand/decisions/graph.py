@@ -85,8 +85,10 @@ class Graph:
 
     def __init__(self, seconds: Callable[[Task], float], deadline: Callable[[Task], float]) -> None:
         self.nodes: dict[str, Node] = {}
+        self.lifted: list[Node] = []
+        #: older nodes to which the newest ones gave more weight
+        self.deadline_of = deadline
         self._seconds = seconds
-        self._deadline = deadline
 
     def add(self, tasks: Iterable[Task]) -> list[Node]:
         """Add tasks that may need each other and earlier ones; returns their nodes."""
@@ -117,7 +119,7 @@ class Graph:
 
     def _weigh(self, node: Node) -> None:
         """Set what the node inherits from its dependents."""
-        longest, urgency, deadline = 0.0, node.task.priority, self._deadline(node.task)
+        longest, urgency, deadline = 0.0, node.task.priority, self.deadline_of(node.task)
         for dependent in node.dependents:
             if dependent.path > longest:
                 longest = dependent.path
@@ -131,6 +133,7 @@ class Graph:
 
     def _lift(self, fresh: list[Node]) -> None:
         """Pass on what the new nodes add to the weight of the older ones that they need."""
+        self.lifted = []
         if len(fresh) == len(self.nodes):
             return
         oldest_fresh = fresh[0].order if fresh else 0
@@ -145,7 +148,10 @@ class Graph:
         # Each once, and after all that wait for it: passed on as found, long paths that overtake
         # short ones would double the work at every fork.
         for node in reversed(_in_order(list(above.values()))):
+            before = (node.path, node.urgency, node.deadline)
             self._weigh(node)
+            if before != (node.path, node.urgency, node.deadline):
+                self.lifted.append(node)
 
 
 def _in_order(nodes: list[Node]) -> list[Node]:

@@ -96,6 +96,8 @@ class Schedule:
         self._open = 0
         self._idle = timedelta(0)
         self._idle_since: datetime | None = None
+        self._is_timer_stale = False
+        #: whether the run's active time ends later than its timer says
         self._paces: dict[str, tuple[int, timedelta]] = {}
         self._amended: set[frozenset[str]] = set()
 
@@ -162,7 +164,14 @@ class Schedule:
 
     def apply(self, event: Event) -> list[Command]:
         """Take in what has happened and say what is to be done about it."""
-        self.last_at = event.at
+        before, self.last_at = self.last_at, event.at
+        commands = self._change(event, before)
+        if self._is_timer_stale:
+            self._is_timer_stale = False
+            commands = [*commands, *self._active_timer()]
+        return commands
+
+    def _change(self, event: Event, before: datetime | None) -> list[Command]:
         match event:
             case AttemptFinished():
                 return self._finish(event)
@@ -195,19 +204,20 @@ class Schedule:
             case RunRequested():
                 return self._request(event)
             case RunLed():
-                return self._be_led(event)
+                return self._be_led(event, before)
             case RunReleased():
                 return []
             case PlanAdopted():
                 self.version = event.plan.version
-                return self._add_tasks(event.plan.tasks, seal=True)
+                return self._add_tasks(event.plan.tasks, seal=True, at=event.at)
             case PlanOpened():
                 self.version = 1
                 return self._timers()
             case TaskAdded():
-                return self._add_tasks([event.task], seal=False)
+                return self._add_tasks([event.task], seal=False, at=event.at)
             case PlanSealed():
                 self._is_sealed = True
+                self._note_idle(event.at)
                 return self._end_if_settled(event.at)
             case PlanAmended():
                 return self._amend(event)
@@ -286,7 +296,7 @@ class Schedule:
 
     def _judge(self, node: Node, failure: Failed, at: datetime) -> list[Command]:
         node.tries += 1
-        deadline = node.deadline
+        deadline = self._graph.deadline_of(node.task)
         history = History(
             tries=node.tries,
             attempts=node.task.limits.attempts or self.limits.attempts,
@@ -461,6 +471,8 @@ class Schedule:
     def _offer(self, node: Node) -> Command:
         if not node.state.is_live:
             self._live += 1
+            if self._idle_since is not None:
+                self._note_busy()
         node.state = TaskState.READY
         node.question = None
         node.due_at = None
@@ -481,9 +493,7 @@ class Schedule:
         return [SetTimer(node.due_at, expired)]
 
     def _answered(self, event: QuestionAnswered) -> list[Command]:
-        offer = self._offer(self.nodes[event.task])
-        self._note_busy(event.at)
-        return [offer, *self._active_timer()]
+        return [self._offer(self.nodes[event.task])]
 
     def _unanswered(self, event: QuestionExpired) -> Event | None:
         node = self._asks(event.task, event.question)
@@ -528,9 +538,13 @@ class Schedule:
         self.nodes = self._graph.nodes
         return []
 
-    def _be_led(self, event: RunLed) -> list[Command]:
+    def _be_led(self, event: RunLed, before: datetime | None) -> list[Command]:
+        if self.epoch and before is not None and self._idle_since is None:
+            # Nobody led the run meanwhile: a run that is resumed on Monday has not been active
+            # since Friday.
+            self._idle += event.at - before
+            self._is_timer_stale = True
         self.epoch = event.epoch
-        self._note_busy(event.at)
         return [
             Record(
                 AttemptLost(
@@ -544,19 +558,34 @@ class Schedule:
             if node.is_open
         ]
 
-    def _add_tasks(self, tasks: Sequence[Task], *, seal: bool) -> list[Command]:
+    def _add_tasks(self, tasks: Sequence[Task], *, seal: bool, at: datetime) -> list[Command]:
         is_first = not self.nodes
         fresh = self._graph.add(tasks)
         self._unsettled += len(fresh)
         self._is_sealed = self._is_sealed or seal
         self._estimates_known = self._estimates_known or any(node.task.expect for node in fresh)
         commands: list[Command] = self._timers() if is_first and seal else []
+        for node in self._graph.lifted:
+            if node.state is TaskState.READY:  # it waits in the queue under its old rank
+                commands += [WithdrawOffer(node.task.id), self._offer_of(node)]
         for node in fresh:
             if node.task.deadline is not None:
                 commands.append(self._task_timer(node))
-            if not node.unmet:
+            lost = self._lost_need(node)
+            if lost is not None:
+                commands.append(self._doom(node, lost, at))
+            elif not node.unmet:
                 commands.append(self._offer(node))
         return commands
+
+    def _lost_need(self, node: Node) -> Node | None:
+        """A required need of a new task that has come to nothing already."""
+        for need in node.task.all_needs:
+            upstream = self.nodes[need.task]
+            is_lost = upstream.state.is_settled and upstream.state is not TaskState.DONE
+            if is_lost and not need.optional:
+                return upstream
+        return None
 
     def _amend(self, event: PlanAmended) -> list[Command]:
         self.version = event.version
@@ -574,7 +603,7 @@ class Schedule:
                 node.state = TaskState.CANCELLED
                 node.question = None
                 self._unsettled -= 1
-        commands += self._add_tasks(event.added, seal=False)
+        commands += self._add_tasks(event.added, seal=False, at=event.at)
         self._note_idle(event.at)
         return commands + self._end_if_settled(event.at)
 
@@ -609,17 +638,18 @@ class Schedule:
             return False
         if self._request_of_run.deadline_at is not None:
             return event.at >= self._request_of_run.deadline_at
-        return self._idle_since is None and event.at >= self._active_until()
+        return (self._idle_since or event.at) >= self._active_until()
 
     def _note_idle(self, at: datetime) -> None:
         """From here on only people can move the run: its active time stands still."""
         if not self._live and self._unsettled and self._is_sealed and self._idle_since is None:
             self._idle_since = at
 
-    def _note_busy(self, at: datetime) -> None:
-        if self._idle_since is not None:
-            self._idle += max(at - self._idle_since, _NO_TIME)
+    def _note_busy(self) -> None:
+        if self._idle_since is not None and self.last_at is not None:
+            self._idle += max(self.last_at - self._idle_since, _NO_TIME)
             self._idle_since = None
+            self._is_timer_stale = True
 
     # small questions
 

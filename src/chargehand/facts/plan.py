@@ -200,14 +200,14 @@ class Check(Struct, frozen=True):
 
 def find_cycle(tasks: Sequence[Task]) -> list[str]:
     """Ids that need each other in a circle, each needing the one before it; empty if there is none."""
-    by_id = {task.id: task for task in tasks}
-    unmet = {task.id: 0 for task in tasks}
+    needs: dict[str, list[str]] = {task.id: [] for task in tasks}
     dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
-    for task in tasks:
+    for task in tasks:  # two tasks of one id, a fault of its own, are as one here
         for need in task.all_needs:
-            if need.task in by_id and need.task != task.id:
-                unmet[task.id] += 1
+            if need.task in needs and need.task != task.id:
+                needs[task.id].append(need.task)
                 dependents[need.task].append(task.id)
+    unmet = {task: len(needed) for task, needed in needs.items()}
     free = [task for task, count in unmet.items() if not count]
     while free:
         for dependent in dependents[free.pop()]:
@@ -218,13 +218,13 @@ def find_cycle(tasks: Sequence[Task]) -> list[str]:
     if not stuck:
         return []
     # Every stuck task needs a stuck task, so walking needs must meet itself again.
-    here = next(task.id for task in tasks if task.id in stuck)
+    here = next(task for task in unmet if task in stuck)
     walked: dict[str, int] = {}
     path: list[str] = []
     while here not in walked:
         walked[here] = len(path)
         path.append(here)
-        here = next(n.task for n in by_id[here].all_needs if n.task in stuck and n.task != here)
+        here = next(needed for needed in needs[here] if needed in stuck)
     return [*reversed(path[walked[here] :])]
 
 

@@ -77,48 +77,48 @@ def draw_scenario(dice: Dice) -> Scenario:
     return Scenario(crew, orders, dice.random.choice((1, 2, 2, 3)))
 
 
-def _draw_crew(random: Random) -> Crew:
-    names = ["ann", "bob", "cy", "dee"][: random.randint(2, 4)]
+def _draw_crew(chance: Random) -> Crew:
+    names = ["ann", "bob", "cy", "dee"][: chance.randint(2, 4)]
     places = tuple(
         Place(
             worker=name,
-            skills=tuple(skill for skill in ("read", "write") if random.random() < 0.6),
-            capacity=random.choice((None, 1, 1, 2)),
-            weight=random.choice((None, 1.0, 3.0)),
+            skills=tuple(skill for skill in ("read", "write") if chance.random() < 0.6),
+            capacity=chance.choice((None, 1, 1, 2)),
+            weight=chance.choice((None, 1.0, 3.0)),
         )
         for name in names
     )
-    return Crew(places, random.randint(1, 6), random.choice(list(Balance)))
+    return Crew(places, chance.randint(1, 6), chance.choice(list(Balance)))
 
 
 def _draw_order(dice: Dice, crew: Crew, number: int) -> Order:
-    random = dice.random
-    size = random.randint(1, 14)
-    shape = random.choice((_chain, _fan, _diamond, _layers, _layers, _anything))
-    upstream = shape(random, size)
+    chance = dice.random
+    size = chance.randint(1, 14)
+    shape = chance.choice((_chain, _fan, _diamond, _layers, _layers, _anything))
+    upstream = shape(chance, size)
     tasks = [
         _draw_task(dice, crew, f"t{place}", [f"t{need}" for need in upstream[place]])
         for place in range(size)
     ]
-    is_streamed = random.random() < 0.3
-    if not is_streamed and random.random() < 0.3:
-        random.shuffle(tasks)  # a plan may name its tasks in any order
+    is_streamed = chance.random() < 0.3
+    if not is_streamed and chance.random() < 0.3:
+        chance.shuffle(tasks)  # a plan may name its tasks in any order
     return Order(
         run=f"r{number}",
         plan=Plan(goal="a trial", tasks=tasks),
         limits=_draw_limits(dice, size),
-        priority=random.choice((0, 0, 1, 5)),
-        seed=random.randrange(1000),
+        priority=chance.choice((0, 0, 1, 5)),
+        seed=chance.randrange(1000),
         paces={crew.places[0].worker: Pace(3, timedelta(seconds=2))}
-        if random.random() < 0.3
+        if chance.random() < 0.3
         else {},
         is_streamed=is_streamed,
-        submitted=random.choice((0, dice.between(SECOND // 10, 400 * SECOND))),
+        submitted=chance.choice((0, dice.between(SECOND // 10, 400 * SECOND))),
     )
 
 
 def _draw_limits(dice: Dice, size: int) -> Limits:
-    random = dice.random
+    chance = dice.random
     deadline = active = None
     if dice.hits(FaultKind.RUN_DEADLINE):
         deadline = timedelta(microseconds=dice.between(SECOND, 120 * SECOND))
@@ -127,37 +127,37 @@ def _draw_limits(dice: Dice, size: int) -> Limits:
     return Limits(
         deadline=deadline,
         active=active or timedelta(hours=1),
-        attempts=random.choice((1, 2, 3, 3, 4)),
-        losses=random.choice((1, 2, 3, 10)),
-        replans=random.choice((0, 1, 3)),
-        tasks=size + random.choice((0, 2, 100)),
-        parallel=random.choice((1, 2, 4, 100)),
-        grace=timedelta(microseconds=random.choice((0, 200_000, 500_000))),
+        attempts=chance.choice((1, 2, 3, 3, 4)),
+        losses=chance.choice((1, 2, 3, 10)),
+        replans=chance.choice((0, 1, 3)),
+        tasks=size + chance.choice((0, 2, 100)),
+        parallel=chance.choice((1, 2, 4, 100)),
+        grace=timedelta(microseconds=chance.choice((0, 200_000, 500_000))),
     )
 
 
 def _draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Task:
-    random = dice.random
+    chance = dice.random
     skills = sorted({skill for place in crew.places for skill in place.skills})
-    by_skill = bool(skills) and random.random() < 0.4
-    needs = [Need(task, optional=random.random() < 0.25) for task in upstream]
-    if needs and random.random() < 0.1:
+    by_skill = bool(skills) and chance.random() < 0.4
+    needs = [Need(task, optional=chance.random() < 0.25) for task in upstream]
+    if needs and chance.random() < 0.1:
         # the same task twice, under two names: two parts of one output
-        needs.append(Need(needs[0].task, optional=random.random() < 0.5, name="again"))
+        needs.append(Need(needs[0].task, optional=chance.random() < 0.5, name="again"))
     deadline = None
     if dice.hits(FaultKind.TASK_DEADLINE):
         deadline = timedelta(microseconds=dice.between(SECOND // 2, 60 * SECOND))
     return Task(
         id=id_,
         description=f"bring forth {id_}",
-        worker="" if by_skill else random.choice(crew.places).worker,
-        skill=random.choice(skills) if by_skill else "",
+        worker="" if by_skill else chance.choice(crew.places).worker,
+        skill=chance.choice(skills) if by_skill else "",
         needs=needs,
-        optional=random.random() < 0.15,
-        priority=random.choice((0, 0, 0, 1, 2, 9)),
+        optional=chance.random() < 0.15,
+        priority=chance.choice((0, 0, 0, 1, 2, 9)),
         deadline=deadline,
-        expect=timedelta(seconds=random.randint(1, 9)) if random.random() < 0.1 else None,
-        limits=TaskLimits(attempts=random.randint(1, 3)) if random.random() < 0.2 else TaskLimits(),
+        expect=timedelta(seconds=chance.randint(1, 9)) if chance.random() < 0.1 else None,
+        limits=TaskLimits(attempts=chance.randint(1, 3)) if chance.random() < 0.2 else TaskLimits(),
     )
 
 
@@ -182,19 +182,19 @@ def _diamond(_: Random, size: int) -> _Upstream:
     ]
 
 
-def _layers(random: Random, size: int) -> _Upstream:
-    width = random.randint(1, 4)
+def _layers(chance: Random, size: int) -> _Upstream:
+    width = chance.randint(1, 4)
     needs: _Upstream = []
     for place in range(size):
         first = (place // width - 1) * width
         above = list(range(first, first + width)) if first >= 0 else []
-        needs.append(sorted(random.sample(above, min(len(above), random.randint(1, 3)))))
+        needs.append(sorted(chance.sample(above, min(len(above), chance.randint(1, 3)))))
     return needs
 
 
-def _anything(random: Random, size: int) -> _Upstream:
+def _anything(chance: Random, size: int) -> _Upstream:
     return [
-        sorted(random.sample(range(place), min(place, random.randint(0, 3))))
+        sorted(chance.sample(range(place), min(place, chance.randint(0, 3))))
         for place in range(size)
     ]
 
@@ -221,22 +221,22 @@ class Change(Struct, frozen=True):
 
 
 def draw_change(dice: Dice, crew: Crew, now: Standing) -> Change:
-    random = dice.random
-    removed = [task for task in now.unsettled if random.random() < 0.3]
+    chance = dice.random
+    removed = [task for task in now.unsettled if chance.random() < 0.3]
     for task in now.unsettled:  # in plan order, mostly: what needs a removed task goes too
         if task not in removed and any(need in removed for need in now.needs[task]):
             removed.append(task)
     others = [task for task in (*now.settled, *now.unsettled) if task not in removed]
     added: list[Task] = []
-    for number in range(random.randint(0 if removed else 1, 2)):
+    for number in range(chance.randint(0 if removed else 1, 2)):
         known = others + [task.id for task in added]
-        upstream = random.sample(known, min(len(known), random.randint(0, 2)))
+        upstream = chance.sample(known, min(len(known), chance.randint(0, 2)))
         added.append(_draw_task(dice, crew, f"{now.fresh_id}.{number}", upstream))
     change = Change(now.version + 1, tuple(added), tuple(removed))
     if not dice.hits(FaultKind.BAD_AMENDMENT):
         return change
-    spoil = random.choice(_SPOILERS)
-    return spoil(Draft(now, change, partial(_draw_task, dice, crew), random))
+    spoil = chance.choice(_SPOILERS)
+    return spoil(Draft(now, change, partial(_draw_task, dice, crew), chance))
 
 
 class Draft(Struct, frozen=True):
@@ -245,16 +245,16 @@ class Draft(Struct, frozen=True):
     now: Standing
     change: Change
     make: Callable[[str, Sequence[str]], Task]
-    random: Random
+    chance: Random
 
 
 def _wrong_version(draft: Draft) -> Change:
-    version = draft.now.version + draft.random.choice((-1, 0, 2))
+    version = draft.now.version + draft.chance.choice((-1, 0, 2))
     return replace(draft.change, version=version)
 
 
 def _id_used_again(draft: Draft) -> Change:
-    used = draft.random.choice([*draft.now.settled, *draft.now.unsettled])
+    used = draft.chance.choice([*draft.now.settled, *draft.now.unsettled])
     return replace(draft.change, added=(draft.make(used, []),))
 
 
@@ -297,14 +297,14 @@ _SPOILERS: tuple[Callable[[Draft], Change], ...] = (
 )
 
 
-def draw_steps(random: Random, run: str, task: str) -> tuple[StepScript, ...]:
+def draw_steps(chance: Random, run: str, task: str) -> tuple[StepScript, ...]:
     """The steps of a task: the same for every attempt, as a worker's program is."""
     steps: list[StepScript] = []
-    for _ in range(random.choice((0, 0, 1, 2, 3))):
-        name = random.choice(("look", "send"))
+    for _ in range(chance.choice((0, 0, 1, 2, 3))):
+        name = chance.choice(("look", "send"))
         ordinal = sum(step.name == name for step in steps)
         key = digest_of(f"{run}/{task}/{name}/{ordinal}".encode())
         steps.append(
-            StepScript(name, ordinal, random.choice(list(Effect)), key, digest_of(name.encode()))
+            StepScript(name, ordinal, chance.choice(list(Effect)), key, digest_of(name.encode()))
         )
     return tuple(steps)

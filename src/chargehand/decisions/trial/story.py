@@ -25,6 +25,7 @@ from chargehand.facts.events import (
     RetryHow,
     RetryPlanned,
     RunFinished,
+    RunLed,
     RunRequested,
     StepFinished,
     StepStarted,
@@ -112,6 +113,7 @@ class RunStory:
         self.authors: dict[int, str] = {}
         self.idle = timedelta(0)
         self.idle_since: datetime | None = None
+        self.is_led = False
 
     # what can be asked of it
 
@@ -206,6 +208,10 @@ class RunStory:
             self.idle_since = None
 
     def take(self, entry: Entry) -> None:
+        if isinstance(entry.event, RunLed) and self.is_led and self.idle_since is None:
+            assert self.last is not None
+            self.idle += entry.event.at - self.last.event.at  # nobody led meanwhile
+        self.is_led = self.is_led or isinstance(entry.event, RunLed)
         self.last = entry
         self.authors.setdefault(entry.epoch, entry.author)
         event = entry.event
