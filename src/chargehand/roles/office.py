@@ -69,7 +69,10 @@ class Office:
         """What a call has cost, as far as it is known; a reply that was shared cost nothing."""
         if not call.sends:
             return NO_USAGE
-        return replace(call.reply.usage, calls=call.sends)
+        from chargehand.models.prices import price_of
+
+        usage = call.reply.usage
+        return replace(usage, calls=call.sends, money=price_of(call.model, usage) or 0.0)
 
     def _open(self, model: "str | Model") -> "Model":
         if not isinstance(model, str):

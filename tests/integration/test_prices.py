@@ -1,0 +1,39 @@
+"""Prices come from the price list, and a model nobody lists costs nothing that we know of."""
+
+import pytest
+
+from chargehand.facts.outcome import Usage
+from chargehand.models.prices import price_of
+
+prices = pytest.importorskip(
+    "genai_prices", reason="needs genai-prices: pip install chargehand[prices]"
+)
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-4o", "anthropic:claude-sonnet-4-0"])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(tokens_in=1000, tokens_out=100),
+        Usage(tokens_in=90_000, tokens_out=4000, cache_read=50_000),
+        Usage(tokens_in=150_000, tokens_out=10),
+    ],
+)
+def test_the_quick_way_comes_to_what_the_list_says(model: str, usage: Usage) -> None:
+    provider, _, name = model.partition(":")
+    listed = prices.calc_price(
+        prices.Usage(
+            input_tokens=usage.tokens_in,
+            output_tokens=usage.tokens_out,
+            cache_read_tokens=usage.cache_read,
+            cache_write_tokens=usage.cache_written,
+        ),
+        model_ref=name,
+        provider_id=provider,
+    )
+    assert price_of(model, usage) == pytest.approx(float(listed.total_price))
+
+
+def test_a_model_that_nobody_lists_has_no_price() -> None:
+    assert price_of("openai:no-such-model", Usage(tokens_in=5)) is None
+    assert price_of("scripted:model", Usage(tokens_in=5)) is None
