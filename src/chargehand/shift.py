@@ -8,20 +8,17 @@ events and acts then, while the other order could act on what nobody remembers.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
-
-import msgspec
 
 from chargehand.clock import Clock
 from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
-from chargehand.decisions.graph import Node
 from chargehand.decisions.results import StepRecord
-from chargehand.engines.base import Engine, Job, Lost, outcome_of
+from chargehand.engines.base import Engine, Job, Lost
 from chargehand.engines.brief import Brief, Fenced
-from chargehand.engines.local import LocalEngine, Threads
+from chargehand.engines.local import LocalEngine
 from chargehand.errors import (
     JournalBusy,
     JournalError,
@@ -32,31 +29,28 @@ from chargehand.errors import (
     RunInterrupted,
     UnknownRun,
     UsageError,
-    WorkerError,
 )
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
     AttemptPreempted,
-    CancelRequested,
     Event,
     PlanAdopted,
     ProgressNoted,
-    QuestionAnswered,
     RunLed,
     RunReleased,
     RunRequested,
     StepFinished,
     StepStarted,
 )
-from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome, failed_by
+from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome
 from chargehand.facts.plan import Plan
-from chargehand.facts.value import Value
-from chargehand.journal.base import INLINE_BYTES, Journal, Mail
-from chargehand.roles.function import Where
+from chargehand.journal.base import Journal
+from chargehand.mailroom import Mailroom
 from chargehand.roles.office import Office
-from chargehand.roles.roster import Member, Roster
+from chargehand.roles.roster import Roster
+from chargehand.workbench import Workbench
 
 log = logging.getLogger("chargehand")
 
@@ -67,29 +61,6 @@ RETRY_WRITE = timedelta(seconds=1)
 #: how often a journal that is full, locked or read-only is tried again
 STALL = 1.0
 #: seconds of a blocked event loop that are worth a warning
-
-
-class CancelMail(msgspec.Struct):
-    """Another process wants a run to end."""
-
-    by: str = ""
-    reason: str = ""
-
-
-class AnswerMail(msgspec.Struct):
-    """Another process has the answer to a question."""
-
-    question: str
-    task: str
-    text: str
-    by: str
-
-
-class SubmitMail(msgspec.Struct):
-    """Another process wants a run to be led here."""
-
-    requested: RunRequested
-    plan: Plan
 
 
 class Leading(NamedTuple):
@@ -115,14 +86,11 @@ class Shift:
         self.loop = asyncio.get_running_loop()
         self.desk = desk
         self._journal = journal
-        self._roster = roster
-        self._office = office
         self._clock = clock
         self._hooks = hooks
         self._engine: Engine = LocalEngine()
-        self._threads = Threads(desk.dispatch.parallel)
-        self._closers: list[Callable[[], Awaitable[None]]] = []
-        self._works = {worker.name: self._work_of(worker) for worker in roster}
+        self._bench = Workbench(roster, office, journal.blobs, desk.dispatch.parallel)
+        self._mailroom = Mailroom(journal.mail, roster, clock, self)
         self._inbox: list[Message] = []
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -134,7 +102,6 @@ class Shift:
         self._runs: dict[str, asyncio.Future[Led]] = {}
         self._claims: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listeners: dict[str, list[asyncio.Queue[Event | None]]] = {}
-        self._mail_seen: set[int] = set()
         self._ringer: asyncio.Task[None] | None = None
         self._rings_at: datetime | None = None
         self._task = self.loop.create_task(self._work(), name="chargehand shift")
@@ -271,7 +238,7 @@ class Shift:
         try:
             async with asyncio.TaskGroup() as group:
                 watches = [
-                    group.create_task(self._watch_mail()),
+                    group.create_task(self._mailroom.watch()),
                     group.create_task(self._watch_stalls()),
                 ]
                 try:
@@ -292,8 +259,7 @@ class Shift:
             for ticket in (*self._unanswered, *(message.ticket for message in self._inbox)):
                 _answer(ticket, None)
             await self._engine.close()
-            self._threads.close()
-            await asyncio.gather(*(close() for close in self._closers))
+            await self._bench.close()
 
     async def _lead(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -421,92 +387,12 @@ class Shift:
             _answer(ticket, event)
         for act in round_.acts:
             if type(act) is StartAttempt:
-                self._engine.start(self._job(act, self.desk.runs[act.run]), self)
+                self._engine.start(self._bench.job(act, self.desk.runs[act.run], self), self)
             elif type(act) is Stop:
                 self._engine.stop(act.run, act.task, act.attempt, act.reason)
         for run, led in round_.ended.items():
             log.info("run_finished run=%s status=%s", run, led.schedule.status)
             self._settle(run, led)
-
-    def _job(self, start: StartAttempt, led: Led) -> Job:
-        node = led.schedule.nodes[start.task]
-        task = node.task
-        results = led.results
-        values: dict[str, Value] = {}
-        missing: dict[str, str] = {}
-        for need in task.all_needs:
-            value = results.outputs.get(need.task)
-            if value is None:
-                missing[need.key] = _why_missing(led.schedule.nodes[need.task])
-            else:
-                values[need.key] = value
-        brief = Brief(
-            start.run,
-            task,
-            start.attempt,
-            start.worker,
-            values,
-            self,
-            missing=missing,
-            log=results.steps.get(start.task),
-            answers=results.answers,
-            limits=led.schedule.limits,
-        )
-        timeout = task.limits.timeout or self._roster[start.worker].timeout
-        return Job(brief, self._works[start.worker], timeout)
-
-    def _work_of(self, worker: Member) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
-        """The function that the engine is handed: what an attempt of this worker is."""
-        function = worker.work(self._office)
-        match worker.where:
-            case Where.LOOP:
-
-                def call(job: Job) -> "Awaitable[object]":
-                    return cast("Awaitable[object]", function(job.brief))
-            case Where.THREAD:
-
-                def call(job: Job) -> "Awaitable[object]":
-                    return self._threads.call(function, job.brief, job)
-            case Where.PROCESS:
-                from chargehand.engines.children import Children, importable
-
-                children = Children(importable(function), worker.place.capacity or 1)
-                self._closers.append(children.close)
-
-                def call(job: Job) -> "Awaitable[object]":
-                    return children.call(job.brief, job)
-
-        async def work(job: Job) -> Outcome | Lost:
-            brief = job.brief
-            if brief.task.needs:
-                try:
-                    await self._fetch_inputs(brief)
-                except Exception as error:  # noqa: BLE001 - a missing part or blob fails the attempt
-                    return failed_by(error)
-            outcome = await outcome_of(brief, call, job)
-            if type(outcome) is Done and len(outcome.value.json) > INLINE_BYTES:
-                return await self._spill(outcome)
-            return outcome
-
-        return work
-
-    async def _fetch_inputs(self, brief: Brief) -> None:
-        for need in brief.task.all_needs:
-            value = brief.values.get(need.key)
-            if value is None:
-                continue
-            if value.blob:
-                data = await self._journal.blobs.get(value.blob)
-                value = Value(json=msgspec.Raw(data), taint=value.taint)
-            brief.values[need.key] = _part_of(value, need.output, need.task)
-
-    async def _spill(self, done: Done) -> Outcome:
-        value = done.value
-        try:
-            digest = await self._journal.blobs.put(bytes(value.json))
-        except JournalError as error:
-            return failed_by(error)
-        return Done(Value(blob=digest, size=len(value.json), taint=value.taint), done.usage)
 
     # what the engine tells
 
@@ -550,6 +436,8 @@ class Shift:
             raise Fenced("the task is no longer this attempt's")
 
     async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
+        if type(outcome) is Done and outcome.value.is_large:
+            outcome = await self._bench.spill(outcome)
         event = StepFinished(
             task=brief.task.id,
             attempt=brief.attempt,
@@ -572,62 +460,6 @@ class Shift:
         )
         message = Message(brief.run, event)
         self.loop.call_soon_threadsafe(self._post, message)
-
-    # mail
-
-    async def _watch_mail(self) -> None:
-        mail = self._journal.mail
-        while True:
-            for letter in await mail.unread():
-                if letter.id not in self._mail_seen:
-                    await self._open_mail(letter)
-            await mail.wait_changed()
-
-    async def _open_mail(self, letter: Mail) -> None:
-        now = self._clock.now()
-        event: Event
-        match letter.subject:
-            case "cancel" if letter.stream in self.desk.runs:
-                cancel = msgspec.json.decode(letter.body, type=CancelMail)
-                event = CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
-            case "answer" if letter.stream in self.desk.runs:
-                answer = msgspec.json.decode(letter.body, type=AnswerMail)
-                event = QuestionAnswered(
-                    question=answer.question,
-                    task=answer.task,
-                    text=answer.text,
-                    by=answer.by,
-                    at=now,
-                )
-            case "submit" if not self.desk.is_draining:
-                await self._accept(letter)
-                return
-            case _:
-                return  # for a run that is not led here
-        self._mail_seen.add(letter.id)
-        if await self.propose(letter.stream, event, mail=letter.id) is None:
-            log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
-
-    async def _accept(self, letter: Mail) -> None:
-        """Lead a run that another process submitted, unless it names workers that we do not have."""
-        submitted = msgspec.json.decode(letter.body, type=SubmitMail)
-        if self._roster.lacks(submitted.plan.tasks):
-            return
-        self._mail_seen.add(letter.id)
-        run, leading = submitted.requested.run, None
-        try:
-            async with self.claim(run):
-                leading = await self.begin(
-                    submitted.requested, submitted.plan, may_exist=True, mail=letter.id
-                )
-        except NotLeading:
-            pass
-        except (JournalFull, JournalBusy, JournalReadOnly) as error:
-            self._mail_seen.discard(letter.id)  # it stays where it is until there is room
-            log.warning("submission_put_off run=%s error=%s", run, error)
-            return
-        if leading is None:
-            log.info("submission_taken_elsewhere run=%s", run)
 
     async def _watch_stalls(self) -> None:
         """Say so when something blocks the event loop. Leases are renewed all the same, by a thread."""
@@ -663,23 +495,6 @@ class Shift:
         for queue in self._listeners.pop(run, ()):
             queue.put_nowait(None)
         self._wake.set()
-
-
-def _part_of(value: Value, path: str, task: str) -> Value:
-    if not path:
-        return value
-    data = value.read()
-    for key in path.split("."):
-        if not isinstance(data, dict) or key not in data:
-            raise WorkerError(f"the output of {task!r} has no {path!r}")
-        data = data[key]
-    return Value.of(data, value.taint)
-
-
-def _why_missing(node: Node) -> str:
-    if node.cause is not None:
-        return str(node.cause)
-    return f"{node.task.id} is {node.state.value}"
 
 
 def _answer(ticket: object, event: Event | None) -> None:

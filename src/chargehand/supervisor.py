@@ -5,17 +5,13 @@ import getpass
 import logging
 import os
 import random
-import signal
-import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
-
-import msgspec
 
 from chargehand.background import run_in_background
 from chargehand.clock import Clock, SystemClock
@@ -47,12 +43,14 @@ from chargehand.facts.events import (
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import digest_of
-from chargehand.journal.base import Journal, Mail
+from chargehand.interrupts import counting_signals
+from chargehand.journal.base import Journal
 from chargehand.journal.opening import open_journal
+from chargehand.mailroom import AnswerMail, answer_mail, cancel_mail, submit_mail
 from chargehand.result import RunResult
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.roster import Member, Roster
-from chargehand.shift import AnswerMail, CancelMail, Hook, Hooks, Shift, SubmitMail
+from chargehand.shift import Hook, Hooks, Shift
 
 if TYPE_CHECKING:
     from chargehand.models.switchboard import Switchboard
@@ -218,9 +216,7 @@ class Supervisor:
         A supervisor takes such runs while it works: `async with boss:` keeps one at work.
         """
         requested, plan = await self._request(request, terms)
-        body = msgspec.json.encode(SubmitMail(requested, plan))
-        mail = Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
-        await self._journal.mail.post(mail)
+        await self._journal.mail.post(submit_mail(requested, plan))
         return requested.run
 
     def on(self, *kinds: type[Event]) -> "Callable[[Hook], Hook]":
@@ -270,9 +266,7 @@ class Supervisor:
                 await asyncio.shield(leading.ending)
 
     async def _post_cancel(self, run_id: str, by: str, reason: str) -> None:
-        body = msgspec.json.encode(CancelMail(by, reason))
-        mail = Mail(key=f"cancel {run_id}", stream=run_id, subject="cancel", body=body)
-        await self._journal.mail.post(mail)
+        await self._journal.mail.post(cancel_mail(run_id, by, reason))
 
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         """Answer a question of a run, wherever it is led. The first valid answer counts.
@@ -298,8 +292,7 @@ class Supervisor:
             if await shift.propose(run_id, answered) is None:
                 raise UnknownQuestion(question_id)
             return
-        body = msgspec.json.encode(AnswerMail(question_id, task, text, by))
-        mail = Mail(key=f"answer {question_id}", stream=run_id, subject="answer", body=body)
+        mail = answer_mail(run_id, AnswerMail(question_id, task, text, by))
         try:
             await self._journal.mail.post(mail)
         except KeyConflict:
@@ -511,7 +504,7 @@ class Supervisor:
     # without an event loop
 
     def _wait_sync(self, future: "Future[RunResult]") -> RunResult:
-        with _signals_to(self._interrupted):
+        with counting_signals(self._interrupted):
             return future.result()
 
     def _interrupted(self, times: int) -> None:
@@ -529,37 +522,6 @@ class Supervisor:
         if shift is not None:
             for run in list(shift.desk.runs):
                 await shift.propose(run, self._cancellation(_me(), "interrupted twice"))
-
-
-@contextmanager
-def _signals_to(interrupted: Callable[[int], None]) -> Iterator[None]:
-    """Have SIGINT and SIGTERM counted, where nobody else has a say in them.
-
-    A handler, not `except KeyboardInterrupt`: an exception could come at any line, also between two
-    that belong together.
-    """
-    usual: dict[signal.Signals, Callable[[int, FrameType | None], object] | signal.Handlers] = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-    }
-    is_main = threading.current_thread() is threading.main_thread()
-    ours = [
-        sign for sign, handler in usual.items() if is_main and signal.getsignal(sign) is handler
-    ]
-    times = 0
-
-    def count(_: int, __: object) -> None:
-        nonlocal times
-        times += 1
-        interrupted(times)
-
-    for sign in ours:
-        signal.signal(sign, count)
-    try:
-        yield
-    finally:
-        for sign in ours:
-            signal.signal(sign, usual[sign])
 
 
 def _run_id(key: str | None) -> str:

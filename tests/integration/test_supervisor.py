@@ -255,3 +255,26 @@ async def test_an_unknown_run_is_named() -> None:
             await boss.resume("nope")
         with pytest.raises(ch.errors.UnknownRun):
             await boss.cancel("nope")
+
+
+async def test_large_results_of_steps_are_replayed_from_the_blob_store(tmp_path: Path) -> None:
+    text = "chargehand " * 20_000
+    calls: list[str] = []
+
+    async def fetch() -> str:
+        calls.append("fetch")
+        return text
+
+    @ch.worker("reader", "Reads a long text, and fails once")
+    async def read(brief: ch.Brief) -> int:
+        found = await brief.step("fetch", fetch, effect="pure")
+        if brief.attempt == 1:
+            raise ConnectionError("lost the line")
+        return len(found)
+
+    retry = ch.RetryPolicy(first=timedelta(milliseconds=1))
+    async with ch.Supervisor([read], journal=tmp_path / "runs.db", retry=retry) as boss:
+        result = await boss.run(make_plan(make_task("only", "reader")))
+    assert result.answer.output == len(text)
+    assert calls == ["fetch"]
+    assert (tmp_path / "runs.db").stat().st_size < len(text)

@@ -148,6 +148,11 @@ class Brief:
         if source not in self._taint:
             self._taint += (source,)
 
+    def bring(self, record: StepRecord) -> None:
+        """Replace what is known of a step by the same with its result at hand."""
+        if self._log is not None:
+            self._log.keep(record)
+
     async def step(
         self,
         name: str,

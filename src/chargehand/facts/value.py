@@ -10,6 +10,9 @@ from msgspec import Raw, Struct
 
 from chargehand.errors import NotJSON
 
+INLINE_BYTES = 64 * 1024
+#: larger values go to the blob store
+
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 
@@ -59,6 +62,11 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
         if self.blob:
             raise NotJSON(f"this value lies in blob {self.blob}; load it from the journal first")
         return msgspec.json.decode(self.json)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is to lie in the blob store, and not in an event."""
+        return len(self.json) > INLINE_BYTES
 
     @property
     def digest(self) -> str:

@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from chargehand.facts.events import Event
 
-INLINE_BYTES = 64 * 1024
-#: larger values go to the blob store
 LEASE = timedelta(seconds=10)
 #: how long a process that has fallen silent keeps what it leads
 BLOB_GRACE = timedelta(hours=1)

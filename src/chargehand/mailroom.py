@@ -1,0 +1,135 @@
+"""The mailroom: how other processes reach the one that leads a run, through the journal."""
+
+import logging
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from chargehand.clock import Clock
+from chargehand.decisions.desk import Desk
+from chargehand.errors import JournalBusy, JournalFull, JournalReadOnly, NotLeading
+from chargehand.facts.events import CancelRequested, Event, QuestionAnswered, RunRequested
+from chargehand.facts.plan import Plan
+from chargehand.journal.base import Mail, Mailbox
+from chargehand.roles.roster import Roster
+
+log = logging.getLogger("chargehand")
+
+
+class CancelMail(msgspec.Struct):
+    """Another process wants a run to end."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class AnswerMail(msgspec.Struct):
+    """Another process has the answer to a question."""
+
+    question: str
+    task: str
+    text: str
+    by: str
+
+
+class SubmitMail(msgspec.Struct):
+    """Another process wants a run to be led here."""
+
+    requested: RunRequested
+    plan: Plan
+
+
+def cancel_mail(run: str, by: str, reason: str) -> Mail:
+    body = msgspec.json.encode(CancelMail(by, reason))
+    return Mail(key=f"cancel {run}", stream=run, subject="cancel", body=body)
+
+
+def answer_mail(run: str, answer: AnswerMail) -> Mail:
+    key = f"answer {answer.question}"
+    return Mail(key=key, stream=run, subject="answer", body=msgspec.json.encode(answer))
+
+
+def submit_mail(requested: RunRequested, plan: Plan) -> Mail:
+    body = msgspec.json.encode(SubmitMail(requested, plan))
+    return Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
+
+
+class Leader(Protocol):
+    """What the mailroom asks of the shift it serves."""
+
+    @property
+    def desk(self) -> Desk: ...
+
+    def claim(self, run: str) -> AbstractAsyncContextManager[None]: ...
+
+    async def begin(
+        self, requested: RunRequested, plan: Plan, *, may_exist: bool = False, mail: int = 0
+    ) -> object | None: ...
+
+    async def propose(self, run: str, event: Event, mail: int = 0) -> Event | None: ...
+
+
+class Mailroom:
+    """Opens what is for the runs led here, and what anybody with the right workers may take."""
+
+    def __init__(self, mail: Mailbox, roster: Roster, clock: Clock, leader: Leader) -> None:
+        self._mail = mail
+        self._roster = roster
+        self._clock = clock
+        self._leader = leader
+        self._seen: set[int] = set()
+
+    async def watch(self) -> None:
+        """Open mail as it comes, until cancelled."""
+        while True:
+            for letter in await self._mail.unread():
+                if letter.id not in self._seen:
+                    await self._open(letter)
+            await self._mail.wait_changed()
+
+    async def _open(self, letter: Mail) -> None:
+        now = self._clock.now()
+        event: Event
+        match letter.subject:
+            case "cancel" if letter.stream in self._leader.desk.runs:
+                cancel = msgspec.json.decode(letter.body, type=CancelMail)
+                event = CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
+            case "answer" if letter.stream in self._leader.desk.runs:
+                answer = msgspec.json.decode(letter.body, type=AnswerMail)
+                event = QuestionAnswered(
+                    question=answer.question,
+                    task=answer.task,
+                    text=answer.text,
+                    by=answer.by,
+                    at=now,
+                )
+            case "submit" if not self._leader.desk.is_draining:
+                await self._accept(letter)
+                return
+            case _:
+                return  # for a run that is not led here
+        self._seen.add(letter.id)
+        if await self._leader.propose(letter.stream, event, mail=letter.id) is None:
+            log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
+
+    async def _accept(self, letter: Mail) -> None:
+        """Lead a run that another process submitted, unless it names workers that we do not have."""
+        submitted = msgspec.json.decode(letter.body, type=SubmitMail)
+        if self._roster.lacks(submitted.plan.tasks):
+            return
+        self._seen.add(letter.id)
+        run, leading = submitted.requested.run, None
+        try:
+            async with self._leader.claim(run):
+                leading = await self._leader.begin(
+                    submitted.requested, submitted.plan, may_exist=True, mail=letter.id
+                )
+        except NotLeading:
+            pass
+        except (JournalFull, JournalBusy, JournalReadOnly) as error:
+            self._seen.discard(letter.id)  # it stays where it is until there is room
+            log.warning("submission_put_off run=%s error=%s", run, error)
+            return
+        if leading is None:
+            log.info("submission_taken_elsewhere run=%s", run)
