@@ -1,0 +1,77 @@
+"""A provider under pressure, over real HTTP: told to slow down, all slow down, and nothing fails."""
+
+import asyncio
+
+import pytest
+
+import chargehand as ch
+from tests.contracts.model_server import Later, ModelServer, Say, Status, model_server
+from tests.guide.conftest import make_plan, make_task
+
+TASKS, AT_ONCE, LATENCY = 100, 16, 0.05
+
+
+async def run_tasks(server: ModelServer, count: int = TASKS, **board: object) -> ch.RunResult:
+    model = ch.open_model("openai:gpt-4o", base_url=f"{server.url}/v1", key="k" * 20)
+    mind = ch.Worker("mind", "Thinks", model=model)
+    switchboard = ch.Switchboard(**board)  # type: ignore[arg-type]  # spelled by each test
+    async with ch.Supervisor([mind], parallel=AT_ONCE, switchboard=switchboard) as boss:
+        return await boss.run(make_plan(*(make_task(f"t{n}", "mind") for n in range(count))))
+
+
+@pytest.mark.parametrize("retry_after", [None, "1"])
+async def test_d1_d2_a_fifth_of_the_rate_is_enough_for_everybody(retry_after: str | None) -> None:
+    async with model_server() as server:
+        server.always = Later(seconds=LATENCY, line=Say(text="done"))
+        server.admit(AT_ONCE / LATENCY / 5, retry_after=retry_after)
+        result = await run_tasks(server)
+        sent = len(server.requests)
+        told = [at for at, status in server.answered if status == 429]
+    assert result.status == "succeeded"
+    assert {each.attempts for each in result.tasks.values()} == {1}, "a 429 is no failure of a task"
+    assert sent / TASKS <= 1.5
+    assert told, "the server was never under pressure"
+
+
+async def test_d1_no_call_is_sent_inside_the_window() -> None:
+    arrived: list[float] = []
+    async with model_server() as server:
+        loop = asyncio.get_running_loop()
+
+        def answer(received: object) -> Status | Say:
+            arrived.append(loop.time())
+            if len(arrived) == 3:
+                return Status(status=429, headers={"Retry-After": "1"}, kind="rate_limit_error")
+            return Say(text="done")
+
+        server.always = answer
+        result = await run_tasks(server, 12, rates={"openai": ch.Rates(concurrency=1)})
+    assert result.status == "succeeded"
+    assert len(arrived) == 13
+    assert arrived[3] - arrived[2] >= 1.0
+
+
+async def test_d3_a_burst_of_server_errors_is_ridden_out() -> None:
+    async with model_server() as server:
+        server.say(*[Status(status=503)] * 2)
+        server.always = Say(text="done")
+        result = await run_tasks(server, 1)
+        assert len(server.requests) == 3
+    assert result.tasks["t0"].attempts == 1
+
+
+async def test_equal_calls_that_are_meant_to_repeat_are_made_once() -> None:
+    async with model_server() as server:
+        server.always = Later(seconds=LATENCY, line=Say(text="done"))
+        model = ch.open_model("openai:gpt-4o", base_url=f"{server.url}/v1", key="k" * 20)
+        settings = ch.ModelSettings(temperature=0)
+        mind = ch.Worker("mind", "Thinks", model=model, settings=settings)
+        task = [
+            ch.Task(id=f"t{n}", description="Say that it is done", worker="mind") for n in range(5)
+        ]
+        async with ch.Supervisor([mind]) as boss:
+            first = await boss.run(make_plan(*task))
+            again = await boss.run(make_plan(task[0]))
+        assert len(server.requests) == 1
+    assert first.usage.calls == 1
+    assert again.usage.calls == 0
