@@ -211,7 +211,8 @@ class Endpoint:
         return url
 
     async def _read_all(self, response: aiohttp.ClientResponse) -> bytes:
-        if (response.content_length or LARGEST_REPLY) < LARGEST_REPLY:
+        is_packed = "Content-Encoding" in response.headers  # then its length says nothing
+        if not is_packed and (response.content_length or LARGEST_REPLY) < LARGEST_REPLY:
             return await response.read()
         return await self._read_up_to(response, LARGEST_REPLY)
 
@@ -231,7 +232,7 @@ class Endpoint:
             async with asyncio.timeout(5):
                 body = await self._read_up_to(response, LARGEST_COMPLAINT)
         if target := response.headers.get("location"):
-            body = f"it points to {URL(target).with_query(None)}".encode()
+            body = f"it points to {target.partition('?')[0]}".encode()
         return failure_of(complaint_in(response.status, response.headers, body), self.access)
 
 

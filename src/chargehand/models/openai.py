@@ -181,8 +181,6 @@ class OpenAIModel(HttpModel):
         if stop is None:
             # Nobody said that this is all of it.
             raise self.garbled(f"ended for a reason that is not known: {finish!r}")
-        if stop is StopReason.LENGTH:
-            return stop
         if refused:
             return StopReason.REFUSAL
         if stop is StopReason.TOOLS and not called:

@@ -98,6 +98,8 @@ def open_model(
         return model
     provider, _, name = model.partition(":")
     if provider in INSIDE:
+        if any((base_url, key, protocol, headers, api_version, timeouts, abilities)):
+            raise UsageError(f"{provider} models are opened by name alone; leave the options out")
         return _inside(provider, name)
     if provider not in PROVIDERS or not name:
         raise _unknown(model)

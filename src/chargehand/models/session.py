@@ -1,12 +1,10 @@
 """One HTTP session for each event loop, shared by every model that is used there."""
 
 import asyncio
-import atexit
 import os
 import threading
 import warnings
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,19 +26,21 @@ _lock = threading.Lock()
 
 
 class _Connector(aiohttp.TCPConnector):
-    """A pool of connections that only the process which made them closes.
+    """A pool of connections that closes itself only where that can be done.
 
-    In a forked child, closing one would say goodbye on a connection that the parent still uses.
+    In a forked child it would say goodbye on connections that the parent still uses, and on a loop
+    that is closed there is nobody left to say it.
     """
 
     _made_in = 0
+    _made_on: asyncio.AbstractEventLoop
 
     def __init__(self, **options: Any) -> None:
-        self._made_in = os.getpid()
+        self._made_in, self._made_on = os.getpid(), asyncio.get_running_loop()
         super().__init__(**options)
 
     def __del__(self, _warnings: Any = warnings) -> None:
-        if self._made_in == os.getpid():
+        if self._made_in == os.getpid() and not self._made_on.is_closed():
             super().__del__(_warnings)
 
 
@@ -58,6 +58,7 @@ async def session_here() -> aiohttp.ClientSession:
     keeper = _keep(session)
     await anext(keeper)  # starts it, and by that makes it known to the loop
     with _lock:
+        _forget_closed_loops()
         _held[loop] = _Held(session, keeper)
     return session
 
@@ -89,6 +90,12 @@ async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
         await session.close()
 
 
+def _forget_closed_loops() -> None:
+    """Let go of loops that somebody closed by hand; a session keeps its loop alive."""
+    for loop in [loop for loop in _held if loop.is_closed()]:
+        _held.pop(loop).session.detach()
+
+
 def _leave_to_the_parent() -> None:
     global _lock  # another thread may have held the old one when the process was forked
     _lock = threading.Lock()
@@ -97,15 +104,4 @@ def _leave_to_the_parent() -> None:
     _held.clear()
 
 
-def _close_all() -> None:
-    """Close what loops that never end still hold, such as the daemon thread's."""
-    for loop, held in list(_held.items()):
-        with suppress(Exception):  # the process ends; nobody could act on it
-            if loop.is_running():
-                asyncio.run_coroutine_threadsafe(held.keeper.aclose(), loop).result(timeout=2)
-            elif not loop.is_closed():
-                loop.run_until_complete(held.keeper.aclose())
-
-
 os.register_at_fork(after_in_child=_leave_to_the_parent)
-atexit.register(_close_all)

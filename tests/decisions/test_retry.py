@@ -1,0 +1,109 @@
+"""What is done about a failure."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chargehand.decisions.retry import (
+    Again,
+    GiveUp,
+    History,
+    RetryPolicy,
+    draw_for,
+    judge,
+)
+from chargehand.facts.events import RetryHow
+from chargehand.facts.outcome import ErrorClass, Failed
+from tests.decisions.office import START, seconds
+
+DRAWS = st.floats(0, 1, exclude_max=True)
+WAITING_HELPS = [ErrorClass.NETWORK, ErrorClass.TIMEOUT, ErrorClass.RESOURCE]
+
+
+def history(tries: int = 1, attempts: int = 3, deadline: float | None = None) -> History:
+    return History(
+        tries=tries,
+        attempts=attempts,
+        at=START,
+        deadline_at=None if deadline is None else START + seconds(deadline),
+        has_others=False,
+    )
+
+
+def failure(kind: ErrorClass, retry_after: float | None = None) -> Failed:
+    wait = None if retry_after is None else seconds(retry_after)
+    return Failed(kind=kind, message="it broke", retry_after=wait)
+
+
+@given(tries=st.integers(1, 10_000), draw=DRAWS)
+def test_a_wait_doubles_up_to_its_cap_and_is_at_most_halved_by_lot(tries: int, draw: float) -> None:
+    wait = RetryPolicy().backoff(tries, draw)
+    full = min(2.0 ** min(tries - 1, 50), 60.0)
+    assert seconds(full / 2) <= wait <= seconds(full)
+
+
+@given(
+    first=st.integers(1, 100),
+    cap=st.integers(1, 1000),
+    jitter=st.floats(0, 1),
+    tries=st.integers(1, 100),
+    draw=DRAWS,
+)
+def test_no_policy_waits_longer_than_its_cap_or_a_negative_time(
+    first: int, cap: int, jitter: float, tries: int, draw: float
+) -> None:
+    policy = RetryPolicy(first=seconds(first), cap=seconds(cap), jitter=jitter)
+    assert timedelta(0) <= policy.backoff(tries, draw) <= seconds(cap)
+
+
+@pytest.mark.parametrize("kind", WAITING_HELPS)
+def test_what_waiting_helps_is_waited_for(kind: ErrorClass) -> None:
+    verdict = judge(RetryPolicy(), failure(kind), history(), 0.0)
+    assert isinstance(verdict, Again)
+    assert verdict.due_at == START + seconds(1)
+
+
+def test_a_logic_error_is_tried_afresh_at_once() -> None:
+    verdict = judge(RetryPolicy(), failure(ErrorClass.LOGIC), history(), 0.5)
+    assert verdict == Again(START, RetryHow.AFRESH)
+
+
+@given(kind=st.sampled_from(WAITING_HELPS), asked=st.floats(0, 1000), draw=DRAWS)
+def test_no_retry_comes_sooner_than_was_asked_for(
+    kind: ErrorClass, asked: float, draw: float
+) -> None:
+    verdict = judge(RetryPolicy(), failure(kind, asked), history(), draw)
+    assert isinstance(verdict, Again)
+    assert verdict.due_at >= START + seconds(asked)
+
+
+@pytest.mark.parametrize("kind", [ErrorClass.DENIED, ErrorClass.CANCELLED])
+def test_what_is_final_is_given_up_at_once(kind: ErrorClass) -> None:
+    assert judge(RetryPolicy(), failure(kind), history(), 0.0) == GiveUp(failure(kind))
+
+
+def test_the_last_try_says_how_many_there_were() -> None:
+    verdict = judge(RetryPolicy(), failure(ErrorClass.NETWORK), history(tries=3), 0.0)
+    assert isinstance(verdict, GiveUp)
+    assert verdict.cause.message == "it broke (tried 3 times)"
+
+
+@given(deadline=st.floats(0, 100), asked=st.floats(0, 100), draw=DRAWS)
+def test_no_retry_is_due_at_or_after_the_deadline(
+    deadline: float, asked: float, draw: float
+) -> None:
+    verdict = judge(
+        RetryPolicy(), failure(ErrorClass.NETWORK, asked), history(deadline=deadline), draw
+    )
+    if isinstance(verdict, Again):
+        assert verdict.due_at < START + seconds(deadline)
+    else:
+        assert max(asked, 1.0) >= deadline - 0.001
+
+
+def test_the_lot_of_an_attempt_is_always_the_same_and_differs_from_its_neighbours() -> None:
+    lots = [draw_for(7, task, attempt) for task in ("a", "b") for attempt in (1, 2)]
+    assert lots == [draw_for(7, task, attempt) for task in ("a", "b") for attempt in (1, 2)]
+    assert len(set(lots)) == 4

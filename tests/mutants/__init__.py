@@ -1,0 +1,127 @@
+"""Planted bugs: a suite that has never failed proves nothing.
+
+Each mutant is data (see `decisions.toml`): one line of the source changed, and the fast check that
+must notice. Other rooms bring a file of their own beside it, in the same form.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SOURCE = Path(os.environ.get("MUTANTS_SOURCE", ROOT / "src"))
+#: where the sound source is; another place to try out a change of it
+SEEDS = "0:200"
+#: fault schedules a mutant has to survive
+PATIENCE = 60
+#: seconds; a check that hangs has noticed something, too
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted bug."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    caught: str
+
+    def plant(self, package: Path) -> None:
+        """Change the copy of the source in `package`."""
+        path = package / self.file
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+def mutants() -> list[Mutant]:
+    """All of them, file by file."""
+    return [
+        Mutant(**fields)
+        for path in sorted(HERE.glob("*.toml"))
+        for fields in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
+    ]
+
+
+def stale(chosen: Sequence[Mutant]) -> list[str]:
+    """Complaints about mutants whose old text is not in the source exactly once any more."""
+    complaints = []
+    for mutant in chosen:
+        path = SOURCE / "chargehand" / mutant.file
+        count = path.read_text(encoding="utf-8").count(mutant.old) if path.exists() else 0
+        if count != 1:
+            complaints.append(
+                f"{mutant.what!r}: its old text is {count} times in {mutant.file}, not once; "
+                "bring the mutant up to date"
+            )
+    return complaints
+
+
+def is_caught(mutant: Mutant) -> bool:
+    """Whether the check that the mutant names fails on a source that has it."""
+    with copied_source() as source:
+        mutant.plant(source / "chargehand")
+        return not passes(mutant.caught, source)
+
+
+def passes(check: str, source: Path) -> bool:
+    """Whether a fast check is content with this source."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *_command(check)],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _command(check: str) -> list[str]:
+    if check == "trial":
+        return ["chargehand.decisions.trial", "--seeds", SEEDS, "--fail-fast"]
+    return ["pytest", "-x", "-q", "-p", "no:cacheprovider", *_plugins(check), *check.split()]
+
+
+def _plugins(check: str) -> list[str]:
+    """What pytest is to load. Its plugins take longer than the tests of decisions, which need none."""
+    if check.startswith("tests/decisions/"):
+        return ["--disable-plugin-autoload", "-c", os.devnull, "--rootdir", str(ROOT)]
+    return ["-p", "no:randomly", "-p", "no:xdist"]
+
+
+@contextmanager
+def copied_source() -> Iterator[Path]:
+    """A private copy of the source, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        source = Path(folder) / "src"
+        # Compiled files are copied too: they stay valid for all but the mutated module.
+        shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("static"))
+        yield source
+
+
+def survivors(chosen: Sequence[Mutant], at_once: int = 2) -> Iterator[Mutant]:
+    """Those that no check noticed."""
+    with ThreadPoolExecutor(at_once) as pool:
+        for mutant, caught in zip(chosen, pool.map(is_caught, chosen), strict=True):
+            if not caught:
+                yield mutant
+
+
+def unfit(checks: Sequence[str]) -> list[str]:
+    """The checks that fail without any bug planted: they would catch everything, and prove nothing."""
+    with copied_source() as source:
+        return [check for check in checks if not passes(check, source)]

@@ -1,0 +1,32 @@
+"""Every planted bug is caught by the fast check that is named for it."""
+
+import pytest
+
+from tests.mutants import Mutant, mutants, stale, survivors, unfit
+
+PARTS = 2
+#: so that two processes of a parallel test run share the work
+
+
+def test_every_planted_bug_still_fits_the_source() -> None:
+    assert stale(mutants()) == []
+
+
+def test_there_are_enough_of_them_and_no_two_are_the_same() -> None:
+    changes = [(mutant.file, mutant.old, mutant.new) for mutant in mutants()]
+    assert len(set(changes)) == len(changes) >= 24
+
+
+def test_the_trial_passes_when_nothing_is_planted() -> None:
+    """The other checks are part of this test run anyhow; `python -m tests.mutants` tries them all."""
+    assert unfit(["trial"]) == []
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_planted_bug_is_caught(part: int) -> None:
+    chosen = mutants()[part::PARTS]
+    assert [told(mutant) for mutant in survivors(chosen)] == []
+
+
+def told(mutant: Mutant) -> str:
+    return f"{mutant.what} ({mutant.file}), which {mutant.caught} should have caught"
