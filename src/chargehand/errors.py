@@ -15,7 +15,8 @@ ChargehandError
 │   ├── ModelUnreachable        no connection, or the provider is broken
 │   ├── ModelTooSlow            no answer, or half of one, for too long
 │   ├── ModelBusy               told to slow down; back-pressure, not a failure of the task
-│   ├── ModelDenied             no key, a wrong key, no right
+│   ├── ModelDenied             no key, or a wrong one
+│   │   └── ModelForbidden        a key that may not use this model
 │   ├── ModelRefused            the request cannot be taken as it is
 │   ├── ModelGarbled            the answer cannot be read
 │   └── RealModelForbidden      a test was about to call a real model
@@ -159,9 +160,17 @@ class ModelBusy(ModelError):
 
 
 class ModelDenied(ModelError):
-    """No key, a wrong key, or no right to this model (401, 403)."""
+    """No key, a wrong key (401), or no right to this model (403)."""
 
     kind = "denied"
+    is_of_key = True
+    #: whether the key is of no use at all, so that nobody else need try it
+
+
+class ModelForbidden(ModelDenied):
+    """The key is fine, but may not use this model, or not for this (403)."""
+
+    is_of_key = False
 
 
 class ModelRefused(ModelError):

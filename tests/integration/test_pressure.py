@@ -1,11 +1,20 @@
 """A provider under pressure, over real HTTP: told to slow down, all slow down, and nothing fails."""
 
 import asyncio
+import json
 
 import pytest
 
 import chargehand as ch
-from tests.contracts.model_server import Later, ModelServer, Say, Status, model_server
+from tests.contracts.model_server import (
+    DIALECTS,
+    Body,
+    Later,
+    ModelServer,
+    Say,
+    Status,
+    model_server,
+)
 from tests.guide.conftest import make_plan, make_task
 
 TASKS, AT_ONCE, LATENCY = 100, 16, 0.05
@@ -75,3 +84,32 @@ async def test_equal_calls_that_are_meant_to_repeat_are_made_once() -> None:
         assert len(server.requests) == 1
     assert first.usage.calls == 1
     assert again.usage.calls == 0
+
+
+async def test_what_the_headers_grant_is_kept_to() -> None:
+    """Six requests a minute: after the first answer, the rest would take minutes, so none is sent."""
+    async with model_server() as server:
+        content = json.dumps(DIALECTS["chat"].whole(Say(text="done"), {"model": "gpt-4o"})).encode()
+        server.always = Body(content=content, headers={"x-ratelimit-limit-requests": "6"})
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await run_tasks(server, 5, rates={"openai": ch.Rates(concurrency=1)})
+        assert len(server.requests) == 2  # a burst of one, as six a minute allow
+
+
+async def test_a_model_that_a_key_may_not_use_does_not_bar_the_others() -> None:
+    async with model_server() as server:
+        server.say(Status(status=403, kind="permission_error"))
+        server.always = Say(text="done")
+        key = "k" * 20
+        locked, free = (
+            ch.open_model(f"openai:{name}", base_url=f"{server.url}/v1", key=key)
+            for name in ("locked", "free")
+        )
+        minds = [ch.Worker("a", "Thinks", model=locked), ch.Worker("b", "Thinks", model=free)]
+        async with ch.Supervisor(minds) as boss:
+            result = await boss.run(
+                make_plan(make_task("t1", "a"), make_task("t2", "b", ch.Need("t1", optional=True)))
+            )
+    assert result.tasks["t1"].state == "failed"
+    assert result.tasks["t2"].output == "done"

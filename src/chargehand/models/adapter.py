@@ -1,17 +1,20 @@
 """What the adapters for protocols over HTTP share: one call, whole or streamed, and its checks."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from chargehand.errors import ModelError, ModelRefused
 from chargehand.facts.outcome import Usage
 from chargehand.models.access import Access
 from chargehand.models.base import (
     Abilities,
+    Allowance,
     File,
     Image,
     ModelReply,
@@ -35,6 +38,29 @@ LARGEST_COUNT = 2**53
 #: of tokens; beyond it a number is no longer one that all of JSON's readers agree on
 
 
+_GRANTED = (
+    ("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
+    ("anthropic-ratelimit-requests-limit", "anthropic-ratelimit-tokens-limit"),
+)
+#: headers with what is granted a minute: of requests, of tokens
+
+
+def allowance_in(headers: Mapping[str, str]) -> Allowance | None:
+    """What the headers of an answer say of its provider's rates; None if nothing."""
+    for requests, tokens in _GRANTED:
+        if requests in headers or tokens in headers:
+            return Allowance(_amount(headers.get(requests)), _amount(headers.get(tokens)))
+    return None
+
+
+def _amount(text: str | None) -> float | None:
+    try:
+        amount = float(text or 0)
+    except ValueError:
+        return None
+    return amount if 0 < amount < LARGEST_COUNT else None
+
+
 class Gathering(Protocol):
     """A streamed reply in the making."""
 
@@ -49,7 +75,7 @@ class Gathering(Protocol):
         """The whole reply. Only to be asked for once it is over."""
 
 
-class HttpModel:
+class HttpModel(ABC):
     """A `Model` behind a protocol over HTTP; each protocol fills in four methods."""
 
     path: str
@@ -82,17 +108,20 @@ class HttpModel:
 
     # For each protocol to say
 
+    @abstractmethod
     def body_of(self, request: ModelRequest) -> Json:
-        raise NotImplementedError
+        """The request as this protocol writes it."""
 
     def streamed(self, body: Json) -> Json:
         return {**body, "stream": True}
 
+    @abstractmethod
     def reply_in(self, body: bytes, headers: Mapping[str, str]) -> ModelReply:
-        raise NotImplementedError
+        """The reply in this body."""
 
+    @abstractmethod
     def gathering(self) -> Gathering:
-        raise NotImplementedError
+        """What gathers a streamed reply."""
 
     # What all do alike
 
@@ -103,9 +132,11 @@ class HttpModel:
         except Filtered as error:
             return self._refusal(error)
         try:
-            return self.reply_in(content, response.headers)
+            reply = self.reply_in(content, response.headers)
         except UNREADABLE as error:
             raise self._unreadable(error) from None
+        allowance = allowance_in(response.headers)
+        return reply if allowance is None else replace(reply, allowance=allowance)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
         body = self._written(request, stream=True)

@@ -132,6 +132,13 @@ class StopReason(StrEnum):
     REFUSAL = "refusal"  #: the model or its provider would not answer
 
 
+class Allowance(Struct, frozen=True):
+    """What a provider says it grants a minute."""
+
+    requests: float | None = None
+    tokens: float | None = None
+
+
 class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A whole reply; one that broke off is an error, never a reply."""
 
@@ -140,6 +147,8 @@ class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage = NO_USAGE
     model: str = ""
     #: as the provider names what answered
+    allowance: Allowance | None = None
+    #: if its headers tell
 
     @property
     def text(self) -> str:

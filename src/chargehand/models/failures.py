@@ -15,6 +15,7 @@ from chargehand.errors import (
     ModelBusy,
     ModelDenied,
     ModelError,
+    ModelForbidden,
     ModelGarbled,
     ModelRefused,
     ModelTooSlow,
@@ -124,7 +125,8 @@ def _meaning(complaint: Complaint, access: Access) -> tuple[type[ModelError], st
             return ModelBusy, "the account has nothing left: add credit, or use another model"
         return ModelBusy, f"{_when(complaint.retry_after)}, or work with fewer calls at once"
     if status in DENIED:
-        return ModelDenied, f"check {access.key_source}, and what that key may use"
+        kind = ModelForbidden if status == HTTPStatus.FORBIDDEN else ModelDenied
+        return kind, f"check {access.key_source}, and what that key may use"
     if status in TOO_SLOW:
         return ModelTooSlow, "it may help to try again, or to ask for less at once"
     if status >= 500:

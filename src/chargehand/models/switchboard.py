@@ -246,7 +246,8 @@ class Switchboard:
             except ModelDenied as error:
                 line.limiter.fail()
                 line.breaker.withdraw()
-                line.denial = error  # one call found out; nobody else need try
+                if error.is_of_key:
+                    line.denial = error  # one call found out; nobody else need try
                 raise
             except BaseException:
                 line.limiter.fail()
@@ -255,6 +256,8 @@ class Switchboard:
             else:
                 used = reply.usage.tokens_in + reply.usage.tokens_out
                 line.limiter.succeed(tokens, used, loop.time())
+                if reply.allowance is not None:
+                    line.limiter.agree(reply.allowance.requests, reply.allowance.tokens)
                 line.breaker.succeed()
                 return Call(reply=reply, model=model.name, sends=sends, waited=waited)
             finally:
