@@ -65,11 +65,13 @@ if TYPE_CHECKING:
     from chargehand.models.switchboard import Switchboard
     from chargehand.roles.worker import Worker
     from chargehand.tools.base import Tool, ToolContext, tool
+    from chargehand.tools.mcp import McpServer, mcp_server
 
 _LATER = {
     "ApprovalRule": "decisions.rules",
     "ChildRule": "decisions.rules",
     "InitRule": "decisions.rules",
+    "McpServer": "tools.mcp",
     "MaxCountRule": "decisions.rules",
     "ModelSettings": "models.base",
     "Rates": "decisions.limiter",
@@ -80,6 +82,7 @@ _LATER = {
     "Tool": "tools.base",
     "ToolContext": "tools.base",
     "Worker": "roles.worker",
+    "mcp_server": "tools.mcp",
     "open_model": "models.opening",
     "tool": "tools.base",
 }
@@ -114,6 +117,7 @@ __all__ = [
     "JournalError",
     "Limits",
     "MaxCountRule",
+    "McpServer",
     "ModelSettings",
     "Need",
     "NeedsInput",
@@ -145,6 +149,7 @@ __all__ = [
     "WorkerError",
     "errors",
     "events",
+    "mcp_server",
     "open_journal",
     "open_model",
     "tool",

@@ -225,8 +225,10 @@ class Conversation:
         try:
             result = await tool.call(context, arguments)
         except ToolError as error:
-            # The model is told, and may find another way; the attempt has not failed by it.
-            return Done(Value.of({"text": str(error), "is_error": True}))
+            # The model is told, and may find another way; the attempt has not failed by it. What
+            # an untrusted tool says of its failure is no more to be trusted than what it returns.
+            taint = (*brief.taint, f"tool:{tool.name}") if tool.untrusted else brief.taint
+            return Done(Value.of({"text": str(error), "is_error": True}, taint))
         return Done(Value.of({"text": result.text}, (*brief.taint, *result.taint)))
 
     def _permitted(self, tool: Tool, call: ToolCall) -> str:

@@ -1,0 +1,59 @@
+"""How often a server that dies is started again."""
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import timedelta
+
+from chargehand.errors import UsageError
+from chargehand.tools.mcp.trouble import Trouble
+
+LONGEST_BACKOFF = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarts:
+    """At most so many restarts in any such window; each waits twice as long as the one before."""
+
+    most: int = 3
+    window: timedelta = timedelta(minutes=5)
+    backoff: timedelta = timedelta(milliseconds=200)
+
+    def __post_init__(self) -> None:
+        if self.most < 0 or self.window <= timedelta(0) or self.backoff < timedelta(0):
+            raise UsageError("restarts: most and backoff are 0 or more, window is longer")
+
+
+class RestartBudget:
+    """What is left of the restarts of one server. Instants are those of one monotonic clock."""
+
+    def __init__(self, terms: Restarts) -> None:
+        self._terms = terms
+        self._ends: deque[float] = deque(maxlen=terms.most + 1)
+
+    def note_end(self, at: float) -> None:
+        """A connection ended, or was never made."""
+        self._ends.append(at)
+
+    def delay(self, now: float) -> float:
+        """How many seconds to wait before the next start."""
+        recent = self._recent(now)
+        if not recent:
+            return 0.0
+        seconds = self._terms.backoff.total_seconds() * 2.0 ** (recent - 1)
+        return min(seconds, LONGEST_BACKOFF.total_seconds())
+
+    def refusal(self, now: float, name: str) -> Trouble | None:
+        """Why it is not started again for now; None: it may be."""
+        if self._recent(now) <= self._terms.most:
+            return None
+        window = self._terms.window
+        wait = window - timedelta(seconds=now - self._ends[0])
+        return Trouble(
+            f"MCP server {name!r} ended {len(self._ends)} times within {window.total_seconds():g} s "
+            f"and is not started again for {wait.total_seconds():.0f} s",
+            retry_after=wait,
+        )
+
+    def _recent(self, now: float) -> int:
+        window = self._terms.window.total_seconds()
+        return sum(1 for at in self._ends if now - at < window)

@@ -1,0 +1,309 @@
+"""A server of the Model Context Protocol, as tools for workers.
+
+Each server has one connection per process. It lives on the background loop, whichever loop or
+thread a call comes from, so there is one process to end, one session, one budget of restarts.
+"""
+
+import asyncio
+import contextlib
+import importlib.metadata
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from chargehand.background import background_loop, run_in_background
+from chargehand.errors import ToolError, UsageError
+from chargehand.facts.events import Effect
+from chargehand.tools.base import LIMIT, Tool, ToolContext
+from chargehand.tools.mcp.catalog import Catalog, Definition, spellings
+from chargehand.tools.mcp.parameters import SchemaArguments
+from chargehand.tools.mcp.restarts import RestartBudget, Restarts
+from chargehand.tools.mcp.terms import Endpoint, Program, Terms, Timeouts
+from chargehand.tools.mcp.trouble import Trouble
+from chargehand.tools.thread import in_thread
+
+if TYPE_CHECKING:
+    from chargehand.tools.mcp.link import Link
+
+T = TypeVar("T")
+LONGEST_DESCRIPTION = 4_000
+MOST_TRIES = 4
+#: at a connection that is of no use, or whose tools change while they are listed
+
+
+def mcp_server(
+    *,
+    command: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    url: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    name: str | None = None,
+    prefix: str = "",
+    pins: Mapping[str, str] | None = None,
+    trust_hints: bool = False,
+    limit: int = LIMIT,
+    timeouts: Timeouts | None = None,
+    restarts: Restarts | None = None,
+) -> "McpServer":
+    """An MCP server: a program to start (`command=`), or an address to reach (`url=`).
+
+    Nothing is started or reached before its tools are asked for. A program gets `PATH`, `HOME` and
+    `LANG` of our environment, and what `env` says. `prefix` goes before the names of its tools;
+    `pins` are the definitions that were approved; `trust_hints` believes what the server says
+    about the effects of its tools.
+    """
+    address = _address(command, url, env, headers, cwd)
+    _require_package()
+    terms = Terms(
+        name=name or address.name,
+        prefix=prefix,
+        timeouts=timeouts or Timeouts(),
+        restarts=restarts or Restarts(),
+        trust_hints=trust_hints,
+        limit=limit,
+    )
+    return McpServer(address, terms, pins)
+
+
+class McpServer:
+    """An MCP server. Its tools may be used by any number of workers at once, from any event loop.
+
+    It is started when first needed, and again when it dies, as often as its budget of restarts
+    allows. Close it, or use it in `async with`; what is left open is closed as the program ends.
+    """
+
+    def __init__(
+        self, address: Program | Endpoint, terms: Terms, pins: Mapping[str, str] | None = None
+    ) -> None:
+        self._address = address
+        self._terms = terms
+        self._catalog = Catalog(pins)
+        self._budget = RestartBudget(terms.restarts)
+        self._redactor = address.redactor
+        self._link: Link | None = None
+        self._links: set[Link] = set()
+        #: with those that only finish what they have begun
+        self._is_closed = False
+        self._kind: type[Link] | None = None
+
+    def __repr__(self) -> str:
+        return f"<MCP server {self.name!r}>"
+
+    @property
+    def name(self) -> str:
+        return self._terms.name
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The hash of each approved definition, by the server's own names; keep them, and give them
+        as `pins=` to approve these definitions and no others."""
+        return self._catalog.pins
+
+    @property
+    def disabled(self) -> dict[str, str]:
+        """The tools that may not be called, by the server's own names, and why."""
+        return self._catalog.refusals
+
+    async def tools(self) -> list[Tool]:
+        """What the server offers, listed anew. A tool that is disabled has its approved definition."""
+        return await _elsewhere(self._tools())
+
+    def tools_sync(self) -> list[Tool]:
+        """`tools` for code that cannot await, such as the module that names the workers."""
+        with contextlib.suppress(RuntimeError):
+            if asyncio.get_running_loop() is background_loop():
+                raise UsageError("tools_sync would wait for itself here; await tools() instead")
+        return run_in_background(self._tools()).result()
+
+    def approve(self, name: str) -> str:
+        """Approve the definition that a tool has now, and enable it; returns its pin.
+
+        Tools that were made before go on showing the old definition; `tools` makes new ones.
+        """
+        own = {shown: own for own, shown in spellings(self._catalog.names, self._prefix).items()}
+        return self._catalog.approve(name if name in self._catalog.names else own.get(name, name))
+
+    async def close(self) -> None:
+        """End the connection for good, and the server's process with it."""
+        await _elsewhere(self._close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # On the caller's loop
+
+    def _tool(self, definition: Definition, shown: str) -> Tool:
+        async def call(context: ToolContext, /, **arguments: Any) -> Any:
+            report = self._relay(context)
+            return await _elsewhere(self._call(definition.name, arguments, report))
+
+        about = definition.description.strip() or f"{definition.name} of {self.name}"
+        return Tool(
+            name=shown,
+            description=about[:LONGEST_DESCRIPTION],
+            arguments=SchemaArguments({"type": "object"} | definition.schema, shown),
+            function=call,
+            takes_context=True,
+            effect=definition.hinted if self._terms.trust_hints else Effect.ONCE,
+            timeout=self._terms.timeouts.whole,
+            untrusted=True,
+            limit=self._terms.limit,
+            destination=self._address.destination,
+        )
+
+    def _relay(self, context: ToolContext) -> Callable[[str], None] | None:
+        """How the background loop tells the caller's of progress."""
+        if context.report is None:
+            return None
+        progress = context.for_thread(asyncio.get_running_loop()).progress
+
+        def report(text: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the caller's loop is closed
+                progress(self._redactor.text(text))
+
+        return report
+
+    @property
+    def _prefix(self) -> str:
+        return self._terms.prefix
+
+    # On the background loop
+
+    async def _tools(self) -> list[Tool]:
+        if self._link is not None:
+            self._link.note_change()
+        try:
+            await self._ready()
+        except ToolError as error:
+            raise self._redacted(error) from None
+        shown = self._catalog.shown
+        names = spellings(self._catalog.names, self._prefix)
+        return [self._tool(each, names[each.name]) for each in shown]
+
+    async def _call(
+        self, name: str, arguments: Mapping[str, Any], report: Callable[[str], None] | None
+    ) -> Any:
+        try:
+            answer = await self._answer(name, arguments, report)
+        except ToolError as error:
+            raise self._redacted(error) from None
+        return self._redactor.data(answer)
+
+    async def _answer(
+        self, name: str, arguments: Mapping[str, Any], report: Callable[[str], None] | None
+    ) -> Any:
+        from chargehand.tools.mcp.content import value_of
+
+        link = await self._ready()
+        why = self._catalog.refusal(name)
+        if why is not None:
+            raise ToolError(
+                f"{name} of MCP server {self.name!r} is disabled: {why}; a person must approve it",
+                kind="denied",
+            )
+        answer = await link.call(name, arguments, report)
+        if isinstance(answer, Trouble):
+            raise answer.error()
+        return value_of(answer, name)
+
+    async def _ready(self) -> "Link":
+        """A connection whose tools are known; nothing waits between its return and its use."""
+        if self._kind is None:
+            self._kind = await in_thread(_link_class)  # its first import takes a second
+        for _ in range(MOST_TRIES):
+            link = self._current(self._kind)
+            trouble = await link.wait_ready()
+            if trouble is not None:
+                raise trouble.error()
+            if link.is_over:
+                continue
+            if not link.is_stale:
+                return link
+            trouble = await link.relist()
+            if trouble is not None:
+                link.retire(trouble)  # it hangs, or is of no use for another reason
+        raise ToolError(
+            f"MCP server {self.name!r} cannot be kept up with: {trouble}", kind="network"
+        )
+
+    def _current(self, kind: type["Link"]) -> "Link":
+        if self._is_closed:
+            raise ToolError(f"MCP server {self.name!r} was closed", kind="denied")
+        link, loop = self._link, asyncio.get_running_loop()
+        if link is not None and link.loop is not loop:
+            link = None  # we are a fork; that one is our parent's
+        if link is not None and not link.is_over:
+            return link
+        if link is not None:
+            self._budget.note_end(link.ended_at or loop.time())
+            self._link = None
+        return self._started(kind, loop.time())
+
+    def _started(self, kind: type["Link"], now: float) -> "Link":
+        refusal = self._budget.refusal(now, self.name)
+        if refusal is not None:
+            raise refusal.error()
+        self._link = link = kind(self._address, self._terms, self._catalog.take)
+        self._links.add(link)
+        link.start(self._budget.delay(now), on_gone=self._links.discard)
+        return link
+
+    async def _close(self) -> None:
+        self._is_closed = True
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(link.stop() for link in self._links if link.loop is loop))
+
+    def _redacted(self, error: ToolError) -> ToolError:
+        return ToolError(
+            self._redactor.text(str(error)), kind=error.kind, retry_after=error.retry_after
+        )
+
+
+async def _elsewhere(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await something on the background loop. To be cancelled cancels it there."""
+    return await asyncio.wrap_future(run_in_background(coroutine))
+
+
+def _link_class() -> type["Link"]:
+    from chargehand.tools.mcp.link import Link
+
+    return Link
+
+
+def _address(
+    command: Sequence[str] | None,
+    url: str | None,
+    env: Mapping[str, str] | None,
+    headers: Mapping[str, str] | None,
+    cwd: str | Path | None,
+) -> Program | Endpoint:
+    if command is not None and url is None and headers is None:
+        if isinstance(command, str):
+            raise UsageError(
+                "command= is a list: the program, then its arguments; no shell reads it"
+            )
+        return Program(tuple(command), dict(env or {}), None if cwd is None else Path(cwd))
+    if url is not None and command is None and env is None and cwd is None:
+        return Endpoint(url, dict(headers or {}))
+    raise UsageError(
+        "an MCP server is either a program (command=, env=, cwd=) or an address (url=, headers=)"
+    )
+
+
+def _require_package() -> None:
+    try:
+        version = importlib.metadata.version("mcp")
+    except importlib.metadata.PackageNotFoundError:
+        version = "0"
+    if int(version.partition(".")[0]) < 2:
+        raise UsageError("MCP servers need the package mcp, 2.3 or later: chargehand[mcp]")
