@@ -364,6 +364,7 @@ class Shift:
         ours = [act for act in round_.acts if act.run == run]
         round_.acts = [act for act in round_.acts if act.run != run]
         self.desk.free_unstarted(run, (act for act in ours if isinstance(act, StartAttempt)))
+        self._is_freed = True  # others may have the places
         if led is not None:
             for node in led.schedule.nodes.values():
                 if node.is_open:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from chargehand.facts.events import AttemptStarted, PlanAmended
+from chargehand.facts.events import AttemptStarted, PlanAdopted, PlanAmended
 from chargehand.facts.outcome import Cancelled
-from tests.decisions.office import Office, desk_of, tasks_of
+from chargehand.facts.plan import Plan
+from tests.decisions.office import START, Office, desk_of, tasks_of
 
 
 def faults(desk: Office, added: str = "", removed: tuple[str, ...] = (), version: int = 2) -> str:
@@ -116,3 +117,21 @@ def test_a_stopping_run_cannot_be_changed() -> None:
     desk = desk_of("a")
     desk.cancel()
     assert faults(desk, "b") == "ended"
+
+
+def test_a_plan_is_adopted_once() -> None:
+    desk = desk_of("a -> b")
+    assert desk.tell(PlanAdopted(plan=Plan(goal="again", tasks=tasks_of("a -> b")), at=START)) == []
+    desk.desk.check()
+
+
+def test_an_amendment_that_leaves_nothing_is_refused() -> None:
+    desk = desk_of("a")
+    assert desk.amend(removed=["a"]) == []
+    assert desk.state("a") == "running"
+
+
+def test_nothing_can_need_what_was_removed_and_still_runs() -> None:
+    desk = desk_of("a, b")
+    assert desk.amend(removed=["a"])
+    assert desk.amend(added=tasks_of("a -> c")[1:]) == []

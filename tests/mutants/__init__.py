@@ -82,11 +82,14 @@ def passes(check: str, source: Path) -> bool:
             cwd=ROOT,
             env=environment,
             capture_output=True,
+            text=True,
             timeout=PATIENCE,
             check=False,
         )
     except subprocess.TimeoutExpired:
         return False
+    if done.returncode not in (0, 1):  # 1 is a failed test; more is a check that could not run
+        raise RuntimeError(f"{check!r} did not run: {done.stdout[-1000:]}{done.stderr[-1000:]}")
     return done.returncode == 0
 
 

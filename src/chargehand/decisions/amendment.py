@@ -36,6 +36,9 @@ def amendment_faults(
         yield from _faults_of_removal(id_, nodes, removed)
     for task in change.added:
         yield from _faults_of_addition(task, nodes, added, removed)
+    left = [id_ for id_, node in nodes.items() if not node.is_removed and id_ not in removed]
+    if not left and not change.added:
+        yield Fault("no_tasks", "", "nothing of the plan would be left; cancel the run instead")
     cycle = find_cycle(change.added)
     if cycle:
         yield Fault("cycle", cycle[0], f"tasks need each other in a circle: {' → '.join(cycle)}")
@@ -77,7 +80,8 @@ def _faults_of_addition(
         if need.task == task.id:
             yield Fault("self_need", task.id, "it needs itself; drop this need")
         node = nodes.get(need.task)
-        if need.task in removed or (node is None and need.task not in added):
+        is_gone = node is not None and node.is_removed
+        if need.task in removed or is_gone or (node is None and need.task not in added):
             yield Fault("dangling_need", task.id, f"it needs {need.task}, which is not in the plan")
         elif node is not None and not need.optional and _came_to_nothing(node):
             yield Fault("dangling_need", task.id, f"it needs {need.task}, which came to nothing")

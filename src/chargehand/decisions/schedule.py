@@ -157,7 +157,10 @@ class Schedule:
                 return event if self._stop_reason != "cancelled" else None
             case PlanAmended():
                 return None if self.check_amendment(event) else event
-            case PlanAdopted() | PlanOpened() | TaskAdded() | PlanSealed():
+            case PlanAdopted() | PlanOpened():
+                # A run has one plan; whatever comes later amends it.
+                return None if self._stop_reason or self.version else event
+            case TaskAdded() | PlanSealed():
                 return None if self._stop_reason else event
             case _:
                 return event
