@@ -14,7 +14,7 @@ BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench chaos docs clean strace
+.PHONY: help demo test check bench chaos docs clean tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -22,7 +22,7 @@ help: ## this list
 demo: $(VENV)/.installed ## a small run that is killed and resumed, over bundled data
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.installed strace check ## the checks, then every test; prints the ten slowest
+test: $(VENV)/.installed tools check ## the checks, then every test; prints the ten slowest
 	@$(BIN)/pytest -n 2 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 check: $(VENV)/.installed ## format, lint and types; under a minute
@@ -35,7 +35,7 @@ bench: $(VENV)/.installed ## every benchmark in turn
 		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
 
-chaos: $(VENV)/.installed strace ## real kills and power cuts: KILLS=200 CUTS=200 SEED=1
+chaos: $(VENV)/.installed tools ## real kills and power cuts: KILLS=200 CUTS=200 SEED=1
 	@$(BIN)/python -m tests.chaos --kills $(KILLS) --cuts $(CUTS) --seed $(SEED)
 
 docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
@@ -43,7 +43,7 @@ docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
 	@$(BIN)/mkdocs build --quiet --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too
-	@rm -rf $(VENV) site build dist .demo .chaos .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) site build dist .demo .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Dependency groups need pip 25.1, and Python brings older ones.
@@ -60,14 +60,18 @@ $(VENV)/.docs-installed: $(VENV)/.installed
 	@$(BIN)/python -m pip install -q --group docs
 	@touch $@
 
-# The tests that kill a process at its n-th write do it with strace.
-strace:
-	@if command -v strace >/dev/null; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		{ apt-get install -qq -y strace || { apt-get update -qq && apt-get install -qq -y strace; }; } \
-			>/dev/null 2>&1 || echo "strace could not be installed: the tests that need it are skipped"; \
-	elif [ "$$(uname)" = Linux ]; then \
-		echo "strace is missing: the tests that need it are skipped; get it with: sudo apt-get install strace"; \
-	else \
-		echo "strace exists on Linux only: the tests that need it are skipped"; \
-	fi
+# strace: the tests that kill a process at its n-th write. bubblewrap: one way to make a sandbox.
+TOOLS := strace bwrap
+tools:
+	@for tool in $(TOOLS); do \
+		package=$$([ $$tool = bwrap ] && echo bubblewrap || echo $$tool); \
+		if command -v $$tool >/dev/null; then :; \
+		elif [ "$$(uname)" != Linux ]; then \
+			echo "$$package exists on Linux only: the tests that need it are skipped"; \
+		elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			{ apt-get install -qq -y $$package || { apt-get update -qq && apt-get install -qq -y $$package; }; } \
+				>/dev/null 2>&1 || echo "$$package could not be installed: the tests that need it are skipped"; \
+		else \
+			echo "$$package is missing: the tests that need it are skipped; get it with: sudo apt-get install $$package"; \
+		fi; \
+	done

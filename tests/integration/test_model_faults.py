@@ -22,6 +22,7 @@ import pytest
 from chargehand.errors import (
     ModelBusy,
     ModelDenied,
+    ModelForbidden,
     ModelError,
     ModelGarbled,
     ModelRefused,
@@ -115,7 +116,7 @@ MEANINGS = [
     (400, ModelRefused, ErrorClass.LOGIC),
     (401, ModelDenied, ErrorClass.DENIED),
     (402, ModelBusy, ErrorClass.RESOURCE),
-    (403, ModelDenied, ErrorClass.DENIED),
+    (403, ModelForbidden, ErrorClass.DENIED),
     (404, ModelRefused, ErrorClass.LOGIC),
     (405, ModelRefused, ErrorClass.LOGIC),
     (408, ModelTooSlow, ErrorClass.TIMEOUT),

@@ -70,7 +70,9 @@ def _parent(root: Path) -> Path | None:
         ours = next((line[3:] for line in lines if line.startswith("0::/")), "/")
         parent = root / Path(ours).parent.relative_to("/")
         shared = (parent / "cgroup.subtree_control").read_text(encoding="ascii").split()
-        if ours != "/" and {"memory", "pids"} <= set(shared):
+        # Who moves a process between two groups must be allowed to change the one around both.
+        may_move = os.access(parent / "cgroup.procs", os.W_OK)
+        if ours != "/" and may_move and {"memory", "pids"} <= set(shared):
             return parent
     return None
 

@@ -2,12 +2,11 @@
 
 import codecs
 import io
-import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, BinaryIO
 
 from chargehand.errors import ToolError
+from chargehand.tools.page import read_page
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -18,17 +17,6 @@ MOST_TEXT = 8 * 1024 * 1024
 #: characters taken out of one; a small file can unfold to a very large one
 MOST_PAGES = 2_000
 
-_BLOCKS = frozenset(
-    # A block's text does not run on into the next one's.
-    re.findall(
-        r"\w+",
-        "address article aside blockquote br caption dd details div dl dt fieldset figcaption figure "
-        "footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol option p pre section summary table "
-        "td th title tr ul",
-    )
-)
-_UNSEEN = {"script", "style", "template", "noscript", "svg", "iframe", "object"}
-_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is its beginning
@@ -68,10 +56,9 @@ def _decoded(data: bytes) -> str:
 
 
 def _html(data: bytes, path: str) -> str:
-    page = _Page()
-    page.feed(_plain(data, path))
-    page.close()
-    return page.text
+    page = read_page(_plain(data, path), "")
+    lines = [page.title, *page.text.split("\n")]
+    return "\n".join(line for line in lines if line.strip())
 
 
 def _pdf(data: bytes, path: str) -> str:
@@ -109,41 +96,6 @@ def _pages(reader: "PdfReader", path: str) -> str:
             raise ToolError(f"{path!r} has too many pages or too much text to be read")
         texts.append(f"[page {number}]\n{text.strip()}\n")
     return "\n".join(texts)
-
-
-class _Page(HTMLParser):
-    """Collects what a reader of a web page sees."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._pieces: list[str] = []
-        self._unseen: list[str] = []
-
-    @property
-    def text(self) -> str:
-        lines = [" ".join(line.split()) for line in "".join(self._pieces).split("\n")]
-        return "\n".join(line for line in lines if line)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        if tag in _UNSEEN:
-            self._unseen.append(tag)
-        elif tag in _BLOCKS:
-            mark = f"\n{_HEADINGS[tag]} " if tag in _HEADINGS else "- " if tag == "li" else ""
-            self._pieces.append(f"\n{mark}")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        if tag in _BLOCKS:
-            self._pieces.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._unseen and tag == self._unseen[-1]:
-            self._unseen.pop()
-        elif tag in _BLOCKS:
-            self._pieces.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._unseen:
-            self._pieces.append(data.replace("\n", " "))
 
 
 _READERS: dict[str, Callable[[bytes, str], str]] = {

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from chargehand.errors import ToolError
@@ -33,6 +34,9 @@ MOST_KEPT = 24 * 1024
 MOST_WRITTEN = 8 * 1024 * 1024
 #: bytes after which a program that floods is stopped; reading them costs the supervisor time
 MOST_SAID = 8 * 1024 * 1024
+START = 20
+#: seconds in which the walls have to stand
+_OWN_NAMESPACES = Path("/proc/self/ns")
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts")
 _CHUNK = 64 * 1024
 
@@ -118,6 +122,7 @@ class Jailed:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_killed = False
+        self._is_over = False
         self._stopped = ""
         self._streams = {"stdout": Capture(), "stderr": Capture()}
         self._said = bytearray()
@@ -130,12 +135,11 @@ class Jailed:
                 "supervisor in a Linux container or virtual machine to use it",
                 kind="denied",
             )
-        deadline = time.monotonic() + self._allowance.seconds
         job = self._job(program)
         total = self._allowance.memory + self._walls.disk
         cgroup = new_cgroup(total, self._allowance.processes + 8)
         try:
-            self._attend(job, cgroup, deadline)
+            self._attend(job, cgroup)
             return self._ending(cgroup)
         finally:
             if cgroup is not None:
@@ -146,7 +150,7 @@ class Jailed:
         with self._lock:
             self._is_killed = True
             # Its group is only surely its own as long as nobody has waited for it.
-            if self._process is not None and self._process.returncode is None:
+            if self._process is not None and not self._is_over:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -154,7 +158,9 @@ class Jailed:
         limits = self._allowance.as_limits(self._walls.disk)
         text = json.dumps(
             {
-                "namespaces": {name: os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES},
+                "namespaces": {
+                    name: str(_OWN_NAMESPACES.joinpath(name).readlink()) for name in _NAMESPACES
+                },
                 "top": self._walls.top,
                 "filter": base64.b64encode(call_filter()).decode(),
                 "limits": limits,
@@ -169,15 +175,15 @@ class Jailed:
         ).encode()
         return struct.pack("!I", len(text)) + text
 
-    def _attend(self, job: bytes, cgroup: Cgroup | None, deadline: float) -> None:
+    def _attend(self, job: bytes, cgroup: Cgroup | None) -> None:
         orders = launch(self._walls, self._backend, str(cgroup.path) if cgroup else "")
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
                 process = self._start([*launcher(), json.dumps(orders)], theirs)
             try:
-                self._hand_over(job, ours, deadline)
-                self._listen(process, ours, deadline)
+                self._hand_over(job, ours)
+                self._listen(process, ours)
             finally:
                 self.kill()
                 self._close(process)
@@ -188,7 +194,7 @@ class Jailed:
                 raise ToolError("the sandbox was stopped before it began", kind="cancelled")
             self._process = subprocess.Popen(  # noqa: S603 - argv only, and ours
                 argv,
-                stdin=control,
+                stdin=control.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={"LANG": "C.UTF-8"},
@@ -199,21 +205,21 @@ class Jailed:
 
     def _close(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
-            process.wait()
+            self._is_over = True
+        process.wait()
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
 
-    def _hand_over(self, job: bytes, control: socket.socket, deadline: float) -> None:
-        control.settimeout(max(0.001, deadline - time.monotonic()))
+    def _hand_over(self, job: bytes, control: socket.socket) -> None:
+        control.settimeout(START)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
             control.sendall(job)  # if nobody takes it, the silence that follows is told
         control.setblocking(False)
 
-    def _listen(
-        self, process: subprocess.Popen[bytes], control: socket.socket, deadline: float
-    ) -> None:
+    def _listen(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         """Until all that could speak is silent, or the time is up."""
+        deadline, has_begun = time.monotonic() + START, False
         with selectors.DefaultSelector() as selector:
             selector.register(control, selectors.EVENT_READ, "control")
             for name in self._streams:
@@ -227,6 +233,9 @@ class Jailed:
                 for key, _ in ready:
                     if not self._hear(key.data, key.fd):
                         selector.unregister(key.fileobj)
+                if self._said and not has_begun:
+                    # The walls stand. What building them took is not the program's fault.
+                    deadline, has_begun = time.monotonic() + self._allowance.seconds, True
 
     def _hear(self, name: str, fd: int) -> bool:
         """Whether there may be more."""
@@ -257,9 +266,10 @@ class Jailed:
             raise self._refusal(words)
         ended = words.get("ended", {})
         stopped = self._stopped or ended.get("excess", "")
-        if not stopped and (not ended or ended["exit"] == -signal.SIGKILL):
-            is_memory = cgroup is not None and cgroup.ran_out_of_memory
-            stopped = "too much memory" if is_memory or not ended else ""
+        if not stopped and cgroup is not None and cgroup.ran_out_of_memory:
+            stopped = "too much memory"
+        if not stopped and not ended:
+            stopped = "it ended without a word, most likely for want of memory"
         return Ending(
             code=ended.get("exit"),
             stdout=self._streams["stdout"].text,
@@ -270,10 +280,11 @@ class Jailed:
 
     def _refusal(self, words: Mapping[str, Any]) -> ToolError:
         if self._stopped == "too slow":
-            why = f"it did not begin within {self._allowance.seconds:g} s"
-        else:
-            said = self._streams["stderr"].text.strip() or "it ended without a word"
-            why = str(words.get("refused") or said[-500:])
+            return ToolError(
+                f"the sandbox was not ready within {START} s, so nothing was run", kind="timeout"
+            )
+        said = self._streams["stderr"].text.strip() or "it ended without a word"
+        why = str(words.get("refused") or said[-500:])
         return ToolError(
             f"the sandbox is not safe here, so nothing was run: {why}. It needs Linux 5.12 or newer "
             "and either root or user namespaces; in a container, allow it to make namespaces, or "
@@ -291,7 +302,7 @@ def _pipe(process: subprocess.Popen[bytes], name: str) -> IO[bytes]:
 
 ENVIRONMENT = {
     "HOME": SCRATCH,
-    "TMPDIR": f"{SCRATCH}/tmp",
+    "TMPDIR": f"{SCRATCH}/tmp",  # noqa: S108 - of the sandbox
     "LANG": "C.UTF-8",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PATH": ":".join(dict.fromkeys((f"{sys.prefix}/bin", "/usr/local/bin", "/usr/bin", "/bin"))),

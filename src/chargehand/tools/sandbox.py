@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from chargehand.errors import ToolError, UsageError
 from chargehand.tools.base import Tool, tool
-from chargehand.tools.jail import ENVIRONMENT, Allowance, Ending, Jailed, Program
+from chargehand.tools.jail import ENVIRONMENT, START, Allowance, Ending, Jailed, Program
 from chargehand.tools.thread import in_thread
 from chargehand.tools.walls import DATA, Backend, bubblewrap, own_walls, walls_for
 
@@ -73,14 +73,17 @@ class Workbench:
         self, data: Sequence[Path], allowance: Allowance, disk: int, backends: Sequence[Backend]
     ) -> None:
         self._data = data
+        self._walls = walls_for(data, disk)
         self._allowance = allowance
-        self._disk = disk
         self._backends = backends
 
     def tools(self) -> tuple[Tool, Tool]:
         terms: dict[str, Any] = {
             "effect": "pure",  # nothing outside of the sandbox changes
-            "timeout": timedelta(seconds=self._allowance.seconds) + _SELF_TEST * 2 + _GRACE,
+            "timeout": timedelta(seconds=self._allowance.seconds)
+            + timedelta(seconds=2 * START)
+            + _SELF_TEST
+            + _GRACE,
             "untrusted": bool(self._data),
         }
         made = (
@@ -116,7 +119,7 @@ class Workbench:
         readable = f"; readable: {', '.join(shown)}" if shown else ""
         return (
             f"No network; {self._allowance.seconds:g} s; {self._allowance.memory >> 20} MB of "
-            f"memory; {self._disk >> 20} MB of disk in the current folder{readable}."
+            f"memory; {self._walls.disk >> 20} MB of disk in the current folder{readable}."
         )
 
     async def _run(self, program: Program, size: int) -> Ending:
@@ -154,7 +157,7 @@ class Workbench:
             raise ToolError(f"Python does not work inside the sandbox: {shown}", kind="denied")
 
     async def _jailed(self, backend: Backend, allowance: Allowance, program: Program) -> Ending:
-        jailed = Jailed(walls_for(self._data, self._disk), backend, allowance)
+        jailed = Jailed(self._walls, backend, allowance)
         try:
             ending: Ending = await in_thread(jailed.run, program)
         finally:

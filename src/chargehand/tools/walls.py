@@ -171,9 +171,10 @@ def _system() -> tuple[list[Bind], dict[str, str]]:
 def _python() -> Iterator[Bind]:
     """The interpreter and its packages, wherever they were installed."""
     program = Path(os.path.realpath(sys.executable))
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - Path.home fails without one
     for place in dict.fromkeys((sys.base_prefix, sys.prefix, str(program.parent.parent))):
         real = os.path.realpath(place)
-        if Path.home().resolve().is_relative_to(real):
+        if Path(home).is_relative_to(real):
             raise UsageError(
                 f"this Python lies in {real}, and a sandbox that shows it would show the home "
                 "folder too; use one from a virtual environment or from the system"
@@ -184,7 +185,7 @@ def _python() -> Iterator[Bind]:
         if Path(real).is_relative_to(store):
             yield Bind(str(store), str(store))
         yield Bind(real, real)
-        yield Bind(real, os.path.abspath(place))
+        yield Bind(real, place)
 
 
 def _data(places: Sequence[Path]) -> Iterator[Bind]:

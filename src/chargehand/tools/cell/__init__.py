@@ -1,0 +1,1 @@
+"""Scripts that run outside of the supervisor's process; they import nothing but the standard library."""

@@ -1,0 +1,123 @@
+"""Tools that read the web: one page, or a search. They only ask; they send no forms."""
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from chargehand.errors import ToolError
+from chargehand.tools.base import Tool, tool
+from chargehand.tools.documents import read_document
+from chargehand.tools.page import decoded, read_page
+from chargehand.tools.search import BraveSearch, SearchProvider
+from chargehand.tools.thread import in_thread
+from chargehand.tools.transport import Reply, Resolve, Transport, host_of, look_up
+
+MOST_SHOWN = 40_000
+#: characters of a page at a time
+MOST_HITS = 20
+_TEXTS = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
+_PAGES = ("text/html", "application/xhtml+xml")
+
+
+def web(
+    allow: Iterable[str],
+    *,
+    search: SearchProvider | None = None,
+    allow_private: bool = False,
+    resolve: Resolve = look_up,
+) -> tuple[Tool, Tool]:
+    """The tools `fetch_page` and `search_web`.
+
+    `allow` lists the hosts that may be asked, with their subdomains; ["*"] is every public one. What
+    lies in private networks is refused even then, unless `allow_private`. Without `search`, Brave's
+    engine is used if its key is in the environment.
+    """
+    desk = Desk(
+        Transport(allow, allow_private=allow_private, resolve=resolve), search or BraveSearch()
+    )
+    return desk.tools()
+
+
+class Desk:
+    """Where pages are asked for and read."""
+
+    def __init__(self, transport: Transport, search: SearchProvider) -> None:
+        self._transport = transport
+        self._search = search
+
+    def tools(self) -> tuple[Tool, Tool]:
+        # Not pure: what is asked for again may be another page by now.
+        terms: dict[str, Any] = {"effect": "idempotent", "untrusted": True}
+        return (
+            tool(name="fetch_page", destination=self._host, **terms)(self.fetch_page),
+            tool(name="search_web", destination=self._search.host, **terms)(self.search_web),
+        )
+
+    async def fetch_page(self, url: str, start: int = 0) -> dict[str, Any]:
+        """Read a web page, or a text, JSON or PDF file on the web.
+
+        Args:
+            url: its whole address, beginning with https:// or http://
+            start: where in a long text to go on, as told at the end of its last part
+        """
+        reply = await self._transport.get(url)
+        if reply.moved_to:
+            return {
+                "url": reply.url,
+                "moved_to": reply.moved_to,
+                "note": "it has moved to another host; fetch that address if you want it",
+            }
+        _check_status(reply)
+        title, text = await in_thread(_readable, reply)
+        return _part(reply.url, title, text, max(0, start))
+
+    async def search_web(self, query: str, count: int = 8) -> list[dict[str, str]]:
+        """Search the web and return titles, addresses and short texts of the best pages.
+
+        Args:
+            query: what to look for, in a few words
+            count: how many pages
+        """
+        if not query.strip():
+            raise ToolError("the query is empty; say what to look for")
+        hits = await self._search.search(query, min(max(1, count), MOST_HITS))
+        return [{"title": hit.title, "url": hit.url, "text": hit.text} for hit in hits]
+
+    def _host(self, arguments: Mapping[str, Any]) -> str:
+        return host_of(self._transport.target(arguments["url"]))
+
+
+def _check_status(reply: Reply) -> None:
+    if 200 <= reply.status < 300:
+        return
+    kind = "logic"
+    if reply.status == 429:
+        kind = "resource"
+    elif reply.status >= 500:
+        kind = "network"
+    raise ToolError(
+        f"{reply.url} answered with status {reply.status}",
+        kind=kind,
+        retry_after=reply.retry_after,
+    )
+
+
+def _readable(reply: Reply) -> tuple[str, str]:
+    """Title and text."""
+    if reply.kind in _PAGES:
+        return read_page(decoded(reply.body, reply.charset), reply.url)
+    if reply.kind == "application/pdf":
+        return "", read_document(io.BytesIO(reply.body), "page.pdf")
+    if reply.kind.startswith(_TEXTS) or reply.kind.endswith(("+json", "+xml")):
+        text = decoded(reply.body, reply.charset)
+        if "\0" in text:
+            raise ToolError(f"{reply.url} says that it is a text, but holds binary data")
+        return "", text
+    raise ToolError(f"{reply.url} is of a kind that cannot be read: {reply.kind[:80]}")
+
+
+def _part(url: str, title: str, text: str, start: int) -> dict[str, Any]:
+    told: dict[str, Any] = {"url": url, "title": title, "text": text[start : start + MOST_SHOWN]}
+    if start + MOST_SHOWN < len(text):
+        told["more"] = f"{len(text)} characters in all; go on with start={start + MOST_SHOWN}"
+    return {name: value for name, value in told.items() if value or name == "text"}
