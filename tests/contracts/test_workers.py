@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
 
 import chargehand as ch
 from chargehand.models.base import Model, ModelReply, StopReason, Text, ToolCall
+from chargehand.models.pydantic_ai import PydanticAIModel
 from tests.contracts.model_server import ModelServer, Say, Status, model_server
 from tests.guide.conftest import make_plan, make_task
 
@@ -73,12 +76,36 @@ class ServerStage:
         return len(self.server.requests)
 
 
+class PydanticStage:
+    """Its models are asked through ours; what they say is told by a function."""
+
+    def __init__(self) -> None:
+        self._lines: list[Line] = []
+        self.asked = 0
+        self.model = PydanticAIModel(FunctionModel(self._next))
+
+    def say(self, *lines: Line) -> None:
+        self._lines += lines
+
+    def _next(self, messages: object, info: object) -> ModelResponse:
+        self.asked += 1
+        line = self._lines.pop(0)
+        if isinstance(line, StopReason):
+            why = "length" if line is StopReason.LENGTH else "content_filter"
+            return ModelResponse(parts=[TextPart("half")], finish_reason=why)  # type: ignore[arg-type]
+        if isinstance(line, str):
+            return ModelResponse(parts=[TextPart(line)])
+        calls = [ToolCallPart(call.name, call.arguments, call.id) for call in line]
+        return ModelResponse(parts=calls)
+
+
 def base_of(server: ModelServer, protocol: str) -> str:
     return server.url if protocol == "anthropic" else f"{server.url}/v1"
 
 
 STAGES = {
     "scripted": ("", ""),
+    "pydantic_ai": ("", ""),
     "openai": ("openai:gpt-4o", "chat"),
     "responses": ("openai:gpt-5", "responses"),
     "anthropic": ("anthropic:claude-sonnet-5", "anthropic"),
@@ -89,7 +116,7 @@ STAGES = {
 async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     name, protocol = STAGES[request.param]
     if not name:
-        yield ScriptedStage()
+        yield ScriptedStage() if request.param == "scripted" else PydanticStage()
         return
     async with model_server() as server:
         yield ServerStage(server, name, protocol)

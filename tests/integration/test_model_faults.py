@@ -22,8 +22,8 @@ import pytest
 from chargehand.errors import (
     ModelBusy,
     ModelDenied,
-    ModelForbidden,
     ModelError,
+    ModelForbidden,
     ModelGarbled,
     ModelRefused,
     ModelTooSlow,

@@ -16,6 +16,8 @@ NEAR = 8
 MARGIN = 0.6
 SAME = 0.6
 #: a value opens a new record if it suits a filled blank at least this well, by what is there
+USUAL, LEAST = 0.4, -0.6
+#: how well a value has to suit a blank, and how well if nothing else is left for it
 MOST = 12
 #: calls of one tool for one request
 
@@ -114,6 +116,7 @@ def fill(
     passage = Passage(text, about)
     records = _records(slots, passage)
     _share(slots, records)
+    records = _gathered(slots, records, passage)
     if around and around != text:
         records = _referring(slots, records, passage, _records(slots, Passage(around, about)))
     return [_finished(slots, record, passage) for record in _distinct(records)[:MOST]]
@@ -148,6 +151,39 @@ def _records(slots: list[Slot], passage: Passage) -> list[dict[str, _Fit]]:
             fits = _alike(fits, last)
         last = _place(records, found, fits, passage) or last
     return records
+
+
+def _gathered(
+    slots: list[Slot], records: list[dict[str, _Fit]], passage: Passage
+) -> list[dict[str, _Fit]]:
+    """One record with every value where it suits best, if several in turn leave blanks open."""
+    if len(records) > 1 and all(_is_complete(slots, record) for record in records):
+        return records
+    pairs = [
+        (fit.worth - 0.01 * abs(order - slots.index(fit.slot)), -order, fit)
+        for order, (_, fits) in enumerate(_candidates(slots, passage, LEAST))
+        for fit in fits
+    ]
+    whole: dict[str, _Fit] = {}
+    used: set[int] = set()
+    for _, _, fit in sorted(pairs, key=lambda pair: pair[:2], reverse=True):
+        if fit.found.start not in used and fit.slot.name not in whole and _may(fit):
+            whole[fit.slot.name] = fit
+            used.add(fit.found.start)
+    has_lists = any(fit.slot.type == "array" for record in records for fit in record.values())
+    if has_lists or (len(records) > 1 and not _is_complete(slots, whole)):
+        return records
+    return [whole] if len(whole) >= len(records[0]) else records
+
+
+def _may(fit: _Fit) -> bool:
+    """Whether a value may go there: what suits it badly only if something must."""
+    return fit.worth > USUAL or (fit.slot.is_required and fit.slot.type in ("integer", "number"))
+
+
+def _is_complete(slots: list[Slot], record: dict[str, _Fit]) -> bool:
+    needed = (s.name for s in slots if s.is_required and s.item_type in ("integer", "number"))
+    return all(name in record for name in needed)
 
 
 def _alike(fits: list[_Fit], last: _Fit) -> list[_Fit]:
@@ -196,7 +232,9 @@ def _continues(held: _Fit, found: Found, passage: Passage) -> bool:
     return _LISTED.fullmatch(passage.text[held.found.end : found.start]) is not None
 
 
-def _candidates(slots: list[Slot], passage: Passage) -> list[tuple[Found, list[_Fit]]]:
+def _candidates(
+    slots: list[Slot], passage: Passage, least: float = USUAL
+) -> list[tuple[Found, list[_Fit]]]:
     """Values in the order of the text, each with the blanks that it suits, the best first."""
     chosen = list(_choices(slots, passage))
     covered = [(fit.found.start, fit.found.end) for fit in chosen]
@@ -204,7 +242,7 @@ def _candidates(slots: list[Slot], passage: Passage) -> list[tuple[Found, list[_
     for value in passage.values:
         if any(start < value.end and value.start < end for start, end in covered):
             continue
-        if fits := _fits(slots, value, passage):
+        if fits := _fits(slots, value, passage, least):
             found.append((value, fits))
     return sorted(found, key=lambda each: each[0].start)
 
@@ -224,7 +262,7 @@ def _choices(slots: list[Slot], passage: Passage) -> Iterator[_Fit]:
                 yield _Fit(slot, [said] if slot.type == "array" else said, 4.0, found)
 
 
-def _fits(slots: list[Slot], found: Found, passage: Passage) -> list[_Fit]:
+def _fits(slots: list[Slot], found: Found, passage: Passage, least: float) -> list[_Fit]:
     own = passage.about.union(*(slot.cues | slot.hints for slot in slots))
     is_word = found.kind is Kind.NAME or (found.kind is Kind.QUOTED and "_" in found.text)
     if is_word and {term(word) for word in words(found.text)} <= own:
@@ -236,7 +274,7 @@ def _fits(slots: list[Slot], found: Found, passage: Passage) -> list[_Fit]:
         worth = affinity(slot, found, passage.before(found)) + _nearness(slot, found, passage)
         worth += 0.3 if slot.is_required else 0.0
         worth += 5.0 if _is_named(slot, found, passage) else 0.0
-        if worth > 0.4:
+        if worth > least:
             fits.append(_Fit(slot, _as_value(slot, found), worth, found))
     return sorted(fits, key=lambda fit: -fit.worth)
 

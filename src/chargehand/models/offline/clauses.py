@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_END = re.compile(r"(?<=[.!?;])[\"'”’)]*\s+(?=[\"'“‘(\[]?\w)|\n+")
+_END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(\[]?\w)|\n+")
 _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|Mr|Mrs|Ms|Dr|St|No|Inc|Ltd|Co|U\.S|approx)\.$")
 _VERBS = (
     "find|get|give|tell|show|list|search|look|calculate|compute|work out|determine|estimate|convert|"

@@ -83,7 +83,7 @@ class Form:
     def _array(self, schema: Schema, path: str, depth: int) -> list[Any]:
         items = _merged(schema.get("items") or {}, self._root)
         least, most = schema.get("minItems", 0), min(schema.get("maxItems", 8), 50)
-        if type_of(items) in ("string", "") and not items.get("enum"):
+        if not items or (type_of(items) == "string" and not items.keys() & {"enum", "const"}):
             found = [text for text in self._texts(path) if _allows(items, text)]
         else:
             found = self._several(items, path, depth)

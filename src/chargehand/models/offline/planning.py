@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from chargehand.models.offline.clauses import clauses
 from chargehand.models.offline.ranking import Ranking
-from chargehand.models.offline.reading import FENCE
+from chargehand.models.offline.reading import parts_of
 from chargehand.models.offline.slots import Schema, resolved, type_of
 from chargehand.models.offline.words import term, term_set, terms, words
 
@@ -183,10 +183,11 @@ def _described(worker: str, prompts: str) -> str:
 
 
 def _request_in(asked: str, roster: dict[str, str]) -> str:
-    for name, text in FENCE.findall(asked):
-        if name.strip().lower() in ("request", "goal", "question"):
-            return str(text).strip()
-    plain = FENCE.sub("", asked)
+    parts = parts_of(asked)
+    for name, text in parts.data:
+        if name.lower() in ("request", "goal", "question"):
+            return text.strip()
+    plain = f"{parts.head}\n{parts.tail}"
     if named := _REQUEST.search(plain):
         return named[1].strip()
     kept = [

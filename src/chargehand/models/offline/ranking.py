@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from chargehand.models.offline.words import FAINT, terms
+from chargehand.models.offline.words import FAINT, concept, stem, topic_words
 
 Fields = Sequence[tuple[str, float]]
 #: texts, and how much a word of each is worth
@@ -12,6 +12,8 @@ Fields = Sequence[tuple[str, float]]
 SATURATION = 1.2
 LENGTH = 0.5
 FAINTNESS = 0.25
+KINSHIP = 0.8
+#: what a synonym is worth, by the word itself
 
 
 class Ranking:
@@ -26,7 +28,7 @@ class Ranking:
 
     def scores(self, question: str) -> list[float]:
         """How well each document fits, in their order; 0 has no word in common with it."""
-        asked = Counter(terms(question))
+        asked = Counter(_marks(question))
         return [
             sum(min(times, 2) ** 0.5 * self._worth(word, n) for word, times in asked.items())
             for n in range(len(self._documents))
@@ -40,12 +42,27 @@ class Ranking:
         rarity = math.log(1 + (count - spread + 0.5) / (spread + 0.5))
         length = 1 - LENGTH + LENGTH * self._sizes[number] / self._mean
         worth = rarity * times * (SATURATION + 1) / (times + SATURATION * length)
-        return worth * FAINTNESS if word in FAINT else worth
+        if word.removeprefix(KIN) in FAINT:
+            worth *= FAINTNESS
+        return worth * KINSHIP if word.startswith(KIN) else worth
+
+
+KIN = "~"
+
+
+def _marks(text: str) -> list[str]:
+    """What a text is known by: the stems of its words, and the concepts that they belong to."""
+    marks = []
+    for word in topic_words(text):
+        marks.append(stem(word))
+        if kin := concept(word):
+            marks.append(f"{KIN}{kin}")
+    return marks
 
 
 def _counted(fields: Fields) -> Mapping[str, float]:
     counts: dict[str, float] = {}
     for text, weight in fields:
-        for word in terms(text):
+        for word in _marks(text):
             counts[word] = counts.get(word, 0.0) + weight
     return counts

@@ -1,6 +1,7 @@
 """What a conversation holds: the question, the data that came with it, and what was tried."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutpu
 from chargehand.models.inputs import is_text, text_in
 from chargehand.models.offline.tables import Table, columns_in, table_in
 
-FENCE = re.compile(r"^BEGIN ([^\n]+)\n(.*?)\n?^END \1$", re.MULTILINE | re.DOTALL)
 _SCHEMA = re.compile(r"^.*\bfits? this (?:JSON )?schema: *(\{.*\})$", re.MULTILINE | re.IGNORECASE)
 _GIVEN = re.compile(r"^Given: (\{.*\})$", re.MULTILINE)
 _ASIDE = re.compile(r"^(?:Not available|It is accepted if): .*$", re.MULTILINE)
@@ -21,6 +21,16 @@ _LINE = re.compile(r"(.+):(\d+)$")
 _TEXT_KEYS = ("text", "content", "snippet", "passage", "body", "summary", "answer")
 _WHERE_KEYS = ("where", "source", "path", "file", "url", "link", "title", "name", "id")
 _DEEPEST = 12
+LONGEST = 20_000
+#: characters of a question that are read
+
+
+class Parts(Struct, frozen=True):
+    """A prompt: what is said before its data, the data by name, and what is said behind them."""
+
+    head: str
+    data: tuple[tuple[str, str], ...]
+    tail: str
 
 
 class Excerpt(Struct, frozen=True):
@@ -93,12 +103,13 @@ def read(request: ModelRequest) -> Reading:
     """Read a request: what is asked, and all that is there to answer it from."""
     sheets = _Sheets()
     asked, objections = _asked(request)
-    for name, text in FENCE.findall(asked):
-        _take(sheets, name.strip(), text)
+    parts = parts_of(asked)
+    for name, text in parts.data:
+        _take(sheets, name, text)
     for turn in request.turns:
         for part in turn.parts:
-            if isinstance(part, File) and is_text(part) and (text := text_in(part)) is not None:
-                sheets.add_text(part.name, text)
+            if isinstance(part, File) and is_text(part) and (content := text_in(part)) is not None:
+                sheets.add_text(part.name, content)
     calls = {
         part.id: part for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)
     }
@@ -107,15 +118,41 @@ def read(request: ModelRequest) -> Reading:
         if not output.is_error:
             _take_output(sheets, call, output)
     return Reading(
-        question=_question_in(asked),
-        given=_json_in(_GIVEN, asked) or {},
+        question=_question_in(parts),
+        given=_json_in(_GIVEN, parts) or {},
         excerpts=tuple(dict.fromkeys(sheets.excerpts)),
         tables=tuple(sheets.tables),
         tried=frozenset((call.name, canonical(call.arguments)) for call in calls.values()),
         outputs=outputs,
-        schema=request.schema or _json_in(_SCHEMA, asked),
+        schema=request.schema or _json_in(_SCHEMA, parts),
         objections=objections,
     )
+
+
+def parts_of(prompt: str) -> Parts:
+    """Take a prompt apart at its lines BEGIN and END.
+
+    Whatever stands between the first of these lines and the last is data, even where a line of the
+    data pretends that they are over: it cannot get into the question.
+    """
+    lines = prompt.split("\n")
+    begins = [(n, line[6:].strip()) for n, line in enumerate(lines) if line.startswith("BEGIN ")]
+    ends: dict[str, list[int]] = {}
+    for n, line in enumerate(lines):
+        if line.startswith("END "):
+            ends.setdefault(line[4:].strip(), []).append(n)
+    data: list[tuple[str, str]] = []
+    first, last = len(lines), -1
+    for begin, name in begins:
+        at = bisect_right(ends.get(name, []), begin)
+        if begin <= last or at == len(ends.get(name, [])):
+            continue
+        first, last = min(first, begin), ends[name][at]
+        data.append((name, "\n".join(lines[begin + 1 : last])))
+    opened = {name for name, _ in data}
+    last = max((ends[name][-1] for name in opened), default=-1)
+    tail = lines[last + 1 :] if data else []
+    return Parts("\n".join(lines[:first]), tuple(data), "\n".join(tail))
 
 
 def excerpts_of(call: ToolCall, output: ToolOutput) -> list[Excerpt]:
@@ -142,8 +179,8 @@ def _asked(request: ModelRequest) -> tuple[str, int]:
     return said[at], len(said) - 1 - at
 
 
-def _question_in(asked: str) -> str:
-    plain = FENCE.sub("", asked)
+def _question_in(parts: Parts) -> str:
+    plain = (parts.head if parts.head.strip() else parts.tail)[:LONGEST]
     for aside in (_SCHEMA, _GIVEN, _ASIDE):
         plain = aside.sub("", plain)
     text = plain.strip().removeprefix("Task: ").strip()
@@ -153,8 +190,8 @@ def _question_in(asked: str) -> str:
     return text
 
 
-def _json_in(pattern: re.Pattern[str], text: str) -> dict[str, Any] | None:
-    found = pattern.search(FENCE.sub("", text))
+def _json_in(pattern: re.Pattern[str], parts: Parts) -> dict[str, Any] | None:
+    found = pattern.search(parts.tail) or pattern.search(parts.head)
     if found is None:
         return None
     try:

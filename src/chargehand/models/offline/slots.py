@@ -24,6 +24,7 @@ TO = term_set("to destination end arrival target")
 SORT = word_set("""type stat unit units mode level format category method genre style status criterion order kind
     metric material frequency""")
 #: such an argument takes a word of a few, seldom a name or a number
+SHARE = word_set("rate percent percentage interest ratio share discount tax growth yield inflation")
 CODE = word_set("id code zip docket postal phone isbn number ticket account version")
 _KINDS = {
     Kind.PATH: frozenset(("path", "file", "filename", "document", "pattern")),
@@ -176,7 +177,8 @@ def _by_kind(slot: Slot, found: Found) -> float:
             is_place = found.value.rpartition(", ")[2].lower() in _PLACE_ENDS
             if slot.words & SORT:
                 return -0.3
-            return (1.2 if slot.cues & PLACE else 0.8) + (0.4 if is_place else 0.0)
+            # Without a word such as `in` before it, a name is as likely that of a person.
+            return (0.6 if slot.cues & PLACE else 0.8) + (0.8 if is_place else 0.0)
         case Kind.NUMBER if slot.words & SORT and not slot.words & CODE:
             return -0.5
         case Kind.NUMBER if slot.item_type == "string":
@@ -202,7 +204,7 @@ def _by_unit(slot: Slot, found: Found) -> float:
     if not found.unit:
         return 0.0
     if found.unit == "%":
-        return 2.0 if slot.cues & {"interest", "percent", "percentag"} else 0.0
+        return 2.0 if slot.words & SHARE or slot.hints & SHARE else -1.0
     if found.unit in "$€£":
         return 1.5 if slot.cues & _MONEY else 0.0
     unit = term(found.unit.lower())

@@ -79,6 +79,7 @@ def columns_in(name: str, value: Any) -> Table | None:
 
 def computed(table: Table, question: str) -> str | None:
     """The answer to a question for an extreme, a mean or a sum of a column; None if it is none."""
+    question = question.replace(table.name, "")  # the name of a file is not that of a column
     asked = set(words(question))
     column = _column(table, question, asked)
     if column is None or not (numbers := table.numbers(column)):

@@ -27,6 +27,9 @@ class Kind(StrEnum):
     OBJECT = "object"  #: names with values, in braces
 
 
+LONGEST = 20_000
+
+
 class Found(Struct, frozen=True):
     """A value, and where in the text it stands."""
 
@@ -82,8 +85,12 @@ PLACES = word_set("""argentina australia austria belgium brazil canada chile chi
 _QUOTED = re.compile(
     r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|`([^`\n]+)`|(?<!\w)'([^'\n]{1,2000}?)'(?!\w)"
 )
-_ADDRESS = re.compile(r"https?://[^\s<>\"']+[^\s<>\"'.,;:!?)]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_PATH = re.compile(r"(?<![\w/])(?:[\w.-]+/)*[\w-]+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{1,4}\b(?!\()")
+_ADDRESS = re.compile(
+    r"https?://[^\s<>\"']+[^\s<>\"'.,;:!?)]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+)
+_PATH = re.compile(
+    r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,12}[\w-]{1,80}(?:\.[\w-]{1,80}){0,4}\.[A-Za-z][A-Za-z0-9]{1,4}\b(?!\()"
+)
 _ISO = re.compile(r"\b(\d{4})[-/](\d{1,2})[-/](\d{1,2})\b")
 _DAY_FIRST = re.compile(
     rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\.?,? (\d{{4}})\b", re.IGNORECASE
@@ -95,8 +102,8 @@ _SLASHED = re.compile(r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b")
 _TIME = re.compile(r"\b(\d{1,2}):(\d{2})(?::\d{2})?\s*([ap]\.?m\.?)?|\b(\d{1,2})\s*([ap]m)\b", re.I)
 _BRACKETED = re.compile(r"[\[(]\s*(-?\d+(?:\.\d+)?(?:\s*,\s*-?\d+(?:\.\d+)?)+)\s*[\])]")
 _SUM = re.compile(
-    r"(?<![\w.])(?:[-(]\s*)*\d[\d.,]*\)?(?:\s*(?:[-+*/^%×÷]|\*\*)\s*[-(]*\s*\d[\d.,]*\)*)+"
-    r"|\b(?:sqrt|log|sin|cos|tan|exp|abs|min|max|round)\([^()\n]*\)"
+    r"(?<![\w.,(])(?:[-(]\s?){0,4}\d[\d.,]{0,30}\)?(?:\s?(?:[-+*/^%×÷]|\*\*)\s?[-(]{0,4}\s?\d[\d.,]{0,30}\)*)+"
+    r"|\b(?:sqrt|log|sin|cos|tan|exp|abs|min|max|round)\([^()\n]{0,200}\)"
 )
 _NUMBER = re.compile(
     r"(?<![\w.])([$€£]?)\s?(-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?)"
@@ -117,7 +124,12 @@ _TAIL = re.compile(r",\s?([A-Z]{2}\b|[A-Z][a-z]+(?:\s[A-Z][a-z]+)?)")
 
 
 def values_in(text: str) -> list[Found]:
-    """Every value in the text, in its order; what is part of a longer one is not told again."""
+    """Every value in the text, in its order; what is part of a longer one is not told again.
+
+    Only the beginning of a very long text is read: no request is so long, and some patterns would
+    take very long for it.
+    """
+    text = text[:LONGEST]
     taken = [False] * len(text)
     found: list[Found] = []
     for read in _READERS:

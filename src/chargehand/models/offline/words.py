@@ -67,7 +67,7 @@ team club squad
 player athlete
 match game fixture
 score goal point
-rank ranking rating standing
+rank ranking standing
 stock share equity
 weather forecast climate
 rain precipitation rainfall
@@ -84,7 +84,7 @@ amount sum total
 mean average
 area surface
 dimension size
-money currency cash
+money currency cash euro eur dollar usd yen pound
 loan mortgage credit
 interest rate
 tax levy duty
@@ -116,11 +116,10 @@ website web site internet online
 location place venue where
 time hour
 history historical past
-euros euro eur
-dollars dollar usd
 """
 
 
+@lru_cache(maxsize=8192)
 def stem(word: str) -> str:
     """The word without its endings: enough for `calculate` and `calculations` to meet."""
     if len(word) <= 3 or not word.isascii() or not word.isalpha():
@@ -160,6 +159,11 @@ def words(text: str) -> list[str]:
     return [_POSSESSIVE.sub("", word).lower() for word in _WORD.findall(parts)]
 
 
+def concept(word: str) -> str:
+    """What the word has in common with its synonyms; empty if it has none."""
+    return _CONCEPTS.get(stem(word), "")
+
+
 @lru_cache(maxsize=8192)
 def term(word: str) -> str:
     """What stands for the word, its inflections and its synonyms."""
@@ -185,7 +189,12 @@ def term_set(text: str) -> frozenset[str]:
 
 def terms(text: str) -> list[str]:
     """The words that carry the topic of a text, each as its term, in order."""
-    return [term(word) for word in words(text) if word not in STOP]
+    return [term(word) for word in topic_words(text)]
+
+
+def topic_words(text: str) -> list[str]:
+    """The words of a text that carry its topic, as they are written."""
+    return [word for word in words(text) if word not in STOP]
 
 
 def coverage(wanted: Iterable[str], found: Iterable[str]) -> float:
