@@ -159,7 +159,7 @@ async def test_calls_on_their_way_when_a_server_dies_are_told_that_their_effect_
         assert await it.use("pid") != before, "the next call has a new server"
 
 
-async def test_a_server_that_keeps_dying_is_given_up_for_a_while() -> None:
+async def test_f10_a_server_that_keeps_dying_is_given_up_for_a_while() -> None:
     restarts = Restarts(most=2, window=timedelta(hours=1), backoff=timedelta(milliseconds=1))
     async with desk("mortal", restarts=restarts) as it:
         for _ in range(3):
@@ -199,7 +199,7 @@ def test_restarts_wait_longer_each_time_and_are_forgotten_after_the_window() -> 
 # Hanging
 
 
-async def test_a_call_that_hangs_is_given_up_and_taken_back() -> None:
+async def test_f10_a_call_that_hangs_is_given_up_and_taken_back() -> None:
     async with desk("hanging", call=SOON) as it:
         before = await it.use("pid")
         error = await it.fails("hang")
@@ -232,7 +232,7 @@ async def test_a_stubborn_server_and_what_it_started_are_killed(
 # Floods
 
 
-async def test_endless_notifications_are_cut_off(impatient: None, shallow: None) -> None:
+async def test_f10_endless_notifications_are_cut_off(impatient: None, shallow: None) -> None:
     told: list[str] = []
     async with desk("flooding") as it:
         error = await it.fails("flood", report=told.append)
@@ -242,7 +242,7 @@ async def test_endless_notifications_are_cut_off(impatient: None, shallow: None)
         assert await it.echo() == "hello"
 
 
-async def test_endless_bytes_are_cut_off(impatient: None, shallow: None) -> None:
+async def test_f10_endless_bytes_are_cut_off(impatient: None, shallow: None) -> None:
     async with desk("flooding") as it:
         assert "more than 32 MiB within a minute" in str(await it.fails("gush"))
         assert await it.echo() == "hello"
@@ -262,7 +262,7 @@ async def test_noise_on_standard_error_is_drained() -> None:
         assert await it.use("noise") == "done"
 
 
-async def test_an_answer_that_the_protocol_does_not_allow_is_an_error() -> None:
+async def test_f10_an_answer_that_the_protocol_does_not_allow_is_an_error() -> None:
     async with desk("flooding") as it:
         error = await it.fails("strange")
         assert error.kind == "logic"
@@ -272,7 +272,7 @@ async def test_an_answer_that_the_protocol_does_not_allow_is_an_error() -> None:
 # Changed minds
 
 
-async def test_no_call_gets_through_after_a_definition_changed() -> None:
+async def test_f11_no_call_gets_through_after_a_definition_changed() -> None:
     async with desk("changing") as it:
         await it.use("turn")
         errors = await asyncio.gather(*(it.fails("echo") for _ in range(5)))

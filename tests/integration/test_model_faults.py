@@ -263,7 +263,9 @@ async def taken_by(call: Awaitable[Any], kind: type[ModelError], words: str) -> 
     return asyncio.get_running_loop().time() - begun
 
 
-async def test_a_connection_that_never_comes_is_given_up_in_time(protocol: str, way: Way) -> None:
+async def test_d4_a_connection_that_never_comes_is_given_up_in_time(
+    protocol: str, way: Way
+) -> None:
     timeouts = Timeouts(connect=timedelta(seconds=0.2))
     with black_hole() as url:
         model = opened(protocol, url, timeouts=timeouts)
@@ -272,7 +274,7 @@ async def test_a_connection_that_never_comes_is_given_up_in_time(protocol: str, 
 
 
 @pytest.mark.parametrize("at", [0, 10, 120])
-async def test_a_reply_that_stalls_is_given_up_in_time(
+async def test_d4_a_reply_that_stalls_is_given_up_in_time(
     server: ModelServer, protocol: str, way: Way, at: int
 ) -> None:
     limit = timedelta(seconds=0.2)
@@ -341,7 +343,7 @@ async def tried(call: Awaitable[ModelReply]) -> ModelReply | ModelError:
     [(asked, "length"), (asked, "close"), (streamed, "chunked"), (streamed, "close")],
     ids=["whole-length", "whole-close", "streamed-chunked", "streamed-close"],
 )
-async def test_a_reply_that_is_cut_is_never_taken_for_a_whole_one(
+async def test_d5_a_reply_that_is_cut_is_never_taken_for_a_whole_one(
     server: ModelServer, protocol: str, way: Way, framing: Framing
 ) -> None:
     """At every byte, headers included, and with each way that HTTP has to end a body.
@@ -354,7 +356,7 @@ async def test_a_reply_that_is_cut_is_never_taken_for_a_whole_one(
     assert accepted <= most, "only what HTTP itself ends with may be missing"
 
 
-async def test_a_stream_that_ends_well_before_its_end_mark_is_not_complete(
+async def test_d5_a_stream_that_ends_well_before_its_end_mark_is_not_complete(
     server: ModelServer,
 ) -> None:
     """As a proxy does that loses its server: HTTP is intact, the reply is not."""
@@ -488,7 +490,7 @@ def mangled(content: bytes, chance: random.Random) -> bytes:
     return b":".join(words)
 
 
-async def test_only_model_errors_escape_whatever_the_bytes(
+async def test_d7_only_model_errors_escape_whatever_the_bytes(
     server: ModelServer, protocol: str, way: Way
 ) -> None:
     """Replies changed at random: each call ends in a reply or a `ModelError`, and soon."""

@@ -241,7 +241,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
         os.close(pipe)
 
 
-async def test_no_attempt_of_the_corpus_gets_out(
+async def test_f9_no_attempt_of_the_corpus_gets_out(
     backend: str, host: dict[str, Any], tmp_path: Path
 ) -> None:
     """F9: files, environment, network, processes, namespaces, devices, by Python and by ctypes."""
@@ -285,7 +285,7 @@ def test_the_corpus_gets_out_where_there_is_no_sandbox(
 # Bombs
 
 
-async def test_a_fork_storm_is_held(backend: str) -> None:
+async def test_f6_a_fork_storm_is_held(backend: str) -> None:
     """F6: never more than its processes, and all of them gone with it."""
     storm = f"bomb() {{ sleep {MARK} & bomb | bomb & }}; bomb; sleep {MARK}"
     most = 0
@@ -321,7 +321,7 @@ except OSError as error:
     assert told["stdout"] == "23 Resource temporarily unavailable\n"
 
 
-async def test_a_memory_bomb_ends_itself_and_not_the_supervisor(backend: str) -> None:
+async def test_a20_f6_a_memory_bomb_ends_itself_and_not_the_supervisor(backend: str) -> None:
     """A20, F6: twenty in a row, four at a time."""
     run_python, _ = sandbox(backend=backend, memory=128 * 2**20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -362,7 +362,7 @@ print('fine') if all(children) else None
     assert told["exit_code"] == 0
 
 
-async def test_a_disk_bomb_fills_only_its_own_folder(backend: str) -> None:
+async def test_f6_a_disk_bomb_fills_only_its_own_folder(backend: str) -> None:
     code = """
 import os
 try:
@@ -386,7 +386,7 @@ for n in itertools.count():
     assert told.get("killed") == "too many files" or "No space left" in told["stderr"]
 
 
-async def test_a_bomb_of_open_files_is_held(backend: str) -> None:
+async def test_f6_a_bomb_of_open_files_is_held(backend: str) -> None:
     told = await python(backend, "import os\nwhile True: os.open('/dev/null', 0)")
     assert "Too many open files" in told["stderr"]
 
@@ -418,7 +418,7 @@ async def test_a_flood_of_output_is_cut_and_stopped(backend: str) -> None:
         pytest.param("import os; os.setsid; os.fork(); os.fork()\nwhile True: pass", id="family"),
     ],
 )
-async def test_an_endless_program_is_killed_at_its_limit(backend: str, code: str) -> None:
+async def test_f4_f5_an_endless_program_is_killed_at_its_limit(backend: str, code: str) -> None:
     begin = "import time; print('begun', time.time())\n"
     with pytest.raises(ToolError, match="longer than 1 s and was killed") as caught:
         await python(backend, begin + code, limit=timedelta(seconds=1))
@@ -482,7 +482,7 @@ def jailed(backend: walls.Backend) -> Jailed:
 
 
 @needs_bubblewrap
-async def test_a_backend_that_disappears_means_refusal(tmp_path: Path) -> None:
+async def test_f8_a_backend_that_disappears_means_refusal(tmp_path: Path) -> None:
     """F8: it worked a moment ago; nothing takes its place."""
     bwrap = tmp_path / "bwrap"
     shutil.copy(str(shutil.which("bwrap")), bwrap)
@@ -509,7 +509,7 @@ async def test_a_backend_that_disappears_means_refusal(tmp_path: Path) -> None:
     ],
     ids=["runs it bare", "does nothing", "fails", "dies", "is none"],
 )
-def test_a_backend_that_builds_no_walls_means_refusal(tmp_path: Path, impostor: str) -> None:
+def test_f8_a_backend_that_builds_no_walls_means_refusal(tmp_path: Path, impostor: str) -> None:
     bwrap = tmp_path / "bwrap"
     bwrap.write_text(impostor)
     bwrap.chmod(0o755)

@@ -349,7 +349,7 @@ def test_no_address_is_more_public_here_than_in_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-async def test_a_name_that_leads_to_it_is_refused(address: str, connections: list[str]) -> None:
+async def test_i6_a_name_that_leads_to_it_is_refused(address: str, connections: list[str]) -> None:
     """Alone, and hidden behind a public one."""
     for answer in (address, f"{PUBLIC} {address}"):
         fetch, _ = web(["*"], resolve=Names(site_example=[answer]))
@@ -360,7 +360,7 @@ async def test_a_name_that_leads_to_it_is_refused(address: str, connections: lis
 
 
 @pytest.mark.parametrize("url", SPELLINGS)
-async def test_no_spelling_gets_through(url: str, connections: list[str]) -> None:
+async def test_i6_no_spelling_gets_through(url: str, connections: list[str]) -> None:
     """With every host allowed, and the system's own resolver for names of this machine."""
     names = Names(
         site_example=["127.0.0.1"], **{"localhost": ["127.0.0.1"], "ip6-localhost": ["::1"]}
@@ -388,7 +388,7 @@ def two_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "is_public", lambda address: address == "127.0.0.1")
 
 
-async def test_a_name_is_looked_up_once_for_a_request(
+async def test_i6_a_name_is_looked_up_once_for_a_request(
     site: Site, private: Site, two_networks: None, connections: list[str]
 ) -> None:
     """Rebinding: the first answer is public; the second, which nobody asks for, is private."""
@@ -401,7 +401,7 @@ async def test_a_name_is_looked_up_once_for_a_request(
     assert private.requests == []
 
 
-async def test_a_name_that_has_turned_private_is_refused_at_the_next_hop(
+async def test_i6_a_name_that_has_turned_private_is_refused_at_the_next_hop(
     site: Site, private: Site, two_networks: None
 ) -> None:
     site.moved("/1", "/")
@@ -413,7 +413,7 @@ async def test_a_name_that_has_turned_private_is_refused_at_the_next_hop(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "2130706434", "inside.site.example"])
-async def test_a_redirect_into_a_private_network_leads_nowhere(
+async def test_i6_a_redirect_into_a_private_network_leads_nowhere(
     site: Site, private: Site, two_networks: None, host: str
 ) -> None:
     site.moved("/1", private.url("/", host))
@@ -611,7 +611,7 @@ def test_the_policy_is_told_the_host() -> None:
         ("https://docs.example@evil.example/", (), None),
     ],
 )
-def test_egress_is_judged_by_its_destination(
+def test_i4_egress_is_judged_by_its_destination(
     url: str, taint: tuple[str, ...], ruling: Ruling | None
 ) -> None:
     fetch, _ = web(["*"])
@@ -630,7 +630,7 @@ def test_egress_is_judged_by_its_destination(
 @pytest.mark.parametrize(
     "host", ["evil.example", "canary.evil.example", "site.example.evil.example", "notsite.example"]
 )
-async def test_a_host_that_is_not_listed_is_not_even_looked_up(
+async def test_i4_a_host_that_is_not_listed_is_not_even_looked_up(
     site: Site, host: str, connections: list[str]
 ) -> None:
     """A name alone can carry a secret to whoever answers for it."""
@@ -642,7 +642,7 @@ async def test_a_host_that_is_not_listed_is_not_even_looked_up(
     assert names.asked == connections == []
 
 
-async def test_no_canary_leaves_with_a_page_that_asks_for_it(site: Site) -> None:
+async def test_i4_no_canary_leaves_with_a_page_that_asks_for_it(site: Site) -> None:
     """Links and pictures of a hostile page are text; nothing follows them by itself."""
     site.page(
         "/x",

@@ -34,9 +34,12 @@ from chargehand.models.base import Model, ModelReply, ModelRequest
 log = logging.getLogger("chargehand")
 
 TRIES = 3
-#: of one call whose failure may be gone the next moment
+#: of one call to somebody who has never answered yet
 FIRST_WAIT = 0.5
-#: seconds before the second try; doubled for the third
+#: seconds before the second try; doubled from then on
+LONGEST_WAIT = 30.0
+SHORT_PATIENCE = 10.0
+#: seconds, where another model could be asked instead
 CACHED = 1000
 #: replies that are remembered
 
@@ -68,6 +71,8 @@ class _Line:
         self.limiter = Limiter(rates)
         self.breaker = Breaker(breaker)
         self.denial: ModelDenied | None = None
+        self.has_answered = False
+        #: whether it ever did: what has worked once is waited for, a wrong address is not
         self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -137,7 +142,7 @@ class Switchboard:
         rates: Mapping[str, Rates] | None = None,
         *,
         breaker: BreakerPolicy | None = None,
-        patience: timedelta = timedelta(minutes=15),
+        patience: timedelta = timedelta(hours=2),
         cache: bool | None = None,
     ) -> None:
         self._rates = dict(rates or {})
@@ -211,7 +216,7 @@ class Switchboard:
             if not is_last and (line.denial or line.breaker.state is not BreakerState.CLOSED):
                 continue  # rather than wait for it
             try:
-                return await self._ask_one(model, line, request, priority)
+                return await self._ask_one(model, line, request, priority, is_last=is_last)
             except (ModelUnreachable, ModelTooSlow, ModelGarbled, ModelBusy, ModelDenied) as failed:
                 error = failed
                 if not is_last:
@@ -219,9 +224,10 @@ class Switchboard:
         raise error or ModelUnreachable("no model was given")
 
     async def _ask_one(
-        self, model: Model, line: _Line, request: ModelRequest, priority: int
+        self, model: Model, line: _Line, request: ModelRequest, priority: int, *, is_last: bool
     ) -> Call:
         loop = asyncio.get_running_loop()
+        patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
         tokens = _bound_on_tokens(request)
         waited, sends, failures, first = 0.0, 0, 0, loop.time()
         while True:
@@ -234,15 +240,17 @@ class Switchboard:
                 wait = None if error.retry_after is None else error.retry_after.total_seconds()
                 line.limiter.slow_down(began, loop.time(), wait)
                 line.breaker.withdraw()
-                if loop.time() - first + (wait or 0) > self._patience:
+                if loop.time() - first + (wait or 0) > patience:
                     raise
             except (ModelUnreachable, ModelTooSlow, ModelGarbled) as error:
                 line.limiter.fail()
                 line.breaker.fail(loop.time(), str(error))
                 failures += 1
-                if failures >= TRIES:
+                is_worth_waiting = line.has_answered and loop.time() - first < patience
+                if failures >= TRIES and not is_worth_waiting:
                     raise
-                await asyncio.sleep(FIRST_WAIT * 2 ** (failures - 1) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                longest = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)
+                await asyncio.sleep(longest * random.uniform(0.5, 1))  # noqa: S311 - jitter
             except ModelDenied as error:
                 line.limiter.fail()
                 line.breaker.withdraw()
@@ -259,6 +267,7 @@ class Switchboard:
                 if reply.allowance is not None:
                     line.limiter.agree(reply.allowance.requests, reply.allowance.tokens)
                 line.breaker.succeed()
+                line.has_answered = True
                 return Call(reply=reply, model=model.name, sends=sends, waited=waited)
             finally:
                 line.pump()
