@@ -192,6 +192,18 @@ async def test_a_damaged_head_that_was_accepted_still_cannot_be_read_as_if_whole
     await journal.close()
 
 
+@pytest.mark.parametrize("hash_", [None, "words", 7])
+async def test_a12_a_newest_commit_that_is_no_commit_is_found(path: Path, hash_: object) -> None:
+    async with SqliteJournal(path) as journal:
+        await journal.append("run", notes("a"))
+    meddle(path, "CREATE TABLE copy AS SELECT * FROM commits")
+    meddle(path, "UPDATE copy SET hash = ?", hash_)
+    meddle(path, "DROP TABLE commits")
+    meddle(path, "ALTER TABLE copy RENAME TO commits")
+    with pytest.raises(JournalDamaged):
+        SqliteJournal(path)
+
+
 async def test_changed_mail_is_found_when_it_is_read(path: Path) -> None:
     journal = SqliteJournal(path)
     await journal.mail.post(Mail(key="m", stream="run", subject="cancel", body=b"{}"))

@@ -151,7 +151,7 @@ class JournalFile:
             if not accept_damage:
                 raise found
             log.warning("journal_damage_accepted path=%s damage=%s", self.path, found)
-        number, digest = connection.execute(SQL["last_commit"]).fetchone() or (0, GENESIS)
+        number, digest = self._last_commit(connection) or (0, GENESIS)
         mark = Mark(number, digest.hex(), self.durability)
         if known is not None and (lost := self._lost(connection, known, number)):
             is_relaxed = "relaxed" in (self.durability, known.durability)
@@ -163,7 +163,15 @@ class JournalFile:
             log.warning("journal_mark_missing path=%s commit=%d", self.path, number)
             self.mark.replace(mark)
 
+    def _last_commit(self, connection: apsw.Connection) -> tuple[int, bytes] | None:
+        """The newest commit; None if its bytes have become something else."""
+        number, digest = connection.execute(SQL["last_commit"]).fetchone() or (0, GENESIS)
+        is_sound = isinstance(number, int) and isinstance(digest, bytes)
+        return (number, digest) if is_sound else None
+
     def _damage(self, connection: apsw.Connection) -> Iterator[JournalDamaged]:
+        if self._last_commit(connection) is None:
+            yield damaged(self.path, "its newest commit was changed")
         if connection.execute(SQL["tables"]).fetchall() != _tables():
             yield damaged(self.path, "its tables are not those of a journal")
         made = connection.execute(SQL["meta"], ("streams",)).get
@@ -191,7 +199,7 @@ class JournalFile:
         if found is None:
             is_pruned = known.commit <= number - KEPT_COMMITS
             return "" if is_pruned or not known.commit else f"commit {known.commit} is missing"
-        if found.hex() != known.hash:
+        if not isinstance(found, bytes) or found.hex() != known.hash:
             return f"commit {known.commit} is not the one that was made"
         return ""
 
