@@ -22,6 +22,7 @@ class _Held:
 
 
 _held: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Held]" = WeakKeyDictionary()
+_inherited: list[_Held] = []
 _lock = threading.Lock()
 
 
@@ -101,6 +102,8 @@ def _leave_to_the_parent() -> None:
     _lock = threading.Lock()
     for held in list(_held.values()):
         held.session.detach()
+        # Kept alive: let go of, a keeper would ask the parent's loop to close it, which is not ours.
+        _inherited.append(held)
     _held.clear()
 
 
