@@ -14,6 +14,7 @@ from enum import StrEnum
 from chargehand.decisions.amendment import amendment_faults, unfinished
 from chargehand.decisions.estimate import Estimates
 from chargehand.decisions.graph import Graph, Node, TaskState, check_nodes
+from chargehand.decisions.hourglass import Hourglass
 from chargehand.decisions.retry import Again, History, RetryPolicy, draw_for, judge
 from chargehand.errors import Fault, InternalError
 from chargehand.facts.commands import (
@@ -94,10 +95,7 @@ class Schedule:
         self._unsettled = 0
         self._live = 0
         self._open = 0
-        self._idle = timedelta(0)
-        self._idle_since: datetime | None = None
-        self._is_timer_stale = False
-        #: whether the run's active time ends later than its timer says
+        self._glass = Hourglass()
         self._paces: dict[str, tuple[int, timedelta]] = {}
         self._amended: set[frozenset[str]] = set()
 
@@ -169,8 +167,8 @@ class Schedule:
         """Take in what has happened and say what is to be done about it."""
         before, self.last_at = self.last_at, event.at
         commands = self._change(event, before)
-        if self._is_timer_stale:
-            self._is_timer_stale = False
+        if self._glass.is_late:
+            self._glass.is_late = False
             commands = [*commands, *self._active_timer()]
         return commands
 
@@ -474,8 +472,8 @@ class Schedule:
     def _offer(self, node: Node) -> Command:
         if not node.state.is_live:
             self._live += 1
-            if self._idle_since is not None:
-                self._note_busy()
+            if self._glass.stands_still and self.last_at is not None:
+                self._glass.go_on(self.last_at)
         node.state = TaskState.READY
         node.question = None
         node.due_at = None
@@ -542,11 +540,10 @@ class Schedule:
         return []
 
     def _be_led(self, event: RunLed, before: datetime | None) -> list[Command]:
-        if self.epoch and before is not None and self._idle_since is None:
+        if self.epoch and before is not None and not self._glass.stands_still:
             # Nobody led the run meanwhile: a run that is resumed on Monday has not been active
             # since Friday.
-            self._idle += event.at - before
-            self._is_timer_stale = True
+            self._glass.leave_out(event.at - before)
         self.epoch = event.epoch
         return [
             Record(
@@ -621,11 +618,8 @@ class Schedule:
     def _active_timer(self) -> list[Command]:
         if self._request_of_run.deadline_at is not None:
             return []
-        due_at = self._active_until()
+        due_at = self._glass.runs_out_at(self._request_of_run.at, self.limits.active)
         return [SetTimer(due_at, DeadlinePassed(at=due_at))]
-
-    def _active_until(self) -> datetime:
-        return self._request_of_run.at + self.limits.active + self._idle
 
     def _task_timer(self, node: Node) -> SetTimer:
         assert node.task.deadline is not None
@@ -641,18 +635,11 @@ class Schedule:
             return False
         if self._request_of_run.deadline_at is not None:
             return event.at >= self._request_of_run.deadline_at
-        return (self._idle_since or event.at) >= self._active_until()
+        return self._glass.has_run_out(self._request_of_run.at, self.limits.active, event.at)
 
     def _note_idle(self, at: datetime) -> None:
-        """From here on only people can move the run: its active time stands still."""
-        if not self._live and self._unsettled and self._is_sealed and self._idle_since is None:
-            self._idle_since = at
-
-    def _note_busy(self) -> None:
-        if self._idle_since is not None and self.last_at is not None:
-            self._idle += max(self.last_at - self._idle_since, _NO_TIME)
-            self._idle_since = None
-            self._is_timer_stale = True
+        if not self._live and self._unsettled and self._is_sealed:
+            self._glass.stop(at)
 
     # small questions
 
