@@ -21,7 +21,6 @@ from chargehand.decisions.estimate import learn
 from chargehand.decisions.results import Results
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.schedule import RULES, Schedule
-from chargehand.engines.target import refuse_while_loading
 from chargehand.errors import (
     KeyConflict,
     NotLeading,
@@ -477,6 +476,8 @@ class Supervisor:
                 "await it there, or make a second supervisor on the same journal"
             )
         if shift is None:
+            from chargehand.engines.target import refuse_while_loading
+
             refuse_while_loading()
             shift = self._shift = Shift(
                 Desk(self._new_dispatch(), self._retry),

@@ -2,7 +2,6 @@
 
 import os
 from datetime import timedelta
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from chargehand.errors import UsageError
@@ -42,6 +41,8 @@ def open_journal(
     if not path:
         raise UsageError("the journal's path is empty; give the path of a file, such as runs.db")
     # Imported here so that programs with a journal in memory never load SQLite.
+    from pathlib import Path
+
     from chargehand.journal.sqlite import SqliteJournal
 
     return SqliteJournal(
