@@ -184,7 +184,13 @@ def read_every_environment() -> object:
 
 @attempt
 def see_processes_of_the_host() -> object:
-    return [pid for pid in others() if "pytest" in text(f"/proc/{pid}/cmdline")]
+    seen = []
+    for pid in others():
+        try:
+            seen += [pid] if "pytest" in text(f"/proc/{pid}/cmdline") else []
+        except OSError:
+            continue  # it has ended since it was listed
+    return seen
 
 
 @attempt

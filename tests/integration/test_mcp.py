@@ -212,6 +212,13 @@ async def test_a_server_serves_several_event_loops(server: McpServer) -> None:
     assert found == [(first, {"sum": number + 1}) for number in range(4)]
 
 
+async def test_many_may_list_and_call_at_once(server: McpServer) -> None:
+    """Listing anew for one does not keep the others from ever being done."""
+    await server.tools()
+    found = await asyncio.gather(*(value(server, "pid") for _ in range(60)))
+    assert len(set(found)) == 1
+
+
 async def test_a_cancelled_call_is_taken_back_and_no_other_is_touched(server: McpServer) -> None:
     waiting = asyncio.Event()
     context = ToolContext(report=lambda text: waiting.set())

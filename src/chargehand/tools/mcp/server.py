@@ -180,9 +180,13 @@ class McpServer:
     # On the background loop
 
     async def _tools(self) -> list[Tool]:
-        if self._link is not None:
-            self._link.note_change()
+        was_listed = self._link is not None
         try:
+            link = await self._ready()
+            # Asked for, not marked as changed: that would send every call under way back to wait for
+            # a listing, and many who ask at once would keep each other from ever being done.
+            if was_listed and (trouble := await link.relist()) is not None:
+                link.retire(trouble)
             await self._ready()
         except ToolError as error:
             raise self._redacted(error) from None
