@@ -23,7 +23,7 @@ from chargehand.facts.outcome import NO_USAGE, Done, Failed, Usage
 from chargehand.facts.value import Value
 
 
-class StepRecord(Struct, frozen=True):
+class StepRecord(Struct, frozen=True, gc=False):
     """A step as the journal knows it."""
 
     name: str

@@ -52,7 +52,7 @@ class Source(StrEnum):
     SHARED = "shared"  #: the same was being asked
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class Call(Struct, frozen=True, kw_only=True, gc=False):
     """A reply and what it took to get it."""
 
     reply: ModelReply

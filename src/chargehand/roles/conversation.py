@@ -48,6 +48,9 @@ _VERDICT = {
 }
 
 
+_call_in = msgspec.json.Decoder(Call)
+
+
 class Mind(Protocol):
     """What a conversation must know of the worker that holds it."""
 
@@ -153,7 +156,7 @@ class Conversation:
 
         about = {"models": models, "turns": new, "tools": identity[2]}
         done = await self._brief.durable(name, identity, run, effect=Effect.PURE, about=about)
-        return msgspec.json.decode(done.value.json, type=Call)
+        return _call_in.decode(done.value.json)
 
     # tools
 
