@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
@@ -12,9 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from chargehand.errors import (
-    NotLeading,
-)
+from chargehand.errors import JournalError, NotLeading
 from chargehand.journal.sqlite import SqliteJournal
 from tests.integration.sqlite_at_hand import (
     entries_of,
@@ -166,11 +165,36 @@ async def test_a16_two_processes_never_lead_one_run(
     led: list[str] = []
     for one in children:
         while (said := await asyncio.to_thread(one.hear)) != "done":
+            assert said, "the other process has ended"
             led.append(said)
     assert sorted(led) == sorted(f"led run {number}" for number in range(20))
     for head in await journal.heads():
         [entry] = await entries_of(journal, head.stream)
         assert (entry.epoch, entry.author) == (1, head.owner)
+
+
+async def test_opening_while_others_make_streams_sees_no_damage(
+    journal: SqliteJournal, path: Path
+) -> None:
+    """What a commit changes in several tables is seen as one, or not at all."""
+    is_over = threading.Event()
+    faults: list[Exception] = []
+
+    def open_again_and_again() -> None:
+        while not is_over.is_set():
+            try:
+                other = SqliteJournal(path)
+            except JournalError as error:
+                faults.append(error)
+                return
+            asyncio.run(other.close())
+
+    opening = asyncio.create_task(asyncio.to_thread(open_again_and_again))
+    for number in range(300):
+        await journal.append(f"board {number}", notes("a"))
+    is_over.set()
+    await opening
+    assert faults == []
 
 
 async def test_a_run_of_a_killed_process_can_be_led_at_once(

@@ -147,6 +147,16 @@ class JournalFile:
     def _check(
         self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
     ) -> None:
+        # One transaction: of what another process commits meanwhile, all is seen or nothing.
+        connection.execute("BEGIN")
+        try:
+            self._check_snapshot(connection, known, accept_damage=accept_damage)
+        finally:
+            connection.execute("ROLLBACK")
+
+    def _check_snapshot(
+        self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
+    ) -> None:
         for found in self._damage(connection):
             if not accept_damage:
                 raise found
