@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "chargehand"
 
 PORTS = ("journal", "models", "tools", "engines", "notify", "telemetry")
-WINDOWS = ("settings", "testing", "recorder", "alerts", "evaluation", "cli", "server")
+WINDOWS = ("settings", "crews", "testing", "recorder", "alerts", "evaluation", "cli", "server")
 ROWS = (
     ("errors",),
     ("facts",),
@@ -30,6 +30,8 @@ ROWS = (
     ("result",),
     ("workbench", "mailroom"),
     ("shift",),
+    ("intake",),
+    ("nesting",),
     ("supervisor",),
     ("patterns",),
     WINDOWS,

@@ -24,15 +24,24 @@ from chargehand.facts.outcome import (
 
 # events
 from chargehand.facts import events
-from chargehand.facts.events import Effect, Event, RunStatus
+from chargehand.facts.events import Approach, Effect, Event, RunStatus
 
 # running
 from chargehand.decisions.dispatch import Balance
 from chargehand.decisions.graph import TaskState
 from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.report import Report
 from chargehand.decisions.trace import Trace
 from chargehand.journal.opening import open_journal
-from chargehand.result import Answer, Gap, RunResult, TaskResult
+from chargehand.facts.answer import (
+    Answer,
+    AnswerPiece,
+    Candidate,
+    Claim,
+    Contradiction,
+    Gap,
+)
+from chargehand.result import RunResult, TaskResult
 from chargehand.supervisor import Run, Supervisor
 
 # errors
@@ -61,8 +70,9 @@ if TYPE_CHECKING:
     )
     from chargehand.models.base import ModelSettings
     from chargehand.models.opening import open_model
-    from chargehand.models.scripted import ScriptedModel
+    from chargehand.models.scripted import ScriptedModel, When
     from chargehand.models.switchboard import Switchboard
+    from chargehand.roles.factory import Factory
     from chargehand.roles.worker import Worker
     from chargehand.tools.base import Tool, ToolContext, tool
     from chargehand.tools.mcp import McpServer, mcp_server
@@ -70,6 +80,7 @@ if TYPE_CHECKING:
 _LATER = {
     "ApprovalRule": "decisions.rules",
     "ChildRule": "decisions.rules",
+    "Factory": "roles.factory",
     "InitRule": "decisions.rules",
     "McpServer": "tools.mcp",
     "MaxCountRule": "decisions.rules",
@@ -81,6 +92,7 @@ _LATER = {
     "TerminalRule": "decisions.rules",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
+    "When": "models.scripted",
     "Worker": "roles.worker",
     "mcp_server": "tools.mcp",
     "open_model": "models.opening",
@@ -100,16 +112,22 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "Answer",
+    "AnswerPiece",
+    "Approach",
     "ApprovalRule",
     "Balance",
     "Brief",
     "Cancelled",
+    "Candidate",
     "ChargehandError",
     "ChildRule",
+    "Claim",
+    "Contradiction",
     "Done",
     "Effect",
     "ErrorClass",
     "Event",
+    "Factory",
     "Failed",
     "FunctionWorker",
     "Gap",
@@ -125,6 +143,7 @@ __all__ = [
     "PlanRefused",
     "Question",
     "Rates",
+    "Report",
     "RequiredRule",
     "RetryPolicy",
     "Run",
@@ -145,6 +164,7 @@ __all__ = [
     "Trace",
     "Usage",
     "UsageError",
+    "When",
     "Worker",
     "WorkerError",
     "errors",

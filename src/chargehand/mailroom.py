@@ -9,7 +9,13 @@ import msgspec
 from chargehand.clock import Clock
 from chargehand.decisions.desk import Desk
 from chargehand.errors import JournalBusy, JournalFull, JournalReadOnly, NotLeading
-from chargehand.facts.events import CancelRequested, Event, QuestionAnswered, RunRequested
+from chargehand.facts.events import (
+    CancelRequested,
+    Event,
+    QuestionAnswered,
+    RunRequested,
+    WorkStopped,
+)
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Mail, Mailbox
 from chargehand.roles.roster import Roster
@@ -19,6 +25,13 @@ log = logging.getLogger("chargehand")
 
 class CancelMail(msgspec.Struct):
     """Another process wants a run to end."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class StopMail(msgspec.Struct):
+    """Another process wants the answer now, made of what there is."""
 
     by: str = ""
     reason: str = ""
@@ -37,7 +50,7 @@ class SubmitMail(msgspec.Struct):
     """Another process wants a run to be led here."""
 
     requested: RunRequested
-    plan: Plan
+    plan: Plan | None
 
 
 def cancel_mail(run: str, by: str, reason: str) -> Mail:
@@ -45,12 +58,17 @@ def cancel_mail(run: str, by: str, reason: str) -> Mail:
     return Mail(key=f"cancel {run}", stream=run, subject="cancel", body=body)
 
 
+def stop_mail(run: str, by: str, reason: str) -> Mail:
+    body = msgspec.json.encode(StopMail(by, reason))
+    return Mail(key=f"stop {run}", stream=run, subject="stop", body=body)
+
+
 def answer_mail(run: str, answer: AnswerMail) -> Mail:
     key = f"answer {answer.question}"
     return Mail(key=key, stream=run, subject="answer", body=msgspec.json.encode(answer))
 
 
-def submit_mail(requested: RunRequested, plan: Plan) -> Mail:
+def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
     body = msgspec.json.encode(SubmitMail(requested, plan))
     return Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
 
@@ -64,7 +82,7 @@ class Leader(Protocol):
     def claim(self, run: str) -> AbstractAsyncContextManager[None]: ...
 
     async def begin(
-        self, requested: RunRequested, plan: Plan, *, may_exist: bool = False, mail: int = 0
+        self, requested: RunRequested, plan: Plan | None, *, may_exist: bool = False, mail: int = 0
     ) -> object | None: ...
 
     async def propose(self, run: str, event: Event, mail: int = 0) -> Event | None: ...
@@ -95,6 +113,9 @@ class Mailroom:
             case "cancel" if letter.stream in self._leader.desk.runs:
                 cancel = msgspec.json.decode(letter.body, type=CancelMail)
                 event = CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
+            case "stop" if letter.stream in self._leader.desk.runs:
+                stop = msgspec.json.decode(letter.body, type=StopMail)
+                event = WorkStopped(by=stop.by, reason=stop.reason, at=now)
             case "answer" if letter.stream in self._leader.desk.runs:
                 answer = msgspec.json.decode(letter.body, type=AnswerMail)
                 event = QuestionAnswered(
@@ -116,14 +137,15 @@ class Mailroom:
     async def _accept(self, letter: Mail) -> None:
         """Lead a run that another process submitted, unless it names workers that we do not have."""
         submitted = msgspec.json.decode(letter.body, type=SubmitMail)
-        if self._roster.lacks(submitted.plan.tasks):
+        plan, crew = submitted.plan, submitted.requested.crew
+        if self._roster.lacks(plan.tasks) if plan is not None else crew != self._roster.digest:
             return
         self._seen.add(letter.id)
         run, leading = submitted.requested.run, None
         try:
             async with self._leader.claim(run):
                 leading = await self._leader.begin(
-                    submitted.requested, submitted.plan, may_exist=True, mail=letter.id
+                    submitted.requested, plan, may_exist=True, mail=letter.id
                 )
         except NotLeading:
             pass

@@ -1,51 +1,32 @@
 """What a caller gets back: the answer, its gaps, every task, and the record of it all."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from chargehand.background import run_in_background
+from chargehand.decisions.composing import answer_of, why_not_done
 from chargehand.decisions.desk import Led
+from chargehand.decisions.duties import ANSWER, is_duty
 from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.trace import Trace, trace_of
+from chargehand.errors import UnknownRun
+from chargehand.facts.answer import Answer
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
+from chargehand.roles.schema import typed
 
-
-class Gap(Struct, frozen=True):
-    """Something the answer should rest on and does not."""
-
-    task: str
-    state: TaskState
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.task} ({self.state.value}): {self.why}"
-
-
-class Answer(Struct, frozen=True):
-    """What came out of a run, and what is missing from it."""
-
-    output: Any
-    #: of the last task; with several last tasks, theirs by id
-    gaps: tuple[Gap, ...] = ()
-
-    def __str__(self) -> str:
-        shown = (
-            self.output
-            if isinstance(self.output, str)
-            else msgspec.json.encode(self.output).decode()
-        )
-        return "\n".join([shown, *(f"missing: {gap}" for gap in self.gaps)])
+EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000
+#: characters of a run's answer, of each result and of all results that the next run is told
 
 
 class TaskResult:
@@ -83,14 +64,7 @@ class TaskResult:
     @property
     def why(self) -> str:
         """Why it is not done; empty if it is."""
-        node = self._node
-        if node.cause is not None:
-            return str(node.cause)
-        if node.state is TaskState.SKIPPED:
-            return f"{node.why} came to nothing" if node.why else "there was no time left"
-        if node.state is TaskState.CANCELLED:
-            return "it was cancelled"
-        return ""
+        return why_not_done(self._node)
 
     @property
     def question(self) -> Question | None:
@@ -114,7 +88,9 @@ class _Tasks(Mapping[str, TaskResult]):
     """Tasks by id, in plan order, made when looked at: a run may have a hundred thousand."""
 
     def __init__(self, led: Led, load: Callable[[Value], Any]) -> None:
-        self._nodes = led.schedule.nodes
+        nodes = led.schedule.nodes
+        has_duties = any(is_duty(task) for task in nodes)
+        self._nodes = {t: n for t, n in nodes.items() if not is_duty(t)} if has_duties else nodes
         self._outputs = led.results.outputs
         self._load = load
 
@@ -132,9 +108,14 @@ class RunResult:
     """A run as it stands: ended, or, when looked at in between, not yet."""
 
     def __init__(
-        self, run: str, led: Led, reading: Callable[[], AbstractAsyncContextManager[Journal]]
+        self,
+        run: str,
+        led: Led,
+        reading: Callable[[], AbstractAsyncContextManager[Journal]],
+        shape: Any = None,
     ) -> None:
         self.id = run
+        self._shape = shape
         self._led = led
         self._reading = reading
         self.tasks: Mapping[str, TaskResult] = _Tasks(led, self._load)
@@ -142,6 +123,17 @@ class RunResult:
     @property
     def status(self) -> RunStatus | RunState:
         return self._led.schedule.state
+
+    @property
+    def request(self) -> str:
+        """What was asked."""
+        requested = self._led.schedule.requested
+        return "" if requested is None else requested.request
+
+    @property
+    def reason(self) -> str:
+        """Why it ended as it did, where that is not plain from its tasks."""
+        return self._led.schedule.reason
 
     @property
     def usage(self) -> Usage:
@@ -168,28 +160,38 @@ class RunResult:
 
     @cached_property
     def answer(self) -> Answer:
-        """The outputs that no other task of the plan takes up, and what is missing."""
-        nodes = self._led.schedule.nodes
-        last = [id_ for id_, node in nodes.items() if not node.dependents and not node.is_removed]
-        outputs = {
-            id_: self.tasks[id_].output for id_ in last if nodes[id_].state is TaskState.DONE
-        }
-        gaps = tuple(
-            Gap(id_, node.state, self.tasks[id_].why)
-            for id_, node in nodes.items()
-            if node.state is not TaskState.DONE and not node.is_removed
+        """What came out, what it rests on, what is missing: as a model composed it, or by rule."""
+        schedule, outputs = self._led.schedule, self._led.results.outputs
+        composed = outputs.get(ANSWER)
+        return answer_of(
+            schedule.nodes,
+            lambda task: self._load(outputs[task]),
+            None if composed is None else msgspec.convert(self._load(composed), Answer),
+            schedule.strategy,
+            schedule.instruction,
         )
-        output = next(iter(outputs.values()), None) if len(last) == 1 else outputs
-        return Answer(output, gaps)
+
+    @property
+    def output(self) -> Any:
+        """The answer itself, as the type that was asked for if one was."""
+        data = self.answer.output
+        if self._shape is None or ANSWER not in self._led.results.outputs:
+            return data
+        return typed(self._shape, data)
 
     @cached_property
     def trace(self) -> Trace:
-        """The story of the run, folded from the journal. Reads it now, and waits for that."""
+        """The story of the run and of those below it, folded from the journal. Reads it now, and waits."""
         return run_in_background(self._read_trace()).result()
+
+    @cached_property
+    def report(self) -> Report:
+        """The run in numbers: where time, tokens and money went."""
+        return report_of(self.trace)
 
     async def _read_trace(self) -> Trace:
         async with self._reading() as journal:
-            return trace_of([entry.event async for entry in journal.read(self.id)])
+            return await _trace_in(journal, self.id)
 
     def _load(self, value: Value) -> Any:
         if not value.blob:
@@ -202,3 +204,33 @@ class RunResult:
 
     def __repr__(self) -> str:
         return f"<run {self.id}: {self.status.value}, {len(self.tasks)} tasks>"
+
+
+async def _trace_in(journal: Journal, run: str) -> Trace:
+    trace = trace_of([entry.event async for entry in journal.read(run)])
+    for task, below in trace.child_runs:
+        with suppress(UnknownRun):  # it had no time to begin, or was forgotten since
+            trace.nest(task, await _trace_in(journal, below))
+    return trace
+
+
+def earlier_of(result: RunResult) -> Value:
+    """What a request that goes on from this run is told of it, cut to a length that leaves room."""
+    results: dict[str, str] = {}
+    room = EARLIER_RESULTS
+    taint: dict[str, None] = {}
+    for id_, task in result.tasks.items():
+        taint.update(dict.fromkeys(task.taint))
+        if task.state is TaskState.DONE and room > 0:
+            results[id_] = _said(task.output)[: min(EARLIER_RESULT, room)]
+            room -= len(results[id_])
+    told = {
+        "request": result.request[:EARLIER_ANSWER],
+        "answer": str(result.answer)[:EARLIER_ANSWER],
+        "results": results,
+    }
+    return Value.of(told, tuple(taint))
+
+
+def _said(output: Any) -> str:
+    return output if isinstance(output, str) else msgspec.json.encode(output).decode()

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from chargehand.clock import Clock
+from chargehand.decisions.budget import OVER_BUDGET, Account
 from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
 from chargehand.decisions.results import StepRecord
 from chargehand.engines.base import Engine, Job, Lost
@@ -29,7 +30,9 @@ from chargehand.errors import (
     RunInterrupted,
     UnknownRun,
     UsageError,
+    WorkerError,
 )
+from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
@@ -43,9 +46,11 @@ from chargehand.facts.events import (
     RunRequested,
     StepFinished,
     StepStarted,
+    WorkStopped,
 )
 from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome
 from chargehand.facts.plan import Plan
+from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.mailroom import Mailroom
 from chargehand.roles.office import Office
@@ -56,6 +61,8 @@ log = logging.getLogger("chargehand")
 
 Hook: TypeAlias = Callable[[str, Event], object]
 Hooks: TypeAlias = dict[type[Event], list[Hook]]
+Heard: TypeAlias = Event | AnswerPiece | None
+"""What listeners hear; None: there is no more."""
 
 RETRY_WRITE = timedelta(seconds=1)
 #: how often a journal that is full, locked or read-only is tried again
@@ -85,23 +92,23 @@ class Shift:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.desk = desk
-        self._journal = journal
+        self.journal = journal
         self._clock = clock
         self._hooks = hooks
         self._engine: Engine = LocalEngine()
-        self._bench = Workbench(roster, office, journal.blobs, desk.dispatch.parallel)
+        self._bench = Workbench(roster, office, journal.blobs, clock, desk.dispatch.parallel)
         self._mailroom = Mailroom(journal.mail, roster, clock, self)
         self._inbox: list[Message] = []
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
         self._is_freed = False
         self._is_closing = False
-        self._is_stopping = False
+        self.is_stopping = False
         self._is_over = False
         self._unanswered: list[object] = []
         self._runs: dict[str, asyncio.Future[Led]] = {}
         self._claims: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._listeners: dict[str, list[asyncio.Queue[Event | None]]] = {}
+        self._listeners: dict[str, list[asyncio.Queue[Heard]]] = {}
         self._ringer: asyncio.Task[None] | None = None
         self._rings_at: datetime | None = None
         self._task = self.loop.create_task(self._work(), name="chargehand shift")
@@ -109,50 +116,75 @@ class Shift:
     # runs
 
     async def begin(
-        self, requested: RunRequested, plan: Plan, *, may_exist: bool = False, mail: int = 0
+        self,
+        requested: RunRequested,
+        plan: Plan | None,
+        *,
+        may_exist: bool = False,
+        mail: int = 0,
+        above: Account | None = None,
     ) -> "Leading | None":
-        """Lead a new run; None if it `may_exist` and somebody has begun it before us."""
+        """Lead a new run; None if it `may_exist` and somebody has begun it before us.
+
+        Without a plan, making one is its first task.
+        """
         if self.desk.is_draining:
             raise UsageError("the supervisor is stopping and takes no new runs")
         run = requested.run
-        epoch = await self._journal.leases.lead(run)
+        epoch = await self.journal.leases.lead(run)
         # Looked for while we lead: from now on nobody else can begin it.
-        if may_exist and await self._has_begun(run):
-            await self._journal.leases.release(run, epoch)
+        if may_exist and await self.has_begun(run):
+            await self.journal.leases.release(run, epoch)
             return None
         ending = self._expect(run)
-        self.desk.open(run)
+        self.desk.open(run, above=above).reusable = await self._reusable(requested)
         now = self._clock.now()
         self._post(Message(run, requested, mail=mail))
-        self._post(Message(run, RunLed(node=self._journal.leases.node, epoch=epoch, at=now)))
+        led = self._propose(run, RunLed(node=self.journal.leases.node, epoch=epoch, at=now))
+        if plan is None:
+            return Leading(ending, led)
         return Leading(ending, self._propose(run, PlanAdopted(plan=plan, at=now)))
 
-    async def take_over(self, run: str, check: Callable[[Led], None]) -> "Leading":
+    async def take_over(
+        self, run: str, check: Callable[[Led], None], above: Account | None = None
+    ) -> "Leading":
         """Lead a run that another process, or an earlier shift, has left; `check` may object."""
         # Led first, read second: from the new epoch on nobody else can add to what is read here.
-        epoch = await self._journal.leases.lead(run)
-        history = [entry.event async for entry in self._journal.read(run)]
+        epoch = await self.journal.leases.lead(run)
+        history = [entry.event async for entry in self.journal.read(run)]
         if not history:  # its process died between leading it and writing its first event
-            await self._journal.leases.release(run, epoch)
+            await self.journal.leases.release(run, epoch)
             raise UnknownRun(run, "it was never begun")
         self._clock.not_before(history[-1].at)
-        led = self.desk.open(run, history)
+        led = self.desk.open(run, history, above)
+        if led.schedule.requested is not None:
+            led.reusable = await self._reusable(led.schedule.requested)
         ending = self._expect(run)
         if led.schedule.status is not None:  # it has ended while we were on our way
             self.desk.close(run)
             self._settle(run, led)
-            await self._journal.leases.release(run, epoch)
+            await self.journal.leases.release(run, epoch)
             return Leading(ending, self.written_already())
         try:
             check(led)
         except BaseException as error:
             self.desk.close(run)
             self._settle(run, error)
-            await self._journal.leases.release(run, epoch)
+            await self.journal.leases.release(run, epoch)
             raise
-        node = self._journal.leases.node
+        node = self.journal.leases.node
         written = self._propose(run, RunLed(node=node, epoch=epoch, at=self._clock.now()))
         return Leading(ending, written)
+
+    async def _reusable(self, requested: RunRequested) -> dict[str, Value]:
+        """What the run that this one goes by has brought forth, by the key of all it rests on."""
+        results: dict[str, Value] = {}
+        if requested.reuses:
+            async for entry in self.journal.read(requested.reuses):
+                event = entry.event
+                if type(event) is AttemptFinished and event.key and type(event.outcome) is Done:
+                    results[event.key] = event.outcome.value
+        return results
 
     def written_already(self) -> "asyncio.Future[Event | None]":
         """What stands for the writing of something that needs none."""
@@ -160,9 +192,13 @@ class Shift:
         written.set_result(None)
         return written
 
-    async def _has_begun(self, run: str) -> bool:
-        async for _ in self._journal.read(run):
-            return True
+    async def has_begun(self, run: str) -> bool:
+        """Whether the journal knows anything of this run."""
+        try:
+            async for _ in self.journal.read(run):
+                return True
+        except UnknownRun:
+            pass
         return False
 
     def claim(self, run: str) -> asyncio.Lock:
@@ -179,9 +215,9 @@ class Shift:
     def leads(self, run: str) -> bool:
         return run in self._runs
 
-    def listen(self, run: str) -> "asyncio.Queue[Event | None]":
-        """Every event of a run from now on, once it is durable; None when there are no more."""
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    def listen(self, run: str) -> "asyncio.Queue[Heard]":
+        """Every event of a run from now on, once it is durable, and its answer as it grows."""
+        queue: asyncio.Queue[Heard] = asyncio.Queue()
         self._listeners.setdefault(run, []).append(queue)
         return queue
 
@@ -214,12 +250,12 @@ class Shift:
         if self.desk.busy:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._quiet.wait(), grace.total_seconds())
-        self._is_stopping = True
+        self.is_stopping = True
         for run in list(self.desk.runs):
             for node in list(self.desk.runs[run].schedule.nodes.values()):
                 if node.is_open:
                     self._engine.stop(run, node.task.id, node.attempt, "the supervisor is stopping")
-        node_id = self._journal.leases.node
+        node_id = self.journal.leases.node
         for run in list(self.desk.runs):
             released = RunReleased(node=node_id, reason="stopped gently", at=self._clock.now())
             await self.propose(run, released)
@@ -229,7 +265,7 @@ class Shift:
 
     async def _leave(self, run: str, led: Led) -> None:
         self.desk.close(run)
-        await self._journal.leases.release(run, led.schedule.epoch)
+        await self.journal.leases.release(run, led.schedule.epoch)
         self._settle(run, RunInterrupted(run, "resume it with this id: what is done is kept"))
 
     # the loop
@@ -310,7 +346,7 @@ class Shift:
             await writes[0]
         else:
             await asyncio.gather(*writes)
-        while self.desk.runs and not self._journal.leases.is_valid():
+        while self.desk.runs and not self.journal.leases.is_valid():
             # Our lease may have run out unseen, for instance while the machine was asleep. What
             # was written is ours, but nothing may be started before the lease is renewed. It never
             # will be if the disk has failed since or another leads: appending nothing finds out.
@@ -324,7 +360,7 @@ class Shift:
         is_told = False
         while True:
             try:
-                await self._journal.append(run, events, epoch=led.schedule.epoch, taking=mail)
+                await self.journal.append(run, events, epoch=led.schedule.epoch, taking=mail)
             except NotLeading as error:
                 self._lose(run, error, round_)
                 return
@@ -332,7 +368,7 @@ class Shift:
                 mail = []  # taken before, by an earlier shift; what came of it is ours to write
             except (JournalFull, JournalBusy, JournalReadOnly) as error:
                 # Nothing was acknowledged and nothing is acted upon, so waiting loses nothing.
-                if self._is_stopping:
+                if self.is_stopping:
                     raise
                 if not is_told:
                     log.warning("journal_not_writable run=%s error=%s; trying again", run, error)
@@ -352,6 +388,11 @@ class Shift:
                     hook(run, event)
                 except Exception:
                     log.exception("hook_failed run=%s event=%s", run, type(event).__name__)
+
+    def tell(self, run: str, piece: str | None) -> None:
+        heard = AnswerPiece(text=piece or "", begins_anew=piece is None, at=self._clock.now())
+        for queue in self._listeners.get(run, ()):
+            queue.put_nowait(heard)
 
     def _lose(self, run: str, error: NotLeading, round_: Round) -> None:
         """Another process leads this run now: stop all that is done for it here, and say so."""
@@ -403,10 +444,18 @@ class Shift:
         task, attempt, now = brief.task.id, brief.attempt, self._clock.now()
         if type(outcome) is Lost:
             event = AttemptLost(task=task, attempt=attempt, reason=outcome.reason, at=now)
-        elif self._is_stopping and type(outcome) is Cancelled:
+        elif self.is_stopping and type(outcome) is Cancelled:
             event = AttemptPreempted(task=task, attempt=attempt, at=now)
         else:
-            event = AttemptFinished(task=task, attempt=attempt, outcome=outcome, at=now)  # type: ignore[arg-type]  # Lost is gone
+            key = job.key if type(outcome) is Done else ""
+            event = AttemptFinished(
+                task=task,
+                attempt=attempt,
+                outcome=outcome,  # type: ignore[arg-type]  # Lost is gone
+                key=key,
+                reused=job.reused,
+                at=now,
+            )
         self._post(Message(brief.run, event))
 
     def freed(self, job: Job) -> None:
@@ -429,12 +478,27 @@ class Shift:
             key=step.key,
             digest=step.digest,
             about=step.about,
+            reserve=step.reserve,
             at=self._clock.now(),
         )
         if not is_urgent:
             self._post(Message(brief.run, event))
         elif await self.propose(brief.run, event) is None:
+            self._refuse_spending(brief, step)
             raise Fenced("the task is no longer this attempt's")
+
+    def _refuse_spending(self, brief: Brief, step: StepRecord) -> None:
+        """If the step was refused because there is no money for it, say so and stop the run's work."""
+        account = self.account_of(brief.run)
+        why = "" if account is None else account.refusal(brief.task.id, step.reserve)
+        if why:
+            stopped = WorkStopped(reason=OVER_BUDGET, by=why, at=self._clock.now())
+            self._post(Message(brief.run, stopped))
+            raise WorkerError(f"{OVER_BUDGET}: {why}", kind="denied")
+
+    def account_of(self, run: str) -> Account | None:
+        led = self.desk.runs.get(run)
+        return None if led is None else led.account
 
     async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
         if type(outcome) is Done and outcome.value.is_large:

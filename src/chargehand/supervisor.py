@@ -1,26 +1,31 @@
 """The supervisor: takes requests, leads runs, returns results. What users hold in their hands."""
 
 import asyncio
+import copy
 import getpass
 import logging
 import os
-import random
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, Unpack, cast
+
+from msgspec.structs import replace
 
 from chargehand.background import run_in_background
 from chargehand.clock import Clock, SystemClock
+from chargehand.decisions.budget import NESTED, Account
 from chargehand.decisions.desk import Desk, Led
-from chargehand.decisions.dispatch import Balance, Dispatch
+from chargehand.decisions.dispatch import Balance, Dispatch, Place
+from chargehand.decisions.duties import is_duty
 from chargehand.decisions.estimate import learn
 from chargehand.decisions.results import Results
 from chargehand.decisions.retry import RetryPolicy
-from chargehand.decisions.schedule import RULES, Schedule
+from chargehand.decisions.schedule import Schedule
+from chargehand.engines.brief import Brief
 from chargehand.errors import (
     KeyConflict,
     NotLeading,
@@ -30,62 +35,63 @@ from chargehand.errors import (
     UsageError,
     WrongLoop,
 )
+from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.events import (
     CancelRequested,
+    Effect,
     Event,
     Pace,
     PlanAdopted,
     QuestionAnswered,
     RunFinished,
     RunRequested,
+    RunStatus,
+    WorkStopped,
 )
 from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Plan
-from chargehand.facts.value import digest_of
+from chargehand.facts.value import Value
+from chargehand.intake import Intake, Origin, Terms
 from chargehand.interrupts import counting_signals
 from chargehand.journal.base import Journal
 from chargehand.journal.opening import open_journal
-from chargehand.mailroom import AnswerMail, answer_mail, cancel_mail, submit_mail
-from chargehand.result import RunResult
+from chargehand.mailroom import AnswerMail, answer_mail, cancel_mail, stop_mail, submit_mail
+from chargehand.nesting import origin_of, outcome_from, request_from
+from chargehand.result import RunResult, earlier_of
+from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.roster import Member, Roster
+from chargehand.roles.schema import shape_of
 from chargehand.shift import Hook, Hooks, Shift
 
 if TYPE_CHECKING:
+    from chargehand.models.base import ModelSettings
     from chargehand.models.switchboard import Switchboard
 
 log = logging.getLogger("chargehand")
 
 GRACE = timedelta(seconds=30)
 #: what running attempts have left when the supervisor is stopped gently
+_AT_ONCE = timedelta(milliseconds=1)
 LEARNED_RUNS = 50
 #: how many of the newest runs the estimates are made of
-
-
-class Terms(TypedDict, total=False):
-    """On what terms a run is requested; all of it may be left out."""
-
-    priority: int
-    #: larger is more urgent; default 0
-    deadline: timedelta | None
-    #: from now on, waiting for people included
-    limits: Limits | None
-    #: instead of the supervisor's
-    key: str | None
-    #: asking again with the same key and plan gives the same run, whether it has ended or not
 
 
 class Run:
     """A run under way: `await run.wait()` for its result."""
 
-    def __init__(self, id_: str, boss: "Supervisor", ending: "asyncio.Future[Led]") -> None:
+    def __init__(
+        self, id_: str, boss: "Supervisor", ending: "asyncio.Future[Led]", shape: object = None
+    ) -> None:
         self.id = id_
         self._boss = boss
         self._ending = ending
+        self._shape = shape
 
     async def wait(self) -> RunResult:
         """The result, once the run has ended. Raises `RunInterrupted` if the supervisor stops first."""
-        return self._boss.result_of(self.id, await asyncio.shield(self._ending))
+        return self._boss.result_of(self.id, await asyncio.shield(self._ending), self._shape)
 
     def when_ended(self, then: Callable[[], None]) -> None:
         """Have `then` called once the run has ended or was interrupted."""
@@ -107,10 +113,18 @@ class Supervisor:
     """Leads runs over a roster of workers, embedded in this process.
 
     `journal` is a path for a durable journal, or None for one in memory. `parallel` is how many
-    attempts run at once over all runs. `model` is for workers that name none of their own, `deps`
-    reaches their tools, `secrets` those tools of workers that are granted them by name. One supervisor works in one event loop at a time; `run_sync`
-    needs none.
+    attempts run at once over all runs. `model` is what the supervisor itself plans and answers with
+    (as `settings` and the files in `prompts` say), and what workers use that name none of their own;
+    `deps` reaches their tools, `secrets` those tools of workers that are granted them by name. One
+    supervisor works in one event loop at a time; `run_sync` needs none.
+
+    A supervisor is a worker too: on another's roster, by its `name` and `description`, it leads a run
+    of its own for each task it gets, of the words of the task or of what `plan_for` makes of it.
     """
+
+    where = Where.HERE
+    skills: tuple[str, ...] = ()
+    timeout: timedelta | None = None
 
     def __init__(
         self,
@@ -124,16 +138,34 @@ class Supervisor:
         switchboard: "Switchboard | None" = None,
         deps: object = None,
         secrets: Mapping[str, str] | None = None,
+        settings: "ModelSettings | None" = None,
+        prompts: str | Path | None = None,
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
+        name: str = "supervisor",
+        description: str = "",
+        capacity: int | None = None,
+        plan_for: "Callable[[Brief], Plan | str] | None" = None,
     ) -> None:
+        self.name = name
+        self.place = Place(worker=name, capacity=capacity)
+        self._plan_for = plan_for or request_from
         self.roster = Roster(workers)
+        self.description = description or f"Leads {', '.join(w.name for w in self.roster)}"
         self.limits = limits or Limits()
-        self._office = Office(model=model, switchboard=switchboard, deps=deps, secrets=secrets)
+        self._office = Office(
+            model=model,
+            switchboard=switchboard,
+            deps=deps,
+            secrets=secrets,
+            settings=settings,
+            prompts=prompts,
+        )
         self._parallel = parallel or self.limits.parallel
         self._balance = Balance(balance)
         self._retry = retry
         self._clock = clock or SystemClock()
+        self._intake = Intake(self.roster, self._office, self.limits, self._clock)
         self._path = journal if isinstance(journal, (str, os.PathLike)) else None
         self._journal = open_journal(journal)
         self._is_closed = False
@@ -151,9 +183,9 @@ class Supervisor:
     # running
 
     async def run(self, request: str | Plan, **terms: Unpack[Terms]) -> RunResult:
-        """Do what the plan says and return what came of it. Failures of tasks are values, not exceptions.
+        """Do what is asked, in words or as a plan, and return what came of it.
 
-        Cancelling this call cancels the run.
+        Failures of tasks are values, not exceptions. Cancelling this call cancels the run.
         """
         async with self._on_shift() as shift:
             run, _ = await self._begin(shift, request, terms)
@@ -172,8 +204,26 @@ class Supervisor:
         running = self.run(request, **terms)
         return self._wait_sync(run_in_background(running))
 
-    async def stream(self, request: str | Plan, **terms: Unpack[Terms]) -> AsyncIterator[Event]:
-        """Everything that happens to a new run, each event once it is durable, to the last one."""
+    async def plan(self, request: str, **terms: Unpack[Terms]) -> Plan:
+        """The plan that `run` would carry out for this request: to be read, edited, saved and run later."""
+        from chargehand.roles.planner import write_plan
+        from chargehand.roles.thinking import PlainThinker
+
+        self._intake.check_words(request)
+        after = terms.get("after")
+        earlier = await self._earlier(after) if after else None
+        limits = terms.get("limits") or self.limits
+        thinker = PlainThinker(self._office)
+        shape = shape_of(terms.get("output"))
+        return await write_plan(thinker, request, self.roster, limits, earlier, shape)
+
+    async def stream(
+        self, request: str | Plan, **terms: Unpack[Terms]
+    ) -> AsyncIterator[Event | AnswerPiece]:
+        """Everything that happens to a new run, each event once it is durable, to the last one.
+
+        Where a model composes the answer, its pieces come in between as they are written.
+        """
         async with self._on_shift() as shift:
             run, _ = await self._begin(shift, request, terms)
             queue = shift.listen(run.id)
@@ -217,6 +267,18 @@ class Supervisor:
         requested, plan = await self._request(request, terms)
         await self._journal.mail.post(submit_mail(requested, plan))
         return requested.run
+
+    @property
+    def journal(self) -> Journal:
+        """Where its runs are kept."""
+        return self._journal
+
+    def keep_in(self, journal: str | os.PathLike[str]) -> None:
+        """Keep runs in this file from now on, instead of in memory."""
+        if self._shift is not None or self._path is not None:
+            raise UsageError("this supervisor is at work, or has a durable journal already")
+        self._path = journal
+        self._journal = open_journal(journal)
 
     def on(self, *kinds: type[Event]) -> "Callable[[Hook], Hook]":
         """Have a function called with the run's id and the event, once such an event is durable.
@@ -266,6 +328,17 @@ class Supervisor:
 
     async def _post_cancel(self, run_id: str, by: str, reason: str) -> None:
         await self._journal.mail.post(cancel_mail(run_id, by, reason))
+
+    async def answer_now(self, run_id: str, reason: str = "answer now") -> None:
+        """Stop the work of a run and have its answer made of what there is, wherever it is led."""
+        shift = self._shift
+        if shift is not None and shift.leads(run_id):
+            stopped = WorkStopped(reason=reason, by=_me(), at=self._clock.now())
+            await shift.propose(run_id, stopped)
+            return
+        if isinstance((await self.look(run_id)).status, RunStatus):
+            return
+        await self._journal.mail.post(stop_mail(run_id, _me(), reason))
 
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         """Answer a question of a run, wherever it is led. The first valid answer counts.
@@ -327,8 +400,8 @@ class Supervisor:
             self._is_closed = True
             await self._journal.close()
 
-    def result_of(self, run_id: str, led: Led) -> RunResult:
-        return RunResult(run_id, led, self._reading)
+    def result_of(self, run_id: str, led: Led, shape: object = None) -> RunResult:
+        return RunResult(run_id, led, self._reading, shape)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Journal]:
@@ -351,18 +424,18 @@ class Supervisor:
         if key is None:
             leading = await shift.begin(requested, plan)
             assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
-            return Run(run_id, self, leading.ending), leading.written
+            return Run(run_id, self, leading.ending, terms.get("output")), leading.written
         async with shift.claim(run_id):
-            if not await self._is_known(run_id, plan, key):
+            if not await self._is_known(requested, plan, key):
                 leading = await shift.begin(requested, plan, may_exist=True)
                 if leading is not None:
                     await leading.written  # by then the next caller with this key finds the run
                     return Run(run_id, self, leading.ending), leading.written
-                await self._is_known(run_id, plan, key)  # another process was faster
+                await self._is_known(requested, plan, key)  # another process was faster
         return await self._rejoin(shift, run_id, accept=False)
 
     async def _rejoin(
-        self, shift: Shift, run_id: str, *, accept: bool
+        self, shift: Shift, run_id: str, *, accept: bool, above: Account | None = None
     ) -> tuple[Run, Awaitable[object]]:
         """Wait for a run that is led here, lead one that was left, or read one that has ended."""
         async with shift.claim(run_id):
@@ -374,58 +447,50 @@ class Supervisor:
                 ending.set_result(led)
                 return Run(run_id, self, ending), shift.written_already()
             leading = await shift.take_over(
-                run_id, lambda led: self._check_roster(led, accept=accept)
+                run_id, lambda led: self._check_roster(led, accept=accept), above
             )
         return Run(run_id, self, leading.ending), leading.written
 
-    async def _request(self, request: str | Plan, terms: Terms) -> tuple[RunRequested, Plan]:
-        if isinstance(request, str):
-            raise UsageError(
-                "a request in words needs a planner, which needs a model; "
-                "hand over a chargehand.Plan instead"
-            )
-        limits = terms.get("limits") or self.limits
-        for warning in request.refuse_faults(self.roster.names, limits).warnings:
-            log.warning("plan_warning %s", warning)
-        deadline = terms.get("deadline") or limits.deadline
-        if deadline is not None and deadline <= timedelta(0):
-            raise UsageError(f"deadline={deadline} must be longer than nothing")
-        now = self._clock.now()
-        requested = RunRequested(
-            run=_run_id(terms.get("key")),
-            request=request.goal,
-            limits=limits,
-            seed=random.SystemRandom().getrandbits(48),
-            rules=RULES,
-            crew=self.roster.digest,
-            priority=terms.get("priority", 0),
-            deadline_at=None if deadline is None else now + deadline,
-            paces=await self._learned(),
-            at=now,
-        )
-        return requested, request
+    async def _request(self, request: str | Plan, terms: Terms) -> tuple[RunRequested, Plan | None]:
+        after = terms.get("after")
+        origin = Origin(earlier=await self._earlier(after)) if after else Origin()
+        return self._intake.accept(request, terms, await self._learned(), origin)
 
-    async def _is_known(self, run: str, plan: Plan, key: str) -> bool:
-        """Whether this key was used before, for the same plan."""
+    async def _earlier(self, run_id: str) -> Value:
+        """What a request that goes on from this run is to know of it."""
+        result = await self.look(run_id)
+        if not isinstance(result.status, RunStatus):
+            raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
+        return await asyncio.to_thread(earlier_of, result)
+
+    async def _is_known(self, requested: RunRequested, plan: Plan | None, key: str) -> bool:
+        """Whether this key was used before, for the same request."""
         try:
-            async for entry in self._journal.read(run):
-                if isinstance(entry.event, PlanAdopted):
-                    if entry.event.plan.digest != plan.digest:
-                        raise KeyConflict(key)
-                    return True
+            async for entry in self._journal.read(requested.run):
+                match entry.event:
+                    case RunRequested() as before if plan is None:
+                        if before.request != requested.request:
+                            raise KeyConflict(key)
+                        return True
+                    case PlanAdopted() as adopted if plan is not None:
+                        if adopted.plan.digest != plan.digest:
+                            raise KeyConflict(key)
+                        return True
         except UnknownRun:
             return False
         return False
 
     def _check_roster(self, led: Led, *, accept: bool) -> None:
         schedule = led.schedule
-        open_tasks = [n.task for n in schedule.nodes.values() if not n.state.is_settled]
-        lacking = self.roster.lacks(open_tasks)
+        unsettled = [node.task for node in schedule.nodes.values() if not node.state.is_settled]
+        lacking = self.roster.lacks(task for task in unsettled if not is_duty(task.id))
         if lacking:
             raise RosterMismatch(
                 f"the run needs {', '.join(lacking)}, which this supervisor has not"
             )
         requested = schedule.requested
+        if requested is not None and requested.answers and not self._office.has_model:
+            raise RosterMismatch("the run was begun with a model; Supervisor(…, model=…) to go on")
         if requested is not None and requested.crew != self.roster.digest and not accept:
             raise RosterMismatch(
                 "the roster has changed since the run began: names, descriptions or skills differ; "
@@ -455,6 +520,89 @@ class Supervisor:
 
     def _cancellation(self, by: str, reason: str) -> CancelRequested:
         return CancelRequested(by=by, reason=reason, at=self._clock.now())
+
+    # as a worker
+
+    def version(self, office: Office) -> str:  # noqa: ARG002 - as all members of a roster
+        """None: what a run of its own comes to is not for others to take over."""
+        return ""
+
+    def work(self, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
+        """What an attempt of this supervisor is on another's roster: a run of its own, on that one's journal."""
+        deputy: Supervisor | None = None
+
+        async def perform(brief: Brief) -> Outcome:
+            nonlocal deputy
+            if deputy is None:
+                deputy = self._deputy(office, brief)
+            return await deputy.lead_for(brief)
+
+        return perform
+
+    def _deputy(self, office: Office, brief: Brief) -> "Supervisor":
+        """This supervisor as it works below another: on the same journal, through the same switchboard."""
+        deputy = copy.copy(self)
+        deputy._office = self._office.below(office)
+        if self._path is None and brief.host is not None:
+            deputy._journal = cast("Journal", brief.host.journal)
+        deputy._hooks = dict(self._hooks)
+        deputy._intake = Intake(self.roster, deputy._office, self.limits, self._clock)
+        deputy._shift, deputy._users = None, 0
+        return deputy
+
+    async def lead_for(self, brief: Brief) -> Outcome:
+        """Lead the run that a task of another supervisor asks for, or go on with it."""
+        try:
+            origin = origin_of(brief, self.name)
+        except UsageError as error:
+            return Failed(kind=ErrorClass.DENIED, message=str(error), error="TooDeep")
+        request = self._plan_for(brief)
+
+        async def run(_: str) -> Done:
+            result = await self._lead_nested(request, brief, origin)
+            return Done(Value.of(result.id), result.usage)
+
+        identity = [self.name, request, brief.tries]
+        about = {"run": origin.run}
+        await brief.durable(NESTED, identity, run, effect=Effect.KEYED, about=about)
+        return outcome_from(await self.look(origin.run), self.name, brief.taint)
+
+    async def _lead_nested(self, request: str | Plan, brief: Brief, origin: Origin) -> RunResult:
+        async with self._on_shift() as shift:
+            run = await self._begin_nested(shift, request, brief, origin)
+            try:
+                return await run.wait()
+            except asyncio.CancelledError:
+                if brief.host is not None and brief.host.is_stopping:
+                    await asyncio.shield(
+                        self.stop(timedelta(0))
+                    )  # to be resumed with the run above
+                else:
+                    await asyncio.shield(self.cancel(run.id, f"task {brief.task.id} was stopped"))
+                raise
+
+    async def _begin_nested(
+        self, shift: Shift, request: str | Plan, brief: Brief, origin: Origin
+    ) -> Run:
+        above = (
+            None if brief.host is None else cast("Account | None", brief.host.account_of(brief.run))
+        )
+        if above is not None:
+            above.link(brief.task.id)
+        async with shift.claim(origin.run):
+            if not await shift.has_begun(origin.run):
+                limits = replace(
+                    self.limits, depth=min(brief.limits.depth, origin.depth + self.limits.depth)
+                )
+                terms = Terms(limits=limits, priority=brief.task.priority)
+                if brief.ends_at is not None:
+                    terms["deadline"] = max(brief.ends_at - self._clock.now(), _AT_ONCE)
+                paces = await self._learned()
+                requested, plan = self._intake.accept(request, terms, paces, origin)
+                leading = await shift.begin(requested, plan, above=above)
+                assert leading is not None  # noqa: S101 - for the type checker: it was not begun
+                return Run(origin.run, self, leading.ending)
+        return (await self._rejoin(shift, origin.run, accept=False, above=above))[0]
 
     # shifts
 
@@ -523,12 +671,6 @@ class Supervisor:
         if shift is not None:
             for run in list(shift.desk.runs):
                 await shift.propose(run, self._cancellation(_me(), "interrupted twice"))
-
-
-def _run_id(key: str | None) -> str:
-    if key is None:
-        return f"r{uuid.uuid4().hex[:15]}"
-    return f"k{digest_of(key.encode())[:15]}"
 
 
 def _me() -> str:

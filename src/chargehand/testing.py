@@ -37,8 +37,8 @@ class FakeClock:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time jumps to the next timer as soon as nothing else is left to do.
 
-    It waits for threads started through it (sync workers, `asyncio.to_thread`), not for others: use
-    it with the journal in memory.
+    It waits for threads started through it (sync workers and tools, `asyncio.to_thread`), not for
+    others: use it with the journal in memory.
     """
 
     def __init__(self) -> None:
@@ -60,9 +60,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
         future = super().run_in_executor(executor, func, *args)
+        self.expect_thread(future)
+        return future
+
+    def expect_thread(self, future: "asyncio.Future[Any]") -> None:
+        """Let time stand still until a thread has set this future."""
         self._threads_out += 1
         future.add_done_callback(self._thread_is_back)
-        return future
 
     def _thread_is_back(self, _: object) -> None:
         self._threads_out -= 1

@@ -1,43 +1,62 @@
 """The workbench: makes of a decision to start a task the attempt that an engine runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Protocol, cast
 
 import msgspec
 
+from chargehand.clock import Clock
 from chargehand.decisions.desk import Led
+from chargehand.decisions.duties import ANSWERER, PLANNER, REFINER, is_duty
 from chargehand.decisions.graph import Node
 from chargehand.engines.base import Job, Lost, outcome_of
-from chargehand.engines.brief import Brief, Line
+from chargehand.engines.brief import Brief, Host, Line
 from chargehand.engines.local import Threads
-from chargehand.errors import JournalError, WorkerError
+from chargehand.errors import InternalError, JournalError, WorkerError
 from chargehand.facts.commands import StartAttempt
+from chargehand.facts.events import Event
 from chargehand.facts.outcome import Done, Failed, Outcome, failed_by
-from chargehand.facts.value import Value
+from chargehand.facts.plan import Task
+from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
 from chargehand.roles.function import Where
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Member, Roster
+from chargehand.roles.seat import Duty
+
+
+class Floor(Line, Host, Protocol):
+    """Where attempts are heard: what they write down, and what the supervisor itself says."""
+
+    async def propose(self, run: str, event: Event) -> Event | None: ...
+
+    def tell(self, run: str, piece: str | None) -> None:
+        """Let listeners hear the answer grow; None: it begins anew."""
 
 
 class Workbench:
     """Knows every worker of a roster, and where its work is done: on the loop, in threads, in children."""
 
-    def __init__(self, roster: Roster, office: Office, blobs: Blobs, parallel: int) -> None:
+    def __init__(
+        self, roster: Roster, office: Office, blobs: Blobs, clock: Clock, parallel: int
+    ) -> None:
         self._roster = roster
         self._office = office
         self._blobs = blobs
+        self._clock = clock
         self._threads = Threads(parallel)
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._works = {worker.name: self._work_of(worker) for worker in roster}
+        self._versions = {worker.name: worker.version(office) for worker in roster}
 
     async def close(self) -> None:
         """Let go of threads and children."""
         self._threads.close()
         await asyncio.gather(*(close() for close in self._closers))
 
-    def job(self, start: StartAttempt, led: Led, line: Line) -> Job:
+    def job(self, start: StartAttempt, led: Led, floor: Floor) -> Job:
         """The attempt that was decided on, with all that its worker is to know."""
         node = led.schedule.nodes[start.task]
         task = node.task
@@ -56,20 +75,39 @@ class Workbench:
             start.attempt,
             start.worker,
             values,
-            line,
+            floor,
             missing=missing,
             log=results.steps.get(start.task),
             answers=results.answers,
             limits=led.schedule.limits,
         )
-        timeout = task.limits.timeout or self._roster[start.worker].timeout
-        return Job(brief, self._works[start.worker], timeout)
+        requested = led.schedule.requested
+        if requested is not None:
+            brief.depth = requested.depth
+            for source in requested.taint:
+                brief.distrust(source)
+        brief.tries = node.tries
+        brief.is_capped = led.account is not None
+        if is_duty(start.task):
+            return Job(brief, self._duty_of(start.worker, _Seat(led, self._roster, floor, self)))
+        member = self._roster[start.worker]
+        if member.where is Where.HERE:
+            brief.host, brief.ends_at = floor, led.schedule.work_ends_at(start.task)
+        timeout = task.limits.timeout or member.timeout
+        version = self._versions[start.worker]
+        if not version or missing:
+            return Job(brief, self._works[start.worker], timeout)
+        key = _key_of(task, version, values)
+        known = led.reusable.get(key)
+        if known is None or requested is None:
+            return Job(brief, self._works[start.worker], timeout, key)
+        return Job(brief, _handing_over(known), timeout, key, requested.reuses)
 
     def _work_of(self, worker: Member) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
         """The function that the engine is handed: what an attempt of this worker is."""
         function = worker.work(self._office)
         match worker.where:
-            case Where.LOOP:
+            case Where.LOOP | Where.HERE:
 
                 def call(job: Job) -> "Awaitable[object]":
                     return cast("Awaitable[object]", function(job.brief))
@@ -86,6 +124,16 @@ class Workbench:
                 def call(job: Job) -> "Awaitable[object]":
                     return children.call(job.brief, job)
 
+        return self._attempt(call)
+
+    def _duty_of(self, duty: str, seat: "_Seat") -> "Callable[[Job], Awaitable[Outcome | Lost]]":
+        """What the supervisor does itself, as an attempt like any other."""
+        perform = _duty(duty)
+        return self._attempt(lambda job: perform(job.brief, seat, self._office))
+
+    def _attempt(
+        self, call: "Callable[[Job], Awaitable[object]]"
+    ) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
         async def work(job: Job) -> Outcome | Lost:
             brief = job.brief
             if brief.task.needs or brief.log is not None:
@@ -105,15 +153,17 @@ class Workbench:
         for need in brief.task.all_needs:
             value = brief.values.get(need.key)
             if value is not None:
-                brief.values[need.key] = _part_of(
-                    await self._brought(value), need.output, need.task
-                )
+                brief.values[need.key] = _part_of(await self.bring(value), need.output, need.task)
         for record in brief.log.lineage.values() if brief.log is not None else ():
             if isinstance(record.outcome, Done) and record.outcome.value.blob:
-                value = await self._brought(record.outcome.value)
+                value = await self.bring(record.outcome.value)
                 brief.bring(msgspec.structs.replace(record, outcome=Done(value)))
 
-    async def _brought(self, value: Value) -> Value:
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def bring(self, value: Value) -> Value:
+        """The value itself, if it lies in a blob."""
         if not value.blob:
             return value
         data = await self._blobs.get(value.blob)
@@ -127,6 +177,66 @@ class Workbench:
         except JournalError as error:
             return failed_by(error)
         return Done(Value(blob=digest, size=len(value.json), taint=value.taint), done.usage)
+
+
+class _Seat:
+    """Where the supervisor sits when it thinks about one run."""
+
+    def __init__(self, led: Led, roster: Roster, floor: Floor, bench: Workbench) -> None:
+        self.led = led
+        self.roster = roster
+        self._floor = floor
+        self.now = bench.now
+        self.bring = bench.bring
+
+    async def propose(self, event: Event) -> Event | None:
+        return await self._floor.propose(self._run, event)
+
+    def say(self, piece: str | None) -> None:
+        self._floor.tell(self._run, piece)
+
+    @property
+    def _run(self) -> str:
+        requested = self.led.schedule.requested
+        assert requested is not None  # noqa: S101 - for the type checker: a duty is of a run
+        return requested.run
+
+
+def _duty(name: str) -> Duty:
+    # Imported when the first run asks for it: a run of a given plan needs none of this.
+    if name == PLANNER:
+        from chargehand.roles.planner import plan
+
+        return plan
+    if name == REFINER:
+        from chargehand.roles.refine import refine
+
+        return refine
+    if name == ANSWERER:
+        from chargehand.roles.aggregate import compose_answer
+
+        return compose_answer
+    raise InternalError(f"there is no duty {name!r}")
+
+
+def _key_of(task: Task, version: str, values: Mapping[str, Value]) -> str:
+    """The same for the same words and inputs to the same worker, model and tools."""
+    rests_on = [
+        task.description,
+        task.args,
+        task.accept,
+        task.output,
+        [(need.key, need.output, values[need.key].digest) for need in task.all_needs],
+        version,
+    ]
+    return digest_of(canonical(rests_on))
+
+
+def _handing_over(value: Value) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
+    async def work(_: Job) -> Outcome | Lost:
+        return Done(value)
+
+    return work
 
 
 def _part_of(value: Value, path: str, task: str) -> Value:

@@ -46,8 +46,12 @@ def tasks_of(arrows: str, **changes: dict[str, Any]) -> list[Task]:
     return [
         Task(
             id=id_,
-            description=f"bring forth {id_}",
-            **{"worker": "ann", "needs": upstream, **changes.get(id_, {})},
+            **{
+                "description": f"bring forth {id_}",
+                "worker": "ann",
+                "needs": upstream,
+                **changes.get(id_, {}),
+            },
         )
         for id_, upstream in needs.items()
     ]
@@ -64,7 +68,12 @@ class Office:
     """Everything a supervisor would do around a desk, done at once and without fail."""
 
     def __init__(
-        self, tasks: Sequence[Task], limits: Limits, places: Sequence[Place], parallel: int
+        self,
+        tasks: Sequence[Task],
+        limits: Limits,
+        places: Sequence[Place],
+        parallel: int,
+        asked: dict[str, Any],
     ) -> None:
         self.now = START
         self.journal: list[Event] = []
@@ -76,7 +85,7 @@ class Office:
         self.desk.open(RUN)
         plan = Plan(goal="a test", tasks=tasks)
         self.tell(
-            requested(limits),
+            requested(limits, **asked),
             RunLed(node="n1", epoch=1, at=START),
             *([PlanAdopted(plan=plan, at=START)] if tasks else []),
         )
@@ -152,11 +161,21 @@ class Office:
     def cancel(self) -> list[Event]:
         return self.tell(CancelRequested(at=self.now))
 
-    def amend(self, added: Sequence[Task] = (), removed: Sequence[str] = ()) -> list[Event]:
-        version = self.schedule.version + 1
-        return self.tell(
-            PlanAmended(version=version, added=tuple(added), removed=tuple(removed), at=self.now)
+    def amend(
+        self, added: Sequence[Task] = (), removed: Sequence[str] = (), **more: Any
+    ) -> list[Event]:
+        change = PlanAmended(
+            version=self.schedule.version + 1,
+            added=tuple(added),
+            removed=tuple(removed),
+            at=self.now,
+            **more,
         )
+        return self.tell(change)
+
+    def adopt(self, arrows: str) -> list[Event]:
+        plan = Plan(goal="a test", tasks=tasks_of(arrows))
+        return self.tell(PlanAdopted(plan=plan, at=self.now))
 
     def wait(self, count: float) -> list[Event]:
         """Let time pass; timers that fall due on the way go off when they do."""
@@ -219,11 +238,13 @@ def desk_of(
     places: Sequence[Place] = (Place(worker="ann"),),
     pool: int = 10,
     tasks: dict[str, dict[str, Any]] | None = None,
+    asked: dict[str, Any] | None = None,
     **limits: Any,
 ) -> Office:
     """An office whose run has this plan: `desk_of("read -> write", attempts=1)`.
 
-    `tasks` changes single tasks: `tasks={"write": {"optional": True}}`.
+    `tasks` changes single tasks: `tasks={"write": {"optional": True}}`; `asked` are further facts
+    of the request.
     """
     planned = tasks_of(arrows, **(tasks or {})) if arrows else []
-    return Office(planned, Limits(**limits), places, pool)
+    return Office(planned, Limits(**limits), places, pool, asked or {})

@@ -1,12 +1,17 @@
 """What speaks against a change of plan. Finished tasks are never touched, ids never used again."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias
 
+from chargehand.decisions.duties import is_duty, of_plan
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.errors import Fault
 from chargehand.facts.events import PlanAmended
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Task, find_cycle
+
+Part: TypeAlias = frozenset[tuple[str, str]]
+"""A part of a plan, by what is done in it: who is to do what."""
 
 
 def amendment_faults(
@@ -14,18 +19,20 @@ def amendment_faults(
     change: PlanAmended,
     version: int,
     limits: Limits,
-    earlier: Collection[frozenset[str]],
+    earlier: Collection[Part],
+    replans: int,
 ) -> Iterator[Fault]:
-    """Every fault of a change to the plan at `version`; `earlier` are the unfinished parts it has had."""
+    """Every fault of a change to the plan at `version`.
+
+    `earlier` are the unfinished parts it has had, `replans` how often it was changed before.
+    """
     if change.version != version + 1:
         message = f"the plan is at version {version}, so the next is not {change.version}"
         yield Fault("version", "", message)
-    if version > limits.replans:
-        message = (
-            f"the plan was changed {version - 1} times, which is the cap; raise Limits(replans=…)"
-        )
+    if replans >= limits.replans and not change.is_step:
+        message = f"the plan was changed {replans} times, which is the cap; raise Limits(replans=…)"
         yield Fault("too_many_replans", "", message)
-    total = len(nodes) + len(change.added)
+    total = len(of_plan(nodes)) + len(change.added)
     if total > limits.tasks:
         message = f"{total} tasks are more than the cap of {limits.tasks}; raise Limits(tasks=…)"
         yield Fault("too_many_tasks", "", message)
@@ -36,26 +43,40 @@ def amendment_faults(
         yield from _faults_of_removal(id_, nodes, removed)
     for task in change.added:
         yield from _faults_of_addition(task, nodes, added, removed)
-    left = [id_ for id_, node in nodes.items() if not node.is_removed and id_ not in removed]
+    for id_ in change.replaced:
+        if id_ not in nodes or not _came_to_nothing(nodes[id_]):
+            yield Fault(
+                "not_replaceable", id_, "only a task that came to nothing can be made up for"
+            )
+    left = [id_ for id_ in of_plan(nodes) if not nodes[id_].is_removed and id_ not in removed]
     if not left and not change.added:
         yield Fault("no_tasks", "", "nothing of the plan would be left; cancel the run instead")
     cycle = find_cycle(change.added)
     if cycle:
         yield Fault("cycle", cycle[0], f"tasks need each other in a circle: {' → '.join(cycle)}")
-    if (unfinished(nodes) - removed) | added in earlier:
+    kept = [node.task for node in nodes.values() if node.task.id not in removed]
+    if part_of(nodes, (*kept, *change.added)) in earlier and not change.is_step:
         yield Fault(
             "repeated", "", "this repeats an earlier plan, which would end as it did before"
         )
 
 
-def unfinished(nodes: Mapping[str, Node]) -> frozenset[str]:
-    """The part of the plan that a change may touch."""
-    return frozenset(id_ for id_, node in nodes.items() if not node.state.is_settled)
+def part_of(nodes: Mapping[str, Node], tasks: Iterable[Task]) -> Part:
+    """What is still to be done of these tasks, whatever their ids: a plan under new ids is the same plan."""
+    return frozenset(
+        _gist(task)
+        for task in tasks
+        if not is_duty(task.id) and not (task.id in nodes and nodes[task.id].state.is_settled)
+    )
+
+
+def _gist(task: Task) -> tuple[str, str]:
+    return task.worker or task.skill, " ".join(task.description.split()).casefold()
 
 
 def _faults_of_removal(id_: str, nodes: Mapping[str, Node], removed: set[str]) -> Iterator[Fault]:
     node = nodes.get(id_)
-    if node is None:
+    if node is None or is_duty(id_):
         yield Fault("dangling_need", id_, "there is no such task to remove")
         return
     if node.state.is_settled:
@@ -70,6 +91,13 @@ def _faults_of_removal(id_: str, nodes: Mapping[str, Node], removed: set[str]) -
 def _faults_of_addition(
     task: Task, nodes: Mapping[str, Node], added: set[str], removed: set[str]
 ) -> Iterator[Fault]:
+    for id_, other in nodes.items():
+        is_same = not is_duty(id_) and _gist(other.task) == _gist(task)
+        if is_same and other.state is TaskState.FAILED:
+            message = f"it repeats {id_}, which failed; say it otherwise, or name another worker"
+            yield Fault("repeated", task.id, message)
+    if is_duty(task.id):
+        yield Fault("bad_id", task.id, "ids that start with @ are the supervisor's own")
     if task.id in nodes:
         yield Fault("duplicate_id", task.id, "ids are never used again; choose a new one")
     if not task.description.strip():

@@ -13,7 +13,9 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand.decisions.budget import Account, has_caps
 from chargehand.decisions.dispatch import Dispatch
+from chargehand.decisions.duties import is_duty
 from chargehand.decisions.results import Results
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.schedule import Schedule
@@ -32,7 +34,9 @@ from chargehand.facts.events import (
     RunFinished,
     RunRequested,
     StepFinished,
+    StepStarted,
 )
+from chargehand.facts.value import Value
 
 
 class Message(Struct, gc=False):
@@ -63,6 +67,10 @@ class Led(Struct):
 
     schedule: Schedule
     results: Results
+    account: Account | None = None
+    #: if something that it spends is limited, for itself or above it
+    reusable: dict[str, Value] = {}
+    #: results of an earlier run, by the key of all they rest on
 
 
 class Round(Struct):
@@ -91,13 +99,22 @@ class Desk:
         self._timers: list[tuple[datetime, int, str, Event]] = []
         self._timer_count = 0
         self._backlog: list[tuple[str, list[Command]]] = []
+        self._above: dict[str, Account | None] = {}
+        #: by run: the account of the run above it
+        self._duties: dict[tuple[str, str], OfferAttempt] = {}
+        #: what the supervisor is to do itself; it needs no place in the pool
+        self._on_duty: set[tuple[str, str, int]] = set()
 
-    def open(self, run: str, history: Iterable[Event] = ()) -> Led:
-        """Lead this run from now on, going on from its history. Its first round comes with the next `decide`."""
+    def open(self, run: str, history: Iterable[Event] = (), above: Account | None = None) -> Led:
+        """Lead this run from now on, going on from its history. Its first round comes with the next `decide`.
+
+        What it spends counts against the account `above` it, too.
+        """
         led = self.runs[run] = Led(Schedule(self._retry), Results())
+        self._above[run] = above
         for event in history:
             led.schedule.apply(event)
-            led.results.apply(event)
+            self._note(led, event)
         requested = led.schedule.requested
         if requested is not None:
             self.dispatch.open_run(run, requested.at, requested.limits.parallel)
@@ -106,9 +123,12 @@ class Desk:
 
     def close(self, run: str) -> None:
         """Lead this run no longer. Attempts of it that still run keep their places until they end."""
+        self._above.pop(run, None)
         if self.runs.pop(run, None) is not None:
             self.dispatch.close_run(run)
             self._backlog = [(each, commands) for each, commands in self._backlog if each != run]
+            for duty in [each for each in self._duties if each[0] == run]:
+                del self._duties[duty]
 
     def decide(self, messages: Sequence[Message], now: datetime) -> Round:
         """Take in messages and due timers, in this order, and fill the pool."""
@@ -136,7 +156,10 @@ class Desk:
 
     def free_place(self, run: str, task: str, attempt: int) -> None:
         """An attempt has really ended, whatever was made of its report."""
-        self.dispatch.freed(run, task, attempt)
+        if is_duty(task):
+            self._on_duty.discard((run, task, attempt))
+        else:
+            self.dispatch.freed(run, task, attempt)
 
     def free_unstarted(self, run: str, starts: Iterable[StartAttempt]) -> None:
         """These starts of a run were decided but will not be carried out."""
@@ -145,8 +168,8 @@ class Desk:
 
     @property
     def busy(self) -> int:
-        """Attempts that hold a place."""
-        return self.dispatch.active
+        """Attempts that hold a place, and what the supervisor does itself."""
+        return self.dispatch.active + len(self._on_duty)
 
     def check(self) -> None:
         """State the invariants; the tests call this after every round."""
@@ -166,6 +189,13 @@ class Desk:
             admitted = (
                 None  # its beginning was refused: the attempt is to stop, and did not wait to hear
             )
+        account = None if led is None else led.account
+        if (
+            type(admitted) is StepStarted
+            and account is not None
+            and account.refusal(admitted.task, admitted.reserve)
+        ):
+            admitted = None
         if message.ticket is not None:
             round_.tickets.append((message.ticket, admitted))
         if led is None:
@@ -194,6 +224,8 @@ class Desk:
                     if schedule.status is None:
                         self._write(run, led, event, round_)
                         pending.extend(schedule.apply(event))
+                case OfferAttempt(task) if is_duty(task):
+                    self._duties[run, task] = command
                 case OfferAttempt():
                     self.dispatch.offer(run, command, timestamp)
                 case SetTimer(due_at, event):
@@ -202,19 +234,29 @@ class Desk:
                 case StopAttempt(task, attempt, reason, _):
                     round_.acts.append(Stop(run, task, attempt, reason))
                 case WithdrawOffer(task):
-                    self.dispatch.withdraw(run, task)
+                    if self._duties.pop((run, task), None) is None:
+                        self.dispatch.withdraw(run, task)
 
     def _write(self, run: str, led: Led, event: Event, round_: Round) -> None:
         entries = round_.entries.get(run)
         if entries is None:
             entries = round_.entries[run] = []
         entries.append(event)
-        led.results.apply(event)
+        self._note(led, event)
         if type(event) is RunFinished:
             round_.ended[run] = led
 
+    def _note(self, led: Led, event: Event) -> None:
+        led.results.apply(event)
+        if led.account is not None:
+            led.account.apply(event)
+        elif type(event) is RunRequested:
+            above = self._above.get(event.run)
+            if above is not None or has_caps(event.limits):
+                led.account = Account(event.limits, keeps_back=event.answers, above=above)
+
     def _fill_places(self, round_: Round, now: datetime) -> None:
-        for start in self.dispatch.place(now.timestamp()):
+        for start in (*self._take_up_duties(), *self.dispatch.place(now.timestamp())):
             led = self.runs[start.run]
             started = AttemptStarted(
                 task=start.task, attempt=start.attempt, worker=start.worker, why=start.why, at=now
@@ -223,3 +265,14 @@ class Desk:
             round_.entries.setdefault(start.run, []).append(started)
             led.schedule.apply(started)
             round_.acts.append(start)
+
+    def _take_up_duties(self) -> list[StartAttempt]:
+        if not self._duties:
+            return []
+        starts = [
+            StartAttempt(run, task, offer.attempt, offer.worker, "")
+            for (run, task), offer in self._duties.items()
+        ]
+        self._duties.clear()
+        self._on_duty.update((start.run, start.task, start.attempt) for start in starts)
+        return starts

@@ -75,6 +75,13 @@ class Node(Struct, eq=False, gc=False):
     #: told to stop because of its own deadline
     is_removed: bool = False
     #: taken out of the plan
+    is_replaced: bool = False
+    #: came to nothing, and later tasks make up for it
+    is_unclear: bool = False
+    #: its words are to be rewritten before it is tried again
+    last_failure: Failed | None = None
+    gaps: tuple[str, ...] = ()
+    #: of a task that was done in part: what is missing
 
     def __repr__(self) -> str:
         return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"

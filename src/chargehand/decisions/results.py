@@ -37,6 +37,8 @@ class StepRecord(Struct, frozen=True, gc=False):
     #: how often
     about: Value = Value()
     #: what the step was given, for whoever reads the trace; not kept here once it is written
+    reserve: Usage = NO_USAGE
+    #: the most that it can cost; as little kept here
 
 
 class StepLog(Struct):
@@ -46,6 +48,8 @@ class StepLog(Struct):
     #: by name and ordinal: what this line of attempts has done
     effects: dict[str, StepRecord] = {}
     #: by key: what was done to the outside world, by whatever line of attempts
+    before: tuple[StepRecord, ...] = ()
+    #: what the line of attempts did that came to nothing, for whoever rewrites the task
 
     def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
         return self.lineage.get(f"{name}#{ordinal}") or self.effects.get(key)
@@ -125,6 +129,8 @@ class Results:
         log = self.steps.get(event.task)
         if log is None:
             return
+        if event.how is RetryHow.REWRITTEN:
+            log.before = tuple(log.lineage.values())
         if event.how in (RetryHow.AFRESH, RetryHow.REWRITTEN):
             log.lineage.clear()
         # What failed is done again by the next try, unless doing it again could do harm: then the

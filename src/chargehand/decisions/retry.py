@@ -52,11 +52,13 @@ class History(Struct, frozen=True, kw_only=True):
     deadline_at: datetime | None
     has_others: bool
     #: whether the task asked for a skill, so that another worker may have it
+    refines: bool = False
+    #: whether a model may rewrite what the task says
 
 
 def judge(policy: RetryPolicy, failure: Failed, history: History, draw: float) -> Verdict:
     """Decide what becomes of a task whose attempt failed this way. Deadline beats retry."""
-    if failure.kind.is_final:
+    if failure.kind.is_final or failure.is_final:
         return GiveUp(failure)
     if history.tries >= history.attempts:
         if history.tries == 1:
@@ -81,7 +83,9 @@ def draw_for(seed: int, task: str, attempt: int) -> float:
 def _how(failure: Failed, history: History) -> RetryHow:
     if history.has_others:
         return RetryHow.ELSEWHERE
-    return RetryHow.AFRESH if failure.kind is ErrorClass.LOGIC else RetryHow.AGAIN
+    if failure.kind is not ErrorClass.LOGIC:
+        return RetryHow.AGAIN
+    return RetryHow.REWRITTEN if history.refines else RetryHow.AFRESH
 
 
 def _with_message(failure: Failed, message: str) -> Failed:

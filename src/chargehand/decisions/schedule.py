@@ -11,10 +11,25 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from chargehand.decisions.amendment import amendment_faults, unfinished
+from msgspec.structs import replace
+
+from chargehand.decisions.amendment import Part, amendment_faults, part_of
+from chargehand.decisions.asking import is_answer, patience, unanswered
+from chargehand.decisions.duties import (
+    ANSWER,
+    PLAN,
+    REFINER,
+    Planning,
+    answering,
+    has_results,
+    is_duty,
+    is_missing,
+    of_plan,
+    refining,
+)
 from chargehand.decisions.estimate import Estimates
 from chargehand.decisions.graph import Graph, Node, TaskState, check_nodes
-from chargehand.decisions.hourglass import Hourglass
+from chargehand.decisions.hours import CANCELLED, OUT_OF_TIME, Hours
 from chargehand.decisions.retry import Again, History, RetryPolicy, draw_for, judge
 from chargehand.errors import Fault, InternalError
 from chargehand.facts.commands import (
@@ -55,11 +70,13 @@ from chargehand.facts.events import (
     StepStarted,
     TaskAdded,
     TaskFailed,
+    TaskRewritten,
     TaskSkipped,
+    WorkStopped,
 )
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Strategy, Task
 
 RULES = 1
 """Version of the decisions in this room; a run is led by the rules it was requested under."""
@@ -80,8 +97,12 @@ class Schedule:
     def __init__(self, retry: RetryPolicy | None = None) -> None:
         self.requested: RunRequested | None = None
         self.status: RunStatus | None = None
+        self.reason = ""
+        #: why it ended so, where its tasks do not tell
         self.epoch = 0
         self.version = 0
+        self.instruction = ""
+        self.strategy = Strategy.MERGE
         self.last_at: datetime | None = None
         self._retry = retry or RetryPolicy()
         self._graph = Graph(lambda _: 1.0, lambda _: float("inf"))
@@ -95,9 +116,11 @@ class Schedule:
         self._unsettled = 0
         self._live = 0
         self._open = 0
-        self._glass = Hourglass()
+        self._hours = Hours()
+        self._planning = Planning()
         self._paces: dict[str, tuple[int, timedelta]] = {}
-        self._amended: set[frozenset[str]] = set()
+        self._amended: set[Part] = set()
+        self._replans = 0
 
     # what is asked of it
 
@@ -120,6 +143,13 @@ class Schedule:
     def busy(self) -> timedelta:
         """The time of all finished attempts, one after another."""
         return sum((total for _, total in self._paces.values()), _NO_TIME)
+
+    def work_ends_at(self, task: str) -> datetime | None:
+        """When an attempt of this task will be stopped at the latest, if that is known."""
+        deadline = self._graph.deadline_of(self.nodes[task].task)
+        ends = [] if deadline == float("inf") else [self._instant(deadline)]
+        stops_at = self._hours.work_ends_at()
+        return min([*ends, stops_at] if stops_at is not None else ends, default=None)
 
     def admit(self, event: Event) -> Event | None:
         """What is to be written down when somebody reports `event`.
@@ -148,18 +178,24 @@ class Schedule:
             case DeadlinePassed():
                 return event if self._is_over(event) else None
             case QuestionAnswered():
-                return event if self._is_answer(event) else None
+                return event if is_answer(self.nodes, event) else None
             case QuestionExpired():
-                return self._unanswered(event)
+                return unanswered(self.nodes, event)
             case CancelRequested():
-                return event if self._stop_reason != "cancelled" else None
+                return event if self._stop_reason != CANCELLED else None
+            case WorkStopped():
+                return None if self._stop_reason else event
+            case TaskRewritten():
+                return event if self._is_rewritable(event) else None
             case PlanAmended():
                 return None if self.check_amendment(event) else event
             case PlanAdopted() | PlanOpened():
                 # A run has one plan; whatever comes later amends it.
                 return None if self._stop_reason or self.version else event
-            case TaskAdded() | PlanSealed():
-                return None if self._stop_reason else event
+            case TaskAdded():
+                return event if self._may_add(event.task) else None
+            case PlanSealed():
+                return None if self._stop_reason or self._is_sealed else event
             case _:
                 return event
 
@@ -167,9 +203,9 @@ class Schedule:
         """Take in what has happened and say what is to be done about it."""
         before, self.last_at = self.last_at, event.at
         commands = self._change(event, before)
-        if self._glass.is_late:
-            self._glass.is_late = False
-            commands = [*commands, *self._active_timer()]
+        if self._hours.glass.is_late:
+            self._hours.glass.is_late = False
+            commands = [*commands, *self._hours.active_timer()]
         return commands
 
     def _change(self, event: Event, before: datetime | None) -> list[Command]:
@@ -189,7 +225,11 @@ class Schedule:
             case RetryPlanned():
                 return self._plan_retry(event)
             case RetryDue():
-                return [self._offer(self.nodes[event.task])]
+                return [self._try_again(self.nodes[event.task])]
+            case TaskRewritten():
+                node = self.nodes[event.task]
+                node.task = replace(node.task, description=event.description)
+                return []
             case TaskFailed():
                 return self._give_up(event)
             case TaskSkipped():
@@ -197,11 +237,13 @@ class Schedule:
             case DeadlinePassed():
                 return self._expire(event)
             case QuestionAnswered():
-                return self._answered(event)
+                return [self._offer(self.nodes[event.task])]
             case QuestionExpired():
                 return self._fail(self.nodes[event.task], _NOBODY_ANSWERED, event.at)
             case CancelRequested():
-                return self._stop_all("cancelled", event.at)
+                return self._stop_all(CANCELLED, event.at)
+            case WorkStopped():
+                return [*self._stop_all(event.reason, event.at), *self._hours.close(event.at)]
             case RunRequested():
                 return self._request(event)
             case RunLed():
@@ -210,10 +252,12 @@ class Schedule:
                 return []
             case PlanAdopted():
                 self.version = event.plan.version
+                self.instruction, self.strategy = event.plan.instruction, event.plan.strategy
                 return self._add_tasks(event.plan.tasks, seal=True, at=event.at)
             case PlanOpened():
                 self.version = 1
-                return self._timers()
+                self.instruction, self.strategy = event.instruction, event.strategy
+                return [] if self.nodes else self._hours.timers()
             case TaskAdded():
                 return self._add_tasks([event.task], seal=False, at=event.at)
             case PlanSealed():
@@ -223,14 +267,14 @@ class Schedule:
             case PlanAmended():
                 return self._amend(event)
             case RunFinished():
-                self.status = event.status
+                self.status, self.reason = event.status, event.reason
                 return []
 
     def outstanding(self) -> list[Command]:
         """What is to be done now by a process that has only just read the events so far."""
         if self.status is not None or self.last_at is None:
             return []
-        commands: list[Command] = self._timers()
+        commands: list[Command] = self._hours.timers()
         for node in self.nodes.values():
             if node.state is TaskState.READY:
                 commands.append(self._offer_of(node))
@@ -238,7 +282,7 @@ class Schedule:
                 retry = RetryDue(task=node.task.id, attempt=node.attempt, at=node.due_at)
                 commands.append(SetTimer(node.due_at, retry))
             elif node.state is TaskState.ASKING:
-                commands += self._patience(node)
+                commands += patience(node)
             if node.task.deadline is not None and not node.state.is_settled:
                 commands.append(self._task_timer(node))
         return commands + self._end_if_settled(self.last_at)
@@ -247,7 +291,11 @@ class Schedule:
         """Everything that speaks against this change of plan."""
         if self._stop_reason or self.status is not None or not self._is_sealed:
             return [Fault("ended", "", "the run is stopping, has ended, or has no whole plan yet")]
-        return list(amendment_faults(self.nodes, event, self.version, self.limits, self._amended))
+        return list(
+            amendment_faults(
+                self.nodes, event, self.version, self.limits, self._amended, self._replans
+            )
+        )
 
     def check(self) -> None:
         """State the invariants; the tests call this after every event."""
@@ -275,6 +323,7 @@ class Schedule:
         outcome = event.outcome
         if type(outcome) is Done:
             self._learn(node, event.at)
+            node.gaps = outcome.gaps
             return self._settle(node, TaskState.DONE, event.at)
         node.state = TaskState.RETRYING
         node.due_at = None
@@ -285,7 +334,7 @@ class Schedule:
             self._note_idle(event.at)
             if outcome.question.patience is not None:
                 node.due_at = event.at + outcome.question.patience
-            return self._patience(node)
+            return patience(node)
         if self._is_told_to_stop(event.task):
             return self._stopped(node, event.at)
         if isinstance(outcome, Cancelled):
@@ -297,13 +346,15 @@ class Schedule:
 
     def _judge(self, node: Node, failure: Failed, at: datetime) -> list[Command]:
         node.tries += 1
+        node.last_failure = failure
         deadline = self._graph.deadline_of(node.task)
         history = History(
             tries=node.tries,
-            attempts=node.task.limits.attempts or self.limits.attempts,
+            attempts=self._attempts_of(node, failure),
             at=at,
             deadline_at=None if deadline == float("inf") else self._instant(deadline),
             has_others=bool(node.task.skill),
+            refines=self._request_of_run.refines and not is_duty(node.task.id),
         )
         draw = draw_for(self._request_of_run.seed, node.task.id, node.attempt)
         verdict = judge(self._retry, failure, history, draw)
@@ -318,23 +369,37 @@ class Schedule:
             return [Record(planned)]
         return self._fail(node, verdict.cause, at)
 
+    def _attempts_of(self, node: Node, failure: Failed) -> int:
+        if is_duty(node.task.id) and failure.kind is ErrorClass.LOGIC:
+            return 1  # it has told the model what was wrong, time and again
+        return node.task.limits.attempts or self.limits.attempts
+
     def _plan_retry(self, event: RetryPlanned) -> list[Command]:
         node = self.nodes[event.task]
         node.due_at = event.due_at
         match event.how:
-            case RetryHow.AFRESH | RetryHow.REWRITTEN:
+            case RetryHow.AFRESH:
                 node.lineage += 1
+            case RetryHow.REWRITTEN:
+                node.lineage += 1
+                node.is_unclear = True
             case RetryHow.ELSEWHERE:
                 node.avoid = (*node.avoid, node.worker)
             case RetryHow.AGAIN:
                 pass
         if event.due_at <= event.at:
-            return [self._offer(node)]
+            return [self._try_again(node)]
         return [
             SetTimer(
                 event.due_at, RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
             )
         ]
+
+    def _try_again(self, node: Node) -> Command:
+        if not node.is_unclear:
+            return self._offer(node)
+        node.due_at = None
+        return self._take_on(refining(node.task.id, node.attempt))
 
     def _lose(self, event: AttemptLost | AttemptPreempted) -> list[Command]:
         node = self.nodes[event.task]
@@ -351,9 +416,12 @@ class Schedule:
         return [self._offer(node)]
 
     def _stopped(self, node: Node, at: datetime) -> list[Command]:
-        if self._stop_reason == "cancelled" or node.is_removed:
+        if self._stop_reason == CANCELLED or node.is_removed:
             return self._settle(node, TaskState.CANCELLED, at)
-        return self._fail(node, _OUT_OF_TIME, at)
+        if self._stop_reason in ("", OUT_OF_TIME):
+            return self._fail(node, _OUT_OF_TIME, at)
+        why = f"it was stopped: {self._stop_reason}"
+        return self._fail(node, Failed(kind=ErrorClass.CANCELLED, message=why), at)
 
     def _learn(self, node: Node, at: datetime) -> None:
         assert node.started_at is not None
@@ -379,6 +447,8 @@ class Schedule:
                         commands.append(self._offer(dependent))
                 elif not dependent.is_doomed and not dependent.state.is_settled:
                     commands.append(self._doom(dependent, node, at))
+            if is_duty(node.task.id):
+                commands += self._discharge(node)
             self._note_idle(at)
         if not self._unsettled:
             commands += self._end_if_settled(at)
@@ -398,7 +468,9 @@ class Schedule:
         withdrawn = self._withdraw(node)
         node.cause = event.cause
         node.question = None
-        return withdrawn + self._settle(node, TaskState.FAILED, event.at)
+        # Before it settles: the run must not end while there may be another way.
+        again = self._plan_again(node)
+        return withdrawn + again + self._settle(node, TaskState.FAILED, event.at)
 
     def _skip(self, event: TaskSkipped) -> list[Command]:
         node = self.nodes[event.task]
@@ -408,20 +480,24 @@ class Schedule:
     def _end_if_settled(self, at: datetime) -> list[Command]:
         if self._unsettled or self.status is not None or not (self._is_sealed or self._stop_reason):
             return []
-        required = [
-            node for node in self.nodes.values() if not node.task.optional and not node.is_removed
-        ]
-        missing = tuple(node.task.id for node in required if node.state is not TaskState.DONE)
-        if self._stop_reason == "cancelled":
+        duty = self._next_duty()
+        if duty is not None:
+            return [self._take_on(duty)]
+        missing = tuple(
+            id_ for id_, node in self.nodes.items() if is_missing(node, self._request_of_run)
+        )
+        if self._stop_reason == CANCELLED:
             status = RunStatus.CANCELLED
         elif not missing and self._is_sealed:
             status = RunStatus.SUCCEEDED
-        elif any(node.state is TaskState.DONE for node in self.nodes.values()):
+        elif has_results(self.nodes):
             status = RunStatus.PARTIAL
         else:
             status = RunStatus.FAILED
         paces = {
-            worker: Pace(count, total / count) for worker, (count, total) in self._paces.items()
+            worker: Pace(count, total / count)
+            for worker, (count, total) in self._paces.items()
+            if not is_duty(worker)
         }
         return [
             Record(
@@ -431,32 +507,98 @@ class Schedule:
             )
         ]
 
+    # duties
+
+    def _take_on(self, duty: Task) -> Command:
+        """Do something ourselves; it is offered at once."""
+        node = self._graph.add([duty])[0]
+        self._unsettled += 1
+        return self._offer(node)
+
+    def _next_duty(self) -> Task | None:
+        """What we must do ourselves before a run of which nothing is left to do can end."""
+        requested = self._request_of_run
+        if self._stop_reason == CANCELLED or self._hours.is_closed:
+            return None
+        step = None if self._stop_reason else self._planning.step(requested, self.version)
+        return step or answering(self.nodes, requested)
+
+    def _discharge(self, node: Node) -> list[Command]:
+        """Go on after something that we did ourselves."""
+        task = node.task
+        if task.worker == REFINER:
+            target = self.nodes[task.args["task"]]
+            if target.state is not TaskState.RETRYING or not target.is_unclear:
+                return []
+            target.is_unclear = False  # rewritten or not, it is tried again
+            return [self._offer(target)]
+        if task.id == PLAN:
+            self._is_sealed = True
+        if not task.id.startswith(PLAN):
+            return []
+        again = self._planning.after_planning(self._request_of_run, self.version)
+        return [] if again is None else [self._take_on(again)]
+
+    def _plan_again(self, node: Node) -> list[Command]:
+        """See whether there is another way, now that a task has come to nothing."""
+        if self._stop_reason:
+            return []
+        again = self._planning.after_failure(node, self._request_of_run, self.version)
+        return [] if again is None else [self._take_on(again)]
+
+    def _may_add(self, task: Task) -> bool:
+        is_open = bool(self.version) and not self._is_sealed and not self._stop_reason
+        has_room = len(of_plan(self.nodes)) < self.limits.tasks
+        is_known = all(need.task in self.nodes for need in task.all_needs)
+        return is_open and has_room and is_known and task.id not in self.nodes
+
+    def _is_rewritable(self, event: TaskRewritten) -> bool:
+        node = self.nodes.get(event.task)
+        return node is not None and node.is_unclear and node.attempt == event.attempt
+
     # stopping
 
     def _expire(self, event: DeadlinePassed) -> list[Command]:
         if not event.task:
-            return self._stop_all("out of time", event.at)
+            return self._run_out(event.at)
         node = self.nodes[event.task]
         if node.is_open:
             node.is_expired = True
             return self._stop(node, "its deadline has passed", event.at)
         return self._fail(node, _OUT_OF_TIME, event.at)
 
+    def _run_out(self, at: datetime) -> list[Command]:
+        """The run's time is over: all of it, or all but what composing the answer may take."""
+        if self._hours.has_time_to_answer():
+            return [*self._stop_all(OUT_OF_TIME, at), *self._hours.close(at)]
+        self._hours.is_closed = True
+        if not self._stop_reason:
+            return self._stop_all(OUT_OF_TIME, at)
+        answer = self.nodes.get(ANSWER)
+        halted = [] if answer is None else self._halt(answer, TaskState.SKIPPED, at)
+        return halted + self._end_if_settled(at)
+
     def _stop_all(self, reason: str, at: datetime) -> list[Command]:
         self._stop_reason = reason
-        ending = TaskState.CANCELLED if reason == "cancelled" else TaskState.SKIPPED
+        ending = TaskState.CANCELLED if reason == CANCELLED else TaskState.SKIPPED
         commands: list[Command] = []
         for node in self.nodes.values():
-            if node.is_open:
-                commands += self._stop(node, reason, at)
-            elif not node.state.is_settled:
-                commands += self._withdraw(node)
-                if node.state.is_live:
-                    self._live -= 1
-                node.state = ending
-                node.question = None
-                self._unsettled -= 1
+            if self._is_told_to_stop(node.task.id):
+                commands += self._halt(node, ending, at)
         return commands + self._end_if_settled(at)
+
+    def _halt(self, node: Node, ending: TaskState, at: datetime) -> list[Command]:
+        if node.is_open:
+            return self._stop(node, self._stop_reason, at)
+        if node.state.is_settled:
+            return []
+        withdrawn = self._withdraw(node)
+        if node.state.is_live:
+            self._live -= 1
+        node.state = ending
+        node.question = None
+        self._unsettled -= 1
+        return withdrawn
 
     def _stop(self, node: Node, reason: str, at: datetime) -> list[Command]:
         grace = self.limits.grace
@@ -472,8 +614,8 @@ class Schedule:
     def _offer(self, node: Node) -> Command:
         if not node.state.is_live:
             self._live += 1
-            if self._glass.stands_still and self.last_at is not None:
-                self._glass.go_on(self.last_at)
+            if self._hours.glass.stands_still and self.last_at is not None:
+                self._hours.glass.go_on(self.last_at)
         node.state = TaskState.READY
         node.question = None
         node.due_at = None
@@ -484,40 +626,6 @@ class Schedule:
         latest = node.deadline - node.path if self._estimates_known else node.deadline
         rank = Rank(-node.urgency - self._priority, node.deadline, latest, -node.path, node.order)
         return OfferAttempt(task.id, node.attempt + 1, task.worker, task.skill, rank, node.avoid)
-
-    # questions
-
-    def _patience(self, node: Node) -> list[Command]:
-        if node.due_at is None or node.question is None:
-            return []
-        expired = QuestionExpired(question=node.question.id, task=node.task.id, at=node.due_at)
-        return [SetTimer(node.due_at, expired)]
-
-    def _answered(self, event: QuestionAnswered) -> list[Command]:
-        return [self._offer(self.nodes[event.task])]
-
-    def _unanswered(self, event: QuestionExpired) -> Event | None:
-        node = self._asks(event.task, event.question)
-        if node is None or node.question is None:
-            return None
-        if node.question.default is None:
-            return event
-        return QuestionAnswered(
-            question=event.question,
-            task=event.task,
-            text=node.question.default,
-            by="default",
-            at=event.at,
-        )
-
-    def _is_answer(self, event: QuestionAnswered) -> bool:
-        node = self._asks(event.task, event.question)
-        return node is not None and node.question is not None and node.question.accepts(event.text)
-
-    def _asks(self, task: str, question: str) -> Node | None:
-        node = self.nodes.get(task)
-        is_open = node is not None and node.question is not None and node.question.id == question
-        return node if is_open else None
 
     # the run
 
@@ -537,13 +645,15 @@ class Schedule:
             ),
         )
         self.nodes = self._graph.nodes
-        return []
+        self._hours.requested = event
+        planning = self._planning.first(event)
+        return [] if planning is None else [*self._hours.timers(), self._take_on(planning)]
 
     def _be_led(self, event: RunLed, before: datetime | None) -> list[Command]:
-        if self.epoch and before is not None and not self._glass.stands_still:
+        if self.epoch and before is not None and not self._hours.glass.stands_still:
             # Nobody led the run meanwhile: a run that is resumed on Monday has not been active
             # since Friday.
-            self._glass.leave_out(event.at - before)
+            self._hours.glass.leave_out(event.at - before)
         self.epoch = event.epoch
         return [
             Record(
@@ -564,7 +674,7 @@ class Schedule:
         self._unsettled += len(fresh)
         self._is_sealed = self._is_sealed or seal
         self._estimates_known = self._estimates_known or any(node.task.expect for node in fresh)
-        commands: list[Command] = self._timers() if is_first and seal else []
+        commands: list[Command] = self._hours.timers() if is_first and seal else []
         for node in self._graph.lifted:
             if node.state is TaskState.READY:  # it waits in the queue under its old rank
                 commands += [WithdrawOffer(node.task.id), self._offer_of(node)]
@@ -589,7 +699,11 @@ class Schedule:
 
     def _amend(self, event: PlanAmended) -> list[Command]:
         self.version = event.version
-        self._amended.add(unfinished(self.nodes))
+        self._replans += not event.is_step
+        tasks = [node.task for node in self.nodes.values()]
+        self._amended.add(part_of(self.nodes, tasks))
+        for task in event.replaced:
+            self.nodes[task].is_replaced = True
         commands: list[Command] = []
         for task in event.removed:
             node = self.nodes[task]
@@ -597,29 +711,12 @@ class Schedule:
             if node.is_open:
                 commands += self._stop(node, "the plan was changed", event.at)
             else:
-                commands += self._withdraw(node)
-                if node.state.is_live:
-                    self._live -= 1
-                node.state = TaskState.CANCELLED
-                node.question = None
-                self._unsettled -= 1
+                commands += self._halt(node, TaskState.CANCELLED, event.at)
         commands += self._add_tasks(event.added, seal=False, at=event.at)
         self._note_idle(event.at)
         return commands + self._end_if_settled(event.at)
 
     # time
-
-    def _timers(self) -> list[Command]:
-        deadline_at = self._request_of_run.deadline_at
-        if deadline_at is not None:
-            return [SetTimer(deadline_at, DeadlinePassed(at=deadline_at))]
-        return self._active_timer()
-
-    def _active_timer(self) -> list[Command]:
-        if self._request_of_run.deadline_at is not None:
-            return []
-        due_at = self._glass.runs_out_at(self._request_of_run.at, self.limits.active)
-        return [SetTimer(due_at, DeadlinePassed(at=due_at))]
 
     def _task_timer(self, node: Node) -> SetTimer:
         assert node.task.deadline is not None
@@ -631,15 +728,11 @@ class Schedule:
             return not self.nodes[event.task].state.is_settled and not self._is_told_to_stop(
                 event.task
             )
-        if self._stop_reason:
-            return False
-        if self._request_of_run.deadline_at is not None:
-            return event.at >= self._request_of_run.deadline_at
-        return self._glass.has_run_out(self._request_of_run.at, self.limits.active, event.at)
+        return self._hours.are_over(event.at, self._stop_reason)
 
     def _note_idle(self, at: datetime) -> None:
         if not self._live and self._unsettled and self._is_sealed:
-            self._glass.stop(at)
+            self._hours.glass.stop(at)
 
     # small questions
 
@@ -649,6 +742,8 @@ class Schedule:
 
     def _is_told_to_stop(self, task: str) -> bool:
         node = self.nodes[task]
+        if task == ANSWER and self._stop_reason != CANCELLED and not self._hours.is_closed:
+            return node.is_expired
         return bool(self._stop_reason) or node.is_expired or node.is_removed
 
     def _refusal(self, event: AttemptFinished) -> Event | None:

@@ -1,79 +1,109 @@
 """The story of a run, told from its events alone: who did what when, and where the time went."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from chargehand.decisions.efforts import Efforts
+from chargehand.decisions.spans import (
+    AttemptSpan,
+    Halt,
+    Lead,
+    Level,
+    Link,
+    Planned,
+    PlanVersion,
+    QuestionSpan,
+    Refusal,
+    Retry,
+    Rewrite,
+    StepKind,
+    StepSpan,
+    covered,
+)
 from chargehand.facts.events import (
+    Approach,
     AttemptFinished,
-    AttemptLost,
-    AttemptPreempted,
-    AttemptStarted,
+    CancelRequested,
+    DeadlinePassed,
     Event,
     PlanAdopted,
     PlanAmended,
+    PlanOpened,
+    PlanSealed,
+    QuestionAnswered,
+    QuestionExpired,
+    ResultRefused,
     RetryPlanned,
     RunFinished,
+    RunLed,
+    RunReleased,
     RunRequested,
-    StepFinished,
-    StepStarted,
     TaskAdded,
     TaskFailed,
+    TaskRewritten,
     TaskSkipped,
+    WorkStopped,
 )
-from chargehand.facts.outcome import Failed
+from chargehand.facts.outcome import NO_USAGE, NeedsInput, Question, Usage
 from chargehand.facts.plan import Task
 
-
-class StepSpan(Struct):
-    """One step of an attempt."""
-
-    name: str
-    ordinal: int
-    effect: str
-    began_at: datetime
-    ended_at: datetime | None = None
-    error: str = ""
-
-
-class AttemptSpan(Struct):
-    """One try at a task."""
-
-    task: str
-    attempt: int
-    worker: str
-    why: str
-    began_at: datetime
-    ready_at: datetime
-    #: when its needs were met; the time until it began is the wait for a place
-    ended_at: datetime | None = None
-    ending: str = ""
-    #: done, failed, cancelled, needs_input, lost, preempted; empty: still open
-    error: str = ""
-    steps: list[StepSpan] = []
-
-    @property
-    def length(self) -> timedelta:
-        return timedelta(0) if self.ended_at is None else self.ended_at - self.began_at
+_CONTENT: dict[str, object] = {
+    **dict.fromkeys(("request", "goal", "instruction", "description", "before", "accept"), ""),
+    **dict.fromkeys(("text", "answer", "reason"), ""),
+    **dict.fromkeys(("given", "value"), None),
+    "args": {},
+    "choices": [],
+    "gaps": [],
+}
+#: fields that hold what was said, and what stands for it where that is left out
 
 
-class Trace(Struct):
+class Trace(Struct, forbid_unknown_fields=True):
     """A read-only view of a run's events."""
 
     run: str = ""
     request: str = ""
     status: str = ""
+    #: succeeded, partial, failed or cancelled; empty: it has not ended
+    reason: str = ""
+    missing: tuple[str, ...] = ()
+    #: required tasks that are not done
     began_at: datetime | None = None
     ended_at: datetime | None = None
+    approach: Approach = Approach.GIVEN
+    priority: int = 0
+    deadline_at: datetime | None = None
+    after: str = ""
+    #: the run that its request went on from
+    parent: str = ""
+    #: the run whose task this run is
+    task: str = ""
+    #: that task
+    depth: int = 0
+    leaders: list[Lead] = []
+    plans: list[PlanVersion] = []
     attempts: list[AttemptSpan] = []
+    #: of tasks and of the supervisor's own duties, in the order of their starts
     retries: int = 0
+    retried: list[Retry] = []
+    rewrites: list[Rewrite] = []
+    questions: list[QuestionSpan] = []
+    halts: list[Halt] = []
+    refusals: list[Refusal] = []
     failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
+    usage: Usage = NO_USAGE
+    #: all that was spent, by the runs that its tasks led to as well
     critical_path: list[str] = []
     #: the tasks that the end of the run waited for, one after another
+    path: list[Link] = []
+    #: the same with who, when and how long
+    children: list["Trace"] = []
+    #: of the runs that its tasks led to, as far as they were nested here
 
     @property
     def wall(self) -> timedelta:
@@ -93,15 +123,75 @@ class Trace(Struct):
         """How much sooner the run ended than its tasks one after another would have."""
         return self.busy / self.wall if self.wall else 1.0
 
-    def to_json(self, *, indent: int | None = 2) -> str:
-        facts = msgspec.to_builtins(self)
-        facts |= {
+    def steps(self, kind: StepKind | None = None) -> Iterator[StepSpan]:
+        """All steps, or those of one kind, attempt by attempt."""
+        for attempt in self.attempts:
+            yield from (step for step in attempt.steps if kind is None or step.kind is kind)
+
+    # nested runs
+
+    @property
+    def child_runs(self) -> list[tuple[str, str]]:
+        """Which tasks were runs of other supervisors: the task and the run's id, in order."""
+        found = dict.fromkeys(
+            (attempt.task, str(step.given["run"]))
+            for attempt in self.attempts
+            for step in attempt.steps
+            if step.kind is StepKind.RUN
+        )
+        return list(found)
+
+    def family(self) -> "Iterator[Trace]":
+        """This trace and all that are nested in it, however deeply."""
+        yield self
+        for child in self.children:
+            yield from child.family()
+
+    def nest(self, task: str, trace: "Trace") -> None:
+        """Take in the trace of a run that was the work of `task`."""
+        trace.task = task
+        self.children.append(trace)
+
+    def levels(self) -> list[Level]:
+        """What each depth of nested supervisors took, the top first."""
+        levels: list[Level] = []
+        runs = [self]
+        while runs:
+            wall = sum((run.wall for run in runs), timedelta(0)).total_seconds()
+            below = sum((run._below for run in runs), timedelta(0)).total_seconds()
+            levels.append(Level(len(levels), len(runs), wall, below, wall - below))
+            runs = [child for run in runs for child in run.children]
+        return levels
+
+    @property
+    def _below(self) -> timedelta:
+        return covered(
+            (child.began_at, child.ended_at)
+            for child in self.children
+            if child.began_at is not None and child.ended_at is not None
+        )
+
+    # JSON
+
+    def to_json(self, *, indent: int | None = 2, content: bool = True) -> str:
+        """The whole record; `json_schema` describes it.
+
+        Without `content`, all that was said is left out: the request, the plan's words, prompts,
+        arguments, results, questions, answers, the texts of errors. Who, when, what kind of failure
+        and at what cost remains.
+        """
+        facts = self._facts() if content else _without_content(self._facts())
+        data = msgspec.json.encode(facts)
+        return (msgspec.json.format(data, indent=indent) if indent else data).decode()
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            **msgspec.to_builtins(self),
+            "children": [child._facts() for child in self.children],
             "seconds": self.wall.total_seconds(),
             "seconds_in_turn": self.busy.total_seconds(),
             "speedup": round(self.speedup, 3),
         }
-        data = msgspec.json.encode(facts)
-        return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -110,7 +200,11 @@ class Trace(Struct):
         facts = schema["$defs"]["Trace"]
         for name in ("seconds", "seconds_in_turn", "speedup"):
             facts["properties"][name] = {"type": "number"}
-        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "chargehand trace",
+            **schema,
+        }
 
 
 def trace_of(events: Iterable[Event]) -> Trace:
@@ -118,106 +212,140 @@ def trace_of(events: Iterable[Event]) -> Trace:
     fold = _Fold()
     for event in events:
         fold.apply(event)
-    fold.trace.critical_path = fold.critical_path()
-    return fold.trace
+    return fold.told()
 
 
 class _Fold:
+    """What happened to the run as a whole; who did the work is told by `Efforts`."""
+
     def __init__(self) -> None:
-        self.trace = Trace()
-        self._open: dict[str, AttemptSpan] = {}
-        self._tasks: dict[str, Task] = {}
-        self._done_at: dict[str, datetime] = {}
-        self._due_at: dict[str, datetime] = {}
-        self._added_at: dict[str, datetime] = {}
+        self._trace = Trace()
+        self._efforts = Efforts()
+        self._words: dict[str, str] = {}
+        #: what each task says at present
+        self._questions: dict[str, QuestionSpan] = {}
+
+    def told(self) -> Trace:
+        trace = self._trace
+        trace.attempts, trace.usage = self._efforts.attempts, self._efforts.usage
+        trace.path = self._efforts.path()
+        trace.critical_path = [link.task for link in trace.path]
+        return trace
 
     def apply(self, event: Event) -> None:
-        trace = self.trace
+        trace = self._trace
         trace.ended_at = event.at
+        self._efforts.apply(event)
         match event:
             case RunRequested():
-                trace.run, trace.request, trace.began_at = event.run, event.request, event.at
-            case PlanAdopted():
-                self._add(event.plan.tasks, event.at)
-            case TaskAdded():
-                self._add([event.task], event.at)
-            case PlanAmended():
-                self._add(event.added, event.at)
-            case AttemptStarted():
-                self._start(event)
-            case AttemptFinished():
-                outcome = event.outcome
-                error = str(outcome) if isinstance(outcome, Failed) else ""
-                self._end(event.task, event.at, _ENDINGS[type(outcome).__name__], error)
-            case AttemptLost():
-                self._end(event.task, event.at, "lost", event.reason)
-            case AttemptPreempted():
-                self._end(event.task, event.at, "preempted", "")
-            case StepStarted():
-                step = StepSpan(event.name, event.ordinal, event.effect.value, event.at)
-                self._open[event.task].steps.append(step)
-            case StepFinished():
-                self._end_step(event)
-            case RetryPlanned():
-                trace.retries += 1
-                self._due_at[event.task] = event.due_at
+                self._request(event)
+            case RunFinished():
+                trace.status, trace.reason = event.status.value, event.reason
+                trace.missing = event.missing
+            case RunLed():
+                trace.leaders.append(Lead(event.node, event.epoch, event.at))
+            case RunReleased():
+                lead = trace.leaders[-1]
+                lead.ended_at, lead.reason = event.at, event.reason
+            case PlanAdopted() | PlanOpened() | TaskAdded() | PlanSealed() | PlanAmended():
+                self._plan(event)
             case TaskFailed():
                 trace.failed[event.task] = str(event.cause)
             case TaskSkipped():
                 trace.skipped[event.task] = event.why
-            case RunFinished():
-                trace.status = event.status.value
             case _:
-                pass  # tells nothing about where the time went
+                self._apply_detour(event)
 
-    def critical_path(self) -> list[str]:
-        """Walk back from the task that ended last, each time to the need that ended last."""
-        if not self._done_at:
-            return []
-        here = max(self._done_at, key=lambda task: self._done_at[task])
-        path = [here]
-        while True:
-            needs = [n.task for n in self._tasks[here].all_needs if n.task in self._done_at]
-            if not needs:
-                return path[::-1]
-            here = max(needs, key=lambda task: self._done_at[task])
-            path.append(here)
+    def _apply_detour(self, event: Event) -> None:
+        """What did not go straight on: tries, questions, stops, late results."""
+        trace, at = self._trace, event.at
+        match event:
+            case RetryPlanned():
+                trace.retries += 1
+                trace.retried.append(Retry(event.task, event.attempt, at, event.due_at, event.how))
+            case TaskRewritten(task=task, description=description):
+                before, self._words[task] = self._words.get(task, ""), description
+                trace.rewrites.append(Rewrite(task, event.attempt, at, before, description))
+            case AttemptFinished(outcome=NeedsInput(question=question)):
+                self._ask(event.task, question, at)
+            case QuestionAnswered():
+                self._answer(event)
+            case QuestionExpired(question=id_) if id_ in self._questions:
+                self._questions[id_].is_expired = True
+            case ResultRefused():
+                refusal = Refusal(event.task, event.attempt, at, event.reported, event.why)
+                trace.refusals.append(refusal)
+            case WorkStopped():
+                trace.halts.append(Halt("work", at, "", event.by, event.reason))
+            case CancelRequested():
+                trace.halts.append(Halt("cancel", at, "", event.by, event.reason))
+            case DeadlinePassed():
+                trace.halts.append(Halt("deadline", at, event.task))
+            case _:
+                pass  # told by `Efforts`, or nothing new
+
+    def _request(self, event: RunRequested) -> None:
+        trace = self._trace
+        trace.run, trace.request, trace.began_at = event.run, event.request, event.at
+        trace.approach, trace.priority, trace.after = event.approach, event.priority, event.after
+        trace.deadline_at, trace.parent, trace.depth = event.deadline_at, event.parent, event.depth
+
+    def _plan(self, event: PlanAdopted | PlanOpened | TaskAdded | PlanSealed | PlanAmended) -> None:
+        plans, at = self._trace.plans, event.at
+        match event:
+            case PlanAdopted(plan=plan):
+                how = "given" if self._trace.approach is Approach.GIVEN else "adopted"
+                version = PlanVersion(plan.version, how, at, plan.goal, plan.instruction)
+                version.strategy = plan.strategy
+                plans.append(version)
+                self._add(plan.tasks, at)
+            case PlanOpened():
+                version = PlanVersion(1, "streamed", at, event.goal, event.instruction)
+                version.strategy = event.strategy
+                plans.append(version)
+            case TaskAdded():
+                self._add([event.task], at)
+            case PlanSealed():
+                plans[-1].sealed_at = at
+            case PlanAmended():
+                version = PlanVersion(event.version, "step" if event.is_step else "amended", at)
+                version.removed, version.replaced = event.removed, event.replaced
+                version.reason = event.reason
+                plans.append(version)
+                self._add(event.added, at)
 
     def _add(self, tasks: Iterable[Task], at: datetime) -> None:
         for task in tasks:
-            self._tasks[task.id] = task
-            self._added_at[task.id] = at
+            self._trace.plans[-1].added.append(Planned(at, task))
+            self._words[task.id] = task.description
 
-    def _start(self, event: AttemptStarted) -> None:
-        needs = self._tasks[event.task].all_needs
-        met = [self._done_at[need.task] for need in needs if need.task in self._done_at]
-        ready_at = max([self._added_at[event.task], *met])
-        ready_at = min(max(ready_at, self._due_at.get(event.task, ready_at)), event.at)
-        span = AttemptSpan(event.task, event.attempt, event.worker, event.why, event.at, ready_at)
-        self._open[event.task] = span
-        self.trace.attempts.append(span)
+    def _ask(self, task: str, question: Question, at: datetime) -> None:
+        if question.id in self._questions:
+            return  # its task was begun again before the answer had come
+        asked = QuestionSpan(question.id, task, question.about, question.text, at)
+        asked.choices = question.choices
+        self._questions[question.id] = asked
+        self._trace.questions.append(asked)
 
-    def _end(self, task: str, at: datetime, ending: str, error: str) -> None:
-        span = self._open.pop(task, None)
-        if span is None:
-            return
-        span.ended_at, span.ending, span.error = at, ending, error
-        if ending == "done":
-            self._done_at[task] = at
-        else:
-            self._due_at[task] = at
-
-    def _end_step(self, event: StepFinished) -> None:
-        for step in reversed(self._open[event.task].steps):
-            if (step.name, step.ordinal) == (event.name, event.ordinal):
-                step.ended_at = event.at
-                step.error = str(event.outcome) if isinstance(event.outcome, Failed) else ""
-                return
+    def _answer(self, event: QuestionAnswered) -> None:
+        question = self._questions.get(event.question)
+        if question is not None:
+            question.answered_at, question.answer, question.by = event.at, event.text, event.by
 
 
-_ENDINGS = {
-    "Done": "done",
-    "Failed": "failed",
-    "Cancelled": "cancelled",
-    "NeedsInput": "needs_input",
-}
+def _without_content(facts: Any) -> Any:
+    if isinstance(facts, list):
+        return [_without_content(each) for each in facts]
+    if not isinstance(facts, dict):
+        return facts
+    return {name: _blank(name, value) for name, value in facts.items()}
+
+
+def _blank(name: str, value: Any) -> Any:
+    if name in _CONTENT:
+        return _CONTENT[name]
+    if name == "error":
+        return value.partition(":")[0]
+    if name == "failed":
+        return {task: error.partition(":")[0] for task, error in value.items()}
+    return _without_content(value)

@@ -33,6 +33,10 @@ class Job(Struct, eq=False):
     work: "Callable[[Job], Awaitable[Outcome | Lost]]"
     #: runs the attempt on the engine's event loop and never raises but for cancellation
     timeout: timedelta | None = None
+    key: str = ""
+    #: of all that its result rests on, if a later run may take it over
+    reused: str = ""
+    #: the run whose result it takes over
     is_begun: bool = False
     stop_reason: str = ""
     leftover: asyncio.Future[Any] | None = None

@@ -3,14 +3,14 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar, cast
 
 from chargehand.decisions.results import StepLog, StepRecord
 from chargehand.errors import StepMismatch, UsageError, WorkerError
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import Done, Failed, Question, failed_by
+from chargehand.facts.outcome import NO_USAGE, Done, Failed, Question, Usage, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 
@@ -52,6 +52,20 @@ class Line(Protocol):
         """Write down how far the worker is, some time soon."""
 
 
+class Host(Protocol):
+    """The supervisor at work that an attempt belongs to; for workers that are supervisors themselves."""
+
+    @property
+    def journal(self) -> object: ...
+
+    def account_of(self, run: str) -> object:
+        """What its runs spend is counted there, if it is limited."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether what is stopped now is left to be resumed."""
+
+
 class Brief:
     """What a worker knows: its task, its inputs, what is missing; and what it may do: steps, questions, progress.
 
@@ -68,10 +82,15 @@ class Brief:
         "_loop",
         "_taint",
         "attempt",
+        "depth",
+        "ends_at",
+        "host",
+        "is_capped",
         "limits",
         "missing",
         "run",
         "task",
+        "tries",
         "values",
         "worker",
     )
@@ -100,6 +119,15 @@ class Brief:
         #: optional needs that came to nothing, and why
         self.values = values
         #: the inputs as they are stored
+        self.depth = 0
+        #: of its run: how many runs are above it
+        self.tries = 0
+        #: attempts of this task that failed so far
+        self.ends_at: datetime | None = None
+        #: when it will be stopped at the latest, if that is known
+        self.host: Host | None = None
+        self.is_capped = False
+        #: whether what it spends is limited, so that its calls must say what they may cost
         self._inputs: dict[str, Any] | None = None
         self._line = line
         self._log = log
@@ -184,13 +212,14 @@ class Brief:
         *,
         effect: Effect,
         about: object = None,
+        reserve: Usage = NO_USAGE,
     ) -> Done:
         """What `step` is made of: run `run` with its key, or hand out what was recorded of it.
 
         `identity` is JSON that tells this call from others of the same name; `about` is written down
-        for whoever reads the trace, if it is not too large.
+        for whoever reads the trace, if it is not too large; `reserve` is the most it can cost.
         """
-        step = self._identify(name, effect, identity, about)
+        step = self._identify(name, effect, identity, about, reserve)
         known = None if self._log is None else self._log.find(name, step.ordinal, step.key)
         if known is not None:
             recalled = await self._recall(step, known)
@@ -198,7 +227,7 @@ class Brief:
                 return recalled
         # An effect must not happen unless its intent is certain to be remembered. For what may
         # be repeated freely it is enough that the intent comes before the outcome.
-        is_urgent = step.effect in (Effect.ONCE, Effect.KEYED)
+        is_urgent = step.effect in (Effect.ONCE, Effect.KEYED) or reserve is not NO_USAGE
         await self._line.begin_step(self, step, is_urgent=is_urgent)
         try:
             done = await run(step.key)
@@ -284,12 +313,16 @@ class Brief:
         """Let `wait` be used, from other threads than this loop's."""
         self._loop = loop
 
-    def _identify(self, name: str, effect: Effect, identity: object, about: object) -> StepRecord:
+    def _identify(
+        self, name: str, effect: Effect, identity: object, about: object, reserve: Usage
+    ) -> StepRecord:
         digest = digest_of(canonical([name, identity]))
         equal = self._count(f"call {digest}")
         key = digest_of(f"{self.run}\0{self.task.id}\0{name}\0{digest}\0{equal}".encode())
         ordinal = self._count(f"step {name}")
-        return StepRecord(name, ordinal, effect, key, digest, about=_excerpt(about))
+        return StepRecord(
+            name, ordinal, effect, key, digest, about=_excerpt(about), reserve=reserve
+        )
 
     def _count(self, what: str) -> int:
         counts = self._counts

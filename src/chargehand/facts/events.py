@@ -7,15 +7,15 @@ once released: a new shape is a new kind or a new VERSION with a step in `_UPGRA
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
 
 from chargehand.errors import JournalDamaged, JournalVersion
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import Done, Failed, Outcome
-from chargehand.facts.plan import Plan, Task
+from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Usage
+from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.value import Value
 
 VERSION = 1
@@ -47,6 +47,16 @@ class RetryHow(StrEnum):
     AFRESH = "afresh"  #: same task, but its steps run anew: what it found led to a wrong result
     REWRITTEN = "rewritten"  #: a rewritten task
     ELSEWHERE = "elsewhere"  #: by another worker, if there is one
+
+
+class Approach(StrEnum):
+    """How a request becomes tasks."""
+
+    GIVEN = "given"  #: the plan came with the request
+    WHOLE = "whole"  #: the planner writes the whole plan, and then it is carried out
+    STREAM = "stream"  #: tasks start while the planner still writes
+    ROUTE = "route"  #: one worker gets the request, rewritten for it
+    STEPS = "steps"  #: after each result the next worker is chosen
 
 
 class Pace(Struct, frozen=True, gc=False):
@@ -90,6 +100,23 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     namespace: str = ""
     paces: dict[str, Pace] = {}
     #: what was known of each worker's pace; kept here so that replay ranks tasks alike
+    approach: Approach = Approach.GIVEN
+    default: str = ""
+    #: when routing: who gets a request that is clearly nobody's
+    answers: bool = False
+    #: whether a model composes the answer from the results; otherwise they are put together by rule
+    refines: bool = False
+    #: whether a model rewrites a task that failed for what it says
+    shape: dict[str, Any] | None = None
+    #: JSON schema of the answer that is wanted
+    after: str = ""
+    #: the run that this request goes on from
+    earlier: Value = Value()
+    #: what that run was asked and what came of it
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that the request derives from, and so all that comes of it
+    reuses: str = ""
+    #: the run whose results are taken over where nothing they rest on has changed
 
 
 class RunLed(_Event, frozen=True, kw_only=True):
@@ -109,6 +136,8 @@ class PlanOpened(_Event, frozen=True, kw_only=True):
     """A plan is being written; its tasks may start before it is whole."""
 
     goal: str
+    instruction: str = ""
+    strategy: Strategy = Strategy.MERGE
 
 
 class TaskAdded(_Event, frozen=True, kw_only=True):
@@ -128,6 +157,19 @@ class PlanAmended(_Event, frozen=True, kw_only=True):
     added: tuple[Task, ...] = ()
     removed: tuple[str, ...] = ()
     reason: str = ""
+    replaced: tuple[str, ...] = ()
+    #: tasks that came to nothing, and that the added ones make up for
+    is_step: bool = False
+    #: the next step of a plan that is made step by step; no re-planning, and not counted as such
+
+
+class TaskRewritten(_Event, frozen=True, kw_only=True):
+    """A task that failed says from now on better what is to be done."""
+
+    task: str
+    description: str
+    attempt: int
+    #: the one that failed
 
 
 class AttemptStarted(_Event, frozen=True, kw_only=True):
@@ -146,6 +188,10 @@ class AttemptFinished(_Event, frozen=True, kw_only=True):
     task: str
     attempt: int
     outcome: Outcome
+    key: str = ""
+    #: of all that the result rests on, if a later run may take it over
+    reused: str = ""
+    #: the run whose result it is
 
 
 class AttemptLost(_Event, frozen=True, kw_only=True):
@@ -242,6 +288,8 @@ class StepStarted(_Event, frozen=True, kw_only=True):
     #: of the step's arguments
     about: Value = Value()
     #: what it was given, or as much of it as a reader of the trace needs
+    reserve: Usage = NO_USAGE
+    #: the most that it can cost, in a run with a budget
 
 
 class StepFinished(_Event, frozen=True, kw_only=True):
@@ -271,6 +319,13 @@ class CancelRequested(_Event, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class WorkStopped(_Event, frozen=True, kw_only=True):
+    """No further task is started and running ones are stopped; the answer is made of what there is."""
+
+    reason: str
+    by: str = ""
+
+
 class RunReleased(_Event, frozen=True, kw_only=True):
     """The process that led the run has stopped gently and let go of it."""
 
@@ -297,6 +352,7 @@ Event: TypeAlias = (
     | TaskAdded
     | PlanSealed
     | PlanAmended
+    | TaskRewritten
     | AttemptStarted
     | AttemptFinished
     | AttemptLost
@@ -313,6 +369,7 @@ Event: TypeAlias = (
     | StepFinished
     | ProgressNoted
     | CancelRequested
+    | WorkStopped
     | RunReleased
     | RunFinished
 )

@@ -99,6 +99,8 @@ class Done(Struct, frozen=True, tag="done", tag_field="is", omit_defaults=True, 
 
     value: Value = Value()
     usage: Usage = NO_USAGE
+    gaps: tuple[str, ...] = ()
+    #: what is missing from it, of a task that was done in part
 
 
 class Failed(
@@ -113,6 +115,8 @@ class Failed(
     stack: str = ""
     retry_after: timedelta | None = None
     usage: Usage = NO_USAGE
+    is_final: bool = False
+    #: whoever reports it has tried what can be tried
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"

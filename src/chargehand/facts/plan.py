@@ -26,11 +26,12 @@ FAULTS = {
     "self_need": "a task that needs itself",
     "duplicate_need": "two needs that would arrive under one name",
     "cycle": "tasks that need each other in a circle",
+    "forward_need": "a need of a task that is written later (a warning, if asked for)",
     "empty_description": "nothing is said of what to do",
     "vague": "a description too vague to be checked (a warning)",
 }
 
-_ID = re.compile(r"@?[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
 _VAGUE = re.compile(
     r"(?i)^\W*(?:(?:please|just)\s+)?(?:do|handle|process|fix|improve|continue|help|deal with|work on|"
     r"look into|take care of|finish|manage)\b(?:\s+(?:it|this|that|them|things?|stuff|everything|"
@@ -122,13 +123,22 @@ class Plan(
         force_setattr(self, "tasks", tuple(self.tasks))
 
     def check(
-        self, roster: "Collection[str] | None" = None, limits: Limits | None = None
+        self,
+        roster: "Collection[str] | None" = None,
+        limits: Limits | None = None,
+        *,
+        in_order: bool = False,
     ) -> "Check":
         """Find everything that is wrong with this plan, not only the first thing.
 
-        `roster` holds the names of workers and skills; without it, workers are not checked.
+        `roster` holds the names of workers and skills; without it, workers are not checked. The
+        order of tasks is free; with `in_order`, a need of a later one is a warning all the same,
+        for a model that writes task after task has then lost count.
         """
-        return _check(self, roster, limits or Limits())
+        check = _check(self, roster, limits or Limits())
+        if not in_order:
+            return check
+        return Check(check.faults, (*check.warnings, *_forward_needs(self.tasks)))
 
     def refuse_faults(
         self, roster: "Collection[str] | None" = None, limits: Limits | None = None
@@ -299,6 +309,16 @@ def _faults_of(
                 "duplicate_need", task.id, f"two needs arrive as {need.key!r}; name one of them"
             )
         seen.add(need.key)
+
+
+def _forward_needs(tasks: Sequence[Task]) -> Iterable[Fault]:
+    later = {task.id for task in tasks}
+    for task in tasks:
+        later.discard(task.id)
+        for need in task.all_needs:
+            if need.task in later:
+                message = f"it needs {need.task!r}, which is written after it; put that one first"
+                yield Fault("forward_need", task.id, message)
 
 
 def is_vague(description: str) -> bool:

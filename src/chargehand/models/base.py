@@ -108,6 +108,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: effort: low, medium, high; empty: none asked for
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    context: int | None = None
+    #: tokens that a request and its answer may have together; None: 32,000 are reckoned with
     extra: dict[str, Any] = {}
     #: further fields of the provider's protocol, sent as they are
 

@@ -30,10 +30,16 @@ _PIECE = re.compile(r"\S*\s*")
 
 @dataclass(frozen=True)
 class When:
-    """A line for the first request that `fits`, whatever lines stand before it."""
+    """A line for the first request that fits, whatever lines stand before it."""
 
-    fits: Callable[[ModelRequest], bool]
+    where: Callable[[ModelRequest], bool] | str
+    #: a function of the request, or words that it must hold
     line: Said
+
+    def fits(self, request: ModelRequest) -> bool:
+        if callable(self.where):
+            return self.where(request)
+        return any(self.where in turn.text for turn in request.turns)
 
 
 class ScriptedModel:
@@ -59,6 +65,8 @@ class ScriptedModel:
         self._name = name
         self._latency = latency.total_seconds()
         self._abilities = abilities or Abilities(is_real=False)
+        if isinstance(script, str):
+            raise UsageError("a script is a list of lines: ScriptedModel(['…', '…'])")
         self._left: list[Line] = list(script)
         self._unforeseen: list[ModelRequest] = []
 

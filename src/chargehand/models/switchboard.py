@@ -10,10 +10,13 @@ import logging
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +35,9 @@ from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import Model, ModelReply, ModelRequest
 
 log = logging.getLogger("chargehand")
+
+Hear: TypeAlias = Callable[[str | None], None]
+"""Hears the text of a reply piece by piece; None: the reply broke off and begins anew."""
 
 TRIES = 3
 #: of one call to somebody who has never answered yet
@@ -134,6 +140,26 @@ class _Line:
         self._timer = loop.call_later(wait, self.pump) if math.isfinite(wait) else None
 
 
+class _Ear:
+    """Listens to the replies of all models of a chain while they come."""
+
+    def __init__(self, hear: Hear) -> None:
+        self._hear = hear
+        self._is_begun = False
+
+    async def ask(self, model: Model, request: ModelRequest) -> ModelReply:
+        if self._is_begun:
+            self._is_begun = False
+            self._hear(None)  # what was heard belongs to a reply that broke off, maybe of another model
+        async with aclosing(model.stream(request)) as pieces:  # type: ignore[type-var]  # generators, all of them
+            async for piece in pieces:
+                if isinstance(piece, ModelReply):
+                    return piece
+                self._is_begun = True
+                self._hear(piece)
+        raise ModelGarbled(f"{model.name} ended its stream without a whole reply")
+
+
 class Switchboard:
     """Shared by all workers of a supervisor, and by the supervisors nested in it."""
 
@@ -157,11 +183,16 @@ class Switchboard:
         self._asking: dict[str, asyncio.Future[Call]] = {}
 
     async def ask(
-        self, models: Sequence[Model], request: ModelRequest, *, priority: int = 0
+        self,
+        models: Sequence[Model],
+        request: ModelRequest,
+        *,
+        priority: int = 0,
+        hear: Hear | None = None,
     ) -> Call:
-        """Ask the first of these models that can be had."""
-        if not self._is_repeatable(request):
-            return await self._ask_chain(models, request, priority)
+        """Ask the first of these models that can be had; `hear` is told the text as it comes."""
+        if hear is not None or not self._is_repeatable(request):
+            return await self._ask_chain(models, request, priority, hear)
         key = digest_of(canonical([[model.name for model in models], request]))
         known = self._known.get(key)
         if known is not None:
@@ -207,16 +238,22 @@ class Switchboard:
             del self._asking[key]
 
     async def _ask_chain(
-        self, models: Sequence[Model], request: ModelRequest, priority: int
+        self,
+        models: Sequence[Model],
+        request: ModelRequest,
+        priority: int,
+        hear: Hear | None = None,
     ) -> Call:
         error: ModelError | None = None
+        ear = None if hear is None else _Ear(hear)
         for place, model in enumerate(models):
             is_last = place == len(models) - 1
             line = self._line(model)
             if not is_last and (line.denial or line.breaker.state is not BreakerState.CLOSED):
                 continue  # rather than wait for it
+            asking = model.ask if ear is None else partial(ear.ask, model)
             try:
-                return await self._ask_one(model, line, request, priority, is_last=is_last)
+                return await self._ask_one(model, asking, line, request, priority, is_last=is_last)
             except (ModelUnreachable, ModelTooSlow, ModelGarbled, ModelBusy, ModelDenied) as failed:
                 error = failed
                 if not is_last:
@@ -224,7 +261,14 @@ class Switchboard:
         raise error or ModelUnreachable("no model was given")
 
     async def _ask_one(
-        self, model: Model, line: _Line, request: ModelRequest, priority: int, *, is_last: bool
+        self,
+        model: Model,
+        asking: Callable[[ModelRequest], Awaitable[ModelReply]],
+        line: _Line,
+        request: ModelRequest,
+        priority: int,
+        *,
+        is_last: bool,
     ) -> Call:
         loop = asyncio.get_running_loop()
         patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
@@ -235,7 +279,7 @@ class Switchboard:
             began = loop.time()
             sends += 1
             try:
-                reply = await model.ask(request)
+                reply = await asking(request)
             except ModelBusy as error:
                 wait = None if error.retry_after is None else error.retry_after.total_seconds()
                 line.limiter.slow_down(began, loop.time(), wait)

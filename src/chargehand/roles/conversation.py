@@ -13,7 +13,7 @@ from chargehand.decisions.rules import Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import ToolError, WorkerError
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Question
+from chargehand.facts.outcome import NO_USAGE, Done, ErrorClass, Failed, Outcome, Question
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.models.base import (
     Model,
@@ -28,6 +28,7 @@ from chargehand.models.base import (
     user,
 )
 from chargehand.models.switchboard import Call
+from chargehand.roles.fences import fenced
 from chargehand.roles.office import Office
 from chargehand.roles.prompts import prompt
 from chargehand.roles.schema import objection_to
@@ -155,7 +156,10 @@ class Conversation:
             return Done(Value.of(call, self._brief.taint), self._office.priced(call))
 
         about = {"models": models, "turns": new, "tools": identity[2]}
-        done = await self._brief.durable(name, identity, run, effect=Effect.PURE, about=about)
+        reserve = self._office.worst(self._models, request) if self._brief.is_capped else NO_USAGE
+        done = await self._brief.durable(
+            name, identity, run, effect=Effect.PURE, about=about, reserve=reserve
+        )
         return _call_in.decode(done.value.json)
 
     # tools
@@ -319,7 +323,7 @@ class Conversation:
     def _task_prompt(self) -> str:
         brief, task = self._brief, self._brief.task
         given = f"Given: {canonical(task.args).decode()}\n" if task.args else ""
-        inputs = "".join(_fenced(name, value) for name, value in brief.inputs.items())
+        inputs = "".join(fenced(name, value) for name, value in brief.inputs.items())
         missing = "".join(f"Not available: {name} ({why})\n" for name, why in brief.missing.items())
         accept = f"It is accepted if: {task.accept}\n" if task.accept else ""
         schema = ""
@@ -368,8 +372,3 @@ def _canonical_arguments(arguments: str) -> str:
         return canonical(msgspec.json.decode(arguments or "{}")).decode()
     except msgspec.DecodeError:
         return arguments
-
-
-def _fenced(name: str, value: Any) -> str:
-    text = value if isinstance(value, str) else canonical(value).decode()
-    return f"BEGIN {name}\n{text}\nEND {name}\n"

@@ -20,6 +20,7 @@ class Where(StrEnum):
     """Where a function runs."""
 
     LOOP = "loop"  #: an async function, on the supervisor's event loop
+    HERE = "here"  #: on that loop too, by another supervisor: it must know whose task it has
     THREAD = "thread"  #: a plain function; cannot be killed, so its place stays taken until it ends
     PROCESS = "process"  #: in a child process: for much computing, and for what must be killable
 
@@ -38,6 +39,7 @@ class FunctionWorker:
         weight: float | None = None,
         timeout: timedelta | None = None,
         process: bool = False,
+        version: str = "",
     ) -> None:
         if not name.strip() or not description.strip():
             raise UsageError("a worker needs a name and a description; the planner chooses by them")
@@ -54,6 +56,7 @@ class FunctionWorker:
         self.weight = weight
         self.timeout = timeout
         self.where = Where.PROCESS if process else _where(function)
+        self._version = version
         functools.update_wrapper(self, function)
 
     def __call__(self, brief: Brief) -> Any:
@@ -65,6 +68,10 @@ class FunctionWorker:
     def work(self, office: object) -> Work:  # noqa: ARG002 - as all members of a roster
         """What an attempt of this worker is: the function itself, which needs no office."""
         return self.function
+
+    def version(self, office: object) -> str:  # noqa: ARG002 - as all members of a roster
+        """What its author calls this state of it; without a word, its results are nobody's to reuse."""
+        return f"{self.name} {self._version}" if self._version else ""
 
     @property
     def place(self) -> Place:
@@ -82,12 +89,15 @@ def worker(
     weight: float | None = None,
     timeout: timedelta | None = None,
     process: bool = False,
+    version: str = "",
 ) -> Callable[[Work], FunctionWorker]:
     """Make a function a worker: `@worker("counter", "Counts the words of a text")`.
 
     An async function runs on the event loop, a plain one in a thread, either in a child process
     with `process=True` (it must then be importable). `capacity` is how many attempts it may have
-    at once (in processes: as many as there are processors), `timeout` how long one may take.
+    at once (in processes: as many as there are processors), `timeout` how long one may take. A worker
+    with a `version` does the same whenever it is asked the same: its results may be taken over by later
+    runs until the version changes.
     """
 
     def made(function: Work) -> FunctionWorker:
@@ -100,6 +110,7 @@ def worker(
             weight=weight,
             timeout=timeout,
             process=process,
+            version=version,
         )
 
     return made

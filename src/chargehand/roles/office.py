@@ -5,15 +5,17 @@ Models and tools are imported when first asked for: a run of plain functions nee
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import NO_USAGE, Usage
+from chargehand.facts.value import canonical
 
 if TYPE_CHECKING:
-    from chargehand.models.base import Model
+    from chargehand.models.base import Model, ModelRequest, ModelSettings
     from chargehand.models.switchboard import Call, Switchboard
     from chargehand.tools.redaction import Redactor
 
@@ -31,12 +33,42 @@ class Office:
         switchboard: "Switchboard | None" = None,
         deps: Any = None,
         secrets: Mapping[str, str] | None = None,
+        settings: "ModelSettings | None" = None,
+        prompts: str | Path | None = None,
     ) -> None:
+        self.prompts = prompts
+        #: a folder of words that take the place of ours when the supervisor thinks
+        self._settings = settings
         self.deps = deps
         self.secrets = dict(secrets or {})
         self._default = model
         self._switchboard = switchboard
         self._opened: dict[str, Model] = {}
+
+    def below(self, above: "Office") -> "Office":
+        """This office as it is below another: what it lacks is that one's, and the limits are shared."""
+        below = Office(
+            model=above._default if self._default is None else self._default,
+            switchboard=self._switchboard or above.switchboard,
+            deps=above.deps if self.deps is None else self.deps,
+            secrets=self.secrets,
+            settings=self._settings,
+            prompts=self.prompts or above.prompts,
+        )
+        below._opened = above._opened
+        return below
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the supervisor itself can think."""
+        return self._default is not None
+
+    @cached_property
+    def settings(self) -> "ModelSettings":
+        """How models are to answer the supervisor itself."""
+        from chargehand.models.base import ModelSettings
+
+        return self._settings or ModelSettings()
 
     @cached_property
     def switchboard(self) -> "Switchboard":
@@ -73,6 +105,28 @@ class Office:
 
         usage = call.reply.usage
         return replace(usage, calls=call.sends, money=price_of(call.model, usage) or 0.0)
+
+    def worst(self, models: "Sequence[Model]", request: "ModelRequest") -> Usage:
+        """The most that this call can cost, whichever of the models takes it. A bound, no estimate.
+
+        No request has more tokens than bytes, and no reply more than it may have.
+        """
+        from chargehand.models.prices import price_of
+
+        sent = len(canonical(request))
+        most = Usage(calls=1, tokens_in=sent, tokens_out=request.settings.max_tokens)
+        prices = [price_of(model.name, most) or 0.0 for model in models]
+        return replace(most, money=max(prices, default=0.0))
+
+    def unpriced(self, chosen: "ModelChoice | None", whose: str) -> str:
+        """A model of this choice whose price nobody knows; empty if there is none."""
+        from chargehand.models.prices import price_of
+
+        one = Usage(calls=1, tokens_in=1, tokens_out=1)
+        for model in self.models(chosen, whose):
+            if model.abilities.is_real and price_of(model.name, one) is None:
+                return model.name
+        return ""
 
     def _open(self, model: "str | Model") -> "Model":
         if not isinstance(model, str):

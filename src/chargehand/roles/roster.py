@@ -36,6 +36,9 @@ class Member(Protocol):
     def work(self, office: Office) -> Work:
         """What an attempt of this member is, with what this office offers."""
 
+    def version(self, office: Office) -> str:
+        """Changes when its results may: with its words, its tools, its model. Empty: never reuse them."""
+
 
 class Roster:
     """Workers by name; their skills are names that a task may give instead."""

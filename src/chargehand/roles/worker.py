@@ -12,7 +12,9 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.rules import Rule, Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
+from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Outcome
+from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system
 from chargehand.roles.conversation import Conversation
 from chargehand.roles.function import Where
@@ -83,6 +85,15 @@ class Worker:
         return Place(
             worker=self.name, skills=self.skills, capacity=self._capacity, weight=self._weight
         )
+
+    def version(self, office: Office) -> str:
+        """Changes with its words, settings, models and tools; empty if a tool of its could do harm twice."""
+        free = (Effect.PURE, Effect.IDEMPOTENT)
+        if any(tool.effect not in free for tool in self.toolbox):
+            return ""
+        models = [model.name for model in office.models(self.model, f"worker {self.name!r}")]
+        tools = [tool.version for tool in self.toolbox]
+        return digest_of(canonical([self.opening.text, self.settings, models, tools]))
 
     def work(self, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
         """What an attempt of this worker is, with what this office offers."""

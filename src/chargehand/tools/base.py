@@ -18,6 +18,7 @@ import msgspec
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import ErrorClass, Failed, failed_by
+from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
 from chargehand.tools.docstring import read_docstring
 from chargehand.tools.output import MOST_SPOOLED, Reel, Spool, ToolResult, finish
@@ -33,6 +34,7 @@ SMALLEST_LIMIT = 256
 #: below it the mark that says something was cut would not fit
 MOST_WORDS = 4_000
 #: characters of an error that a model is told
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # what all providers take
 
 
@@ -123,6 +125,15 @@ class Tool:
     @property
     def spec(self) -> ToolSpec:
         return ToolSpec(self.name, self.description, self.arguments.schema)
+
+    @property
+    def version(self) -> str:
+        """Changes with its words, its arguments and, as far as Python shows it, its code."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        body = repr((code.co_code, code.co_names, code.co_consts)) if code is not None else ""
+        # Constants may hold code of their own, which shows where it lies in memory.
+        body = _ADDRESS.sub("", body)
+        return digest_of(canonical([self.name, self.description, self.arguments.schema, body]))
 
     def destination_of(self, arguments: str) -> str | None:
         """Where a call with these arguments would send them; raises `ToolError` as `call` would."""

@@ -40,6 +40,9 @@ async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) 
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
+    expect = getattr(loop, "expect_thread", None)
+    if expect is not None:
+        expect(done)  # virtual time must not jump while a thread is at work
     _hand_out(work)
     is_fine, value = await done
     if not is_fine:

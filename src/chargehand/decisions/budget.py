@@ -1,0 +1,129 @@
+"""Budgets as escrow: a call reserves its worst case before it starts and settles after it ends.
+
+One account for each run that has caps, or stands below one that has: what is reserved or spent there
+counts against every account above it too, so that no tree of runs can spend more than its top allows.
+"""
+
+from typing import TypeAlias
+
+from chargehand.decisions.duties import ANSWER
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptPreempted,
+    Event,
+    StepFinished,
+    StepStarted,
+)
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import NO_USAGE, Usage
+
+OVER_BUDGET = "over budget"
+#: why a run is stopped that has nothing left to spend
+
+NESTED = "run"
+#: the step in which a nested supervisor leads a run of its own
+
+ANSWER_SHARE = 0.1
+#: of money and tokens, kept back for composing the answer; of calls, one
+
+_Step: TypeAlias = tuple[str, int, str, int]
+
+
+def has_caps(limits: Limits) -> bool:
+    """Whether anything that can be spent is limited."""
+    return limits.money is not None or limits.tokens is not None or limits.calls is not None
+
+
+class Account:
+    """What one run, and all below it, has spent and has reserved. A fold of its events."""
+
+    def __init__(
+        self, limits: Limits, *, keeps_back: bool = False, above: "Account | None" = None
+    ) -> None:
+        self.spent = NO_USAGE
+        self.reserved = NO_USAGE
+        self._limits = limits
+        self._keeps_back = keeps_back
+        #: whether a part is kept back for the answer
+        self._above = above
+        self._open: dict[_Step, Usage] = {}
+        self._linked: set[str] = set()
+        #: tasks whose own runs count here as they spend, and not once more at their end
+
+    def link(self, task: str) -> None:
+        """A run below has an account of its own under this one."""
+        self._linked.add(task)
+
+    def refusal(self, task: str, want: Usage) -> str:
+        """Why this cannot be reserved, naming the cap it would pass; empty if it can."""
+        held = self.spent + self.reserved + want
+        is_answer = task == ANSWER or not self._keeps_back
+        for name, cap, amount in self._caps(held, is_answer=is_answer):
+            if amount > cap:
+                return f"Limits({name}=…) leaves {cap:g}, and {amount:g} would be spent or reserved"
+        return "" if self._above is None else self._above.refusal("", want)
+
+    def apply(self, event: Event) -> None:
+        """Take in what has happened to the run."""
+        match event:
+            case StepStarted():
+                self._reserve(event)
+            case StepFinished():
+                self._settle(event)
+            case AttemptFinished() | AttemptLost() | AttemptPreempted():
+                self._write_off(event.task, event.attempt)
+                if isinstance(event, AttemptFinished) and event.outcome.usage != NO_USAGE:
+                    self._move(NO_USAGE, event.outcome.usage)
+            case _:
+                pass  # nothing else is spent
+
+    def _caps(self, held: Usage, *, is_answer: bool) -> "list[tuple[str, float, float]]":
+        limits = self._limits
+        share = 1.0 if is_answer else 1 - ANSWER_SHARE
+        caps: list[tuple[str, float, float]] = []
+        if limits.money is not None:
+            caps.append(("money", limits.money * share, held.money))
+        if limits.tokens is not None:
+            caps.append(("tokens", limits.tokens * share, held.tokens_in + held.tokens_out))
+        if limits.calls is not None:
+            caps.append(("calls", limits.calls - (0 if is_answer else 1), held.calls))
+        return caps
+
+    def _reserve(self, event: StepStarted) -> None:
+        if event.reserve == NO_USAGE:
+            return
+        step = (event.task, event.attempt, event.name, event.ordinal)
+        before = self._open.get(step, NO_USAGE)
+        self._open[step] = event.reserve
+        self._move(_minus(event.reserve, before), NO_USAGE)
+
+    def _settle(self, event: StepFinished) -> None:
+        reserve = self._open.pop((event.task, event.attempt, event.name, event.ordinal), NO_USAGE)
+        is_counted = event.name == NESTED and event.task in self._linked
+        spent = NO_USAGE if is_counted else event.outcome.usage
+        self._move(_minus(NO_USAGE, reserve), spent)
+
+    def _write_off(self, task: str, attempt: int) -> None:
+        """What nobody saw the end of may have been spent in full, and counts as if it were."""
+        for step in [each for each in self._open if each[:2] == (task, attempt)]:
+            reserve = self._open.pop(step)
+            self._move(_minus(NO_USAGE, reserve), reserve)
+
+    def _move(self, reserved: Usage, spent: Usage) -> None:
+        account: Account | None = self
+        while account is not None:
+            account.reserved += reserved
+            account.spent += spent
+            account = account._above
+
+
+def _minus(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        calls=one.calls - other.calls,
+        tokens_in=one.tokens_in - other.tokens_in,
+        tokens_out=one.tokens_out - other.tokens_out,
+        cache_read=one.cache_read - other.cache_read,
+        cache_written=one.cache_written - other.cache_written,
+        money=one.money - other.money,
+    )

@@ -1,0 +1,207 @@
+"""The answer by rules: what a run's results come to where no model composes them, and what is missing."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from chargehand.decisions.duties import PLAN, is_duty
+from chargehand.decisions.graph import Node, TaskState
+from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
+from chargehand.facts.plan import Strategy
+from chargehand.facts.value import canonical
+
+LONGEST_CLAIM = 500
+#: characters
+COMPARABLE = 200
+#: characters; longer texts differ in words without contradicting each other
+MOST_PAIRS = 100
+IN_PART = "done in part"
+#: the state of a task whose own gaps became ours
+
+Outputs: TypeAlias = Callable[[str], Any]
+"""The output of a task that is done. Called only for those that are looked at: they may lie elsewhere."""
+
+
+def answer_of(
+    nodes: Mapping[str, Node],
+    outputs: Outputs,
+    composed: Answer | None,
+    strategy: Strategy = Strategy.MERGE,
+    instruction: str = "",
+) -> Answer:
+    """What a model composed, with the gaps as they stand; without it, the answer by rules."""
+    if composed is not None:
+        return replace(composed, gaps=gaps_in(nodes))
+    return compose(nodes, outputs, strategy, instruction)
+
+
+def compose(
+    nodes: Mapping[str, Node],
+    outputs: Outputs,
+    strategy: Strategy = Strategy.MERGE,
+    instruction: str = "",
+) -> Answer:
+    """The same answer to the same results, always; it says no more than they do."""
+    last = last_in(nodes)
+    done = {id_: outputs(id_) for id_ in last if nodes[id_].state is TaskState.DONE}
+    output: Any = next(iter(done.values()), None) if len(last) == 1 else done
+    if not done and (loose := loose_in(nodes)):  # the best so far, rather than nothing
+        output = done = {id_: outputs(id_) for id_ in loose}
+    candidates: tuple[Candidate, ...] = ()
+    if strategy is Strategy.SELECT and len(done) > 1:
+        candidates = _lined_up(done, instruction)
+        done = {candidates[0].task: candidates[0].output}
+        output = candidates[0].output
+    elif strategy is Strategy.REDUCE and len(last) > 1:
+        output = list(done.values())
+    return Answer(
+        output=output,
+        claims=claims_of(done),
+        contradictions=tuple(contradictions_in(nodes, outputs)),
+        candidates=candidates,
+        gaps=gaps_in(nodes),
+        confidence=share_done(nodes),
+    )
+
+
+def is_of_plan(node: Node) -> bool:
+    """Whether it is part of the plan as it stands: no duty, not taken out, not made up for."""
+    return not (is_duty(node.task.id) or node.is_removed or node.is_replaced)
+
+
+def last_in(nodes: Mapping[str, Node]) -> list[str]:
+    """The tasks that no other of the plan takes up, in plan order."""
+    return [
+        id_
+        for id_, node in nodes.items()
+        if is_of_plan(node) and not any(map(is_of_plan, node.dependents))
+    ]
+
+
+def loose_in(nodes: Mapping[str, Node]) -> list[str]:
+    """The tasks that are done and that no other done task has taken up, in plan order."""
+    return [
+        id_
+        for id_, node in nodes.items()
+        if _is_usable(node) and not any(map(_is_usable, node.dependents))
+    ]
+
+
+def done_in(nodes: Mapping[str, Node]) -> list[str]:
+    """The tasks of the plan that have their result, in plan order."""
+    return [id_ for id_, node in nodes.items() if _is_usable(node)]
+
+
+def _is_usable(node: Node) -> bool:
+    return node.state is TaskState.DONE and is_of_plan(node)
+
+
+def gaps_in(nodes: Mapping[str, Node]) -> tuple[Gap, ...]:
+    """What the answer should rest on and does not; a plan that was never written is one gap."""
+    return tuple(gap for node in nodes.values() for gap in _gaps_of(node))
+
+
+def _gaps_of(node: Node) -> Iterator[Gap]:
+    id_ = node.task.id
+    if not is_of_plan(node) and id_ != PLAN:
+        return
+    if node.state is not TaskState.DONE:
+        yield Gap(id_, node.state.value, why_not_done(node))
+    for missing in node.gaps:
+        yield Gap(id_, IN_PART, missing)
+
+
+def why_not_done(node: Node) -> str:
+    """Why a task is not done; empty if it is, or if it still may be."""
+    if node.cause is not None:
+        return str(node.cause)
+    if node.state is TaskState.SKIPPED:
+        return f"{node.why} came to nothing" if node.why else "there was no time left"
+    if node.state is TaskState.CANCELLED:
+        return "it was cancelled"
+    return ""
+
+
+def share_done(nodes: Mapping[str, Node]) -> float:
+    """How much of what is required is done, from 0 to 1."""
+    planned = [node for node in nodes.values() if is_of_plan(node)]
+    required = [node for node in planned if not node.task.optional]
+    if not required:
+        return 1.0 if any(node.state is TaskState.DONE for node in planned) else 0.0
+    return sum(map(_share_of, required)) / len(required)
+
+
+def _share_of(node: Node) -> float:
+    if node.state is not TaskState.DONE:
+        return 0.0
+    return 0.5 if node.gaps else 1.0  # half, where nobody can say how much
+
+
+def claims_of(outputs: Mapping[str, Any]) -> tuple[Claim, ...]:
+    """Each text as a claim that rests on its task. What is no text says nothing in words."""
+    return tuple(
+        Claim(cut(output), (id_,))
+        for id_, output in outputs.items()
+        if isinstance(output, str) and output.strip()
+    )
+
+
+def cut(text: str, most: int = LONGEST_CLAIM) -> str:
+    """The text on one line, and no longer than this."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def contradictions_in(nodes: Mapping[str, Node], outputs: Outputs) -> Iterator[Contradiction]:
+    """Results of one and the same task, given out several times, that differ.
+
+    Only values that can be compared: prose that differs in words need not differ in what it says.
+    """
+    for ids in _same_tasks(nodes):
+        values = ((id_, outputs(id_)) for id_ in ids)
+        yield from islice(
+            _differing([each for each in values if _is_comparable(each[1])]), MOST_PAIRS
+        )
+
+
+def _same_tasks(nodes: Mapping[str, Node]) -> list[list[str]]:
+    """Done tasks with the same words, arguments and needs, where there are several."""
+    by_words: dict[str, list[str]] = {}
+    for id_ in done_in(nodes):
+        by_words.setdefault(nodes[id_].task.description, []).append(id_)
+    same: dict[bytes, list[str]] = {}
+    for words, ids in by_words.items():
+        for id_ in ids if len(ids) > 1 else ():
+            task = nodes[id_].task
+            same.setdefault(canonical([words, task.args, task.needs]), []).append(id_)
+    return [ids for ids in same.values() if len(ids) > 1]
+
+
+def _differing(results: Sequence[tuple[str, Any]]) -> Iterator[Contradiction]:
+    for id_, value in results[1:]:
+        first, before = results[0]
+        if _plain(value) != _plain(before):
+            yield Contradiction(_claim(first, before), _claim(id_, value))
+
+
+def _is_comparable(value: Any) -> bool:
+    return not isinstance(value, str) or len(value) <= COMPARABLE
+
+
+def _plain(value: Any) -> Any:
+    return " ".join(value.split()).casefold() if isinstance(value, str) else value
+
+
+def _claim(id_: str, value: Any) -> Claim:
+    return Claim(cut(value if isinstance(value, str) else canonical(value).decode()), (id_,))
+
+
+def _lined_up(done: Mapping[str, Any], instruction: str) -> tuple[Candidate, ...]:
+    criterion = f" by {cut(instruction, 200)!r}" if instruction else ""
+    why = f"the first in the plan; no model was there to judge{criterion}"
+    return tuple(
+        Candidate(id_, output, is_chosen=not number, why=why if not number else "")
+        for number, (id_, output) in enumerate(done.items())
+    )

@@ -1,0 +1,127 @@
+"""Duties: what the supervisor does itself for a run. Tasks like any other, but of no plan.
+
+Their ids start with `@`, which no task of a plan may; they take no place in the pool. When each falls
+due is decided here; the schedule leads them like all its tasks.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from chargehand.decisions.graph import Node, TaskState
+from chargehand.facts.events import Approach, RunRequested
+from chargehand.facts.outcome import ErrorClass
+from chargehand.facts.plan import Task
+
+PLAN = "@plan"
+ANSWER = "@answer"
+REFINE = "@refine"
+PLANNER, REFINER, ANSWERER = "@planner", "@refiner", "@answerer"
+
+FAILURE, STEP = "failure", "step"
+#: why there is planning again
+
+
+def is_duty(task: str) -> bool:
+    """Whether a task of this id is the supervisor's own."""
+    return task[:1] == "@"
+
+
+def of_plan(tasks: Iterable[str]) -> list[str]:
+    """Those that are tasks of the plan."""
+    return [task for task in tasks if not is_duty(task)]
+
+
+def has_results(nodes: Mapping[str, Node]) -> bool:
+    """Whether anything of the plan is done."""
+    return any(node.state is TaskState.DONE and not is_duty(id_) for id_, node in nodes.items())
+
+
+def refining(task: str, attempt: int) -> Task:
+    """Say better what a task is, now that it failed."""
+    return Task(
+        id=f"{REFINE}:{task}:{attempt}",
+        description=f"Rewrite {task}, which failed",
+        worker=REFINER,
+        args={"task": task, "attempt": attempt},
+    )
+
+
+class Planning(Struct):
+    """Knows when there is to be planning, and that it never goes on for ever."""
+
+    count: int = 0
+    version: int = 0
+    #: of the plan when the last planning began
+    is_open: bool = False
+    is_wanted: bool = False
+    #: something failed while there was planning under way
+
+    def first(self, requested: RunRequested) -> Task | None:
+        """The planning that a run begins with, if it came without a plan."""
+        return (
+            None if requested.approach is Approach.GIVEN else self._next("", 0, requested.default)
+        )
+
+    def step(self, requested: RunRequested, version: int) -> Task | None:
+        """The choice of the next step, unless the last one was to choose none."""
+        is_on_its_way = requested.approach is Approach.STEPS and version > self.version
+        return self._next(STEP, version) if is_on_its_way else None
+
+    def after_failure(self, node: Node, requested: RunRequested, version: int) -> Task | None:
+        """A look for another way, now that a task has come to nothing."""
+        is_ours = requested.approach not in (Approach.GIVEN, Approach.STEPS)
+        if not is_ours or node.task.optional or is_duty(node.task.id) or _was_stopped(node):
+            return None
+        if self.is_open:
+            self.is_wanted = True
+            return None
+        return self._again(requested, version)
+
+    def after_planning(self, requested: RunRequested, version: int) -> Task | None:
+        """What is left to plan when a planning has ended."""
+        self.is_open = False
+        if not self.is_wanted:
+            return None
+        self.is_wanted = False
+        return self._again(requested, version)
+
+    def _again(self, requested: RunRequested, version: int) -> Task | None:
+        return None if self.count > requested.limits.replans else self._next(FAILURE, version)
+
+    def _next(self, because: str, version: int, default: str = "") -> Task:
+        self.count += 1
+        self.version, self.is_open = version, True
+        if self.count == 1:
+            args = {"default": default} if default else {}
+            return Task(id=PLAN, description="Write the plan", worker=PLANNER, args=args)
+        words = "Choose the next step" if because == STEP else "Plan again after a failure"
+        args = {"because": because}
+        return Task(id=f"{PLAN}:{self.count}", description=words, worker=PLANNER, args=args)
+
+
+def answering(nodes: Mapping[str, Node], requested: RunRequested) -> Task | None:
+    """Composing the answer, if one is wanted and there is something to make it of."""
+    if not requested.answers or ANSWER in nodes or not has_results(nodes):
+        return None
+    return Task(id=ANSWER, description="Compose the answer", worker=ANSWERER)
+
+
+def is_missing(node: Node, requested: RunRequested) -> bool:
+    """Whether a run that has ended cannot be called a success for want of this."""
+    if node.is_removed or node.is_replaced:
+        return False
+    if node.state is TaskState.DONE:
+        return bool(node.gaps) and not node.task.optional
+    if not is_duty(node.task.id):
+        return not node.task.optional
+    # Without its words rewritten or its plan mended a run does what it can; and an answer that no
+    # model composed is put together by rule, unless it was to have a shape.
+    if node.task.id == ANSWER:
+        return requested.shape is not None
+    return node.task.worker != REFINER and node.task.args.get("because") != FAILURE
+
+
+def _was_stopped(node: Node) -> bool:
+    """Whether it failed for want of time, or because somebody stopped it: no plan helps against that."""
+    return node.is_expired or (node.cause is not None and node.cause.kind is ErrorClass.CANCELLED)

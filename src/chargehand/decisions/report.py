@@ -1,0 +1,344 @@
+"""The report of a run: what it took, where the time went, who did how much, what was in vain."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.plain import counted, spent_in_words, table, time_in_words
+from chargehand.decisions.spans import AttemptSpan, Level, StepKind, StepSpan, covered
+from chargehand.decisions.trace import Trace
+from chargehand.facts.outcome import NO_USAGE, Usage
+
+WAITS = 3
+#: how many of the longest waits are kept
+SHOWN = 4
+#: how many rows of each table are put into words
+
+_NO_TIME = timedelta(0)
+_IN_VAIN = ("failed", "lost", "preempted", "cancelled")
+
+
+class Stretch(Struct, frozen=True, kw_only=True):
+    """One task of the critical path, and how long only it was waited for."""
+
+    task: str
+    worker: str
+    length: timedelta
+    waited: timedelta
+    #: the part of that in which nobody was at work on it
+    share: float
+    #: of the wall time, from 0 to 1
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """An attempt that was ready and had to wait for a place."""
+
+    task: str
+    attempt: int
+    worker: str
+    length: timedelta
+    why: str
+    #: in the words of the choice that let it begin
+
+
+class WorkerShare(Struct, frozen=True, kw_only=True):
+    """What one worker did."""
+
+    worker: str
+    attempts: int
+    busy: timedelta
+    share: float
+    #: of the time that all workers were busy, from 0 to 1
+    failures: int
+    usage: Usage
+
+
+class ModelShare(Struct, frozen=True, kw_only=True):
+    """What one model was asked."""
+
+    model: str
+    replies: int
+    cached: int
+    #: replies among them that took no call of their own
+    failures: int
+    usage: Usage
+
+
+class Waste(Struct, frozen=True, kw_only=True):
+    """What was spent on attempts that came to nothing, less the steps that later ones went on from."""
+
+    attempts: int
+    time: timedelta
+    usage: Usage
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """A run in numbers, all of them taken from its trace."""
+
+    run: str
+    status: str
+    wall: timedelta
+    in_turn: timedelta
+    #: what the finished attempts would have taken one after another
+    speedup: float
+    path: tuple[Stretch, ...]
+    waits: tuple[Wait, ...]
+    #: the longest first
+    workers: tuple[WorkerShare, ...]
+    #: the busiest first; `@planner`, `@refiner` and `@answerer` are the supervisor itself
+    models: tuple[ModelShare, ...]
+    #: the dearest first
+    waste: Waste
+    retries: int
+    cache_hits: int
+    usage: Usage
+    levels: tuple[Level, ...]
+    #: of nested supervisors, the top first; more than one only where traces were nested
+
+    @property
+    def path_time(self) -> timedelta:
+        """What the critical path took from end to end."""
+        return sum((each.length for each in self.path), _NO_TIME)
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """The same for programs; lengths of time are seconds."""
+        data = msgspec.json.encode(
+            _in_seconds(msgspec.to_builtins(self, builtin_types=(timedelta,)))
+        )
+        return (msgspec.json.format(data, indent=indent) if indent else data).decode()
+
+    def to_text(self) -> str:
+        """The same for people: twenty lines at most, without colours."""
+        return "\n".join([*_head(self), *_path(self), *_waits(self), *_shares(self), *_foot(self)])
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+def report_of(trace: Trace) -> Report:
+    """What this trace comes to."""
+    return Report(
+        run=trace.run,
+        status=trace.status,
+        wall=trace.wall,
+        in_turn=trace.busy,
+        speedup=trace.speedup,
+        path=_stretches(trace),
+        waits=_longest_waits(trace.attempts),
+        workers=_worker_shares(trace.attempts),
+        models=_model_shares(trace),
+        waste=_waste(trace.attempts),
+        retries=trace.retries,
+        cache_hits=sum(map(_is_cached, _model_calls(trace))),
+        usage=trace.usage,
+        levels=tuple(trace.levels()),
+    )
+
+
+# the figures
+
+
+def _stretches(trace: Trace) -> tuple[Stretch, ...]:
+    return tuple(
+        Stretch(
+            task=link.task,
+            worker=link.worker,
+            length=timedelta(seconds=link.length),
+            waited=timedelta(seconds=link.waited),
+            share=link.length / trace.wall.total_seconds() if trace.wall else 0.0,
+        )
+        for link in trace.path
+    )
+
+
+def _longest_waits(attempts: Sequence[AttemptSpan]) -> tuple[Wait, ...]:
+    waiting = sorted((each for each in attempts if each.waited > 0), key=lambda a: -a.waited)
+    return tuple(
+        Wait(
+            task=each.task,
+            attempt=each.attempt,
+            worker=each.worker,
+            length=timedelta(seconds=each.waited),
+            why=each.why,
+        )
+        for each in waiting[:WAITS]
+    )
+
+
+def _worker_shares(attempts: Sequence[AttemptSpan]) -> tuple[WorkerShare, ...]:
+    whole = sum((each.length for each in attempts), _NO_TIME)
+    by_worker: dict[str, list[AttemptSpan]] = {}
+    for attempt in attempts:
+        by_worker.setdefault(attempt.worker, []).append(attempt)
+    shares = []
+    for worker, own in by_worker.items():
+        busy = sum((each.length for each in own), _NO_TIME)
+        shares.append(
+            WorkerShare(
+                worker=worker,
+                attempts=len(own),
+                busy=busy,
+                share=busy / whole if whole else 0.0,
+                failures=sum(each.ending in ("failed", "lost") for each in own),
+                usage=sum((each.usage for each in own), NO_USAGE),
+            )
+        )
+    return tuple(sorted(shares, key=lambda share: -share.busy))
+
+
+def _model_shares(trace: Trace) -> tuple[ModelShare, ...]:
+    by_model: dict[str, list[StepSpan]] = {}
+    for step in _model_calls(trace):
+        by_model.setdefault(step.model, []).append(step)
+    shares = [
+        ModelShare(
+            model=model,
+            replies=sum(step.ended_at is not None and not step.error for step in steps),
+            cached=sum(map(_is_cached, steps)),
+            failures=sum(bool(step.error) for step in steps),
+            usage=sum((step.usage for step in steps), NO_USAGE),
+        )
+        for model, steps in by_model.items()
+    ]
+    return tuple(sorted(shares, key=lambda s: (-s.usage.money, -_tokens(s.usage))))
+
+
+def _model_calls(trace: Trace) -> Iterator[StepSpan]:
+    """Those of nested runs too."""
+    return (step for each in trace.family() for step in each.steps(StepKind.MODEL))
+
+
+def _is_cached(step: StepSpan) -> bool:
+    return step.source in ("cache", "shared")
+
+
+def _waste(attempts: Sequence[AttemptSpan]) -> Waste:
+    """From the last attempt of each task back: what is used of each depends on the next."""
+    used: dict[str, bool] = {}
+    count, time, usage = 0, _NO_TIME, NO_USAGE
+    for attempt in reversed(attempts):
+        is_of_use = attempt.ending in ("", "done") or (
+            attempt.is_carried_on and used.get(attempt.task, False)
+        )
+        used[attempt.task] = is_of_use
+        if attempt.ending in _IN_VAIN:
+            count += 1
+            kept = [step for step in attempt.steps if is_of_use and _is_done(step)]
+            time += attempt.length - covered(
+                (step.began_at, step.ended_at) for step in kept if step.ended_at is not None
+            )
+            usage += _less(attempt.usage, sum((step.usage for step in kept), NO_USAGE))
+    return Waste(attempts=count, time=time, usage=usage)
+
+
+def _is_done(step: StepSpan) -> bool:
+    return step.ended_at is not None and (not step.error or step.kind is StepKind.TOOL)
+
+
+def _less(whole: Usage, part: Usage) -> Usage:
+    return Usage(
+        calls=whole.calls - part.calls,
+        tokens_in=whole.tokens_in - part.tokens_in,
+        tokens_out=whole.tokens_out - part.tokens_out,
+        cache_read=whole.cache_read - part.cache_read,
+        cache_written=whole.cache_written - part.cache_written,
+        money=max(whole.money - part.money, 0.0),
+    )
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.tokens_in + usage.tokens_out
+
+
+# in words
+
+
+def _head(report: Report) -> Iterable[str]:
+    yield (
+        f"{report.run or 'run'}  {report.status or 'not ended'} in {time_in_words(report.wall)}; "
+        f"one after another {time_in_words(report.in_turn)}: {report.speedup:.1f} times as fast"
+    )
+    hits = f"; answered from the cache: {report.cache_hits}" if report.cache_hits else ""
+    spent = spent_in_words(report.usage)
+    if spent or hits:
+        yield f"spent {spent or 'nothing'}{hits}"
+
+
+def _path(report: Report) -> Iterable[str]:
+    if not report.path:
+        return
+    whole = sum(each.share for each in report.path)
+    longest = sorted(report.path, key=lambda each: -each.length)[:SHOWN]
+    yield (
+        f"critical path  {time_in_words(report.path_time)}, {whole:.0%} of the time"
+        f"{_cut(report.path, longest, 'longest')}"
+    )
+    yield from table(
+        [
+            each.task,
+            each.worker,
+            time_in_words(each.length),
+            f"{each.share:.0%}",
+            f"of which {time_in_words(each.waited)} waiting" if each.waited else "",
+        ]
+        for each in report.path
+        if each in longest
+    )
+
+
+def _waits(report: Report) -> Iterable[str]:
+    if report.waits:
+        yield "longest waits for a place"
+        yield from table(
+            [each.task, each.worker, time_in_words(each.length), each.why]
+            for each in report.waits[: SHOWN // 2]
+        )
+
+
+def _shares(report: Report) -> Iterable[str]:
+    workers, models = report.workers[:SHOWN], report.models[: SHOWN // 2]
+    if workers:
+        yield f"workers{_cut(report.workers, workers, 'busiest')}"
+    yield from table(
+        [
+            each.worker,
+            counted(each.attempts, "attempt"),
+            time_in_words(each.busy),
+            f"{each.share:.0%}",
+            f"{each.failures} failed" if each.failures else "",
+            spent_in_words(each.usage),
+        ]
+        for each in workers
+    )
+    if models:
+        yield f"models{_cut(report.models, models, 'dearest')}"
+    yield from table([each.model, spent_in_words(each.usage)] for each in models)
+
+
+def _foot(report: Report) -> Iterable[str]:
+    waste = report.waste
+    if waste.attempts:
+        spent = spent_in_words(waste.usage)
+        retried = f"; tried again {counted(report.retries, 'time')}" if report.retries else ""
+        yield (
+            f"in vain  {counted(waste.attempts, 'attempt')}, {time_in_words(waste.time)}"
+            f"{', ' + spent if spent else ''}{retried}"
+        )
+    if len(report.levels) > 1:
+        each = (f"{lv.depth}: {lv.wall:.1f} s, {lv.own:.1f} s its own" for lv in report.levels)
+        yield f"levels  {'; '.join(each)}"
+
+
+def _cut(rows: Sequence[object], shown: Sequence[object], which: str) -> str:
+    return "" if len(rows) == len(shown) else f" (the {len(shown)} {which} of {len(rows)})"
+
+
+def _in_seconds(facts: Any) -> Any:
+    if isinstance(facts, timedelta):
+        return facts.total_seconds()
+    if isinstance(facts, dict):
+        return {name: _in_seconds(value) for name, value in facts.items()}
+    return [_in_seconds(each) for each in facts] if isinstance(facts, list | tuple) else facts

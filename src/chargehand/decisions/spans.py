@@ -1,0 +1,254 @@
+"""What a trace is made of. Lengths of time are seconds here: a trace is read as JSON, by any program."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from chargehand.decisions.duties import is_duty
+from chargehand.facts.events import RetryHow
+from chargehand.facts.outcome import NO_USAGE, Usage
+from chargehand.facts.plan import Strategy, Task
+
+Interval: TypeAlias = tuple[datetime, datetime]
+"""From one instant to another."""
+
+
+class StepKind(StrEnum):
+    """What a step was for."""
+
+    MODEL = "model"  #: a model was asked
+    TOOL = "tool"  #: a tool was called
+    RUN = "run"  #: another supervisor was given a run of its own
+    STEP = "step"  #: whatever else a worker wanted to be durable
+
+
+class StepSpan(Struct, forbid_unknown_fields=True):
+    """One step of an attempt: what went in, what came out, what it took."""
+
+    name: str
+    ordinal: int
+    #: among the steps of this name in this attempt
+    effect: str
+    began_at: datetime
+    kind: StepKind = StepKind.STEP
+    ended_at: datetime | None = None
+    #: None: nobody saw it end
+    error: str = ""
+    given: Any = None
+    #: as much of it as was written down
+    value: Any = None
+    #: what came out; of a model, its reply
+    blob: str = ""
+    #: digest of what came out, if it was too large for the journal's events
+    size: int = 0
+    #: bytes of that
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that it derives from
+    usage: Usage = NO_USAGE
+    reserve: Usage = NO_USAGE
+    #: the most that it could cost, in a run with a budget
+    model: str = ""
+    #: which one answered; of a failed call, or a reply in a blob, which was to be asked first
+    source: str = ""
+    #: of a reply: call, cache (the same was asked before) or shared (the same was being asked)
+    sends: int = 0
+    #: requests that went out for it, refused ones included
+    waited: float = 0.0
+    #: seconds until the model's provider would take it
+
+
+class Note(Struct, forbid_unknown_fields=True):
+    """How far a worker said it was."""
+
+    at: datetime
+    text: str
+    fraction: float | None = None
+
+
+class AttemptSpan(Struct, forbid_unknown_fields=True):
+    """One try at a task, or at a duty of the supervisor's own (`@plan`, `@refine:…`, `@answer`)."""
+
+    task: str
+    attempt: int
+    worker: str
+    why: str
+    #: why this task and this worker then
+    began_at: datetime
+    ready_at: datetime
+    #: when its needs were met
+    waited: float = 0.0
+    #: seconds from then until it began: the wait for a place
+    ended_at: datetime | None = None
+    ending: str = ""
+    #: done, failed, cancelled, needs_input, lost, preempted; empty: still open
+    error: str = ""
+    value: Any = None
+    #: its result
+    blob: str = ""
+    #: digest of the result, if it was too large for the journal's events
+    size: int = 0
+    taint: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    #: what is missing from it, of a task that was done in part
+    usage: Usage = NO_USAGE
+    #: all that was spent in it, its steps included
+    steps: list[StepSpan] = []
+    notes: list[Note] = []
+    is_carried_on: bool = False
+    #: the next attempt went on from its finished steps
+
+    @property
+    def length(self) -> timedelta:
+        return timedelta(0) if self.ended_at is None else self.ended_at - self.began_at
+
+    @property
+    def is_duty(self) -> bool:
+        """Whether the supervisor did it itself."""
+        return is_duty(self.task)
+
+
+class Lead(Struct, forbid_unknown_fields=True):
+    """A process that led the run."""
+
+    node: str
+    epoch: int
+    began_at: datetime
+    ended_at: datetime | None = None
+    #: when it let go; None: it led to the end, or died
+    reason: str = ""
+
+
+class Planned(Struct, forbid_unknown_fields=True):
+    """A task, and when it came into the plan."""
+
+    at: datetime
+    task: Task
+
+
+class PlanVersion(Struct, forbid_unknown_fields=True):
+    """One version of the plan: the first, or what changed since the one before."""
+
+    version: int
+    how: str
+    #: given, adopted, streamed, amended (a re-plan) or step (the next of a plan made step by step)
+    at: datetime
+    goal: str = ""
+    instruction: str = ""
+    strategy: Strategy | None = None
+    added: list[Planned] = []
+    removed: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    #: tasks that came to nothing, and that the added ones make up for
+    reason: str = ""
+    sealed_at: datetime | None = None
+    #: when a streamed plan was whole
+
+
+class Retry(Struct, forbid_unknown_fields=True):
+    """That a task was to be tried again."""
+
+    task: str
+    attempt: int
+    #: the one that failed
+    at: datetime
+    due_at: datetime
+    how: RetryHow
+
+
+class Rewrite(Struct, forbid_unknown_fields=True):
+    """That a failed task was put into better words."""
+
+    task: str
+    attempt: int
+    #: the one that failed
+    at: datetime
+    before: str
+    description: str
+
+
+class QuestionSpan(Struct, forbid_unknown_fields=True):
+    """A question to a person."""
+
+    id: str
+    task: str
+    about: str
+    #: what kind of question: plain, in_doubt, approval
+    text: str
+    asked_at: datetime
+    choices: tuple[str, ...] = ()
+    answered_at: datetime | None = None
+    answer: str = ""
+    by: str = ""
+    is_expired: bool = False
+    #: nobody answered in time
+
+
+class Halt(Struct, forbid_unknown_fields=True):
+    """Something that ended work early."""
+
+    what: str
+    #: work (the answer is made of what there is), cancel (a person ends the run) or deadline
+    at: datetime
+    task: str = ""
+    #: whose deadline; empty: that of the run
+    by: str = ""
+    reason: str = ""
+
+
+class Refusal(Struct, forbid_unknown_fields=True):
+    """A result that came too late to count."""
+
+    task: str
+    attempt: int
+    at: datetime
+    reported: str
+    why: str
+
+
+class Link(Struct, forbid_unknown_fields=True):
+    """One stretch of the critical path: from when nothing but this task was waited for to its end."""
+
+    task: str
+    worker: str
+    began_at: datetime
+    ended_at: datetime
+    worked: float = 0.0
+    #: seconds of it in which somebody was at work on the task
+
+    @property
+    def length(self) -> float:
+        """Seconds."""
+        return (self.ended_at - self.began_at).total_seconds()
+
+    @property
+    def waited(self) -> float:
+        """Seconds of it in which nobody was at work on the task: no place was free, a retry was
+        not due yet, a person was asked."""
+        return max(self.length - self.worked, 0.0)
+
+
+class Level(Struct, forbid_unknown_fields=True):
+    """What one depth of nested supervisors took, over all runs of that depth."""
+
+    depth: int
+    runs: int
+    wall: float
+    #: seconds from their requests to their ends
+    below: float
+    #: seconds of those in which something ran a level deeper
+    own: float
+    #: the rest: what this level adds
+
+
+def covered(intervals: Iterable[Interval]) -> timedelta:
+    """How much time these intervals cover together; where they overlap, it counts once."""
+    total, until = timedelta(0), None
+    for began, ended in sorted(intervals):
+        start = began if until is None else max(began, until)
+        if ended > start:
+            total += ended - start
+            until = ended
+    return total

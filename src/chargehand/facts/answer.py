@@ -1,0 +1,83 @@
+"""The answer to a request: what is said, what it rests on, what speaks against it, what is missing."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+class Claim(Struct, frozen=True):
+    """One thing that an answer says, and the tasks it rests on."""
+
+    text: str
+    tasks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        marks = "".join(f"[{task}]" for task in self.tasks)
+        return f"{self.text} {marks}" if marks else self.text
+
+
+class Contradiction(Struct, frozen=True):
+    """Two results that cannot both be right. They stand side by side; nothing is smoothed over."""
+
+    first: Claim
+    second: Claim
+
+    def __str__(self) -> str:
+        return f"{self.first} | {self.second}"
+
+
+class Candidate(Struct, frozen=True):
+    """One of several results that the answer was selected from. The losing ones are kept."""
+
+    task: str
+    output: Any
+    is_chosen: bool = False
+    why: str = ""
+
+
+class Gap(Struct, frozen=True):
+    """Something the answer should rest on and does not."""
+
+    task: str
+    state: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.task} ({self.state}): {self.why}"
+
+
+class AnswerPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
+    """A piece of the answer while it is being composed. Heard by listeners, never written down."""
+
+    text: str
+    begins_anew: bool = False
+    #: what was heard before belongs to a try that broke off
+    at: datetime
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What came out of a run, and what is missing from it."""
+
+    output: Any
+    #: text, or JSON of the shape that was asked for
+    claims: tuple[Claim, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    confidence: float = 1.0
+    #: from 0 to 1: how complete it is, and how sure where a model says so
+    by: str = "rules"
+    #: the model that composed it, or `rules`
+
+    @property
+    def text(self) -> str:
+        """The output in words: as it is, or as JSON."""
+        if isinstance(self.output, str):
+            return self.output
+        return msgspec.json.encode(self.output).decode()
+
+    def __str__(self) -> str:
+        said = [f"contradiction: {pair}" for pair in self.contradictions]
+        return "\n".join([self.text, *said, *(f"missing: {gap}" for gap in self.gaps)])

@@ -1,0 +1,195 @@
+"""The intake: what a caller asks for becomes the first event of a run, or is refused with the reason."""
+
+import logging
+import random
+import uuid
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from msgspec import Struct
+
+from chargehand.clock import Clock
+from chargehand.decisions.schedule import RULES
+from chargehand.errors import UsageError
+from chargehand.facts.events import Approach, Pace, RunRequested
+from chargehand.facts.limits import Limits
+from chargehand.facts.plan import Plan, Strategy
+from chargehand.facts.value import Value, digest_of
+from chargehand.roles.office import Office
+from chargehand.roles.roster import Roster
+from chargehand.roles.schema import shape_of
+
+log = logging.getLogger("chargehand")
+
+LONGEST_REQUEST = 200_000
+#: characters; more is material, and belongs into files
+
+
+class Terms(TypedDict, total=False):
+    """On what terms a run is requested; all of it may be left out."""
+
+    priority: int
+    #: larger is more urgent; default 0
+    deadline: timedelta | None
+    #: from now on, waiting for people included
+    limits: Limits | None
+    #: instead of the supervisor's
+    key: str | None
+    #: asking again with the same key and request gives the same run, whether it has ended or not
+    approach: Approach | str
+    #: how a request in words becomes tasks: stream (default), whole, route or steps
+    default: str
+    #: when routing: the worker for a request that is clearly nobody's
+    output: Any
+    #: the answer is to be of this type (a Pydantic model, a dataclass) or fit this JSON schema
+    refine: bool
+    #: whether a model rewrites tasks that fail for what they say; it does for requests in words
+    after: str | None
+    #: the run whose answer this request goes on from
+    reuse: str | None
+    #: the run whose results are taken over where nothing they rest on has changed
+
+
+class Origin(Struct, frozen=True):
+    """What a run comes from, beyond the words of its request."""
+
+    earlier: Value = Value()
+    #: what the run it goes on from was asked and answered
+    run: str = ""
+    #: its id, if that is not free to choose
+    parent: str = ""
+    #: the run whose task it is
+    depth: int = 0
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that the request itself derives from
+
+
+class Intake:
+    """Knows what can be asked of one supervisor."""
+
+    def __init__(self, roster: Roster, office: Office, limits: Limits, clock: Clock) -> None:
+        self._roster = roster
+        self._office = office
+        self._limits = limits
+        self._clock = clock
+
+    def accept(
+        self,
+        request: str | Plan,
+        terms: Terms,
+        paces: Mapping[str, Pace],
+        origin: Origin = Origin(),  # noqa: B008 - a value that never changes
+    ) -> tuple[RunRequested, Plan | None]:
+        """The event that begins the run, and its plan if it came with one. Raises `UsageError` and its kin."""
+        limits = terms.get("limits") or self._limits
+        if limits.money is not None:
+            self._refuse_unpriced()
+        deadline = terms.get("deadline") or limits.deadline
+        if deadline is not None and deadline <= timedelta(0):
+            raise UsageError(f"deadline={deadline} must be longer than nothing")
+        plan = None if isinstance(request, str) else self._checked(request, limits)
+        shape = shape_of(terms.get("output"))
+        approach = self._approach(request, terms)
+        now = self._clock.now()
+        requested = RunRequested(
+            run=origin.run or run_id(terms.get("key")),
+            request=request if isinstance(request, str) else request.goal,
+            limits=limits,
+            seed=random.SystemRandom().getrandbits(48),
+            rules=RULES,
+            crew=self._roster.digest,
+            priority=terms.get("priority", 0),
+            deadline_at=None if deadline is None else now + deadline,
+            parent=origin.parent,
+            depth=origin.depth,
+            paces=dict(paces),
+            approach=approach,
+            default=self._default(terms),
+            answers=self._composes(plan, shape, approach),
+            refines=self._refines(plan, terms),
+            shape=shape,
+            after=terms.get("after") or "",
+            reuses=terms.get("reuse") or "",
+            earlier=origin.earlier,
+            taint=(*origin.taint, *origin.earlier.taint),
+            at=now,
+        )
+        return requested, plan
+
+    def _refuse_unpriced(self) -> None:
+        """A cap on money means nothing for a model whose price nobody knows."""
+        choices = {f"worker {w.name!r}": w.model for w in self._roster if hasattr(w, "model")}
+        if self._office.has_model:
+            choices["the supervisor"] = None
+        for whose, choice in choices.items():
+            model = self._office.unpriced(choice, whose)
+            if model:
+                raise UsageError(
+                    f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which {whose} "
+                    "asks; limit calls or tokens instead, or install chargehand[standard] for prices"
+                )
+
+    def _checked(self, plan: Plan, limits: Limits) -> Plan:
+        for warning in plan.refuse_faults(self._roster.names, limits).warnings:
+            log.warning("plan_warning %s", warning)
+        return plan
+
+    def check_words(self, request: str) -> None:
+        """Refuse a request in words that no plan could be made of."""
+        if not request.strip():
+            raise UsageError("the request is empty; say what is to be done")
+        if len(request) > LONGEST_REQUEST:
+            raise UsageError(
+                f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; "
+                "put the material into files that a worker can read, and ask about those"
+            )
+        if not self._office.has_model:
+            raise UsageError(
+                "a request in words needs a planner, and that needs a model: "
+                "Supervisor(…, model='openai:gpt-5-mini', 'offline', …), or hand over a chargehand.Plan"
+            )
+        if not list(self._roster):
+            raise UsageError("there is nobody on the roster who could do anything; add workers")
+
+    def _approach(self, request: str | Plan, terms: Terms) -> Approach:
+        given = terms.get("approach")
+        if isinstance(request, Plan):
+            if given not in (None, Approach.GIVEN):
+                raise UsageError(f"approach={given!r} is for requests in words; this is a plan")
+            return Approach.GIVEN
+        self.check_words(request)
+        choices = [each.value for each in Approach if each is not Approach.GIVEN]
+        if given is not None and given not in choices:
+            raise UsageError(f"approach={given!r} is none of {', '.join(choices)}")
+        return Approach(given or Approach.STREAM)
+
+    def _default(self, terms: Terms) -> str:
+        default = terms.get("default", "")
+        if default and default not in self._roster.names:
+            raise UsageError(f"default={default!r} is not on the roster")
+        return default
+
+    def _composes(
+        self, plan: Plan | None, shape: dict[str, Any] | None, approach: Approach
+    ) -> bool:
+        """Whether a model is to compose the answer: where somebody asked for more than the results."""
+        is_asked = approach is not Approach.ROUTE  # the one result is the answer
+        if plan is not None:
+            is_asked = bool(plan.instruction) or plan.strategy is not Strategy.MERGE
+        if shape is not None and not self._office.has_model:
+            raise UsageError("an answer of a given type needs a model; Supervisor(…, model=…)")
+        return self._office.has_model and (is_asked or shape is not None)
+
+    def _refines(self, plan: Plan | None, terms: Terms) -> bool:
+        refine = terms.get("refine")
+        if refine and not self._office.has_model:
+            raise UsageError("refine=True needs a model; Supervisor(…, model=…)")
+        return plan is None if refine is None else refine
+
+
+def run_id(key: str | None) -> str:
+    """A new id, or the one that belongs to a caller's key."""
+    if key is None:
+        return f"r{uuid.uuid4().hex[:15]}"
+    return f"k{digest_of(key.encode())[:15]}"

@@ -1,0 +1,109 @@
+"""The duty behind `@answer`: from the results of a run to the one answer that its caller gets."""
+
+from typing import Any
+
+from msgspec import json
+from msgspec.structs import replace
+
+from chargehand.engines.brief import Brief
+from chargehand.errors import InternalError, ModelError, WorkerError
+from chargehand.facts.answer import Answer
+from chargehand.facts.events import RunRequested
+from chargehand.facts.outcome import Done, Outcome, failed_by
+from chargehand.facts.plan import Strategy
+from chargehand.facts.value import Value
+from chargehand.roles.aggregate.chunks import clipped
+from chargehand.roles.aggregate.material import Material, gather
+from chargehand.roles.aggregate.measured import MeasuredThinker, context_of
+from chargehand.roles.aggregate.merging import Merger
+from chargehand.roles.aggregate.reducing import Reducer
+from chargehand.roles.aggregate.selecting import Selector
+from chargehand.roles.aggregate.voice import Voice
+from chargehand.roles.aggregate.wording import Words
+from chargehand.roles.fences import words_of
+from chargehand.roles.office import Office
+from chargehand.roles.schema import objection_to
+from chargehand.roles.seat import Seat
+from chargehand.roles.thinking import DurableThinker
+
+_REQUEST_SHARE, _EARLIER_SHARE = 4, 8
+#: the request may take this part of the context, and what is told of an earlier run that part
+
+
+async def compose_answer(brief: Brief, seat: Seat, office: Office) -> Outcome:
+    """Compose the answer from what is done. Its gaps are left out: they are read from the schedule.
+
+    What cannot be composed is a failure like any other; whoever listened is told to forget it.
+    """
+    voice = Voice(seat.say)
+    try:
+        answer = await _compose(brief, seat, office, voice)
+    except (WorkerError, ModelError) as error:
+        voice.take_back()
+        return failed_by(error)
+    except BaseException:
+        voice.take_back()
+        raise
+    voice.settle(answer.text)
+    return Done(Value.of(answer, brief.taint))
+
+
+async def _compose(brief: Brief, seat: Seat, office: Office, voice: Voice) -> Answer:
+    schedule = seat.led.schedule
+    requested = schedule.requested
+    if requested is None:
+        raise InternalError("an answer is being composed in a run that nobody requested")
+    material = await gather(brief, seat, context_of(office))
+    if not material.outputs:
+        raise WorkerError("no task is done: there is nothing to answer from", kind="denied")
+    for source in requested.taint:
+        brief.distrust(source)
+    context = context_of(office)
+    words = Words(
+        request=clipped(requested.request, context // _REQUEST_SHARE),
+        instruction=schedule.instruction,
+        earlier=await _earlier(requested, brief, seat, context // _EARLIER_SHARE),
+        missing=material.told_gaps(),
+        prompts=office.prompts,
+    )
+    thinker = MeasuredThinker(DurableThinker(brief, office))
+    table = _Table(thinker, words, Reducer(brief, thinker, words), voice)
+    if schedule.strategy is Strategy.SELECT:
+        return await table.selected(material, requested.shape)
+    return await table.merged(material, requested.shape)
+
+
+class _Table:
+    """Where an answer is put together: who is asked, with which words, and who listens."""
+
+    def __init__(
+        self, thinker: MeasuredThinker, words: Words, reducer: Reducer, voice: Voice
+    ) -> None:
+        self._thinker = thinker
+        self._words = words
+        self._reducer = reducer
+        self._voice = voice
+
+    async def merged(self, material: Material, shape: dict[str, Any] | None) -> Answer:
+        merger = Merger(self._thinker, self._words, self._reducer, material, self._voice)
+        return await (merger.in_words() if shape is None else merger.in_shape(shape))
+
+    async def selected(self, material: Material, shape: dict[str, Any] | None) -> Answer:
+        """The chosen result as it is; brought into shape only if it does not have it already."""
+        answer = await Selector(self._thinker, self._words, material).choose()
+        if shape is None or objection_to(json.encode(answer.output).decode(), shape)[1] is None:
+            return answer
+        chosen = next(candidate.task for candidate in answer.candidates if candidate.is_chosen)
+        shaped = await self.merged(material.only(chosen), shape)
+        return replace(shaped, candidates=answer.candidates)
+
+
+async def _earlier(requested: RunRequested, brief: Brief, seat: Seat, most: int) -> str:
+    """What the run was told that it goes on from, as far as there is room for it."""
+    value = await seat.bring(requested.earlier)
+    told = value.read()
+    if told is None:
+        return ""
+    for source in value.taint:
+        brief.distrust(source)
+    return clipped(words_of(told), most)

@@ -1,0 +1,126 @@
+"""Merging: one answer from all results, in words as they come or in the shape that was asked for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from chargehand.decisions.composing import contradictions_in, cut, share_done
+from chargehand.errors import WorkerError
+from chargehand.facts.answer import Answer, Claim, Contradiction
+from chargehand.models.base import ModelRequest
+from chargehand.roles.aggregate.chunks import Item, block_of, shown
+from chargehand.roles.aggregate.claims import claims_in
+from chargehand.roles.aggregate.draft import Draft
+from chargehand.roles.aggregate.marks import Marks
+from chargehand.roles.aggregate.material import Material
+from chargehand.roles.aggregate.measured import MeasuredThinker
+from chargehand.roles.aggregate.reducing import Reducer
+from chargehand.roles.aggregate.shapes import around
+from chargehand.roles.aggregate.voice import Voice
+from chargehand.roles.aggregate.wording import EARLIER, MISSING, Words
+from chargehand.roles.thinking import ask_for, refuse_unusable
+
+
+class Merger:
+    """Has a model write the answer from results, condensed first if they do not fit."""
+
+    def __init__(
+        self,
+        thinker: MeasuredThinker,
+        words: Words,
+        reducer: Reducer,
+        material: Material,
+        voice: Voice,
+    ) -> None:
+        self._thinker = thinker
+        self._words = words
+        self._reducer = reducer
+        self._material = material
+        self._voice = voice
+
+    async def in_words(self) -> Answer:
+        """The answer as text, heard while it is written."""
+        room = self._thinker.room_beside(self._request(""))
+        items = await self._reducer.fit(self._material.in_order_of_finishing, room)
+        marks = _marks_for(items)
+        request = self._request(_shown(items))
+        reply = await self._thinker.ask("answer", request, self._voice.reading(marks))
+        refuse_unusable(reply)
+        draft = Draft(marks)
+        draft.hear(reply.text)
+        draft.finish()
+        if not draft.text.strip():
+            raise WorkerError("the model answered nothing")
+        claims = claims_in(draft.lines, marks, self._material.citing)
+        return self._answer(draft.text, claims, draft.contradictions, draft.confidence)
+
+    async def in_shape(self, shape: dict[str, Any]) -> Answer:
+        """The answer as JSON that fits the shape. Raises `WorkerError` if the model cannot do it."""
+        schema = around(shape)
+        empty = ModelRequest(
+            turns=self._words.for_shape("", schema),
+            schema=schema,
+            settings=self._thinker.office.settings,
+        )
+        # Half of the room is left for what is said when an answer has to be sent back.
+        room = self._thinker.room_beside(empty) // 2
+        items = await self._reducer.fit(self._material.in_order_of_finishing, room)
+        marks = _marks_for(items)
+        turns = self._words.for_shape(_shown(items), schema)
+        hear = self._voice.picking("answer")
+        told = await ask_for(self._thinker, "answer", turns, schema, hear=hear)
+        claims = (_claim(each, marks) for each in told["claims"])
+        pairs = (
+            Contradiction(_claim(each["first"], marks), _claim(each["second"], marks))
+            for each in told["contradictions"]
+        )
+        return self._answer(
+            told["answer"],
+            tuple(claim for claim in claims if claim.text),
+            [pair for pair in pairs if pair.first.tasks and pair.second.tasks],
+            told["confidence"],
+        )
+
+    def _request(self, results: str) -> ModelRequest:
+        turns = self._words.for_answer(results)
+        return ModelRequest(turns=turns, settings=self._thinker.office.settings)
+
+    def _answer(
+        self,
+        output: Any,
+        claims: tuple[Claim, ...],
+        contradictions: Sequence[Contradiction],
+        confidence: float | None,
+    ) -> Answer:
+        nodes, outputs = self._material.nodes, self._material.outputs
+        found = contradictions_in(nodes, outputs.__getitem__)
+        return Answer(
+            output=output,
+            claims=claims,
+            contradictions=_joined(contradictions, found),
+            confidence=share_done(nodes) * (1.0 if confidence is None else confidence),
+            by=self._thinker.by,
+        )
+
+
+def _shown(items: Iterable[Item]) -> str:
+    return shown([block_of(item) for item in items])
+
+
+def _marks_for(items: Sequence[Item]) -> Marks:
+    tasks = {task: (task,) for item in items for task in item.tasks}
+    return Marks({**{item.name: item.tasks for item in items}, **tasks, EARLIER: (), MISSING: ()})
+
+
+def _claim(told: Mapping[str, Any], marks: Marks) -> Claim:
+    text, tasks, _ = marks.part(told["text"])
+    named = marks.tasks_of(each.strip("[] ") for each in told["tasks"])
+    return Claim(cut(text, 1000), tuple(dict.fromkeys((*named, *tasks))))
+
+
+def _joined(
+    told: Sequence[Contradiction], found: Iterable[Contradiction]
+) -> tuple[Contradiction, ...]:
+    """What the model told, and what the rules found between other tasks."""
+    named = {frozenset((*pair.first.tasks, *pair.second.tasks)) for pair in told}
+    more = (p for p in found if frozenset((*p.first.tasks, *p.second.tasks)) not in named)
+    return (*told, *more)

@@ -1,0 +1,198 @@
+"""Drafts of plans: the shape a model must keep to, how its words are read, what speaks against them."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.errors import Fault, WorkerError
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
+from chargehand.facts.plan import Plan, Strategy, Task
+from chargehand.models.base import ModelRequest, Turn, user
+from chargehand.roles.roster import Roster
+from chargehand.roles.schema import objection_to
+from chargehand.roles.thinking import REPAIRS, Thinker, refuse_unusable
+
+MOST = 50
+#: tasks that a model may write at once; more are more than it can keep in mind
+NO_MORE = Cancelled(reason="the run takes no plan any more")
+
+
+class WrittenTask(Struct):
+    """A task as a model writes it; providers that hold it to the schema leave nothing out."""
+
+    id: str
+    description: str
+    worker: str
+    needs: list[str] = []
+    accept: str = ""
+    optional: bool = False
+
+    @property
+    def task(self) -> Task:
+        return Task(
+            id=self.id,
+            description=self.description,
+            worker=self.worker,
+            needs=tuple(dict.fromkeys(self.needs)),
+            accept=self.accept.strip(),
+            optional=self.optional,
+        )
+
+
+class Written(Struct):
+    """A plan, or a part of one, as a model writes it."""
+
+    tasks: list[WrittenTask]
+    goal: str = ""
+    instruction: str = ""
+    strategy: Strategy = Strategy.MERGE
+    reason: str = ""
+    replaced: list[str] = []
+
+
+class Bounds:
+    """What a plan is held to when a model writes it: these workers, so many tasks."""
+
+    def __init__(self, roster: Roster, limits: Limits) -> None:
+        self.workers = [worker.name for worker in roster]
+        self.lines = describe_roster(roster)
+        self.limits = replace(limits, tasks=min(limits.tasks, MOST))
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids that tasks may have."""
+        return fresh_ids(self.limits.tasks)
+
+    def faults_in(self, tasks: Sequence[Task]) -> list[Fault]:
+        """All that speaks against these tasks, written in this order; to be vague is a fault here."""
+        check = Plan(goal="", tasks=tasks).check(self.workers, self.limits)
+        return [*check.faults, *check.warnings, *forward_needs(tasks)]
+
+
+def describe_roster(roster: Roster) -> str:
+    """The workers and what each is good for, one to a line."""
+    return "\n".join(f"- {each.name}: {' '.join(each.description.split())}" for each in roster)
+
+
+def fresh_ids(count: int, used: Collection[str] = ()) -> list[str]:
+    """So many ids behind the last one of this kind that was used: none is ever given twice."""
+    numbers = [int(id_[1:]) for id_ in used if id_[:1] == "t" and id_[1:].isdecimal()]
+    first = max(numbers, default=0) + 1
+    return [f"t{number}" for number in range(first, first + count)]
+
+
+def forward_needs(tasks: Sequence[Task]) -> Iterator[Fault]:
+    """Needs of tasks that are written only later: a plan is read and started from its beginning."""
+    places = {task.id: place for place, task in enumerate(tasks)}
+    for place, task in enumerate(tasks):
+        for need in task.all_needs:
+            if places.get(need.task, 0) > place:
+                message = (
+                    f"it needs {need.task!r}, which comes later; needs name earlier tasks only"
+                )
+                yield Fault("forward_need", task.id, message)
+
+
+def plan_schema(roster: Roster, limits: Limits) -> dict[str, Any]:
+    """The JSON Schema of a plan for this roster: workers and ids are choices, nothing is left out."""
+    bounds = Bounds(roster, limits)
+    return record(
+        goal={"type": "string", "description": "what is to be reached, in one sentence"},
+        instruction={"type": "string", "description": "what the final answer should look like"},
+        strategy={"type": "string", "enum": [each.value for each in Strategy]},
+        tasks=tasks_schema(bounds, bounds.ids, bounds.ids, least=1),
+    )
+
+
+def tasks_schema(
+    bounds: Bounds, ids: Sequence[str], needs: Sequence[str], *, least: int = 0
+) -> dict[str, Any]:
+    """The schema of a list of tasks with these ids that may need those."""
+    task = record(
+        id={"type": "string", "enum": list(ids or needs)},
+        description={"type": "string", "description": "what the result is, and what it is about"},
+        worker={"type": "string", "enum": bounds.workers},
+        needs={"type": "array", "items": {"type": "string", "enum": list(needs)}},
+        accept={
+            "type": "string",
+            "description": "how to check the result; or empty",
+            "default": "",
+        },
+        optional={"type": "boolean", "default": False},
+    )
+    return {"type": "array", "items": task, "minItems": least, "maxItems": len(ids)}
+
+
+def record(**properties: dict[str, Any]) -> dict[str, Any]:
+    """An object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+async def drafted(
+    thinker: Thinker,
+    name: str,
+    turns: Sequence[Turn],
+    schema: dict[str, Any],
+    examine: Callable[[Written], Sequence[Fault]],
+    again: str,
+) -> Written:
+    """A draft that nothing speaks against, in three tries at most; `again` says how to correct one.
+
+    The provider is given the tight schema, but what comes is read more freely: a fault of the plan
+    has a better name than a place where a schema was not met. Raises `WorkerError` with the last
+    objection.
+    """
+    said = list(turns)
+    objection: str | None = None
+    for _ in range(REPAIRS + 1):
+        request = ModelRequest(turns=tuple(said), schema=schema, settings=thinker.office.settings)
+        reply = await thinker.ask(name, request)
+        refuse_unusable(reply)
+        written, objection = read_draft(reply.text)
+        if written is not None:
+            faults = examine(written)
+            if not faults:
+                return written
+            objection = faults_in_words(faults)
+        said += [reply.turn, user(f"{objection}\n{again}")]
+    raise WorkerError(f"the model could not do it in {REPAIRS + 1} tries. {objection}")
+
+
+def read_draft(text: str) -> tuple[Written | None, str | None]:
+    """What a model wrote, or why it cannot be read. Whether it is any good is another question."""
+    value, objection = objection_to(text, {})
+    if objection is not None:
+        return None, objection
+    try:
+        return msgspec.convert(value, Written), None
+    except msgspec.ValidationError as error:
+        return None, f"The answer is no plan: {error}. Answer with the corrected JSON alone."
+
+
+def read_task(value: object) -> Task | None:
+    """The task in one item of a plan; None if it is none."""
+    try:
+        return msgspec.convert(value, WrittenTask).task
+    except msgspec.ValidationError:
+        return None
+
+
+def faults_in_words(faults: Sequence[Fault]) -> str:
+    """The faults as a model is told them."""
+    listed = "".join(f"\n- {fault}" for fault in dict.fromkeys(faults))
+    return f"The plan was not accepted:{listed}"
+
+
+def no_plan(why: object, kind: str = ErrorClass.LOGIC) -> Failed:
+    """That planning came to nothing, and why."""
+    message = f"no plan: {str(why).removeprefix('no plan: ')}"
+    return Failed(kind=ErrorClass(kind), message=message, error="NoPlan")

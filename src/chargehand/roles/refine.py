@@ -1,0 +1,130 @@
+"""The refiner: a task that failed for what it says is said better, by a model that sees what went wrong."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.graph import Node
+from chargehand.decisions.results import StepRecord
+from chargehand.engines.brief import Brief
+from chargehand.errors import StepMismatch, WorkerError
+from chargehand.facts.events import TaskRewritten
+from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
+from chargehand.facts.plan import is_vague
+from chargehand.facts.value import Value
+from chargehand.models.base import Turn, system, user
+from chargehand.roles.drafting import record
+from chargehand.roles.fences import fenced
+from chargehand.roles.office import Office
+from chargehand.roles.prompts import prompt
+from chargehand.roles.seat import Seat
+from chargehand.roles.situation import remembered
+from chargehand.roles.thinking import DurableThinker, ask_for
+from chargehand.roles.wording import cut
+
+MOST_STEPS = 30
+#: of the attempt that are shown, the last ones
+LONGEST_FAILURE, LONGEST_NOTE = 2_000, 300
+_SCHEMA = record(description={"type": "string", "description": "the task, said better"})
+
+
+class Mishap(Struct, frozen=True):
+    """A task and how its last attempt failed."""
+
+    description: str
+    worker: str
+    failure: str
+    steps: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+async def refine(brief: Brief, seat: Seat, office: Office) -> Outcome:
+    """The duty behind `@refine:<task>:<attempt>`: have a failed task rewritten before its next try."""
+    id_, attempt = brief.task.args["task"], brief.task.args["attempt"]
+    node = seat.led.schedule.nodes[id_]
+
+    async def look() -> Mishap:
+        return _mishap(seat, node)
+
+    seen = msgspec.convert(await remembered(brief, "mishap", look), Mishap)
+    if node.task.description != seen.description:
+        return _rewritten(node.task.description)  # just before the process ended that had it done
+    try:
+        words = await _better_words(DurableThinker(brief, office), seat, seen)
+    except StepMismatch:
+        raise
+    except WorkerError as error:
+        message = f"no better words for {id_}: {error}"
+        return Failed(kind=ErrorClass(error.kind), message=message, error="NotRefined")
+    event = TaskRewritten(task=id_, description=words, attempt=attempt, at=seat.now())
+    if await seat.propose(event) is None:
+        brief.progress(f"{id_} stays as it is: the run has moved on meanwhile")
+        return NOTHING_DONE
+    return _rewritten(words)
+
+
+async def _better_words(thinker: DurableThinker, seat: Seat, seen: Mishap) -> str:
+    answer = await ask_for(
+        thinker,
+        "refine",
+        _turns(thinker.office, seat, seen),
+        _SCHEMA,
+        lambda answer: _objection_to(answer["description"], seen.description),
+    )
+    return str(answer["description"]).strip()
+
+
+def _turns(office: Office, seat: Seat, seen: Mishap) -> tuple[Turn, Turn]:
+    known = seen.worker in {worker.name for worker in seat.roster}
+    about = " ".join(seat.roster[seen.worker].description.split()) if known else ""
+    words = prompt("refine", office.prompts, worker=seen.worker, about=about)
+    inputs = f"It is handed the results of: {', '.join(seen.needs)}\n" if seen.needs else ""
+    steps = fenced("record", "\n".join(seen.steps)) if seen.steps else ""
+    failure = fenced("failure", seen.failure)
+    return system(words), user(f"{fenced('task', seen.description)}{inputs}{failure}{steps}")
+
+
+def _mishap(seat: Seat, node: Node) -> Mishap:
+    failure = node.last_failure or node.cause
+    log = seat.led.results.steps.get(node.task.id)
+    records = [] if log is None else [*(log.before or log.lineage.values())][-MOST_STEPS:]
+    return Mishap(
+        description=node.task.description,
+        worker=node.worker or node.task.worker,
+        failure=cut(str(failure or "nothing is known of it"), LONGEST_FAILURE),
+        steps=tuple(_step_in_words(each) for each in records),
+        needs=tuple(need.key for need in node.task.all_needs),
+    )
+
+
+def _step_in_words(step: StepRecord) -> str:
+    match step.outcome:
+        case None:
+            came = "not ended"
+        case Failed():
+            came = f"failed: {step.outcome}"
+        case Done(value=value):
+            came = _told_by_tool(value)
+    return cut(f"{step.name}: {' '.join(came.split())}", LONGEST_NOTE)
+
+
+def _told_by_tool(value: Value) -> str:
+    """What a tool that refused has said: to the engine it is a step like any other."""
+    data: Any = None if value.blob else value.read()
+    is_error = isinstance(data, dict) and data.get("is_error")
+    return f"failed: {data.get('text', '')}" if is_error else "done"
+
+
+def _rewritten(words: str) -> Done:
+    return Done(Value.of({"description": words}))
+
+
+def _objection_to(words: str, before: str) -> str | None:
+    if not words.strip():
+        return "The description is empty; say what is to be done."
+    if " ".join(words.split()).casefold() == " ".join(before.split()).casefold():
+        return "This is what failed, word for word; say it so that it can be done."
+    if is_vague(words):
+        return f"{words.strip()!r} is too vague to be checked; say what the result is."
+    return None

@@ -1,0 +1,138 @@
+"""Planning again: what failed is made up for by other tasks. What is finished is never touched."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from chargehand.decisions.duties import of_plan
+from chargehand.engines.brief import Brief
+from chargehand.errors import Fault, StepMismatch, WorkerError
+from chargehand.facts.events import PlanAmended, RunRequested
+from chargehand.facts.outcome import NOTHING_DONE, Outcome
+from chargehand.facts.plan import Plan, Task
+from chargehand.models.base import Turn, system, user
+from chargehand.roles.drafting import (
+    MOST,
+    Bounds,
+    Written,
+    drafted,
+    forward_needs,
+    fresh_ids,
+    record,
+    tasks_schema,
+)
+from chargehand.roles.office import Office
+from chargehand.roles.prompts import prompt
+from chargehand.roles.seat import Seat
+from chargehand.roles.situation import Seen, Situation, situation_of
+from chargehand.roles.thinking import DurableThinker
+from chargehand.roles.wording import asked, request_again
+
+_POINTLESS = {"ended", "too_many_replans"}
+#: faults of any change, whatever is in it
+
+
+async def replan(brief: Brief, seat: Seat, office: Office, requested: RunRequested) -> Outcome:
+    """Have tasks written that make up for what failed; without any, the run goes on with what it has."""
+    situation = await situation_of(brief, seat)
+    change = _Change(seat, situation, requested)
+    if seat.led.schedule.version > situation.version:
+        return NOTHING_DONE  # changed just before the process ended that planned it
+    hindrance = change.hindrance()
+    if hindrance:
+        brief.progress(f"the plan stays as it is: {hindrance}")
+        return NOTHING_DONE
+    earlier = await seat.bring(requested.earlier)
+    data = asked(requested.request, earlier.read(), requested.shape) + situation.in_words()
+    again = f"Answer with the corrected JSON alone.\n{request_again(requested.request)}"
+    try:
+        written = await drafted(
+            DurableThinker(brief, office),
+            "replan",
+            change.turns(office, data),
+            change.schema,
+            change.faults_in,
+            again,
+        )
+    except StepMismatch:
+        raise
+    except WorkerError as error:
+        brief.progress(f"the plan stays as it is: {error}")
+        return NOTHING_DONE
+    if not written.tasks:
+        brief.progress(f"the plan stays as it is: {written.reason or 'nothing can be made up for'}")
+    elif await seat.propose(change.event(written)) is None:
+        brief.progress("the plan stays as it is: the run has moved on meanwhile")
+    return NOTHING_DONE
+
+
+class _Change:
+    """A change of the plan in the making, and what it is held to."""
+
+    def __init__(self, seat: Seat, situation: Situation, requested: RunRequested) -> None:
+        self._seat = seat
+        self._situation = situation
+        self._bounds = Bounds(seat.roster, requested.limits)
+        used = of_plan(seat.led.schedule.nodes)
+        room = min(requested.limits.tasks - len(used), MOST)
+        self._ids = fresh_ids(room, used)
+
+    def hindrance(self) -> str:
+        """Why no change at all can be made; empty if one can."""
+        if not self._ids:
+            return f"there is no room for further tasks ({self._bounds.limits.tasks} are the cap)"
+        nothing = PlanAmended(version=self._situation.version + 1, at=self._seat.now())
+        faults = self._seat.led.schedule.check_amendment(nothing)
+        return next((fault.message for fault in faults if fault.kind in _POINTLESS), "")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        usable = [task.id for task in (*self._situation.done, *self._situation.open)]
+        lost = [task.id for task in self._situation.lost]
+        replaced = {"type": "string", "enum": lost} if lost else {"type": "string"}
+        return record(
+            reason={"type": "string", "description": "what is done otherwise now, and why"},
+            replaced={"type": "array", "items": replaced},
+            tasks=tasks_schema(self._bounds, self._ids, [*usable, *self._ids]),
+        )
+
+    def turns(self, office: Office, data: str) -> Sequence[Turn]:
+        words = prompt(
+            "replan",
+            office.prompts,
+            roster=self._bounds.lines,
+            first=self._ids[0],
+            most=str(len(self._ids)),
+        )
+        return system(words), user(f"Plan what is to be done now.\n{data}")
+
+    def event(self, written: Written) -> PlanAmended:
+        return PlanAmended(
+            version=self._situation.version + 1,
+            added=tuple(each.task for each in written.tasks),
+            replaced=tuple(dict.fromkeys(written.replaced)),
+            reason=written.reason,
+            at=self._seat.now(),
+        )
+
+    def faults_in(self, written: Written) -> list[Fault]:
+        """All that speaks against this change; nothing does if it adds nothing."""
+        tasks = [each.task for each in written.tasks]
+        if not tasks:
+            return []
+        check = Plan(goal="", tasks=tasks).check(self._bounds.workers)
+        own = [fault for fault in check.faults if fault.kind != "dangling_need"]
+        refused = self._seat.led.schedule.check_amendment(self.event(written))
+        found = [*own, *check.warnings, *forward_needs(tasks), *refused, *self._repeats(tasks)]
+        return list({(fault.kind, fault.task): fault for fault in found}.values())
+
+    def _repeats(self, tasks: Sequence[Task]) -> list[Fault]:
+        done = {_gist(task): task.id for task in self._situation.done}
+        return [
+            Fault("repeated", task.id, f"{done[_gist(task)]} has done this; need it instead")
+            for task in tasks
+            if _gist(task) in done
+        ]
+
+
+def _gist(task: Task | Seen) -> tuple[str, str]:
+    return task.worker, " ".join(task.description.split()).casefold()

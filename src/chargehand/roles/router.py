@@ -1,0 +1,80 @@
+"""The router: one request goes to one worker, in words that suit that worker."""
+
+from typing import Any
+
+from chargehand.errors import WorkerError
+from chargehand.facts.plan import Plan, Task, is_vague
+from chargehand.facts.value import Value
+from chargehand.models.base import system, user
+from chargehand.roles.drafting import describe_roster, record
+from chargehand.roles.prompts import prompt
+from chargehand.roles.roster import Roster
+from chargehand.roles.thinking import Thinker, ask_for
+from chargehand.roles.wording import asked
+
+UNCLEAR = "unclear"
+#: what the model answers if no worker is the right one, where somebody takes such requests
+
+
+async def route(
+    thinker: Thinker,
+    roster: Roster,
+    request: str,
+    earlier: Value | None = None,
+    default: str = "",
+) -> Plan:
+    """A plan of one task: the request, rewritten for the worker that it suits best.
+
+    `default` names the worker that gets a request as it is when it is not clear whose it is. Raises
+    `WorkerError` with the last objection if the model cannot choose.
+    """
+    workers = [worker.name for worker in roster]
+    if default and default not in workers:
+        have = ", ".join(workers)
+        raise WorkerError(f"the default worker {default!r} is not on the roster ({have})")
+    chosen = await ask_for(
+        thinker,
+        "route",
+        (
+            system(_instructions(thinker, roster, default)),
+            user(f"Route this.\n{asked(request, None if earlier is None else earlier.read())}"),
+        ),
+        _schema([*workers, UNCLEAR] if default else workers),
+        lambda chosen: _objection_to(chosen, workers),
+    )
+    is_unclear = chosen["worker"] not in workers
+    task = Task(
+        id="t1",
+        description=request if is_unclear else chosen["task"].strip(),
+        worker=default if is_unclear else chosen["worker"],
+    )
+    return Plan(goal=request, tasks=[task])
+
+
+def _instructions(thinker: Thinker, roster: Roster, default: str) -> str:
+    unclear = (
+        f'If no worker clearly fits, answer with the worker "{UNCLEAR}": {default} takes such '
+        "requests as they are."
+        if default
+        else "If several could do it, choose the one whose description says most of it."
+    )
+    lines = describe_roster(roster)
+    return prompt("route", thinker.office.prompts, roster=lines, unclear=unclear)
+
+
+def _schema(workers: list[str]) -> dict[str, Any]:
+    return record(
+        worker={"type": "string", "enum": workers},
+        task={"type": "string", "description": "the request, rewritten for this worker"},
+        why={"type": "string", "description": "why this worker, in one sentence"},
+    )
+
+
+def _objection_to(chosen: Any, workers: list[str]) -> str | None:
+    if chosen["worker"] not in workers:
+        return None
+    if not chosen["task"].strip():
+        return "The task is empty. Say what the worker is to do, and answer with JSON alone."
+    if is_vague(chosen["task"]):
+        return f"{chosen['task']!r} is too vague to be checked; say what the result is."
+    return None

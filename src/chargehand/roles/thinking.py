@@ -1,0 +1,113 @@
+"""Thinking: asking a model on the supervisor's own behalf, until the answer has the shape that is needed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from chargehand.engines.brief import Brief
+from chargehand.errors import WorkerError
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import NO_USAGE, Done
+from chargehand.facts.value import Value
+from chargehand.models.base import Model, ModelReply, ModelRequest, StopReason, Turn, user
+from chargehand.models.switchboard import Call, Hear
+from chargehand.roles.office import Office
+from chargehand.roles.schema import objection_to
+
+REPAIRS = 2
+#: how often a model is told what is wrong with its answer
+
+_call_in = msgspec.json.Decoder(Call)
+
+
+class Thinker(Protocol):
+    """Whoever can be asked."""
+
+    async def ask(self, name: str, request: ModelRequest, hear: Hear | None = None) -> ModelReply:
+        """The whole reply to one request; `name` is what the step is called in the trace."""
+
+    @property
+    def office(self) -> Office: ...
+
+
+class PlainThinker:
+    """Asks without a run: nothing is written down."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self._models = office.models(None, "the supervisor")
+
+    async def ask(
+        self,
+        name: str,  # noqa: ARG002 - there is no trace that it could stand in
+        request: ModelRequest,
+        hear: Hear | None = None,
+    ) -> ModelReply:
+        call = await self.office.switchboard.ask(self._models, request, hear=hear)
+        return call.reply
+
+
+class DurableThinker:
+    """Asks on behalf of a duty: each call is a step, asked once and remembered for ever."""
+
+    def __init__(self, brief: Brief, office: Office) -> None:
+        self.office = office
+        self._brief = brief
+        self._models: Sequence[Model] = office.models(None, "the supervisor")
+
+    async def ask(self, name: str, request: ModelRequest, hear: Hear | None = None) -> ModelReply:
+        models = [model.name for model in self._models]
+
+        async def run(_: str) -> Done:
+            call = await self.office.switchboard.ask(
+                self._models, request, priority=self._brief.task.priority, hear=hear
+            )
+            return Done(Value.of(call, self._brief.taint), self.office.priced(call))
+
+        done = await self._brief.durable(
+            name,
+            [models, request],
+            run,
+            effect=Effect.PURE,
+            about={"models": models, "turns": request.turns},
+            reserve=self.office.worst(self._models, request) if self._brief.is_capped else NO_USAGE,
+        )
+        return _call_in.decode(done.value.json).reply
+
+
+async def ask_for(
+    thinker: Thinker,
+    name: str,
+    turns: Sequence[Turn],
+    schema: dict[str, Any],
+    examine: Callable[[Any], str | None] = lambda _: None,
+    hear: Hear | None = None,
+) -> Any:
+    """JSON that fits the schema and that `examine` has nothing to say against, in three tries at most.
+
+    Raises `WorkerError` (logic) with the last objection when the model cannot do it.
+    """
+    said = list(turns)
+    objection: str | None = None
+    for _ in range(REPAIRS + 1):
+        request = ModelRequest(turns=tuple(said), schema=schema, settings=thinker.office.settings)
+        reply = await thinker.ask(name, request, hear)
+        refuse_unusable(reply)
+        value, objection = objection_to(reply.text, schema)
+        if objection is None:
+            objection = examine(value)
+        if objection is None:
+            return value
+        said += [reply.turn, user(objection)]
+    raise WorkerError(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
+
+
+def refuse_unusable(reply: ModelReply) -> None:
+    """Raise for a reply that is no answer. A cut one is never taken for a whole one."""
+    if reply.stop is StopReason.REFUSAL:
+        raise WorkerError(f"the model refused: {reply.text[:500] or 'without a word'}")
+    if reply.stop is StopReason.LENGTH:
+        raise WorkerError("the answer was cut off at the maximum length; raise max_tokens")
+    if not reply.text.strip():
+        raise WorkerError("the model answered nothing")

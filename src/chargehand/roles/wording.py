@@ -1,0 +1,27 @@
+"""How a planner is told of a request: as data, with what came before it."""
+
+from typing import Any
+
+from chargehand.roles.fences import fenced, words_of
+
+LONGEST_EARLIER = 30_000
+#: characters of what an earlier run was asked and answered
+REPEATED = 4_000
+#: characters of a request that is told once more
+
+
+def asked(request: str, earlier: Any = None, shape: dict[str, Any] | None = None) -> str:
+    """The request as data, with what came before it and the shape its answer is to have."""
+    told = "" if earlier is None else fenced("earlier", cut(words_of(earlier), LONGEST_EARLIER))
+    wanted = "" if shape is None else fenced("shape", shape)
+    return f"{told}{wanted}{fenced('request', request)}"
+
+
+def request_again(request: str) -> str:
+    """The request for a later turn, so that it is not lost behind what came between."""
+    return fenced("request", cut(request, REPEATED))
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or as much of its beginning as there is room for, and that it was cut."""
+    return text if len(text) <= most else f"{text[:most]}… [cut, {len(text)} characters in all]"

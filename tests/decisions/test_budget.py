@@ -1,0 +1,148 @@
+"""Escrow: what is spent and reserved never passes a cap, however the calls end and wherever they are made."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chargehand.decisions.budget import Account
+from chargehand.facts.events import AttemptFinished, AttemptLost, Effect, StepFinished, StepStarted
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import NO_USAGE, Done, Usage
+from tests.decisions.office import START
+
+CALL = Usage(calls=1, tokens_in=60, tokens_out=40, money=0.5)
+
+
+def begun(number: int, task: str = "a", attempt: int = 1, reserve: Usage = CALL) -> StepStarted:
+    return StepStarted(
+        task=task,
+        attempt=attempt,
+        name="model",
+        ordinal=number,
+        effect=Effect.PURE,
+        key=f"{task}{number}",
+        digest="",
+        reserve=reserve,
+        at=START,
+    )
+
+
+def over(
+    number: int, task: str = "a", attempt: int = 1, usage: Usage = CALL, name: str = "model"
+) -> StepFinished:
+    outcome = Done(usage=usage)
+    key = f"{task}{number}"
+    return StepFinished(
+        task=task, attempt=attempt, name=name, ordinal=number, key=key, outcome=outcome, at=START
+    )
+
+
+def lost(task: str = "a", attempt: int = 1) -> AttemptLost:
+    return AttemptLost(task=task, attempt=attempt, reason="gone", at=START)
+
+
+@pytest.mark.parametrize(
+    ("limits", "cap"),
+    [(Limits(calls=2), "calls"), (Limits(tokens=250), "tokens"), (Limits(money=1.2), "money")],
+    ids=["calls", "tokens", "money"],
+)
+def test_what_would_pass_a_cap_is_refused_by_its_name(limits: Limits, cap: str) -> None:
+    account = Account(limits)
+    for number in (1, 2):
+        assert account.refusal("a", CALL) == ""
+        account.apply(begun(number))
+    assert f"Limits({cap}=" in account.refusal("a", CALL)
+
+
+def test_a_cheaper_call_than_feared_leaves_room() -> None:
+    account = Account(Limits(tokens=100))
+    account.apply(begun(1))
+    assert account.refusal("a", CALL) != ""
+    account.apply(over(1, usage=Usage(calls=1, tokens_in=5)))
+    assert account.spent.tokens_in == 5
+    assert account.refusal("a", Usage(tokens_in=95)) == ""
+
+
+def test_a_call_that_nobody_saw_the_end_of_counts_in_full() -> None:
+    account = Account(Limits(calls=1))
+    account.apply(begun(1))
+    account.apply(lost())
+    assert account.spent == CALL
+    assert account.reserved == NO_USAGE
+
+
+def test_a_step_begun_again_is_reserved_once() -> None:
+    account = Account(Limits(calls=5))
+    account.apply(begun(1))
+    account.apply(begun(1))
+    assert account.reserved == CALL
+
+
+def test_a_part_is_kept_back_for_the_answer() -> None:
+    account = Account(Limits(calls=2, money=1), keeps_back=True)
+    cheap = Usage(calls=1)
+    account.apply(begun(1, reserve=cheap))
+    assert account.refusal("b", cheap) != ""
+    assert account.refusal("@answer", cheap) == ""
+
+
+def test_what_is_spent_below_counts_above() -> None:
+    top = Account(Limits(calls=2))
+    below = Account(Limits(), above=top)
+    for number in (1, 2):
+        assert below.refusal("x", CALL) == ""
+        below.apply(begun(number))
+    assert "calls" in below.refusal("x", CALL)
+    assert "calls" in top.refusal("a", CALL)
+
+
+def test_a_nested_run_is_counted_once() -> None:
+    """As it spends, by its own account; its end brings the sum up again, and that is not added."""
+    top = Account(Limits(calls=5))
+    below = Account(Limits(), above=top)
+    top.link("team")
+    below.apply(begun(1))
+    below.apply(over(1))
+    top.apply(over(1, task="team", usage=CALL, name="run"))
+    assert top.spent == CALL
+
+
+def test_a_nested_run_of_the_past_counts_by_its_sum() -> None:
+    top = Account(Limits(calls=5))
+    top.apply(over(1, task="team", usage=CALL, name="run"))
+    assert top.spent == CALL
+
+
+@given(
+    moves=st.lists(
+        st.tuples(st.sampled_from("begin end cheap lose finish".split()), st.integers(0, 3)),
+        max_size=60,
+    ),
+    calls=st.integers(0, 9),
+)
+def test_no_story_passes_the_cap_and_nothing_is_left_reserved(
+    moves: list[tuple[str, int]], calls: int
+) -> None:
+    account = Account(Limits(calls=calls))
+    attempts = dict.fromkeys("abcd", 1)
+    numbers = dict.fromkeys("abcd", 0)
+    for move, which in moves:
+        task = "abcd"[which]
+        attempt, number = attempts[task], numbers[task]
+        if move == "begin" and not account.refusal(task, CALL):
+            numbers[task] += 1
+            account.apply(begun(numbers[task], task, attempt))
+        elif move in ("end", "cheap") and number:
+            usage = CALL if move == "end" else NO_USAGE
+            account.apply(over(number, task, attempt, usage))
+            numbers[task] -= 1
+        elif move == "lose":
+            account.apply(lost(task, attempt))
+            attempts[task], numbers[task] = attempt + 1, 0
+        elif move == "finish":
+            account.apply(AttemptFinished(task=task, attempt=attempt, outcome=Done(), at=START))
+            attempts[task], numbers[task] = attempt + 1, 0
+        assert account.spent.calls + account.reserved.calls <= calls
+    for task, attempt in attempts.items():
+        account.apply(lost(task, attempt))
+    assert account.reserved == NO_USAGE
