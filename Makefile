@@ -40,6 +40,7 @@ chaos: $(VENV)/.installed tools ## real kills and power cuts: KILLS=200 CUTS=200
 
 docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
 	@$(BIN)/python docs/generate_reference.py
+	@$(BIN)/python docs/generate_schemas.py
 	@$(BIN)/mkdocs build --quiet --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too
