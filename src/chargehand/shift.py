@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from chargehand.clock import Clock
@@ -59,7 +59,7 @@ from chargehand.workbench import Workbench
 
 log = logging.getLogger("chargehand")
 
-Hook: TypeAlias = Callable[[str, Event], object]
+Hook: TypeAlias = Callable[[str, Any], object]
 Hooks: TypeAlias = dict[type[Event], list[Hook]]
 Heard: TypeAlias = Event | AnswerPiece | None
 """What listeners hear; None: there is no more."""

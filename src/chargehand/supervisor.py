@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack, cast
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -63,7 +63,7 @@ from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.schema import shape_of
-from chargehand.shift import Hook, Hooks, Shift
+from chargehand.shift import Hooks, Shift
 
 if TYPE_CHECKING:
     from chargehand.models.base import ModelSettings
@@ -73,6 +73,9 @@ log = logging.getLogger("chargehand")
 
 GRACE = timedelta(seconds=30)
 #: what running attempts have left when the supervisor is stopped gently
+E = TypeVar("E", bound=Event)
+HookFor: TypeAlias = Callable[[str, E], object]
+
 _AT_ONCE = timedelta(milliseconds=1)
 LEARNED_RUNS = 50
 #: how many of the newest runs the estimates are made of
@@ -280,14 +283,14 @@ class Supervisor:
         self._path = journal
         self._journal = open_journal(journal)
 
-    def on(self, *kinds: type[Event]) -> "Callable[[Hook], Hook]":
+    def on(self, *kinds: type[E]) -> "Callable[[HookFor[E]], HookFor[E]]":
         """Have a function called with the run's id and the event, once such an event is durable.
 
         `@boss.on(ch.TaskFailed)`. It is called on the event loop and must not block; what it raises is
         logged and changes nothing.
         """
 
-        def hooked(hook: Hook) -> Hook:
+        def hooked(hook: HookFor[E]) -> HookFor[E]:
             for kind in kinds:
                 self._hooks.setdefault(kind, []).append(hook)
             return hook

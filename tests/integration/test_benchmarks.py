@@ -17,6 +17,7 @@ from benchmarks import (
     memory,
     resume,
     startup,
+    streaming,
 )
 from benchmarks.measure import Figure
 
@@ -50,6 +51,11 @@ def test_fan_out_tells_the_cost_of_a_task_beside_that_of_bare_asyncio(
     assert figures["durable, 20 tasks: CPU a task"]["bar"] == 0.06
     assert figures["durable, 20 tasks: tasks a second"]["bar"] == 12_000
     assert not list(Path.cwd().iterdir()), "it leaves nothing behind"
+
+
+def test_a_streamed_plan_starts_before_it_is_whole_and_ends_a_quarter_sooner() -> None:
+    """On a virtual clock, so that this is a fact and no measurement."""
+    assert streaming.main(["--strict"]) == 0
 
 
 def test_a_chain_tells_its_flushes(capsys: pytest.CaptureFixture[str]) -> None:
