@@ -43,6 +43,8 @@ class Terms(TypedDict, total=False):
     #: when routing: the worker for a request that is clearly nobody's
     output: Any
     #: the answer is to be of this type (a Pydantic model, a dataclass) or fit this JSON schema
+    drafts: bool
+    #: have an answer drafted from what is done while the last tasks are still under way
     refine: bool
     #: whether a model rewrites tasks that fail for what they say; it does for requests in words
     after: str | None
@@ -107,6 +109,7 @@ class Intake:
             approach=approach,
             default=self._default(terms),
             answers=self._composes(plan, shape, approach),
+            drafts=terms.get("drafts", False),
             refines=self._refines(plan, terms),
             shape=shape,
             after=terms.get("after") or "",

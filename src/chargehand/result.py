@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from chargehand.background import run_in_background
-from chargehand.decisions.composing import answer_of, why_not_done
+from chargehand.decisions.composing import answer_of, done_in, why_not_done
 from chargehand.decisions.desk import Led
-from chargehand.decisions.duties import ANSWER, is_duty
+from chargehand.decisions.duties import ANSWER, DRAFT, is_duty
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.schedule import RunState
@@ -163,6 +163,8 @@ class RunResult:
         """What came out, what it rests on, what is missing: as a model composed it, or by rule."""
         schedule, outputs = self._led.schedule, self._led.results.outputs
         composed = outputs.get(ANSWER)
+        if composed is None:
+            composed = self._draft()
         return answer_of(
             schedule.nodes,
             lambda task: self._load(outputs[task]),
@@ -170,6 +172,15 @@ class RunResult:
             schedule.strategy,
             schedule.instruction,
         )
+
+    def _draft(self) -> Value | None:
+        """The newest draft, while no more is done than it rests on."""
+        nodes, outputs = self._led.schedule.nodes, self._led.results.outputs
+        drafts = [id_ for id_ in outputs if id_.startswith(DRAFT)]
+        if not drafts:
+            return None
+        is_new = nodes[drafts[-1]].task.args["of"] == done_in(nodes)
+        return outputs[drafts[-1]] if is_new else None
 
     @property
     def output(self) -> Any:

@@ -60,7 +60,7 @@ from chargehand.workbench import Workbench
 log = logging.getLogger("chargehand")
 
 Hook: TypeAlias = Callable[[str, Any], object]
-Hooks: TypeAlias = dict[type[Event], list[Hook]]
+Hooks: TypeAlias = dict[type[Any], list[Hook]]
 Heard: TypeAlias = Event | AnswerPiece | None
 """What listeners hear; None: there is no more."""
 

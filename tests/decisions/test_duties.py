@@ -347,6 +347,61 @@ def test_a_task_done_in_part_leaves_the_run_partial() -> None:
     assert ended(desk).missing == ("a",)
 
 
+# drafts
+
+
+DRAFTED = {"answers": True, "drafts": True}
+
+
+def test_a_straggler_does_not_hold_up_the_draft() -> None:
+    desk = desk_of("a, b, c -> d", asked=DRAFTED)
+    desk.finish("a")
+    assert "@draft:1#1" not in desk.started(), "that is not half of it"
+    desk.finish("b")
+    assert desk.started()[-1] == "@draft:1#1"
+    assert desk.schedule.nodes["@draft:1"].task.args == {"of": ["a", "b"]}
+    desk.finish("@draft:1")
+    desk.finish("c")
+    desk.finish("d")
+    assert desk.started()[-1] == "@answer#1"
+    desk.finish("@answer")
+    assert desk.status == "succeeded"
+
+
+def test_a_draft_is_made_again_when_more_is_done() -> None:
+    desk = desk_of("a, b, c, d", asked=DRAFTED)
+    desk.finish("a")
+    desk.finish("b")
+    desk.finish("c")
+    assert "@draft:2#1" not in desk.started(), "one at a time"
+    desk.finish("@draft:1")
+    assert desk.started()[-1] == "@draft:2#1"
+    desk.finish("@draft:2")
+    assert "@draft:3#1" not in desk.started(), "nothing is new"
+
+
+def test_while_there_is_more_to_start_nothing_is_drafted() -> None:
+    desk = desk_of("a, b, c", asked=DRAFTED, pool=1)
+    desk.finish("a")
+    assert "@draft:1#1" not in desk.started()
+
+
+def test_a_draft_that_fails_changes_nothing() -> None:
+    desk = desk_of("a, b", asked=DRAFTED)
+    desk.finish("a")
+    desk.fail("@draft:1", "logic")
+    desk.finish("b")
+    desk.finish("@answer")
+    assert desk.status == "succeeded"
+
+
+def test_a_draft_survives_a_crash() -> None:
+    desk = desk_of("a, b", asked=DRAFTED)
+    desk.finish("a")
+    desk.crash()
+    assert "@draft:1#2" in desk.started()
+
+
 # the answer in time
 
 

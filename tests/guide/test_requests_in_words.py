@@ -191,6 +191,39 @@ def test_at_the_deadline_there_is_an_answer_with_its_gaps() -> None:
     assert result.wall.total_seconds() <= 5
 
 
+async def test_an_answer_is_drafted_while_the_last_task_is_still_under_way() -> None:
+    drafted, arrived = asyncio.Event(), asyncio.Event()
+
+    @ch.worker("walker", "Walks")
+    async def walk(brief: ch.Brief) -> str:
+        if "far" in brief.task.description:
+            await drafted.wait()
+        return "there"
+
+    plan = ch.Plan(
+        goal="Be there",
+        instruction="Say who is there",
+        tasks=[
+            ch.Task(id="near", description="Walk near", worker="walker"),
+            ch.Task(id="far", description="Walk far", worker="walker"),
+        ],
+    )
+    mind = ch.ScriptedModel(
+        ["One is there. [near]", ch.When("One is there", "Both are there. [near][far]")]
+    )
+    async with ch.Supervisor([walk], model=mind) as boss:
+        boss.on(ch.events.AttemptFinished)(
+            lambda _, event: arrived.set() if event.task == "@draft:1" else None
+        )
+        run = await boss.submit(plan, drafts=True)
+        await arrived.wait()
+        early = (await boss.look(run.id)).answer
+        assert early.text == "One is there."
+        assert [gap.task for gap in early.gaps] == ["far"]
+        drafted.set()
+        assert (await run.wait()).answer.text == "Both are there."
+
+
 async def test_what_has_not_changed_is_not_done_again() -> None:
     done: list[str] = []
 

@@ -15,6 +15,7 @@ from chargehand.facts.plan import Task
 
 PLAN = "@plan"
 ANSWER = "@answer"
+DRAFT = "@draft"
 REFINE = "@refine"
 PLANNER, REFINER, ANSWERER = "@planner", "@refiner", "@answerer"
 
@@ -107,6 +108,19 @@ def answering(nodes: Mapping[str, Node], requested: RunRequested) -> Task | None
     return Task(id=ANSWER, description="Compose the answer", worker=ANSWERER)
 
 
+def drafting(nodes: Mapping[str, Node], number: int) -> Task | None:
+    """Composing an answer early, when most is done and what is left only waits for stragglers."""
+    done = [id_ for id_ in of_plan(nodes) if nodes[id_].state is TaskState.DONE]
+    running = any(nodes[id_].is_open for id_ in of_plan(nodes))
+    before = nodes.get(f"{DRAFT}:{number - 1}")
+    if before is not None and (not before.state.is_settled or before.task.args["of"] == done):
+        return None
+    if not running or 2 * len(done) < len(of_plan(nodes)):
+        return None
+    words = f"Draft the answer from {len(done)} results"
+    return Task(id=f"{DRAFT}:{number}", description=words, worker=ANSWERER, args={"of": done})
+
+
 def is_missing(node: Node, requested: RunRequested) -> bool:
     """Whether a run that has ended cannot be called a success for want of this."""
     if node.is_removed or node.is_replaced:
@@ -117,8 +131,8 @@ def is_missing(node: Node, requested: RunRequested) -> bool:
         return not node.task.optional
     # Without its words rewritten or its plan mended a run does what it can; and an answer that no
     # model composed is put together by rule, unless it was to have a shape.
-    if node.task.id == ANSWER:
-        return requested.shape is not None
+    if node.task.worker == ANSWERER:
+        return node.task.id == ANSWER and requested.shape is not None
     return node.task.worker != REFINER and node.task.args.get("because") != FAILURE
 
 

@@ -21,6 +21,7 @@ from chargehand.decisions.duties import (
     REFINER,
     Planning,
     answering,
+    drafting,
     has_results,
     is_duty,
     is_missing,
@@ -118,6 +119,7 @@ class Schedule:
         self._open = 0
         self._hours = Hours()
         self._planning = Planning()
+        self._drafts = 0
         self._paces: dict[str, tuple[int, timedelta]] = {}
         self._amended: set[Part] = set()
         self._replans = 0
@@ -449,6 +451,8 @@ class Schedule:
                     commands.append(self._doom(dependent, node, at))
             if is_duty(node.task.id):
                 commands += self._discharge(node)
+            if self._request_of_run.drafts:
+                commands += self._draft()
             self._note_idle(at)
         if not self._unsettled:
             commands += self._end_if_settled(at)
@@ -522,6 +526,16 @@ class Schedule:
             return None
         step = None if self._stop_reason else self._planning.step(requested, self.version)
         return step or answering(self.nodes, requested)
+
+    def _draft(self) -> list[Command]:
+        """Begin with the answer while stragglers are under way: nothing else is left to start."""
+        if not self._is_sealed or self._live > self._open:
+            return []
+        duty = drafting(self.nodes, self._drafts + 1)
+        if duty is None:
+            return []
+        self._drafts += 1
+        return [self._take_on(duty)]
 
     def _discharge(self, node: Node) -> list[Command]:
         """Go on after something that we did ourselves."""

@@ -105,6 +105,8 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     #: when routing: who gets a request that is clearly nobody's
     answers: bool = False
     #: whether a model composes the answer from the results; otherwise they are put together by rule
+    drafts: bool = False
+    #: whether it begins with what is done while the last tasks are still under way
     refines: bool = False
     #: whether a model rewrites a task that failed for what it says
     shape: dict[str, Any] | None = None

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from msgspec import json
+from msgspec import convert, json
 from msgspec.structs import replace
 
+from chargehand.decisions.duties import ANSWER, DRAFT
 from chargehand.engines.brief import Brief
 from chargehand.errors import InternalError, ModelError, WorkerError
 from chargehand.facts.answer import Answer
@@ -35,7 +36,8 @@ async def compose_answer(brief: Brief, seat: Seat, office: Office) -> Outcome:
 
     What cannot be composed is a failure like any other; whoever listened is told to forget it.
     """
-    voice = Voice(seat.say)
+    is_draft = brief.task.id != ANSWER
+    voice = Voice(_unheard if is_draft else seat.say)
     try:
         answer = await _compose(brief, seat, office, voice)
     except (WorkerError, ModelError) as error:
@@ -46,6 +48,10 @@ async def compose_answer(brief: Brief, seat: Seat, office: Office) -> Outcome:
         raise
     voice.settle(answer.text)
     return Done(Value.of(answer, brief.taint))
+
+
+def _unheard(_: str | None) -> None:
+    """A draft is looked at when it is whole."""
 
 
 async def _compose(brief: Brief, seat: Seat, office: Office, voice: Voice) -> Answer:
@@ -63,6 +69,7 @@ async def _compose(brief: Brief, seat: Seat, office: Office, voice: Voice) -> An
         request=clipped(requested.request, context // _REQUEST_SHARE),
         instruction=schedule.instruction,
         earlier=await _earlier(requested, brief, seat, context // _EARLIER_SHARE),
+        draft=clipped(await _draft(seat), context // _EARLIER_SHARE),
         missing=material.told_gaps(),
         prompts=office.prompts,
     )
@@ -96,6 +103,15 @@ class _Table:
         chosen = next(candidate.task for candidate in answer.candidates if candidate.is_chosen)
         shaped = await self.merged(material.only(chosen), shape)
         return replace(shaped, candidates=answer.candidates)
+
+
+async def _draft(seat: Seat) -> str:
+    """What the answer was before the last results came in."""
+    drafts = [value for id_, value in seat.led.results.outputs.items() if id_.startswith(DRAFT)]
+    if not drafts:
+        return ""
+    value = await seat.bring(drafts[-1])
+    return convert(value.read(), Answer).text
 
 
 async def _earlier(requested: RunRequested, brief: Brief, seat: Seat, most: int) -> str:

@@ -80,9 +80,10 @@ async def gather(brief: Brief, seat: Seat, context: int) -> Material:
     Results that another done task has taken up come along only where all together are small.
     """
     nodes, values = seat.led.schedule.nodes, seat.led.results.outputs
-    chosen = done_in(nodes)
+    chosen = brief.task.args.get("of") or done_in(nodes)
     if sum(_size(values[id_]) for id_ in chosen) > context:
-        chosen = loose_in(nodes)
+        loose = set(loose_in(nodes))
+        chosen = [id_ for id_ in chosen if id_ in loose]
     outputs: dict[str, Any] = {}
     for id_ in chosen:
         value = await seat.bring(values[id_])

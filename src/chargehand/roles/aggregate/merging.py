@@ -16,7 +16,7 @@ from chargehand.roles.aggregate.measured import MeasuredThinker
 from chargehand.roles.aggregate.reducing import Reducer
 from chargehand.roles.aggregate.shapes import around
 from chargehand.roles.aggregate.voice import Voice
-from chargehand.roles.aggregate.wording import EARLIER, MISSING, Words
+from chargehand.roles.aggregate.wording import DRAFTED, EARLIER, MISSING, Words
 from chargehand.roles.thinking import ask_for, refuse_unusable
 
 
@@ -108,7 +108,15 @@ def _shown(items: Iterable[Item]) -> str:
 
 def _marks_for(items: Sequence[Item]) -> Marks:
     tasks = {task: (task,) for item in items for task in item.tasks}
-    return Marks({**{item.name: item.tasks for item in items}, **tasks, EARLIER: (), MISSING: ()})
+    return Marks(
+        {
+            **{item.name: item.tasks for item in items},
+            **tasks,
+            EARLIER: (),
+            DRAFTED: (),
+            MISSING: (),
+        }
+    )
 
 
 def _claim(told: Mapping[str, Any], marks: Marks) -> Claim:

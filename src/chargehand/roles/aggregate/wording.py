@@ -10,7 +10,7 @@ from chargehand.models.base import Turn, system, user
 from chargehand.roles.fences import fenced, quoted
 from chargehand.roles.prompts import prompt
 
-EARLIER, MISSING = "@earlier", "@missing"
+EARLIER, DRAFTED, MISSING = "@earlier", "@drafted", "@missing"
 #: names of blocks that are no results; no task can be called so
 
 
@@ -21,6 +21,8 @@ class Words(Struct, frozen=True, kw_only=True):
     instruction: str = ""
     earlier: str = ""
     #: what the run before was asked and what came of it
+    draft: str = ""
+    #: what the answer was before the last results came in
     missing: str = ""
     prompts: str | Path | None = None
 
@@ -51,6 +53,8 @@ class Words(Struct, frozen=True, kw_only=True):
         earlier = missing = ""
         if self.earlier:
             earlier = f"The request goes on from an earlier one:\n{fenced(EARLIER, self.earlier)}"
+        if self.draft:
+            earlier += f"Your draft, before the last results came in; bring it up to date:\n{fenced(DRAFTED, self.draft)}"
         if self.missing:
             missing = f"Not available, and why:\n{fenced(MISSING, self.missing)}"
         said = self._filled(results, earlier=earlier, missing=missing, instruction=self._wanted)
