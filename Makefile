@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.installed ## a small run that is killed and resumed, over bundled data
+demo: $(VENV)/.installed ## a request over bundled documents and tables, answered with sources
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed tools check ## the checks, then every test; prints the ten slowest
@@ -41,6 +41,7 @@ chaos: $(VENV)/.installed tools ## real kills and power cuts: KILLS=200 CUTS=200
 docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
 	@$(BIN)/python docs/generate_reference.py
 	@$(BIN)/python docs/generate_schemas.py
+	@$(BIN)/python docs/generate_cli.py
 	@$(BIN)/mkdocs build --quiet --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too

@@ -1,159 +1,139 @@
-"""The demo: eight reviews are read side by side, the process is killed half-way, and the run goes on.
+"""The demo: a request in plain words over bundled documents and tables, from plan to sources.
 
-Needs no key, no server and no network. The first half runs in a child process, which kills itself
-with SIGKILL as soon as half of the reviews are read: the kernel gives it no chance to tidy up. Then
-this process resumes the run from the journal and finishes it.
+Needs no key, no server and no network: the model is `offline`, which goes by rules and is no language
+model. Give another one as the argument, such as `ollama:qwen3` or `openai:gpt-5-mini`, and nothing else
+changes.
 """
 
 import asyncio
-import csv
 import os
 import re
-import signal
-import subprocess
 import sys
-import tempfile
+import textwrap
 import time
 from pathlib import Path
 
 import chargehand as ch
+from chargehand.settings import Choice, supervisor_for
 
 DATA = Path(__file__).parent / "data"
-GOOD = {
-    "love",
-    "great",
-    "excellent",
-    "good",
-    "comfortable",
-    "reliable",
-    "happy",
-    "beautiful",
-    "quiet",
-}
-BAD = {"terrible", "poor", "broke", "useless", "annoying", "disappointing", "loud", "unreliable"}
+JOURNAL = Path(".demo") / "runs.db"
+WIDTH = 78
+REQUEST = (
+    "Which product earned the most, and what do its reviews say about the battery? "
+    "How many lamps were sold in June, and what did the June meeting decide about the lamp? "
+    "How long can customers return a product?"
+)
 
 
-def call_slow_service(text: str) -> dict[str, int]:
-    """Stands for a model or a web service: takes a while, and nobody wants to pay for it twice."""
-    time.sleep(0.4)
-    words = re.findall(r"[a-z]+", text.lower())
-    good, bad = (sum(word in kind for word in words) for kind in (GOOD, BAD))
-    with log_of_calls().open("a") as log:
-        log.write(".")
-    return {"words": len(words), "good": good, "bad": bad}
+def said(text: str, indent: str = "  ", rest: str | None = None) -> str:
+    """The text within 78 columns; citations and paths stay whole."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent if rest is None else rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-@ch.worker("reader", "Reads one review and says how content its writer is", capacity=2)
-async def read(brief: ch.Brief) -> dict[str, int]:
-    text = (DATA / "reviews" / brief.args["file"]).read_text()
-    found: dict[str, int] = await brief.step("judge", call_slow_service, text, effect="pure")
-    return found
+class Watcher:
+    """Says what happens, when it happens."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.run = ""
+
+    def hear(self, event: ch.Event | ch.AnswerPiece) -> None:
+        match event:
+            case ch.events.RunRequested():
+                self.run = event.run
+            case ch.events.TaskAdded(task=task):
+                after = "".join(f" (after {need.task})" for need in task.all_needs)
+                words = re.sub(r" \(this goes on from: .*", "", task.description)
+                self._say(f"planned  {task.id}  {task.worker}{after}: {words}")
+            case ch.events.AttemptStarted(task=id_) if not id_.startswith("@"):
+                self._say(f"started  {id_}")
+            case ch.events.AttemptFinished(task=id_, outcome=outcome) if not id_.startswith("@"):
+                self._say(f"{type(outcome).__name__.lower():<9}{id_}")
+            case ch.events.RetryPlanned(task=id_) if not id_.startswith("@"):
+                self._say(f"retried  {id_}")
+            case ch.events.TaskSkipped(task=id_):
+                self._say(f"skipped  {id_}")
+            case _:
+                pass
+
+    def _say(self, words: str) -> None:
+        line = f"  {time.monotonic() - self._began:4.2f} s  {words}"
+        print(said(line, "", " " * 26), flush=True)
 
 
-@ch.worker("accountant", "Adds up what each product earned")
-def earnings(brief: ch.Brief) -> dict[str, float]:
-    with (DATA / "prices.csv").open() as file:
-        return {
-            row["product"]: float(row["price"]) * int(row["sold"]) for row in csv.DictReader(file)
-        }
-
-
-@ch.worker("writer", "Writes the report from the reviews and the earnings")
-async def report(brief: ch.Brief) -> str:
-    earned = brief.inputs.pop("earnings")
-    lines = ["product      mood   earned"]
-    for product, mood in sorted(
-        brief.inputs.items(), key=lambda item: item[1]["bad"] - item[1]["good"]
-    ):
-        marks = "+" * mood["good"] + "-" * mood["bad"]
-        lines.append(f"{product:<12} {marks:<6} {earned[product]:>8,.0f}")
+def timeline(trace: ch.Trace) -> str:
+    """Who worked when: a line for each task, as long as it took."""
+    spans = [span for span in trace.attempts if span.ended_at and not span.task.startswith("@")]
+    first = min(span.began_at for span in spans)
+    whole = max(span.ended_at for span in spans if span.ended_at) - first
+    lines = []
+    for span in spans:
+        start = round(44 * ((span.began_at - first) / whole))
+        size = max(1, round(44 * (span.length / whole)))
+        bar = f"{' ' * min(start, 43)}{'=' * size}"[:44]
+        lines.append(
+            f"  {span.task:<3} {span.worker:<11}|{bar:<44}| {span.length.total_seconds():5.2f} s"
+        )
     return "\n".join(lines)
 
 
-def the_plan() -> ch.Plan:
-    files = sorted(file.name for file in (DATA / "reviews").glob("*.txt"))
-    reads = [
-        ch.Task(
-            id=name.removesuffix(".txt"),
-            description=f"Judge how content the writer of {name} is",
-            worker="reader",
-            args={"file": name},
-        )
-        for name in files
-    ]
-    money = ch.Task(
-        id="earnings", description="Add up price times sold of each product", worker="accountant"
-    )
-    final = ch.Task(
-        id="report",
-        description="List the products from best to worst liked, each with what it earned",
-        worker="writer",
-        needs=[*(task.id for task in reads), "earnings"],
-    )
-    return ch.Plan(
-        goal="Which products do people like, and what do they earn?", tasks=[*reads, money, final]
-    )
+def in_full(answer: ch.Answer) -> str:
+    """The answer as it reads well on a terminal, and what is missing from it."""
+    lines = [said(line, "  " if line.endswith(":") else "    ") for line in answer.text.split("\n")]
+    return "\n".join([*lines, *(said(f"missing: {gap}") for gap in answer.gaps)])
 
 
-def first_half(journal: str) -> None:
-    """Runs in the child: kills its own process when half of the reviews are read."""
-    boss = ch.Supervisor([read, earnings, report], journal=journal)
-    done: list[str] = []
-
-    @boss.on(ch.events.AttemptFinished)
-    def show(run: str, event: ch.Event) -> None:
-        assert isinstance(event, ch.events.AttemptFinished)
-        print(f"  done  {event.task}", flush=True)
-        done.append(event.task)
-        if len(done) == 5:
-            print("  kill -9: the process is gone, two reviews were being read", flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    boss.run_sync(the_plan(), key="demo")
+def program() -> str:
+    """How `chargehand` is called from where this was started."""
+    installed = Path(sys.executable).with_name("chargehand")
+    return os.path.relpath(installed) if installed.exists() else "chargehand"
 
 
-async def second_half(journal: str) -> ch.RunResult:
-    async with ch.Supervisor([read, earnings, report], journal=journal) as boss:
-
-        @boss.on(ch.events.AttemptFinished)
-        def show(run: str, event: ch.Event) -> None:
-            assert isinstance(event, ch.events.AttemptFinished)
-            print(f"  done  {event.task}", flush=True)
-
-        return await boss.run(the_plan(), key="demo")  # the same key: the same run goes on
-
-
-def log_of_calls() -> Path:
-    return Path(os.environ["DEMO_FOLDER"]) / "calls.log"
+async def lead(model: str) -> ch.RunResult:
+    """Have the request done, and say what happens meanwhile."""
+    watcher = Watcher()
+    choice = Choice(files=[DATA], model=model, journal=str(JOURNAL))  # and the default crew
+    async with supervisor_for(choice) as boss:
+        async for event in boss.stream(REQUEST):
+            watcher.hear(event)
+        return await boss.look(watcher.run)
 
 
-def main() -> None:
-    plan = the_plan()
-    print(f"{plan.goal}\n{len(plan.tasks)} tasks, at most two reviews at once, journal on disk.\n")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["DEMO_FOLDER"] = folder
-        journal = str(Path(folder) / "runs.db")
-        print("First process:", flush=True)
-        child = subprocess.run([sys.executable, __file__, "--first-half", journal], check=False)
-        assert child.returncode == -signal.SIGKILL, child.returncode
-        print("\nSecond process, same journal:", flush=True)
-        result = asyncio.run(second_half(journal))
-        calls = len(log_of_calls().read_text())
-        trace = result.trace
-    lost = sum(span.ending == "lost" for span in trace.attempts)
-    print(f"\n{result.answer}\n")
+def tell(result: ch.RunResult) -> None:
+    """What came of it, and what to try next."""
+    print(f"\nSide by side:\n\n{timeline(result.trace)}\n")
+    print(f"The answer, with file and line of what it rests on:\n\n{in_full(result.answer)}\n")
     print(
-        f"{result.status.value}: {len(result.tasks)} tasks, {lost} attempts lost with the first process "
-        f"and done again, {calls} calls of the slow service for 8 reviews."
+        f"{result.status.value.capitalize()}: {len(result.tasks)} tasks in "
+        f"{result.wall.total_seconds():.1f} s, {result.speedup:.1f} times as fast as one after "
+        "another."
     )
-    print("Nothing that was finished before the kill was done again.\n")
-    print(
-        "Next: read examples/demo.py, then docs/tutorial.md; or break it yourself: make chaos KILLS=20 CUTS=20"
-    )
+    print("What is missing stands above.\n" if result.answer.gaps else "Nothing is missing.\n")
+    print("Look at the run, then at every call it made:\n")
+    for name in ("show", "trace"):
+        print(f"  {program()} {name} {result.id} --journal {JOURNAL}")
+    print("\nNext: docs/tutorial.md, or ask something else:\n")
+    print(f'  {program()} run "What does the cheapest product cost?" \\')
+    print(f"    --files {os.path.relpath(DATA)} --model offline")
+
+
+def main(model: str = "offline") -> ch.RunResult:
+    files = sum(path.is_file() for path in DATA.rglob("*"))
+    print(f"The request, over the {files} files in examples/data; model: {model}\n")
+    print(said(REQUEST), "\n", sep="")
+    print("The work. A task starts as soon as it is planned and has what it needs:\n")
+    result = asyncio.run(lead(model))
+    tell(result)
+    return result
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--first-half"]:
-        first_half(sys.argv[2])
-    else:
-        main()
+    main(*sys.argv[1:2])

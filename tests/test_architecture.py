@@ -27,7 +27,7 @@ ROWS = (
     ("clock", "background", "interrupts"),
     PORTS,
     ("roles",),
-    ("result",),
+    ("result", "records"),
     ("workbench", "mailroom"),
     ("shift",),
     ("intake",),

@@ -1,22 +1,27 @@
 """Nesting: a supervisor as a worker. What goes down with a task, and what comes up of it."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from chargehand.decisions.graph import TaskState
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.answer import Gap
 from chargehand.facts.events import RunStatus
+from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.intake import Origin
+from chargehand.intake import Origin, Terms
 from chargehand.result import RunResult
 from chargehand.roles.fences import fenced
 
 NESTED_FAILED = "NestedRunFailed"
 BETWEEN = " › "
 #: the levels of a path
+_AT_ONCE = timedelta(milliseconds=1)
 
 
 def request_from(brief: Brief) -> str | Plan:
@@ -25,6 +30,12 @@ def request_from(brief: Brief) -> str | Plan:
     plan = task.args.get("plan")
     if plan is not None:
         return Plan.from_json(plan if isinstance(plan, str) else canonical(plan))
+    return words_from(brief)
+
+
+def words_from(brief: Brief) -> str:
+    """A task in words, with what it is given: whoever reads them needs no brief."""
+    task = brief.task
     lines = [task.description]
     if task.args:
         lines.append(f"Given: {canonical(task.args).decode()}")
@@ -48,6 +59,16 @@ def origin_of(brief: Brief, name: str) -> Origin:
         )
     id_ = digest_of(f"{brief.run}\0{brief.task.id}\0{brief.tries}".encode())[:15]
     return Origin(run=f"n{id_}", parent=brief.run, depth=depth, taint=brief.taint)
+
+
+def terms_for(brief: Brief, limits: Limits, now: datetime) -> Terms:
+    """On what terms the nested run is led: its own limits, within what is left to the task above."""
+    depth = min(brief.limits.depth, brief.depth + 1 + limits.depth)
+    terms = Terms(limits=replace(limits, depth=depth), priority=brief.task.priority)
+    if brief.ends_at is not None:
+        left = max(brief.ends_at - now, _AT_ONCE)
+        terms["deadline"] = left if limits.deadline is None else min(left, limits.deadline)
+    return terms
 
 
 def outcome_from(result: RunResult, name: str, taint: Sequence[str]) -> Outcome:

@@ -13,25 +13,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
 
-from msgspec.structs import replace
-
 from chargehand.background import run_in_background
 from chargehand.clock import Clock, SystemClock
+from chargehand.decisions.breaker import BreakerPolicy
 from chargehand.decisions.budget import NESTED, Account
 from chargehand.decisions.desk import Desk, Led
 from chargehand.decisions.dispatch import Balance, Dispatch, Place
 from chargehand.decisions.duties import is_duty
-from chargehand.decisions.estimate import learn
-from chargehand.decisions.results import Results
 from chargehand.decisions.retry import RetryPolicy
-from chargehand.decisions.schedule import Schedule
-from chargehand.engines.brief import Brief
+from chargehand.engines.brief import Brief, Fenced
 from chargehand.errors import (
     KeyConflict,
     NotLeading,
     RosterMismatch,
+    RunInterrupted,
     UnknownQuestion,
-    UnknownRun,
     UsageError,
     WrongLoop,
 )
@@ -40,8 +36,6 @@ from chargehand.facts.events import (
     CancelRequested,
     Effect,
     Event,
-    Pace,
-    PlanAdopted,
     QuestionAnswered,
     RunFinished,
     RunRequested,
@@ -57,7 +51,10 @@ from chargehand.interrupts import counting_signals
 from chargehand.journal.base import Journal
 from chargehand.journal.opening import open_journal
 from chargehand.mailroom import AnswerMail, answer_mail, cancel_mail, stop_mail, submit_mail
-from chargehand.nesting import origin_of, outcome_from, request_from
+from chargehand.nesting import origin_of, outcome_from, request_from, terms_for
+from chargehand.notify.base import Notify
+from chargehand.notify.notices import Notices
+from chargehand.records import Experience, fold, is_known
 from chargehand.result import RunResult, earlier_of
 from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
@@ -75,10 +72,6 @@ GRACE = timedelta(seconds=30)
 #: what running attempts have left when the supervisor is stopped gently
 E = TypeVar("E", bound=Event)
 HookFor: TypeAlias = Callable[[str, E], object]
-
-_AT_ONCE = timedelta(milliseconds=1)
-LEARNED_RUNS = 50
-#: how many of the newest runs the estimates are made of
 
 
 class Run:
@@ -116,7 +109,8 @@ class Supervisor:
     """Leads runs over a roster of workers, embedded in this process.
 
     `journal` is a path for a durable journal, or None for one in memory. `parallel` is how many
-    attempts run at once over all runs. `model` is what the supervisor itself plans and answers with
+    attempts run at once over all runs; `breaker` says when a worker that keeps failing is left alone
+    for a while. `model` is what the supervisor itself plans and answers with
     (as `settings` and the files in `prompts` say), and what workers use that name none of their own;
     `deps` reaches their tools, `secrets` those tools of workers that are granted them by name. One
     supervisor works in one event loop at a time; `run_sync` needs none.
@@ -144,11 +138,13 @@ class Supervisor:
         settings: "ModelSettings | None" = None,
         prompts: str | Path | None = None,
         retry: RetryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
         clock: Clock | None = None,
         name: str = "supervisor",
         description: str = "",
         capacity: int | None = None,
         plan_for: "Callable[[Brief], Plan | str] | None" = None,
+        notify: Notify = (),
     ) -> None:
         self.name = name
         self.place = Place(worker=name, capacity=capacity)
@@ -164,9 +160,11 @@ class Supervisor:
             settings=settings,
             prompts=prompts,
         )
+        self._notices = self._office.notices = Notices(notify) if notify else None
         self._parallel = parallel or self.limits.parallel
         self._balance = Balance(balance)
         self._retry = retry
+        self._breaker = breaker
         self._clock = clock or SystemClock()
         self._intake = Intake(self.roster, self._office, self.limits, self._clock)
         self._path = journal if isinstance(journal, (str, os.PathLike)) else None
@@ -177,10 +175,10 @@ class Supervisor:
                 "journal_in_memory; runs end with this process: pass journal='runs.db' to keep them"
             )
         self._hooks: Hooks = {}
-        self.on(RunFinished)(lambda _, event: self._learn_from(event))
+        self._experience = Experience()
+        self.on(RunFinished)(lambda _, event: self._experience.hear(event))
         self._shift: Shift | None = None
         self._users = 0
-        self._paces: dict[str, Pace] | None = None
         self._new_dispatch()  # refuses bad capacities now, not when the first run starts
 
     # running
@@ -276,6 +274,11 @@ class Supervisor:
         """Where its runs are kept."""
         return self._journal
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether its runs outlive this process."""
+        return self._path is not None
+
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
         """Keep runs in this file from now on, instead of in memory."""
         if self._shift is not None or self._path is not None:
@@ -304,7 +307,7 @@ class Supervisor:
         shift = self._shift
         if shift is not None and run_id in shift.desk.runs:
             return self.result_of(run_id, shift.desk.runs[run_id])
-        return self.result_of(run_id, await self._fold(run_id))
+        return self.result_of(run_id, await fold(self._journal, run_id, self._retry))
 
     async def cancel(self, run_id: str, reason: str = "") -> None:
         """End a run. Cancelling twice, or a run that has ended, changes nothing.
@@ -317,7 +320,7 @@ class Supervisor:
             async with shift.claim(run_id):
                 leading = None
                 if not shift.leads(run_id):
-                    led = await self._fold(run_id)
+                    led = await fold(self._journal, run_id, self._retry)
                     if led.schedule.status is not None:
                         return
                     try:
@@ -399,6 +402,7 @@ class Supervisor:
 
     async def close(self) -> None:
         """Let go of the journal, if this supervisor opened it. `async with` does it at its end."""
+        await self._send_notices()
         if self._path is not None:
             self._is_closed = True
             await self._journal.close()
@@ -419,23 +423,29 @@ class Supervisor:
             await journal.close()
 
     async def _begin(
-        self, shift: Shift, request: str | Plan, terms: Terms
+        self,
+        shift: Shift,
+        request: str | Plan,
+        terms: Terms,
+        origin: Origin | None = None,
+        above: Account | None = None,
     ) -> tuple[Run, Awaitable[object]]:
         """Start a run, or join the one that has its key; also what to await for it to be durable."""
-        requested, plan = await self._request(request, terms)
-        key, run_id = terms.get("key"), requested.run
-        if key is None:
+        requested, plan = await self._request(request, terms, origin)
+        run_id, shape = requested.run, terms.get("output")
+        key = terms.get("key") or (origin.run if origin is not None else "")
+        if not key:
             leading = await shift.begin(requested, plan)
             assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
-            return Run(run_id, self, leading.ending, terms.get("output")), leading.written
+            return Run(run_id, self, leading.ending, shape), leading.written
         async with shift.claim(run_id):
-            if not await self._is_known(requested, plan, key):
-                leading = await shift.begin(requested, plan, may_exist=True)
+            if not await is_known(self._journal, requested, plan, key):
+                leading = await shift.begin(requested, plan, may_exist=True, above=above)
                 if leading is not None:
                     await leading.written  # by then the next caller with this key finds the run
-                    return Run(run_id, self, leading.ending), leading.written
-                await self._is_known(requested, plan, key)  # another process was faster
-        return await self._rejoin(shift, run_id, accept=False)
+                    return Run(run_id, self, leading.ending, shape), leading.written
+                await is_known(self._journal, requested, plan, key)  # another process was faster
+        return await self._rejoin(shift, run_id, accept=False, above=above)
 
     async def _rejoin(
         self, shift: Shift, run_id: str, *, accept: bool, above: Account | None = None
@@ -444,7 +454,7 @@ class Supervisor:
         async with shift.claim(run_id):
             if shift.leads(run_id):
                 return Run(run_id, self, shift.ending(run_id)), shift.written_already()
-            led = await self._fold(run_id)
+            led = await fold(self._journal, run_id, self._retry)
             if led.schedule.status is not None:
                 ending: asyncio.Future[Led] = shift.loop.create_future()
                 ending.set_result(led)
@@ -454,10 +464,14 @@ class Supervisor:
             )
         return Run(run_id, self, leading.ending), leading.written
 
-    async def _request(self, request: str | Plan, terms: Terms) -> tuple[RunRequested, Plan | None]:
+    async def _request(
+        self, request: str | Plan, terms: Terms, origin: Origin | None = None
+    ) -> tuple[RunRequested, Plan | None]:
         after = terms.get("after")
-        origin = Origin(earlier=await self._earlier(after)) if after else Origin()
-        return self._intake.accept(request, terms, await self._learned(), origin)
+        if after:
+            origin = Origin(earlier=await self._earlier(after))
+        paces = await self._experience.paces(self._journal)
+        return self._intake.accept(request, terms, paces, origin or Origin())
 
     async def _earlier(self, run_id: str) -> Value:
         """What a request that goes on from this run is to know of it."""
@@ -465,23 +479,6 @@ class Supervisor:
         if not isinstance(result.status, RunStatus):
             raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
         return await asyncio.to_thread(earlier_of, result)
-
-    async def _is_known(self, requested: RunRequested, plan: Plan | None, key: str) -> bool:
-        """Whether this key was used before, for the same request."""
-        try:
-            async for entry in self._journal.read(requested.run):
-                match entry.event:
-                    case RunRequested() as before if plan is None:
-                        if before.request != requested.request:
-                            raise KeyConflict(key)
-                        return True
-                    case PlanAdopted() as adopted if plan is not None:
-                        if adopted.plan.digest != plan.digest:
-                            raise KeyConflict(key)
-                        return True
-        except UnknownRun:
-            return False
-        return False
 
     def _check_roster(self, led: Led, *, accept: bool) -> None:
         schedule = led.schedule
@@ -500,27 +497,6 @@ class Supervisor:
                 "resume(…, accept=True) goes on with the new one"
             )
 
-    async def _fold(self, run_id: str) -> Led:
-        led = Led(Schedule(self._retry), Results())
-        async for entry in self._journal.read(run_id):
-            led.schedule.apply(entry.event)
-            led.results.apply(entry.event)
-        return led
-
-    async def _learned(self) -> dict[str, Pace]:
-        """What the newest runs of this journal taught about each worker's pace."""
-        if self._paces is None:
-            self._paces = {}
-            for head in (await self._journal.heads())[:LEARNED_RUNS]:
-                if head.is_ended and not head.is_forgotten:
-                    async for entry in self._journal.read(head.stream, after=head.seq - 1):
-                        self._learn_from(entry.event)
-        return self._paces
-
-    def _learn_from(self, event: Event) -> None:
-        if isinstance(event, RunFinished) and self._paces is not None:
-            self._paces = learn(self._paces, event.paces.items())
-
     def _cancellation(self, by: str, reason: str) -> CancelRequested:
         return CancelRequested(by=by, reason=reason, at=self._clock.now())
 
@@ -529,6 +505,11 @@ class Supervisor:
     def version(self, office: Office) -> str:  # noqa: ARG002 - as all members of a roster
         """None: what a run of its own comes to is not for others to take over."""
         return ""
+
+    def refuse_unpriced(self, office: Office) -> None:
+        """Raise `UsageError` if a cap on money above could not be kept here."""
+        below = self._office.below(office)
+        Intake(self.roster, below, self.limits, self._clock).refuse_unpriced()
 
     def work(self, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
         """What an attempt of this supervisor is on another's roster: a run of its own, on that one's journal."""
@@ -546,10 +527,13 @@ class Supervisor:
         """This supervisor as it works below another: on the same journal, through the same switchboard."""
         deputy = copy.copy(self)
         deputy._office = self._office.below(office)
-        if self._path is None and brief.host is not None:
-            deputy._journal = cast("Journal", brief.host.journal)
+        if brief.host is not None:
+            deputy._clock = cast("Clock", brief.host.clock)
+            if self._path is None:
+                deputy._journal = cast("Journal", brief.host.journal)
         deputy._hooks = dict(self._hooks)
-        deputy._intake = Intake(self.roster, deputy._office, self.limits, self._clock)
+        deputy._notices = None  # whoever is above waits for what is to be sent, at its very end
+        deputy._intake = Intake(self.roster, deputy._office, self.limits, deputy._clock)
         deputy._shift, deputy._users = None, 0
         return deputy
 
@@ -572,40 +556,34 @@ class Supervisor:
 
     async def _lead_nested(self, request: str | Plan, brief: Brief, origin: Origin) -> RunResult:
         async with self._on_shift() as shift:
-            run = await self._begin_nested(shift, request, brief, origin)
+            if brief.host is not None:
+                brief.host.take_in(shift)
+            terms = terms_for(brief, self.limits, self._clock.now())
             try:
+                run, _ = await self._begin(shift, request, terms, origin, _account_above(brief))
                 return await run.wait()
+            except (RunInterrupted, UsageError) as error:
+                if not shift.desk.is_draining:
+                    raise
+                raise Fenced(str(error)) from error  # to be resumed with the run above
             except asyncio.CancelledError:
-                if brief.host is not None and brief.host.is_stopping:
-                    await asyncio.shield(
-                        self.stop(timedelta(0))
-                    )  # to be resumed with the run above
-                else:
-                    await asyncio.shield(self.cancel(run.id, f"task {brief.task.id} was stopped"))
+                if shift.leads(origin.run):
+                    return await self._end_nested(brief, shift, origin.run)
                 raise
 
-    async def _begin_nested(
-        self, shift: Shift, request: str | Plan, brief: Brief, origin: Origin
-    ) -> Run:
-        above = (
-            None if brief.host is None else cast("Account | None", brief.host.account_of(brief.run))
-        )
-        if above is not None:
-            above.link(brief.task.id)
-        async with shift.claim(origin.run):
-            if not await shift.has_begun(origin.run):
-                limits = replace(
-                    self.limits, depth=min(brief.limits.depth, origin.depth + self.limits.depth)
-                )
-                terms = Terms(limits=limits, priority=brief.task.priority)
-                if brief.ends_at is not None:
-                    terms["deadline"] = max(brief.ends_at - self._clock.now(), _AT_ONCE)
-                paces = await self._learned()
-                requested, plan = self._intake.accept(request, terms, paces, origin)
-                leading = await shift.begin(requested, plan, above=above)
-                assert leading is not None  # noqa: S101 - for the type checker: it was not begun
-                return Run(origin.run, self, leading.ending)
-        return (await self._rejoin(shift, origin.run, accept=False, above=above))[0]
+    async def _end_nested(self, brief: Brief, shift: Shift, run_id: str) -> RunResult:
+        """The task above was told to stop: so is this run, in the same way. Returns what came of it."""
+        ending = shift.ending(run_id)
+        host = brief.host
+        if host is not None and (host.is_stopping or not host.leads(brief.run)):
+            await asyncio.shield(shift.let_go(run_id))  # to whoever goes on with the run above
+            raise Fenced("the run above is led no longer")
+        if host is not None and host.is_winding_up(brief.run):
+            await asyncio.shield(self.answer_now(run_id, f"task {brief.task.id} had to end"))
+            await asyncio.wait([ending], timeout=brief.limits.grace.total_seconds())
+        if not ending.done():
+            await asyncio.shield(self.cancel(run_id, f"task {brief.task.id} was stopped"))
+        return self.result_of(run_id, await asyncio.shield(ending))
 
     # shifts
 
@@ -618,6 +596,7 @@ class Supervisor:
             self._leave(shift)
             if not self._users:
                 await shift.closed()
+                await self._send_notices()
 
     async def _enter(self) -> Shift:
         shift = self._shift
@@ -641,6 +620,11 @@ class Supervisor:
         self._users += 1
         return shift
 
+    async def _send_notices(self) -> None:
+        """Let notices that are under way be sent before the event loop may end, for a few seconds."""
+        if self._notices is not None:
+            await self._notices.settle()
+
     def _leave(self, shift: Shift) -> None:
         self._users -= 1
         if not self._users:
@@ -648,7 +632,7 @@ class Supervisor:
             shift.close()
 
     def _new_dispatch(self) -> Dispatch:
-        dispatch = Dispatch(self._parallel, self._balance)
+        dispatch = Dispatch(self._parallel, self._balance, self._breaker)
         for worker in self.roster:
             dispatch.join(worker.place)
         return dispatch
@@ -674,6 +658,15 @@ class Supervisor:
         if shift is not None:
             for run in list(shift.desk.runs):
                 await shift.propose(run, self._cancellation(_me(), "interrupted twice"))
+
+
+def _account_above(brief: Brief) -> Account | None:
+    """What a run for this task spends counts there too, as it spends it."""
+    host = brief.host
+    account = None if host is None else cast("Account | None", host.account_of(brief.run))
+    if account is not None:
+        account.link(brief.task.id)
+    return account
 
 
 def _me() -> str:

@@ -1,10 +1,27 @@
 """The command line. Every command imports what it needs itself, so that `--help` stays quick."""
 
+import logging
 import sys
 
 import click
 
-from chargehand.errors import ChargehandError
+from chargehand.cli.init import init
+from chargehand.cli.models import models
+from chargehand.cli.output import say
+from chargehand.cli.plan import plan
+from chargehand.cli.run import resume, run
+from chargehand.cli.runs import answer, cancel, runs, show, trace
+from chargehand.errors import (
+    ChargehandError,
+    JournalError,
+    ModelDenied,
+    RunInterrupted,
+    UsageError,
+)
+
+_USAGE, _FAILED, _INTERRUPTED = 2, 1, 130
+_TO_BE_SET_RIGHT = (UsageError, JournalError, ModelDenied)
+#: what the person can change, and try again
 
 
 class _Commands(click.Group):
@@ -13,26 +30,34 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
+        except RunInterrupted as error:
+            say(f"chargehand: {error}")
+            sys.exit(_INTERRUPTED)
         except ChargehandError as error:
-            click.echo(f"chargehand: {error}", err=True)
-            sys.exit(2)
+            say(f"chargehand: {error}")
+            sys.exit(_USAGE if isinstance(error, _TO_BE_SET_RIGHT) else _FAILED)
+        except (KeyboardInterrupt, click.Abort):
+            sys.exit(_INTERRUPTED)
+
+    def list_commands(self, context: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
+        return list(self.commands)  # in the order of a first day's work, not of the alphabet
+
+
+class _Warnings(logging.Handler):
+    """What the library warns of, on stderr, without anything that a terminal would obey."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"chargehand: {record.getMessage()}")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="chargehand")
 def main() -> None:
     """A supervisor for teams of agents."""
+    log = logging.getLogger("chargehand")
+    if not log.handlers:
+        log.addHandler(_Warnings(logging.WARNING))
 
 
-@main.group()
-def models() -> None:
-    """Models that run on this machine."""
-
-
-@models.command("get")
-@click.argument("name")
-def get(name: str) -> None:
-    """Fetch the weights of a small model into the user's cache, once."""
-    from chargehand.models.weights import get_model
-
-    click.echo(f"{name}: {get_model(name)}")
+for _command in (run, plan, resume, runs, show, trace, answer, cancel, init, models):
+    main.add_command(_command)

@@ -38,6 +38,10 @@ class Form:
         """A value that fits the schema; raises `CannotFill` if the rules find none."""
         return self._value(self._root, "", 0)
 
+    def field(self, name: str) -> Any:
+        """A value for one property of the schema."""
+        return self._value(self._root["properties"][name], name, 1)
+
     def _value(self, schema: Any, path: str, depth: int) -> Any:
         schema = _merged(schema, self._root)
         if depth > DEEPEST:

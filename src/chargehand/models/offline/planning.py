@@ -1,42 +1,31 @@
-"""A plan by rules: the clauses of a request, each for the worker whose description fits it."""
+"""Plans and choices of workers by rules, in whatever shape a schema asks for them."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from msgspec import Struct
-
-from chargehand.models.offline.clauses import clauses
-from chargehand.models.offline.ranking import Ranking
+from chargehand.models.offline.assigning import MOST, Step, steps_for
 from chargehand.models.offline.reading import parts_of
 from chargehand.models.offline.slots import Schema, resolved, type_of
-from chargehand.models.offline.words import term, term_set, terms, words
 
-MOST = 12
 _REQUEST = re.compile(
     r"^(?:request|goal|question|objective|user request): *(.+?)(?:\n\s*\n|\Z)",
     re.MULTILINE | re.IGNORECASE | re.DOTALL,
 )
-_BACK = re.compile(
-    r"\b(?:it|its|them|this|that|these|those|they|their|result|results|findings|above|"
-    r"based on|both|each of|the same)\b",
-    re.IGNORECASE,
-)
-_THEN = re.compile(r"\b(?:then|after that|afterwards|finally|next|once)\b\W*$", re.IGNORECASE)
-_WRITES = term_set("write summary report compose combine merge edit answer")
-_REVIEWS = term_set("review check verify critic proofread")
-
-
-class Step(Struct, frozen=True):
-    """A task in the making; it needs the steps of these numbers."""
-
-    description: str
-    worker: str
-    needs: tuple[int, ...]
+LONGEST_GOAL = 1_000
+#: characters
+FORM = "A short answer to the request; every statement with its source."
 
 
 def is_plan(schema: Schema) -> bool:
     """Whether the schema asks for tasks, each for one of several workers."""
     return _tasks_in(schema) is not None
+
+
+def is_rewriting(schema: Schema, asked: str) -> bool:
+    """Whether a description that failed is to be said better."""
+    named = {name for name, _ in parts_of(asked).data}
+    return list(schema.get("properties") or ()) == ["description"] and {"task", "failure"} <= named
 
 
 def planned(schema: Schema, asked: str, prompts: str) -> dict[str, Any]:
@@ -45,61 +34,25 @@ def planned(schema: Schema, asked: str, prompts: str) -> dict[str, Any]:
     assert found is not None  # noqa: S101 (callers ask `is_plan` first)
     name, items = found
     worker = resolved(items["properties"]["worker"], schema)
-    roster = {each: _described(each, prompts) for each in worker["enum"]}
-    request = _request_in(asked, roster)
+    roster = roster_in(worker["enum"], prompts)
+    request = request_in(asked, roster)
     steps = steps_for(request, roster, min(_most(schema, name), MOST))
-    plan: dict[str, Any] = {name: [_task(n, step, items, schema) for n, step in enumerate(steps)]}
-    for key, each in schema.get("properties", {}).items():
-        if key not in plan and key in (schema.get("required") or ()):
-            plan[key] = request if type_of(resolved(each, schema)) == "string" else _blank(each)
-    return plan
+    tasks = [_task(n, step, items, schema) for n, step in enumerate(steps)]
+    if "replaced" in schema["properties"]:
+        # The plan that failed is the only one that the rules would make.
+        tasks, request = [], "the rules of the offline model know no other way"
+    return {**_around(schema, request), name: tasks}
 
 
-def steps_for(request: str, roster: dict[str, str], most: int = MOST) -> list[Step]:
-    """The steps of a request: side by side, unless one speaks of what came before it."""
-    names = list(roster)
-    ranking = Ranking([((name, 2.0), (roster[name], 1.0)) for name in names])
-    writer = next((name for name in names if _does(name, roster, _WRITES)), None)
-    parts = [part for part in clauses(request) if terms(part.text)][:most]
-    steps: list[Step] = []
-    for part in parts:
-        scores = ranking.scores(part.text)
-        best = max(range(len(names)), key=lambda n: (scores[n], -n))
-        lead = request[max(0, part.start - 20) : part.start]
-        refers = bool(steps) and bool(_BACK.search(part.text) or _THEN.search(lead.strip(" ,")))
-        needs = _open_ends(steps) if refers else ()
-        worker = names[best] if scores[best] or not refers else writer or names[best]
-        description = part.text[0].upper() + part.text[1:]
-        if refers:
-            description = f"{description.rstrip('.')} (this goes on from: {steps[-1].description})"
-        steps.append(Step(description[:1000], worker, needs))
-    return _finished(steps or [Step(request, names[0], ())], request, roster, most)
-
-
-def _finished(steps: list[Step], request: str, roster: dict[str, str], most: int) -> list[Step]:
-    """With a last word from a writer, and from a reviewer, where the roster has them."""
-    writer = next((name for name in roster if _does(name, roster, _WRITES)), None)
-    reviewer = next((name for name in roster if _does(name, roster, _REVIEWS)), None)
-    used = [step.worker for step in steps]
-    goal = request if len(request) <= 500 else f"{request[:499]}…"
-    if writer and used[-1] != writer and writer != reviewer and len(steps) < most:
-        text = f"Put the results together into one answer to: {goal}"
-        steps = [*steps, Step(text, writer, _open_ends(steps))]
-    if reviewer and reviewer not in used and len(steps) < most:
-        text = f"Check the answer for gaps and contradictions against the request: {goal}"
-        steps = [*steps, Step(text, reviewer, _open_ends(steps))]
-    return steps
-
-
-def _does(name: str, roster: dict[str, str], verbs: frozenset[str]) -> bool:
-    first = [*words(name), *words(roster[name])[:4]]
-    return any(term(word) in verbs for word in first)
-
-
-def _open_ends(steps: list[Step]) -> tuple[int, ...]:
-    """The steps that nothing needs yet."""
-    needed = {need for step in steps for need in step.needs}
-    return tuple(n for n in range(len(steps)) if n not in needed)
+def _around(schema: Schema, request: str) -> dict[str, Any]:
+    """What a plan says beside its tasks."""
+    told: dict[str, Any] = {}
+    goal = request if len(request) <= LONGEST_GOAL else f"{request[:LONGEST_GOAL]}…"
+    for key in schema.get("required") or ():
+        whole = resolved(schema["properties"].get(key, {}), schema)
+        is_free = type_of(whole) == "string" and not whole.get("enum")
+        told[key] = (FORM if key == "instruction" else goal) if is_free else _blank(whole)
+    return told
 
 
 # Into the shape that is asked for
@@ -173,6 +126,11 @@ def _blank(schema: Schema) -> Any:
 # Out of the words that ask for it
 
 
+def roster_in(workers: Iterable[str], prompts: str) -> dict[str, str]:
+    """The workers with what the prompts say of each."""
+    return {worker: _described(worker, prompts) for worker in workers}
+
+
 def _described(worker: str, prompts: str) -> str:
     line = re.search(
         rf"^[-*•\s]*[`\"'*]*{re.escape(worker)}[`\"'*]*\s*(?:[:(–—-]|is)\s*(.+)$",
@@ -182,7 +140,8 @@ def _described(worker: str, prompts: str) -> str:
     return line[1] if line else ""
 
 
-def _request_in(asked: str, roster: dict[str, str]) -> str:
+def request_in(asked: str, roster: dict[str, str]) -> str:
+    """The request among the words that ask for a plan."""
     parts = parts_of(asked)
     for name, text in parts.data:
         if name.lower() in ("request", "goal", "question"):

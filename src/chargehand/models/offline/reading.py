@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutput
 from chargehand.models.inputs import is_text, text_in
+from chargehand.models.offline.assigning import bare, refers_back
 from chargehand.models.offline.tables import Table, columns_in, table_in
 
 _SCHEMA = re.compile(r"^.*\bfits? this (?:JSON )?schema: *(\{.*\})$", re.MULTILINE | re.IGNORECASE)
@@ -44,9 +45,13 @@ class Reading(Struct, frozen=True, kw_only=True):
     """A request to the model, as the rules see it."""
 
     question: str
+    subject: str
+    #: what its pronouns stand for, by the results it was handed
     given: dict[str, Any]
     #: arguments that the task names outright
     excerpts: tuple[Excerpt, ...]
+    found: tuple[Excerpt, ...]
+    #: those of them that tools returned
     tables: tuple[Table, ...]
     tried: frozenset[tuple[str, str]]
     #: tools called so far, with their arguments in canonical form
@@ -59,6 +64,11 @@ class Reading(Struct, frozen=True, kw_only=True):
     @property
     def has_data(self) -> bool:
         return bool(self.excerpts or self.tables)
+
+    @property
+    def sought(self) -> str:
+        """The question with what its pronouns stand for."""
+        return f"{self.question} {self.subject}".strip()
 
 
 class _Sheets:
@@ -114,13 +124,17 @@ def read(request: ModelRequest) -> Reading:
         part.id: part for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)
     }
     outputs = tuple(_outputs(request, calls))
+    handed = len(sheets.excerpts)
     for call, output in outputs:
         if not output.is_error:
             _take_output(sheets, call, output)
+    question = _question_in(parts)
     return Reading(
-        question=_question_in(parts),
+        question=bare(question),
+        subject=_subject_in(parts) if refers_back(bare(question)) else "",
         given=_json_in(_GIVEN, parts) or {},
         excerpts=tuple(dict.fromkeys(sheets.excerpts)),
+        found=tuple(dict.fromkeys(sheets.excerpts[handed:])),
         tables=tuple(sheets.tables),
         tried=frozenset((call.name, canonical(call.arguments)) for call in calls.values()),
         outputs=outputs,
@@ -190,6 +204,16 @@ def _question_in(parts: Parts) -> str:
     return text
 
 
+def _subject_in(parts: Parts) -> str:
+    """What the results are about: the name in `Highest price: chair (189) [prices.csv:4]`."""
+    told = []
+    for _, text in parts.data:
+        first = next((line for line in text.split("\n") if line.strip()), "")
+        said = _CITED.sub("", first).rpartition(": ")[2].partition(" (")[0]
+        told.append(" ".join(said.split()[:12]))
+    return " ".join(told)
+
+
 def _json_in(pattern: re.Pattern[str], parts: Parts) -> dict[str, Any] | None:
     found = pattern.search(parts.tail) or pattern.search(parts.head)
     if found is None:
@@ -211,7 +235,7 @@ def _outputs(
 
 
 def _take(sheets: _Sheets, name: str, text: str) -> None:
-    value = _decoded(text)
+    value = decoded(text)
     if isinstance(value, (dict, list)):
         sheets.add_value(name, value)
     else:
@@ -219,7 +243,9 @@ def _take(sheets: _Sheets, name: str, text: str) -> None:
 
 
 def _take_output(sheets: _Sheets, call: ToolCall, output: ToolOutput) -> None:
-    value = _decoded(output.text)
+    value = decoded(output.text)
+    if is_about_tables(call, value):
+        return
     if isinstance(value, (dict, list)):
         sheets.add_value(call.name, value)
         return
@@ -228,8 +254,25 @@ def _take_output(sheets: _Sheets, call: ToolCall, output: ToolOutput) -> None:
     sheets.add_text(_source_of(call), output.text[page.end() if page else 0 :], first)
 
 
+def is_about_tables(call: ToolCall, value: Any) -> bool:
+    """Whether this tells what tables there are and hold: no answer to any question."""
+    return bool(tables_in(value)) or "list_sort(list(distinct" in call.arguments
+
+
+def tables_in(value: Any) -> dict[str, Any]:
+    """The tables that this describes, by name: each with its columns, or why it could not be read."""
+    told = value.get("tables") if isinstance(value, dict) else None
+    if not isinstance(told, dict):
+        return {}
+    is_description = all(
+        isinstance(each, dict) and (isinstance(each.get("columns"), dict) or "error" in each)
+        for each in told.values()
+    )
+    return told if is_description else {}
+
+
 def _source_of(call: ToolCall) -> str:
-    arguments = _decoded(call.arguments)
+    arguments = decoded(call.arguments)
     if isinstance(arguments, dict):
         for key in _WHERE_KEYS:
             named = arguments.get(key)
@@ -238,7 +281,8 @@ def _source_of(call: ToolCall) -> str:
     return call.name
 
 
-def _decoded(text: str) -> Any:
+def decoded(text: str) -> Any:
+    """The JSON that a text is; None if it is none."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

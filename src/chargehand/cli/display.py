@@ -1,0 +1,195 @@
+"""A run as lines on stderr: what changed, when; and at its end, what it came to."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from chargehand.cli.words import clock_words, counted, money_words, one_line
+from chargehand.crews.lengths import shown_length
+from chargehand.decisions.duties import is_duty
+from chargehand.decisions.graph import TaskState
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptPreempted,
+    AttemptStarted,
+    CancelRequested,
+    DeadlinePassed,
+    Event,
+    PlanAdopted,
+    PlanAmended,
+    PlanSealed,
+    ProgressNoted,
+    QuestionAnswered,
+    QuestionExpired,
+    RetryPlanned,
+    RunFinished,
+    RunReleased,
+    RunRequested,
+    TaskAdded,
+    TaskFailed,
+    TaskRewritten,
+    TaskSkipped,
+    WorkStopped,
+)
+from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
+from chargehand.facts.plan import Task
+from chargehand.result import RunResult
+
+LONGEST_TABLE = 50
+#: tasks of a plan that are listed when it is adopted
+
+
+class Lines:
+    """Says every change of a run in one time-stamped line, without escapes."""
+
+    def __init__(self, say: Callable[[str], None], where: str = "") -> None:
+        self._say = say
+        self._where = where
+        #: the path of a nested supervisor, before each of its lines
+        self._tasks: dict[str, Task] = {}
+        self._began: dict[str, datetime] = {}
+        self._done = 0
+
+    def catch_up(self, result: RunResult) -> None:
+        """Know of what happened before there was anything to hear."""
+        self._tasks = {id_: task.task for id_, task in result.tasks.items()}
+        self._done = sum(task.state is TaskState.DONE for task in result.tasks.values())
+
+    def hear(self, event: Event) -> None:
+        for words in self._words(event):
+            self._say(f"{clock_words(event.at)}  {self._where}{words}")
+
+    def _words(self, event: Event) -> list[str]:
+        match event:
+            case RunRequested():
+                return [f"run {event.run}: {one_line(event.request, 120)}"]
+            case PlanAdopted():
+                return self._planned(list(event.plan.tasks))
+            case TaskAdded():
+                return self._planned([event.task])
+            case PlanAmended():
+                return self._amended(event)
+            case PlanSealed():
+                return [f"the plan is complete: {counted(len(self._tasks), 'task')}"]
+            case AttemptStarted():
+                return self._started(event)
+            case AttemptFinished():
+                return self._finished(event)
+            case _:
+                return [words] if (words := _other_words(event)) else []
+
+    def _planned(self, tasks: list[Task]) -> list[str]:
+        self._tasks |= {task.id: task for task in tasks}
+        shown = tasks if len(tasks) <= LONGEST_TABLE else []
+        lines = [f"planned {_line_of(task)}" for task in shown]
+        return lines or [f"planned {counted(len(tasks), 'task')}"]
+
+    def _amended(self, event: PlanAmended) -> list[str]:
+        gone = f"; {', '.join(event.removed)} taken out" if event.removed else ""
+        why = f": {one_line(event.reason, 160)}" if event.reason else ""
+        head = [] if event.is_step else [f"the plan is changed{why}{gone}"]
+        return [*head, *(self._planned(list(event.added)) if event.added else [])]
+
+    def _started(self, event: AttemptStarted) -> list[str]:
+        self._began[event.task] = event.at
+        if is_duty(event.task):
+            return [_duty_words(event.task)]
+        again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+        return [f"{event.task} started by {event.worker}{again}"]
+
+    def _finished(self, event: AttemptFinished) -> list[str]:
+        length = shown_length(event.at - self._began.get(event.task, event.at))
+        name = _duty_words(event.task) if is_duty(event.task) else event.task
+        match event.outcome:
+            case Done() if is_duty(event.task):
+                return []
+            case Done():
+                self._done += 1
+                progress = f" ({self._done} of {len(self._tasks)})" if name in self._tasks else ""
+                return [f"{name} done in {length}{progress}"]
+            case Failed() as failed:
+                return [f"{name} failed after {length}: {one_line(str(failed), 200)}"]
+            case NeedsInput(question=question):
+                return [f"{name} asks: {one_line(question.text, 200)}"]
+            case Cancelled():
+                return [f"{name} was stopped after {length}"]
+
+
+def _other_words(event: Event) -> str:
+    match event:
+        case TaskRewritten():
+            return f"{event.task} is rewritten: {one_line(event.description, 160)}"
+        case AttemptLost():
+            return f"{event.task} was lost: {one_line(event.reason, 160)}"
+        case AttemptPreempted():
+            return f"{event.task} makes room for something more urgent"
+        case RetryPlanned() if not is_duty(event.task):
+            wait = shown_length(event.due_at - event.at)
+            return f"{event.task} is tried again in {wait}"
+        case TaskFailed() if not is_duty(event.task):
+            return f"{event.task} is given up: {one_line(str(event.cause), 200)}"
+        case TaskSkipped():
+            return f"{event.task} is skipped: {one_line(event.why, 160)}"
+        case DeadlinePassed():
+            return f"the time of {event.task} is over" if event.task else "the time is over"
+        case QuestionAnswered():
+            return f"{event.task} was answered by {event.by}: {one_line(event.text, 160)}"
+        case QuestionExpired():
+            return f"nobody answered the question of {event.task} in time"
+        case ProgressNoted():
+            share = "" if event.fraction is None else f" ({event.fraction:.0%})"
+            return f"{event.task}: {one_line(event.text, 160)}{share}"
+        case CancelRequested():
+            return f"cancelled by {event.by or 'somebody'}" + _because(event.reason)
+        case WorkStopped():
+            return (
+                f"the work is stopped{_because(event.reason)}; the answer is made of what there is"
+            )
+        case RunReleased():
+            return "nothing more is started here"
+        case RunFinished():
+            is_telling = event.reason != event.status.value
+            return event.status.value + (_because(event.reason) if is_telling else "")
+        case _:
+            return ""  # steps and leases: the trace has them
+
+
+def _because(reason: str) -> str:
+    return f": {one_line(reason, 200)}" if reason else ""
+
+
+def _line_of(task: Task) -> str:
+    after = f", after {', '.join(need.task for need in task.all_needs)}" if task.needs else ""
+    return f"{task.id} for {task.worker or task.skill}{after}: {one_line(task.description, 120)}"
+
+
+def _duty_words(duty: str) -> str:
+    if duty == "@plan":
+        return "planning"
+    if duty.startswith("@plan"):
+        return "planning again"
+    if duty.startswith("@answer"):
+        return "composing the answer"
+    return f"rewriting {duty.split(':')[1]}" if ":" in duty else duty
+
+
+def summary(result: RunResult, next_command: str) -> list[str]:
+    """Six lines on what a run came to, and what to try next."""
+    usage = result.usage
+    tokens = usage.tokens_in + usage.tokens_out
+    path = result.trace.critical_path
+    return [
+        f"status    {result.status.value}, run {result.id}",
+        f"time      {shown_length(result.wall)}, {result.speedup:.1f} times as fast as one task after another",
+        f"tasks     {task_counts(result)}",
+        f"waited on {one_line(' → '.join(each for each in path if not is_duty(each)), 160) or '–'}",
+        f"spent     {counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}",
+        f"next      {next_command}",
+    ]
+
+
+def task_counts(result: RunResult) -> str:
+    """How many tasks are in which state, in words."""
+    states = [task.state for task in result.tasks.values()]
+    counts = [(states.count(state), state.value) for state in TaskState]
+    return ", ".join(f"{count} {word}" for count, word in counts if count) or "none"

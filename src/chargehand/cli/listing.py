@@ -1,0 +1,72 @@
+"""Runs as rows of a table, or as JSON lines."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.cli.words import clean_json, money_words, table
+from chargehand.crews.lengths import shown_length
+from chargehand.decisions.graph import TaskState
+from chargehand.facts.events import RunStatus
+from chargehand.journal.base import Head
+from chargehand.result import RunResult
+
+
+class Row(Struct, frozen=True):
+    """One run, as `chargehand runs` tells it."""
+
+    run: str
+    status: str
+    requested_at: datetime | None
+    request: str
+    done: int
+    tasks: int
+    calls: int
+    tokens: int
+    money: float
+    questions: tuple[str, ...]
+
+
+def told(head: Head, result: RunResult) -> Row:
+    states = [task.state for task in result.tasks.values()]
+    return Row(
+        run=result.id,
+        status=status_of(result, head.owner),
+        requested_at=head.began_at,
+        request=result.request,
+        done=states.count(TaskState.DONE),
+        tasks=len(states),
+        calls=result.usage.calls,
+        tokens=result.usage.tokens_in + result.usage.tokens_out,
+        money=result.usage.money,
+        questions=tuple(question.id for question in result.questions),
+    )
+
+
+def status_of(result: RunResult, owner: str) -> str:
+    """How a run stands; one that its last leader has let go of is interrupted."""
+    is_left = not owner and not isinstance(result.status, RunStatus)
+    return "interrupted" if is_left else result.status.value
+
+
+def listed(rows: Sequence[Row]) -> Iterator[str]:
+    yield from (clean_json(msgspec.json.encode(row)).decode() for row in rows)
+
+
+def listing(rows: Sequence[Row], width: int) -> Iterator[str]:
+    head = ("run", "status", "age", "tasks", "cost", "request")
+    now = datetime.now(UTC)
+    cells = [
+        (
+            row.run,
+            f"{row.status} (asks)" if row.questions else row.status,
+            shown_length(max(now - row.requested_at, timedelta(0))) if row.requested_at else "–",
+            f"{row.done}/{row.tasks}",
+            money_words(row.money),
+            row.request,
+        )
+        for row in rows
+    ]
+    yield table(head, cells, width)

@@ -1,0 +1,17 @@
+"""`chargehand models`: models that run on this machine."""
+
+import click
+
+
+@click.group()
+def models() -> None:
+    """Models that run on this machine."""
+
+
+@models.command("get")
+@click.argument("name")
+def get(name: str) -> None:
+    """Fetch the weights of a small model into the user's cache, once."""
+    from chargehand.models.weights import get_model
+
+    click.echo(f"{name}: {get_model(name)}")

@@ -1,0 +1,132 @@
+"""Options that several commands share, and what they become."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from chargehand.cli.output import say
+
+if TYPE_CHECKING:
+    from chargehand.settings import Choice
+    from chargehand.supervisor import Supervisor
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def length(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
+    """What an option that is a length of time becomes."""
+    from chargehand.crews.lengths import length_of
+    from chargehand.errors import UsageError
+
+    try:
+        return None if value is None else length_of(value)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+class PathsCommand(click.Command):
+    """A command whose --files takes all paths that follow it, as the shell spells `docs/*.md` out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _spelt_out(args))
+
+
+def _spelt_out(args: list[str]) -> list[str]:
+    """With --files before every path of a row; what is no path, such as the request, ends the row."""
+    spelt: list[str] = []
+    is_row = False
+    for arg in args:
+        is_path = not arg.startswith("-") and spelt[-1:] != ["--files"] and _exists(arg)
+        if is_row and is_path:
+            spelt.append("--files")
+        is_row = spelt[-1:] == ["--files"]
+        spelt.append(arg)
+    return spelt
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # a request may be longer than any path
+        return False
+
+
+def journal_option(command: Command) -> Command:
+    return click.option(
+        "--journal",
+        default="",
+        metavar="FILE",
+        help="Where runs are kept. Default: CHARGEHAND_JOURNAL, else .chargehand/runs.db.",
+    )(command)
+
+
+def json_option(what: str) -> Callable[[Command], Command]:
+    return click.option("--json", "as_json", is_flag=True, help=what)
+
+
+def crew_options(command: Command) -> Command:
+    """Who does the work: gathered into one `Choice`, which the command gets as `choice`."""
+    options = (
+        click.option(
+            "--crew",
+            default="",
+            metavar="CREW",
+            help="A crew: crew.toml, or path.py:name. Default: four specialists.",
+        ),
+        click.option(
+            "--files",
+            multiple=True,
+            type=click.Path(exists=True, path_type=Path),
+            metavar="PATH…",
+            help="Files and folders that the crew may read. Default: the working folder.",
+        ),
+        click.option(
+            "--model",
+            default="",
+            help="For planning, answering and all who name none, such as openai:gpt-5-mini, "
+            "ollama:qwen3 or offline. Default: the crew's, CHARGEHAND_MODEL, or what there is a key for.",
+        ),
+        journal_option,
+        click.option(
+            "--parallel", type=click.IntRange(1), metavar="N", help="How many tasks at once."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def choice_of(options: dict[str, Any]) -> "Choice":
+    """Take the crew's options out of a command's."""
+    from chargehand.settings import Choice
+
+    return Choice(
+        crew=options.pop("crew"),
+        files=options.pop("files"),
+        model=options.pop("model"),
+        journal=options.pop("journal"),
+        parallel=options.pop("parallel"),
+    )
+
+
+def boss_for(choice: "Choice", *, quiet: bool = False) -> "Supervisor":
+    """The supervisor that the options ask for; what was chosen for the user is said on stderr."""
+    from chargehand.settings import supervisor_for
+
+    return supervisor_for(choice, (lambda _: None) if quiet else say)
+
+
+def again(command: str, run: str, choice: "Choice") -> str:
+    """A command line about this run, with what must be said again."""
+    import shlex
+
+    parts = ["chargehand", command, run]
+    if command == "resume":
+        parts += ["--crew", choice.crew] if choice.crew else []
+        parts += [word for path in choice.files for word in ("--files", str(path))]
+        parts += ["--model", choice.model] if choice.model else []
+    parts += ["--journal", choice.journal] if choice.journal else []
+    return shlex.join(parts)

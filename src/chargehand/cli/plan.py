@@ -1,0 +1,128 @@
+"""`chargehand plan`: write a plan and look at it, save it, edit it, check it."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
+
+if TYPE_CHECKING:
+    from chargehand.facts.plan import Plan
+    from chargehand.settings import Choice
+
+
+@click.command(cls=PathsCommand, short_help="Write a plan; look at it, edit it, check it.")
+@click.argument("request", required=False)
+@crew_options
+@click.option("--after", metavar="RUN", help="Go on from this run's answer.")
+@click.option("--save", metavar="FILE", help="Write the plan there, as JSON that can be edited.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.option("--mermaid", is_flag=True, help="Print the plan as a Mermaid graph.")
+@click.option("--check", metavar="FILE", help="Say whether the plan in this file is sound.")
+@click.option("--edit", metavar="FILE", help="Open a plan in your editor, then check it.")
+def plan(
+    request: str | None,
+    check: str | None,
+    edit: str | None,
+    **options: Any,
+) -> None:
+    """Write a plan for a REQUEST and print it; nothing is carried out.
+
+    With --check or --edit, look at a plan in a file instead. Exit code 2: it has faults.
+    """
+    given = [each for each in (request, check, edit) if each is not None]
+    if len(given) != 1:
+        raise click.UsageError("give one of: a REQUEST, --check FILE, --edit FILE")
+    choice = choice_of(options)
+    if request is None:
+        _look_at(check or edit or "", choice, is_edited=edit is not None)
+    else:
+        _write(request, choice, options)
+
+
+def _write(request: str, choice: "Choice", options: dict[str, Any]) -> None:
+    import asyncio
+
+    from chargehand.cli.finding import find_run
+    from chargehand.cli.requests import given_request
+    from chargehand.settings import journal_place
+
+    asked = given_request(request)
+    boss = boss_for(choice)
+
+    async def written() -> "Plan":
+        async with boss:
+            if not options["after"]:
+                return await boss.plan(asked)
+            place = journal_place(choice.journal)
+            return await boss.plan(asked, after=await find_run(options["after"], place))
+
+    made = asyncio.run(written())
+    if options["save"]:
+        _save(made, options["save"])
+    else:
+        _print(made, options)
+
+
+def _save(made: "Plan", file: str) -> None:
+    from chargehand.cli.words import outline
+    from chargehand.errors import UsageError
+
+    try:
+        Path(file).write_text(made.to_json() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the plan cannot be written to {file}: {error.strerror}") from None
+    output.result(outline(made))
+    output.say(f"\nsaved; edit it with: chargehand plan --edit {file}")
+    output.say(f"carry it out with:   chargehand run --plan {file}")
+
+
+def _print(made: "Plan", options: dict[str, Any]) -> None:
+    from chargehand.cli.words import clean, clean_json, outline
+
+    if options["as_json"]:
+        output.raw(clean_json(made.to_json().encode()))
+    elif options["mermaid"]:
+        output.result(clean(made.to_mermaid()).rstrip())
+    else:
+        output.result(outline(made))
+
+
+def _look_at(file: str, choice: "Choice", *, is_edited: bool) -> None:
+    """Check a plan file against the crew's roster, after the person has edited it."""
+    from chargehand.cli.requests import given_plan
+    from chargehand.cli.words import clean, counted
+    from chargehand.errors import UsageError
+
+    if is_edited:
+        if not Path(file).exists():
+            raise UsageError(
+                f'there is no plan {file}; write one with: chargehand plan "…" --save {file}'
+            )
+        click.edit(filename=file)
+    found = given_plan(file)
+    check = found.check(_roster(choice))
+    for fault in check.faults:
+        output.result(f"{file}: fault: {clean(str(fault))}")
+    for warning in check.warnings:
+        output.say(f"{file}: warning: {clean(str(warning))}")
+    if not check:
+        sys.exit(2)
+    output.result(f"{file}: sound, {counted(len(found.tasks), 'task')}")
+
+
+def _roster(choice: "Choice") -> set[str]:
+    """What tasks may name, without a journal or a model: nothing is run."""
+    from chargehand.crews.crew import Crew
+    from chargehand.roles.roster import Roster
+    from chargehand.settings import crew_for
+    from chargehand.supervisor import Supervisor
+
+    crew = crew_for(choice, lambda _: None)
+    if isinstance(crew, Supervisor):
+        return crew.roster.names
+    workers = [each for each in crew.workers if not isinstance(each, Crew)]
+    return Roster(workers).names | {each.name for each in crew.workers}

@@ -1,0 +1,205 @@
+"""`chargehand run` and `chargehand resume`."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.options import (
+    PathsCommand,
+    boss_for,
+    choice_of,
+    crew_options,
+    length,
+)
+
+if TYPE_CHECKING:
+    from chargehand.cli.watching import Manner
+    from chargehand.facts.limits import Limits
+    from chargehand.facts.plan import Plan
+    from chargehand.intake import Terms
+    from chargehand.settings import Choice
+    from chargehand.supervisor import Supervisor
+
+
+def showing_options(command: Any) -> Any:
+    """How a run is shown."""
+    options = (
+        click.option("--json", "as_json", is_flag=True, help="Events as JSON lines on stdout."),
+        click.option(
+            "--quiet", is_flag=True, help="The result only; with --json, the last event only."
+        ),
+        click.option(
+            "--display",
+            type=click.Choice(["auto", "plain"]),
+            default="auto",
+            help="plain: one line per change and nothing else, also on a terminal.",
+        ),
+        click.option(
+            "--on-question",
+            type=click.Choice(["wait", "fail"]),
+            help="What to do when a person must answer: ask here and wait, or stop with exit code 4. "
+            "Default: wait on a terminal, else fail.",
+        ),
+        click.option("--output", metavar="FILE", default="", help="Write the result there."),
+        click.option("--report", is_flag=True, help="At the end, where time and money went."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(cls=PathsCommand)
+@click.argument("request", required=False)
+@click.option(
+    "--plan", "plan_file", metavar="FILE", help="Carry out this plan instead; - is stdin."
+)
+@crew_options
+@click.option(
+    "--approach",
+    type=click.Choice(["stream", "whole", "route", "steps"]),
+    help="How the request becomes tasks: start while the plan is written (default), plan first, "
+    "give all to one worker, or one step after another.",
+)
+@click.option("--deadline", metavar="TIME", callback=length, help="Answer by then: 90s, 5m, 1h30m.")
+@click.option(
+    "--money", type=click.FloatRange(0), metavar="DOLLARS", help="At most so many dollars."
+)
+@click.option("--tokens", type=click.IntRange(0), metavar="N", help="At most so many tokens.")
+@click.option("--calls", type=click.IntRange(0), metavar="N", help="At most so many model calls.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Larger is more urgent.")
+@click.option("--after", metavar="RUN", help="Go on from this run's answer.")
+@click.option("--reuse", metavar="RUN", help="Take over from this run what has not changed.")
+@click.option("--review", is_flag=True, help="Show the plan first; you approve or edit it.")
+@showing_options
+def run(request: str | None, plan_file: str | None, **options: Any) -> None:
+    """Have a REQUEST done, and print the answer. `-` reads the request from stdin.
+
+    Exit code: 0 done, 1 failed, 2 wrong usage, 3 partial answer, 4 a person is needed,
+    5 over budget, 130 interrupted.
+    """
+    from chargehand.cli.leading import Conductor
+    from chargehand.cli.requests import given_plan, given_request
+    from chargehand.cli.watching import Watch
+
+    if (request is None) == (plan_file is None):
+        raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
+    asked = given_request(request) if plan_file is None else given_plan(plan_file)
+    choice = choice_of(options)
+    manner = _manner(choice, options)
+    boss = boss_for(choice, quiet=manner.quiet)
+    terms = _terms(boss, choice, options)
+    review = _reviewing(boss) if options["review"] else None
+    watch = Watch(manner)
+
+    async def start() -> None:
+        wanted = asked if review is None else await review(asked)
+        async for heard in boss.stream(wanted, **terms):
+            watch.hear(heard)
+
+    sys.exit(Conductor(boss, watch, manner).conduct(start))
+
+
+@click.command(cls=PathsCommand, short_help="Go on with a run that was interrupted.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--accept", is_flag=True, help="Go on although the crew has changed.")
+@crew_options
+@showing_options
+def resume(run_id: str, *, accept: bool, **options: Any) -> None:
+    """Go on with a RUN that was interrupted; of a finished one, print the answer again.
+
+    RUN is an id, the beginning of one, or `last`. Give the same --crew and --model as before.
+    """
+    import asyncio
+
+    from chargehand.cli.finding import find_run, still_asked
+    from chargehand.cli.leading import Conductor
+    from chargehand.cli.watching import Watch
+    from chargehand.facts.events import KINDS
+    from chargehand.settings import journal_place
+
+    choice = choice_of(options)
+    manner = _manner(choice, options)
+    place = journal_place(choice.journal)
+    found = asyncio.run(find_run(run_id, place))
+    boss = boss_for(choice, quiet=manner.quiet)
+    watch = Watch(manner, found)
+
+    async def start() -> None:
+        result = await boss.look(found)
+        watch.catch_up(result, await still_asked(boss, result, place))
+        boss.on(*KINDS.values())(lambda run, event: watch.hear(event) if run == found else None)
+        await boss.resume(found, accept=accept)
+
+    sys.exit(Conductor(boss, watch, manner).conduct(start))
+
+
+def _manner(choice: "Choice", options: dict[str, Any]) -> "Manner":
+    from chargehand.cli.watching import Manner
+
+    is_plain = options["display"] == "plain" or options["as_json"] or options["quiet"]
+    waits = options["on_question"] or ("wait" if output.is_interactive() else "fail")
+    if waits == "wait" and not output.is_interactive():
+        raise click.UsageError(
+            "--on-question wait needs a terminal; answer with: chargehand answer"
+        )
+    return Manner(
+        choice=choice,
+        as_json=options["as_json"],
+        quiet=options["quiet"],
+        summary=not is_plain and sys.stderr.isatty() and not output.is_plain(),
+        report=options["report"],
+        waits=waits == "wait",
+        file=options["output"],
+    )
+
+
+def _terms(boss: "Supervisor", choice: "Choice", options: dict[str, Any]) -> "Terms":
+    import asyncio
+
+    from chargehand.cli.finding import find_run
+    from chargehand.intake import Terms
+    from chargehand.settings import journal_place
+
+    terms = Terms(priority=options["priority"], deadline=options["deadline"])
+    if limits := _limits(boss, options):
+        terms["limits"] = limits
+    if options["approach"]:
+        terms["approach"] = options["approach"]
+    place = journal_place(choice.journal)
+    if options["after"]:
+        terms["after"] = asyncio.run(find_run(options["after"], place))
+    if options["reuse"]:
+        terms["reuse"] = asyncio.run(find_run(options["reuse"], place))
+    return terms
+
+
+def _limits(boss: "Supervisor", options: dict[str, Any]) -> "Limits | None":
+    """The supervisor's limits with what the flags say otherwise."""
+    from msgspec.structs import replace
+
+    given = {
+        name: options[name] for name in ("money", "tokens", "calls") if options[name] is not None
+    }
+    return replace(boss.limits, **given) if given else None
+
+
+def _reviewing(boss: "Supervisor") -> "Callable[[str | Plan], Awaitable[Plan]]":
+    """Makes of a request the plan that the person wants."""
+    from chargehand.cli.review import review
+    from chargehand.facts.plan import Plan
+
+    if not output.is_interactive():
+        raise click.UsageError(
+            "--review needs a terminal; write the plan with chargehand plan … --save plan.json, "
+            "edit it, and run it with chargehand run --plan plan.json"
+        )
+
+    async def reviewed(asked: str | Plan) -> Plan:
+        plan = await boss.plan(asked) if isinstance(asked, str) else asked
+        # Nothing else runs yet, so the loop may wait for the person: Ctrl-C then works as ever.
+        return review(plan, boss.roster.names)
+
+    return reviewed

@@ -1,0 +1,96 @@
+"""One run for reading: where every task stands, the answer, what is missing, what is asked."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.cli.display import task_counts
+from chargehand.cli.options import again
+from chargehand.cli.questions import question_lines
+from chargehand.cli.words import answer_words, clean, clean_json, one_line
+from chargehand.crews.lengths import shown_length
+from chargehand.decisions.graph import TaskState
+from chargehand.errors import UnknownQuestion, UsageError
+from chargehand.facts.events import RunStatus
+from chargehand.facts.outcome import Question
+from chargehand.result import RunResult, TaskResult
+from chargehand.settings import Choice
+
+
+class Standing(Struct, frozen=True):
+    """A run, and what else must be known to say how it stands."""
+
+    result: RunResult
+    status: str
+    asked: Sequence[Question]
+
+
+def shown(standing: Standing, journal: str) -> Iterator[str]:
+    """The run in words."""
+    result, asked, choice = standing.result, standing.asked, Choice(journal=journal)
+    yield f"run {result.id}: {standing.status} after {shown_length(result.wall)}"
+    yield f"request: {one_line(result.request, 500)}"
+    yield f"tasks: {task_counts(result)}"
+    for id_, task in result.tasks.items():
+        yield f"  {clean(id_)}  {task.state.value}{_how(task)}"
+        yield f"      {one_line(task.task.description, 200)}"
+    for question in asked:
+        yield from _asked(question, result.id, choice)
+    words = answer_words(result.answer)
+    if words:
+        yield "\nanswer:" if isinstance(result.status, RunStatus) else "\nanswer so far:"
+        yield words
+    if isinstance(result.status, RunStatus):
+        yield f"\n{clean(str(result.report))}"
+    elif not asked:
+        go_on = again("resume", result.id, choice)
+        yield f"\nif nobody leads it, go on with: {go_on}, with its --crew if it had one"
+
+
+def _how(task: TaskResult) -> str:
+    """Who has it, and why it is not done."""
+    by = f", {clean(task.worker)}" if task.worker else ""
+    tries = f", attempt {task.attempts}" if task.attempts > 1 else ""
+    is_plain = task.state in (TaskState.DONE, TaskState.RUNNING, TaskState.READY)
+    return by + tries + ("" if is_plain or not task.why else f": {one_line(task.why, 200)}")
+
+
+def _asked(question: Question, run: str, choice: Choice) -> Iterator[str]:
+    yield ""
+    yield from question_lines(question)
+    yield f"  answer it: {again('answer', question.id, choice)} TEXT"
+    yield f"  then:      {again('resume', run, choice)}, with its --crew if it had one"
+
+
+def shown_json(standing: Standing, _: str) -> Iterator[str]:
+    """The run as one JSON object."""
+    result = standing.result
+    facts = {
+        "run": result.id,
+        "status": standing.status,
+        "request": result.request,
+        "seconds": result.wall.total_seconds(),
+        "speedup": round(result.speedup, 3),
+        "usage": result.usage,
+        "tasks": {
+            id_: {"state": task.state.value, "worker": task.worker, "why": task.why}
+            for id_, task in result.tasks.items()
+        },
+        "answer": result.answer,
+        "questions": standing.asked,
+    }
+    yield clean_json(msgspec.json.encode(facts)).decode()
+
+
+def question_meant(asked: Sequence[Question], run: str, id_: str) -> Question:
+    """The question of this id, or the only one that the run asks."""
+    if id_:
+        found = next((each for each in asked if each.id == id_), None)
+        if found is None:
+            raise UnknownQuestion(id_)
+        return found
+    if len(asked) != 1:
+        ids = ", ".join(question.id for question in asked) or "nothing"
+        raise UsageError(f"run {run} asks {ids}; say which question you answer")
+    return asked[0]

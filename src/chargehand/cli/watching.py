@@ -1,0 +1,145 @@
+"""Watching a run: what is heard of it and of the runs nested in it is shown, and its questions kept."""
+
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from chargehand.cli import output
+from chargehand.cli.display import Lines
+from chargehand.cli.words import clean_json
+from chargehand.facts.answer import AnswerPiece
+from chargehand.facts.events import (
+    AttemptFinished,
+    Event,
+    QuestionAnswered,
+    QuestionExpired,
+    RunFinished,
+    RunRequested,
+    encode,
+)
+from chargehand.facts.outcome import NeedsInput, Question
+from chargehand.result import RunResult
+from chargehand.settings import Choice
+from chargehand.supervisor import Supervisor
+
+BELOW = " › "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a run is shown, and what is done about its questions."""
+
+    choice: Choice
+    as_json: bool = False
+    quiet: bool = False
+    summary: bool = False
+    report: bool = False
+    waits: bool = False
+    #: for people: a question is asked here; otherwise it ends the command
+    file: str = ""
+    #: where the result goes instead of stdout
+
+
+class Watch:
+    """Hears everything that happens to a run, shows it, and keeps its open questions."""
+
+    def __init__(self, manner: Manner, run: str = "") -> None:
+        self.run = run
+        self.open: dict[str, Question] = {}
+        #: by id, of this run and of those nested in it
+        self.streamed = ""
+        #: of the answer, as far as it was shown while it grew
+        self.changed = asyncio.Event()
+        self._manner = manner
+        self._last = b""
+        self._lines = Lines(output.say)
+        self._is_within_line = False
+        self._below: dict[str, Lines] = {}
+        self._parents: dict[str, str] = {}
+        self._streams = not (manner.as_json or manner.quiet or manner.file) and sys.stdout.isatty()
+
+    def hear(self, heard: Event | AnswerPiece) -> None:
+        """Hear something of the run itself."""
+        if not isinstance(heard, AnswerPiece):
+            self._end_line()
+        if self._manner.as_json:
+            self._hear_json(heard)
+        elif isinstance(heard, AnswerPiece):
+            self._hear_piece(heard)
+        elif not self._manner.quiet:
+            self._lines.hear(heard)
+        if isinstance(heard, RunRequested):
+            self.run = heard.run
+        if not isinstance(heard, AnswerPiece):
+            self._note(heard)
+
+    def hear_below(self, where: str, run: str, event: Event) -> None:
+        """Hear something of a run nested in it, led by the supervisor of this name."""
+        if not self._manner.as_json and not self._manner.quiet:
+            self._below.setdefault(run, Lines(output.say, where)).hear(event)
+        if isinstance(event, RunRequested):
+            self._parents[run] = event.parent
+        elif isinstance(event, RunFinished):
+            self._parents.pop(run, None)
+        self._note(event)
+
+    def children(self, run: str) -> list[str]:
+        """The runs under way that are tasks of this one."""
+        return [child for child, parent in self._parents.items() if parent == run]
+
+    def catch_up(self, result: RunResult, asked: Iterable[Question]) -> None:
+        """Know how a run stands that goes on here, and what it still asks."""
+        self._lines.catch_up(result)
+        self.open = {question.id: question for question in asked}
+        below = [each for each in result.trace.family() if each.parent and not each.status]
+        self._parents = {each.run: each.parent for each in below}
+
+    def tell_last(self) -> None:
+        """In JSON and quiet: the last object, which is all there is to see."""
+        if self._manner.as_json and self._manner.quiet and self._last:
+            output.raw(self._last)
+
+    def _hear_json(self, heard: Event | AnswerPiece) -> None:
+        data = msgspec.json.encode(heard) if isinstance(heard, AnswerPiece) else encode(heard)
+        self._last = clean_json(data)
+        if not self._manner.quiet:
+            output.raw(self._last)
+
+    def _hear_piece(self, heard: AnswerPiece) -> None:
+        if not self._streams:
+            return
+        if heard.begins_anew and self.streamed:
+            self._end_line()
+            output.say("the answer broke off and begins anew:")
+            self.streamed = ""
+        output.piece(heard.text)
+        self.streamed += heard.text
+        self._is_within_line = not self.streamed.endswith("\n")
+
+    def _end_line(self) -> None:
+        """What else is told begins on a line of its own, also where stdout and stderr are one screen."""
+        if self._is_within_line:
+            output.piece("\n")
+            self._is_within_line = False
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case AttemptFinished(outcome=NeedsInput(question=question)):
+                self.open[question.id] = question
+            case QuestionAnswered() | QuestionExpired():
+                self.open.pop(event.question, None)
+            case _:
+                pass
+        self.changed.set()
+
+
+def nested_in(boss: Supervisor, above: str = "") -> Iterator[tuple[str, Supervisor]]:
+    """The supervisors on its roster, and on theirs, each with the path that leads to it."""
+    for member in boss.roster:
+        if isinstance(member, Supervisor):
+            path = f"{above}{member.name}{BELOW}"
+            yield path, member
+            yield from nested_in(member, path)

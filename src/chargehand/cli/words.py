@@ -1,0 +1,137 @@
+"""What is shown to people: without control characters, short, aligned."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from chargehand.facts.answer import Answer
+from chargehand.facts.plan import Plan, Task
+
+_FORBIDDEN = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # what a terminal would take for a command
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links, the clipboard
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # order of reading: text can hide in it
+    r"|[\ud800-\udfff]"  # halves of characters, which cannot be written out
+)
+_RAW = re.compile(rb"\xc2[\x80-\x9f]|\x7f")
+
+
+def clean(text: str) -> str:
+    """The text without anything that a terminal would obey instead of showing it.
+
+    Models, tools and files write what they like: colours, titles, backspaces, reversed text.
+    """
+    return _FORBIDDEN.sub("", text.replace("\r\n", "\n"))
+
+
+def clean_json(data: bytes) -> bytes:
+    """JSON in which what a terminal might obey is written as `\\u…`; as data it is the same."""
+    return _RAW.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
+
+
+def one_line(text: str, most: int = 100) -> str:
+    """The text in one line of at most so many characters."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def answer_words(answer: Answer) -> str:
+    """An answer as people read it, with what speaks against it and what is missing."""
+    parts = [clean(output_words(answer.output))]
+    parts += [
+        f"contradiction: {one_line(pair.first.text, 300)} ({', '.join(pair.first.tasks)}) | "
+        f"{one_line(pair.second.text, 300)} ({', '.join(pair.second.tasks)})"
+        for pair in answer.contradictions
+    ]
+    parts += [
+        f"missing: {_gap_words(gap.task)} ({gap.state})"
+        + (f": {one_line(gap.why, 300)}" if gap.why else "")
+        for gap in answer.gaps
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _gap_words(task: str) -> str:
+    """What is missing: a task by its id, or what the supervisor itself should have done."""
+    return {"@plan": "the plan", "@answer": "the answer"}.get(task.partition(":")[0], clean(task))
+
+
+def output_words(output: Any) -> str:
+    """An output: a text as it is, everything else as indented JSON, nothing as nothing."""
+    if output is None or output == {}:
+        return ""
+    if isinstance(output, str):
+        return output
+    return msgspec.json.format(msgspec.json.encode(output), indent=2).decode()
+
+
+def outline(plan: Plan) -> str:
+    """A plan for reading: every task with its worker, what it needs, what makes it good."""
+    head = [f"Goal: {one_line(plan.goal, 500)}"]
+    if plan.instruction:
+        head.append(f"Answer: {one_line(plan.instruction, 500)}")
+    head.append(f"{counted(len(plan.tasks), 'task')}, combined by {plan.strategy.value}:")
+    return "\n".join([*head, "", *("\n".join(_task_lines(task)) for task in plan.tasks)])
+
+
+def _task_lines(task: Task) -> Iterable[str]:
+    yield f"  {clean(task.id)}  {clean(task.worker or f'anybody who can: {task.skill}')}"
+    yield f"      {one_line(task.description, 400)}"
+    if task.needs:
+        needs = [need.task + (" (optional)" if need.optional else "") for need in task.all_needs]
+        yield f"      after {clean(', '.join(needs))}"
+    if task.accept:
+        yield f"      good when {one_line(task.accept, 300)}"
+    if task.optional:
+        yield "      optional"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """Columns side by side, as wide as they need to be; the last one gets what is left."""
+    columns = list(zip(head, *rows, strict=True))
+    widths = [max(map(_width, column)) for column in columns[:-1]]
+    left = max(20, width - sum(widths) - 2 * len(widths))
+    lines = [head, *rows]
+    return "\n".join(
+        "  ".join(
+            [
+                *(_padded(cell, size) for cell, size in zip(line, widths, strict=False)),
+                one_line(line[-1], left),
+            ]
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _padded(text: str, size: int) -> str:
+    return text + " " * (size - _width(text))
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal the text takes: some characters take two, some none."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def money_words(money: float) -> str:
+    """An amount with as many digits as it takes to see something."""
+    if not money:
+        return "–"
+    return f"${money:.2f}" if money >= 0.1 else f"${money:.4f}"
+
+
+def clock_words(at: datetime) -> str:
+    """The time of day here."""
+    return at.astimezone().strftime("%H:%M:%S")
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of these."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

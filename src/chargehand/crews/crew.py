@@ -1,0 +1,76 @@
+"""A crew as a value, and the one rule that every crew keeps: no tool in two hands unless it says so."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from chargehand.errors import UsageError
+from chargehand.facts.limits import Limits
+from chargehand.models.base import ModelSettings
+from chargehand.roles.office import ModelChoice
+from chargehand.roles.roster import Member
+from chargehand.roles.worker import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """Who works together, and on what terms. A crew among the workers of another is nested in it.
+
+    Raises `UsageError` for two workers of one name, and for a tool of two workers that is not in
+    `share`.
+    """
+
+    workers: "Sequence[Hand]"
+    share: Sequence[str] = ()
+    #: names of tools that several workers may have
+    name: str = ""
+    description: str = ""
+    #: by these two, the crew above chooses it
+    model: "ModelChoice | None" = None
+    #: for planning, answering, and for workers that name none of their own
+    settings: ModelSettings | None = None
+    limits: Limits | None = None
+    parallel: int | None = None
+    journal: str = ""
+    prompts: Path | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    origin: str = "the crew"
+    #: where it came from, for messages
+
+    def __post_init__(self) -> None:
+        _refuse_same_names(self.workers, self.origin)
+        _refuse_shared_tools(self.workers, frozenset(self.share), self.origin)
+
+
+Hand: TypeAlias = "Member | Crew"
+"""Anybody on a crew: a worker with a mind, a function, or a crew of its own."""
+
+
+def _refuse_same_names(workers: Sequence[Hand], origin: str) -> None:
+    if not workers:
+        raise UsageError(f"{origin} has no workers; it needs at least one")
+    seen: set[str] = set()
+    for worker in workers:
+        if worker.name in seen:
+            raise UsageError(
+                f"{origin}: two workers are named {worker.name!r}; give one of them another name"
+            )
+        seen.add(worker.name)
+
+
+def _refuse_shared_tools(workers: Sequence[Hand], share: frozenset[str], origin: str) -> None:
+    owners: dict[str, str] = {}
+    for worker, tool in _tools_of(workers):
+        if tool in owners and tool not in share:
+            raise UsageError(
+                f"{origin}: workers {owners[tool]!r} and {worker!r} share the tool {tool!r}; "
+                f'take it from one of them, or allow it with share = ["{tool}"]'
+            )
+        owners[tool] = worker
+
+
+def _tools_of(workers: Sequence[Hand]) -> Iterable[tuple[str, str]]:
+    for worker in workers:
+        if isinstance(worker, Worker):
+            yield from ((worker.name, tool) for tool in worker.toolbox.names)

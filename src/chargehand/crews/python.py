@@ -1,0 +1,137 @@
+"""Crews and tools in Python: `path.py:name` or `module:name`, and what may stand there."""
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module, invalidate_caches
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from chargehand.crews.crew import Crew
+from chargehand.errors import ChargehandError, UsageError
+from chargehand.supervisor import Supervisor
+
+
+def python_crew(reference: str, offered: Mapping[str, object]) -> Crew | Supervisor:
+    """The crew at `path.py:name`: a `Supervisor`, a `Crew`, a list of workers, or a function of one.
+
+    A function is called with those of the `offered` arguments that it names as its parameters.
+    """
+    found = load(reference, Path.cwd())
+    if inspect.isfunction(found):
+        found = _called(found, reference, offered)
+    if isinstance(found, (Crew, Supervisor)):
+        return found
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        return Crew(workers=tuple(found), origin=reference)
+    raise UsageError(
+        f"{reference} is a {type(found).__name__}; a crew is a Supervisor, a list of workers, "
+        "or a function that returns one"
+    )
+
+
+def load(reference: str, folder: Path) -> Any:
+    """What `path.py:name` or `module:name` names; paths are relative to `folder`."""
+    where, colon, name = reference.rpartition(":")
+    if not colon or not where or not name:
+        raise UsageError(
+            f"{reference!r} names nothing in Python; write path.py:name or module:name"
+        )
+    module = _module(where, folder)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"{where} has no {name!r}; it has {_public(module)}")
+        found = getattr(found, part)
+    return found
+
+
+def _called(function: Any, reference: str, offered: Mapping[str, object]) -> Any:
+    wanted = inspect.signature(function).parameters
+    given = {name: value for name, value in offered.items() if name in wanted}
+    lacking = [
+        name
+        for name, parameter in wanted.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and name not in given
+    ]
+    if lacking:
+        raise UsageError(
+            f"{reference} wants {', '.join(lacking)}; a function that makes a crew may ask for "
+            f"{', '.join(offered)}, and everything else needs a default"
+        )
+    try:
+        return function(**given)
+    except ChargehandError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{reference} failed: {type(error).__name__}: {error}") from error
+
+
+def _module(where: str, folder: Path) -> ModuleType:
+    path = (folder / Path(where).expanduser()).resolve()
+    is_file = where.endswith(".py")
+    if is_file and not path.is_file():
+        raise UsageError(f"there is no file {where!r} (looked in {folder})")
+    try:
+        return _of_file(path) if is_file else import_module(where)
+    except ChargehandError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{where} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
+        ) from error
+
+
+def _of_file(path: Path) -> ModuleType:
+    """The file as a module under its own name, so that child processes find its functions too."""
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    known = sys.modules.get(path.stem)
+    if known is None and path.stem.isidentifier() and path.stem not in sys.stdlib_module_names:
+        invalidate_caches()  # it may have been written a moment ago
+        known = import_module(path.stem)
+    if known is not None and Path(known.__file__ or "").resolve() == path:
+        return known
+    return _alone(path)
+
+
+def _alone(path: Path) -> ModuleType:
+    """The file as a module under a name that nothing else can have."""
+    name = f"chargehand_crew:{path}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    assert spec is not None  # noqa: S101 - for the type checker: it ends in .py
+    assert spec.loader is not None  # noqa: S101 - likewise
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _place(error: Exception) -> str:
+    """Where in the loaded file it went wrong: the last line that is not ours or the importer's."""
+    frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
+    theirs = [f for f in frames if not f.filename.startswith("<") and f.filename != __file__]
+    theirs = [f for f in theirs if "importlib" not in f.filename]
+    return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _public(module: ModuleType) -> str:
+    names = [name for name, thing in vars(module).items() if _is_own(name, thing, module)]
+    return ", ".join(names[:12]) or "nothing of its own"
+
+
+def _is_own(name: str, thing: object, module: ModuleType) -> bool:
+    is_foreign = inspect.ismodule(thing) or getattr(thing, "__module__", module.__name__) not in (
+        module.__name__,
+        type(thing).__module__,
+    )
+    return not name.startswith("_") and not is_foreign

@@ -1,0 +1,226 @@
+"""Tools by name: the built-in sets, tools of Python files, tools of MCP servers."""
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from chargehand.crews.form import ServerForm, ToolsetForm
+from chargehand.crews.lengths import length_of
+from chargehand.crews.python import load
+from chargehand.errors import ToolError, UsageError
+from chargehand.tools.base import Tool, tool
+from chargehand.tools.beneath import NoSuchFile, Root, Stamp
+
+TABLES_TIMEOUT = timedelta(seconds=30)
+
+
+def files_tools(places: Sequence[Path], *, hidden: bool = False) -> tuple[Tool, ...]:
+    """`list_files`, `read_file` and `search_files` over these folders and files."""
+    from chargehand.tools.files import files
+
+    return files(places, hidden=hidden)
+
+
+def data_tools(places: Sequence[Path], *, hidden: bool = False) -> tuple[Tool, ...]:
+    """`describe_tables` and `query_tables` over the data files among these folders and files."""
+    from chargehand.tools.data import TableStore, data
+
+    if len(places) == 1:
+        return data(places[0], hidden=hidden)
+    store = TableStore(Roots(places, hidden=hidden), TABLES_TIMEOUT)
+    terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "timeout": 5 * TABLES_TIMEOUT}
+    return (
+        tool(name="describe_tables", **terms)(store.describe_tables),
+        tool(name="query_tables", **terms)(store.query_tables),
+    )
+
+
+class Roots(Root):
+    """Several folders and files that may be read, seen as one folder."""
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], *, hidden: bool = False) -> None:
+        super().__init__(paths[0], hidden=hidden)
+        self._roots = {root.name: root for root in (Root(path, hidden=hidden) for path in paths)}
+
+    def open(self, path: str) -> BinaryIO:
+        name, _, inner = path.partition("/")
+        if name not in self._roots:
+            raise NoSuchFile(path)
+        return self._roots[name].open(inner or name)
+
+    def files(self) -> Iterator[tuple[str, Stamp]]:
+        for name, root in self._roots.items():
+            for path, stamp in root.files():
+                yield path if root.is_file else f"{name}/{path}", stamp
+
+
+class Toolsets:
+    """All tools that a crew file can name."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        files: Sequence[Path],
+        sets: Mapping[str, ToolsetForm],
+        servers: Sequence[ServerForm],
+    ) -> None:
+        self._folder = folder
+        self._files = files
+        self._sets = sets
+        self._servers = {server.name: server for server in servers}
+        self._listed: dict[str, tuple[Tool, ...]] = {}
+
+    def tools(self, names: Sequence[str], destinations: Sequence[str]) -> list[Tool]:
+        """The tools that a worker's list names, in its order."""
+        return [each for name in names for each in self._named(name, destinations)]
+
+    def _named(self, name: str, destinations: Sequence[str]) -> Sequence[Tool]:
+        first, colon, wanted = name.partition(":")
+        if first in BUILT_IN or first in self._sets:
+            return _chosen(self._built(first, destinations), wanted, name)
+        if first in self._servers:
+            return _chosen(self._of_server(self._servers[first]), wanted, name)
+        if not colon:
+            raise UsageError(self._unknown(name))
+        return [_as_tool(load(name, self._folder), name)]
+
+    def _unknown(self, name: str) -> str:
+        known = [*dict.fromkeys([*BUILT_IN, *self._sets, *self._servers])]
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        return (
+            f"no tools are called {name!r}; {meant}there are {', '.join(known)}, "
+            "and your own as path.py:function"
+        )
+
+    def _built(self, name: str, destinations: Sequence[str]) -> tuple[Tool, ...]:
+        form = self._sets.get(name, ToolsetForm())
+        kind = form.use or name
+        if kind not in BUILT_IN:
+            raise UsageError(
+                f"[tools.{name}] needs use = one of {', '.join(repr(each) for each in BUILT_IN)}"
+            )
+        places = [self._folder / place for place in form.folders] or list(self._files)
+        made = BUILT_IN[kind](form, places, destinations)
+        if not form.prefix:
+            return made
+        return tuple(dataclasses.replace(each, name=form.prefix + each.name) for each in made)
+
+    def _of_server(self, server: ServerForm) -> tuple[Tool, ...]:
+        if server.name not in self._listed:
+            from chargehand.tools.mcp import mcp_server
+
+            opened = mcp_server(
+                name=server.name,
+                command=server.command,
+                env=_filled(server.env, server.name),
+                cwd=None if server.cwd is None else self._folder / server.cwd,
+                url=server.url,
+                headers=_filled(server.headers, server.name),
+                prefix=server.prefix,
+                pins=server.pins,
+            )
+            try:
+                self._listed[server.name] = tuple(opened.tools_sync())
+            except ToolError as error:
+                raise UsageError(f"MCP server {server.name!r} tells no tools: {error}") from error
+        return self._listed[server.name]
+
+
+def _built_files(form: ToolsetForm, places: Sequence[Path], _: Sequence[str]) -> tuple[Tool, ...]:
+    return files_tools(_some(places, "files"), hidden=form.hidden)
+
+
+def _built_data(form: ToolsetForm, places: Sequence[Path], _: Sequence[str]) -> tuple[Tool, ...]:
+    return data_tools(_some(places, "data"), hidden=form.hidden)
+
+
+def _built_maths(_: ToolsetForm, __: Sequence[Path], ___: Sequence[str]) -> tuple[Tool, ...]:
+    from chargehand.tools.maths import maths
+
+    return maths()
+
+
+def _built_web(
+    form: ToolsetForm, _: Sequence[Path], destinations: Sequence[str]
+) -> tuple[Tool, ...]:
+    from chargehand.tools.web import web
+
+    if not destinations:
+        raise UsageError(
+            "tools of the web need destinations: the hosts that this worker may ask, "
+            'or destinations = ["*"] for every public one'
+        )
+    return web(form.allow or destinations)
+
+
+def _built_sandbox(form: ToolsetForm, _: Sequence[Path], __: Sequence[str]) -> tuple[Tool, ...]:
+    from chargehand.tools.sandbox import LIMIT, sandbox
+
+    return sandbox(data=form.folders, limit=length_of(form.limit) if form.limit else LIMIT)
+
+
+BUILT_IN: dict[str, Callable[[ToolsetForm, Sequence[Path], Sequence[str]], tuple[Tool, ...]]] = {
+    "files": _built_files,
+    "data": _built_data,
+    "maths": _built_maths,
+    "web": _built_web,
+    "sandbox": _built_sandbox,
+}
+#: what each set is made of: its options, the places it may read, the hosts its worker may reach
+
+
+def _some(places: Sequence[Path], kind: str) -> Sequence[Path]:
+    if not places:
+        raise UsageError(
+            f"tools of {kind} have nothing to read; name it with --files PATH, "
+            f'or with [tools.{kind}] folders = ["…"]'
+        )
+    return places
+
+
+def _chosen(tools: Sequence[Tool], wanted: str, reference: str) -> Sequence[Tool]:
+    """All of a set, or the one that is called `wanted`, or that alone has it as a word of its name."""
+    if not wanted:
+        return tools
+    exact = [each for each in tools if each.name == wanted]
+    found = exact or [each for each in tools if wanted in each.name.split("_")]
+    if len(found) != 1:
+        names = ", ".join(each.name for each in tools)
+        raise UsageError(f"{reference!r} names {len(found) or 'no'} tools; there are {names}")
+    return found
+
+
+def _as_tool(found: object, reference: str) -> Tool:
+    if not isinstance(found, Tool):
+        raise UsageError(
+            f"{reference} is a {type(found).__name__}, not a tool; write @chargehand.tool above it"
+        )
+    return found
+
+
+def _filled(values: Mapping[str, str] | None, server: str) -> dict[str, str] | None:
+    """With `$NAME` taken from the environment, so that no secret stands in a crew file."""
+    if values is None:
+        return None
+    return {
+        name: _from_environment(value, f"MCP server {server!r}") for name, value in values.items()
+    }
+
+
+def _from_environment(value: str, whose: str) -> str:
+    if not value.startswith("$"):
+        return value
+    if value[1:] not in os.environ:
+        raise UsageError(f"{whose} needs {value[1:]}, which is not in the environment; set it")
+    return os.environ[value[1:]]
+
+
+def secrets_from_environment(names: Iterable[str], whose: str) -> dict[str, str]:
+    """Secrets by name; each must be set."""
+    return {name: _from_environment(f"${name}", whose) for name in names}

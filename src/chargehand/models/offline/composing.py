@@ -1,0 +1,120 @@
+"""The one answer to a request, put together from the results of several tasks: each thing once."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from chargehand.models.offline.assigning import FINDING, bare
+from chargehand.models.offline.reading import parts_of
+
+NOTHING = "Nothing was found about this: "
+#: how a worker that goes by these rules says so
+
+_HEADING = re.compile(
+    r"^(?:Result of \S+ \((?P<about>.*)\)|Notes @\d+)(?:, part \d+ of \d+)?:\nBEGIN (?P<name>.+)$",
+    re.MULTILINE,
+)
+#: no line of data can look like this: its borders are marked
+_CITED = re.compile(r"(?:\s*\[[^\[\]\n]+\])+$")
+_BRACKETS = re.compile(r"\[[^\[\]\n]+\]")
+_MARK = re.compile(r"\[@?[\w-]+\]")
+#: unlike a citation, it has no file and no line
+_CLAIMS = {"answer", "claims", "contradictions", "confidence"}
+
+
+class Part(Struct, frozen=True):
+    """What one task came to: its statements, each with its citations."""
+
+    task: str
+    about: str
+    statements: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return all(statement.startswith(NOTHING) for statement in self.statements)
+
+
+def is_composition(asked: str) -> bool:
+    """Whether this asks for an answer from results, by the headings over them."""
+    return _HEADING.search(asked) is not None
+
+
+def is_shape(schema: dict[str, Any]) -> bool:
+    """Whether the schema is that of an answer with its claims."""
+    return set(schema.get("properties") or ()) == _CLAIMS
+
+
+def composed(asked: str) -> str:
+    """The answer in words: every statement with the task it rests on, and how sure that is."""
+    parts = _distinct(asked)
+    lines: list[str] = []
+    found = [part for part in parts if not part.is_empty]
+    for part in found:
+        if len(parts) > 1 and part.about:
+            lines += ["", f"{part.about.rstrip(' .?!:')}:"]
+        lines += part.statements
+    missing = [_unmarked(line) for part in parts if part.is_empty for line in part.statements]
+    lines += ["", *missing] if missing else []
+    return "\n".join([*lines, f"CONFIDENCE: {confidence_in(asked):.2f}"]).strip()
+
+
+def claims_in(asked: str) -> list[dict[str, Any]]:
+    """The statements that the answer makes, each with the tasks it rests on."""
+    return [
+        {"text": _unmarked(statement), "tasks": [part.task]}
+        for part in _distinct(asked)
+        if not part.is_empty
+        for statement in part.statements
+    ]
+
+
+def confidence_in(asked: str) -> float:
+    """The share of the parts that something was found for: more than that rules cannot tell."""
+    parts = list(_parts(asked))
+    return sum(not part.is_empty for part in parts) / max(1, len(parts))
+
+
+def _distinct(asked: str) -> list[Part]:
+    """The parts, none of them saying what a later one says: that one has taken it up."""
+    seen: set[str] = set()
+    kept: list[Part] = []
+    parts = list(_parts(asked))
+    written = [part for part in parts if not part.about.startswith(FINDING)]
+    for part in reversed(written or parts):
+        new = [line for line in part.statements if _unmarked(line) not in seen]
+        seen.update(map(_unmarked, new))
+        if new:
+            kept.append(Part(part.task, part.about, tuple(dict.fromkeys(new))))
+    return kept[::-1]
+
+
+def _parts(asked: str) -> Iterator[Part]:
+    about = {found["name"]: bare(found["about"] or "") for found in _HEADING.finditer(asked)}
+    for name, text in parts_of(asked).data:
+        if name not in about:
+            continue
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        marked = tuple(_marked(line, name) for line in lines if not _is_machine_line(line))
+        yield Part(name, about[name], marked)
+
+
+def _marked(line: str, name: str) -> str:
+    """The line with the mark of its task; notes have marks of their own."""
+    has_marks = name.startswith("@") and any(map(_MARK.fullmatch, _BRACKETS.findall(line)))
+    is_marked = has_marks or f"[{name}]" in line
+    return line if is_marked or line.endswith(":") else f"{line} [{name}]"
+
+
+def _unmarked(line: str) -> str:
+    """The line without marks: what it says, and what it cites for that."""
+    cited = _CITED.search(line)
+    if cited is None:
+        return line
+    kept = [mark for mark in _BRACKETS.findall(cited[0]) if not _MARK.fullmatch(mark)]
+    return " ".join([line[: cited.start()], *kept])
+
+
+def _is_machine_line(line: str) -> bool:
+    return line.startswith(("CONFIDENCE:", "CONTRADICTION:"))

@@ -1,0 +1,63 @@
+"""Records: what a journal tells of past runs to a supervisor that is about to lead one."""
+
+from chargehand.decisions.desk import Led
+from chargehand.decisions.estimate import learn
+from chargehand.decisions.results import Results
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.schedule import Schedule
+from chargehand.errors import KeyConflict, UnknownRun
+from chargehand.facts.events import Event, Pace, PlanAdopted, RunFinished, RunRequested
+from chargehand.facts.plan import Plan
+from chargehand.journal.base import Journal
+
+LEARNED_RUNS = 50
+#: how many of the newest runs the estimates are made of
+
+
+async def fold(journal: Journal, run: str, retry: RetryPolicy | None) -> Led:
+    """A run as its events tell it. Raises `UnknownRun` if there is none."""
+    led = Led(Schedule(retry), Results())
+    async for entry in journal.read(run):
+        led.schedule.apply(entry.event)
+        led.results.apply(entry.event)
+    return led
+
+
+async def is_known(journal: Journal, requested: RunRequested, plan: Plan | None, key: str) -> bool:
+    """Whether this key was used before, for the same request. Raises `KeyConflict` for another."""
+    try:
+        async for entry in journal.read(requested.run):
+            match entry.event:
+                case RunRequested() as before if plan is None:
+                    if before.request != requested.request:
+                        raise KeyConflict(key)
+                    return True
+                case PlanAdopted() as adopted if plan is not None:
+                    if adopted.plan.digest != plan.digest:
+                        raise KeyConflict(key)
+                    return True
+    except UnknownRun:
+        return False
+    return False
+
+
+class Experience:
+    """What the newest runs taught about each worker's pace."""
+
+    def __init__(self) -> None:
+        self._paces: dict[str, Pace] | None = None
+
+    async def paces(self, journal: Journal) -> dict[str, Pace]:
+        """By worker. The journal is read once; what happens after is heard of."""
+        if self._paces is None:
+            self._paces = {}
+            for head in (await journal.heads())[:LEARNED_RUNS]:
+                if head.is_ended and not head.is_forgotten:
+                    async for entry in journal.read(head.stream, after=head.seq - 1):
+                        self.hear(entry.event)
+        return self._paces
+
+    def hear(self, event: Event) -> None:
+        """Learn from a run that has just ended."""
+        if isinstance(event, RunFinished) and self._paces is not None:
+            self._paces = learn(self._paces, event.paces.items())

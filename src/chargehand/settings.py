@@ -1,0 +1,158 @@
+"""From flags, a crew and the environment to a supervisor. The only room that knows all adapters."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from chargehand.crews.crew import Crew, Hand
+from chargehand.errors import UsageError
+from chargehand.roles.office import ModelChoice
+from chargehand.roles.roster import Member
+from chargehand.supervisor import Supervisor
+
+JOURNAL = Path(".chargehand") / "runs.db"
+#: below the working folder
+JOURNAL_VARIABLE, MODEL_VARIABLE = "CHARGEHAND_JOURNAL", "CHARGEHAND_MODEL"
+USUAL_MODELS = {
+    "OPENAI_API_KEY": "openai:gpt-5-mini",
+    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5",
+}
+#: by the key that is there
+
+Say = Callable[[str], None]
+"""Hears in one line what was chosen for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a user has chosen; all of it may be left to us."""
+
+    crew: str = ""
+    #: a TOML file, or `path.py:name`; empty: the default crew
+    files: Sequence[Path] = field(default=())
+    model: str = ""
+    journal: str = ""
+    parallel: int | None = None
+
+
+def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
+    """A supervisor with the chosen crew, on a durable journal. Its author's own is taken as it is."""
+    crew = crew_for(choice, say)
+    if isinstance(crew, Supervisor):
+        return _taken(crew, choice)
+    model = choice.model or crew.model or _usual_model(say)
+    return Supervisor(
+        [_member(hand, model) for hand in crew.workers],
+        model=model,
+        settings=crew.settings,
+        journal=_with_folder(journal_place(choice.journal or crew.journal)),
+        limits=crew.limits,
+        parallel=choice.parallel or crew.parallel,
+        prompts=crew.prompts,
+        secrets=crew.secrets,
+    )
+
+
+def crew_for(choice: Choice, say: Say = print) -> Crew | Supervisor:
+    """The chosen crew."""
+    from chargehand.crews.default import default_crew
+    from chargehand.crews.python import python_crew
+    from chargehand.crews.toml import toml_crew
+
+    if not choice.crew:
+        return default_crew(choice.files or _working_folder(say))
+    if choice.crew.endswith(".toml"):
+        return toml_crew(Path(choice.crew), choice.files or [Path.cwd()])
+    if ":" not in choice.crew:
+        raise UsageError(
+            f"{choice.crew!r} is no crew; give a TOML file (crew.toml), or Python as path.py:name"
+        )
+    offered = {
+        "model": choice.model or None,
+        "files": list(choice.files),
+        "journal": str(journal_place(choice.journal)),
+        "parallel": choice.parallel,
+    }
+    return python_crew(choice.crew, offered)
+
+
+def journal_place(given: str = "") -> Path:
+    """Where runs are kept: as given, or as the environment says, or below the working folder."""
+    return Path(given or os.environ.get(JOURNAL_VARIABLE, "") or JOURNAL)
+
+
+def reader_of(journal: Path) -> Supervisor:
+    """A supervisor without workers: to look at runs, cancel them and answer their questions."""
+    return Supervisor([], journal=journal)
+
+
+def _with_folder(place: Path) -> Path:
+    """The place of a journal, after making the folder that it is to lie in."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the journal {place} cannot be made: {error.strerror}; "
+            f"give another place with --journal or {JOURNAL_VARIABLE}"
+        ) from None
+    return place
+
+
+def _working_folder(say: Say) -> Sequence[Path]:
+    """What the default crew reads when nobody says what; never a whole home or disk unasked."""
+    here = Path.cwd()
+    if here in (Path.home(), Path(here.anchor)):
+        raise UsageError(
+            f"the working folder is {here}, which holds more than a crew should read unasked; "
+            "say what it may read with --files PATH"
+        )
+    say(f"files: everything below {here} can be read; --files PATH narrows it")
+    return [here]
+
+
+def _usual_model(say: Say) -> str:
+    """What is used where neither a flag nor a crew names a model."""
+    named = os.environ.get(MODEL_VARIABLE, "").strip()
+    if named:
+        return named
+    for key, model in USUAL_MODELS.items():
+        if os.environ.get(key, "").strip():
+            say(f"model: {model}, because {key} is set; --model chooses another")
+            return model
+    say("model: offline, which is rules and no LLM, because no key is set; --model chooses another")
+    return "offline"
+
+
+def _taken(boss: Supervisor, choice: Choice) -> Supervisor:
+    """A supervisor that its author has made; only where it keeps its runs may still be open."""
+    if choice.model or choice.parallel:
+        flag = "--model" if choice.model else "--parallel"
+        raise UsageError(
+            f"{flag} cannot change {choice.crew}, which is a finished Supervisor; change it there, "
+            "or make it a function with a parameter of that name, or a list of workers"
+        )
+    if boss.is_kept and choice.journal:
+        raise UsageError(f"--journal cannot change {choice.crew}, which has a journal of its own")
+    if not boss.is_kept:
+        # What a command does must still be there for the next one: `trace`, `resume`, `answer`.
+        boss.keep_in(_with_folder(journal_place(choice.journal)))
+    return boss
+
+
+def _member(hand: Hand, model: ModelChoice) -> Member:
+    """A worker as it is; a nested crew as a supervisor of its own, with the model from above."""
+    if not isinstance(hand, Crew):
+        return hand
+    inner = replace(hand, model=hand.model or model)
+    return Supervisor(
+        [_member(each, inner.model or model) for each in inner.workers],
+        model=inner.model,
+        settings=inner.settings,
+        limits=inner.limits,
+        parallel=inner.parallel,
+        prompts=inner.prompts,
+        secrets=inner.secrets,
+        name=inner.name,
+        description=inner.description,
+    )

@@ -1,0 +1,442 @@
+"""Crews: from TOML, from Python, ready-made; and what is refused, with its place and the way out."""
+
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import chargehand as ch
+from chargehand.crews.crew import Crew
+from chargehand.crews.default import default_crew
+from chargehand.crews.lengths import length_of, shown_length
+from chargehand.crews.python import load, python_crew
+from chargehand.crews.toml import toml_crew
+from chargehand.errors import UsageError
+from chargehand.settings import Choice, crew_for, journal_place, supervisor_for
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "examples" / "data"
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CHARGEHAND_MODEL", "CHARGEHAND_JOURNAL")
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty folder, no keys, and no trace of the modules that a test has loaded."""
+    monkeypatch.chdir(tmp_path)
+    for key in (*KEYS, "BRAVE_SEARCH_API_KEY"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    loaded = [(name, getattr(module, "__file__", "")) for name, module in sys.modules.items()]
+    for name, file in loaded:
+        if str(file).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def crew_in(text: str, name: str = "crew.toml", files: tuple[Path, ...] = (DATA,)) -> Crew:
+    Path(name).write_text(text, encoding="utf-8")
+    return toml_crew(Path(name), files)
+
+
+def workers_of(crew: Crew) -> dict[str, ch.Worker]:
+    return {each.name: each for each in crew.workers if isinstance(each, ch.Worker)}
+
+
+WRITER = '[[worker]]\nname = "writer"\ndescription = "Writes"\n'
+
+TOOLS = '''
+import chargehand as ch
+
+@ch.tool(effect="pure")
+def count(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+@ch.worker("shouter", "Upper-cases a text", capacity=3)
+async def shout(brief: ch.Brief) -> str:
+    return brief.task.description.upper()
+
+def plain(brief):
+    return "plain"
+
+number = 7
+'''
+
+
+# TOML
+
+
+def test_a_crew_file_says_everything_a_worker_can_be() -> None:
+    Path("prompts").mkdir()
+    crew = crew_in("""
+[crew]
+name = "office"
+model = ["openai:gpt-5-mini", "offline"]
+parallel = 3
+journal = "kept/runs.db"
+prompts = "prompts"
+
+[crew.limits]
+money = 2
+deadline = "1h30m"
+turns = 7
+
+[crew.settings]
+temperature = 0.5
+
+[[worker]]
+name = "researcher"
+description = "Finds facts"
+instructions = "Cite."
+tools = ["files:read", "files:search_files", "maths"]
+model = "offline"
+skills = ["search"]
+capacity = 2
+weight = 1.5
+timeout = "90s"
+destinations = ["example.org"]
+settings = { temperature = 0.0, max_tokens = 100, reasoning = "low" }
+[worker.rules]
+init = ["search_files"]
+child = { search_files = ["read_file"] }
+max = { read_file = 3 }
+required = ["read_file"]
+approval = ["calculate"]
+""")
+    (worker,) = workers_of(crew).values()
+    assert crew.name == "office"
+    assert crew.model == ["openai:gpt-5-mini", "offline"]
+    assert crew.parallel == 3
+    assert Path(crew.journal) == Path.cwd() / "kept" / "runs.db"
+    assert crew.limits == ch.Limits(money=2, deadline=timedelta(minutes=90), turns=7)
+    assert crew.settings == ch.ModelSettings(temperature=0.5)
+    assert worker.toolbox.names == ("read_file", "search_files", "calculate")
+    assert worker.settings == ch.ModelSettings(temperature=0, max_tokens=100, reasoning="low")
+    assert worker.timeout == timedelta(seconds=90)
+    assert worker.place.capacity == 2
+    assert worker.rules.allowed([]) == "search_files"
+    assert worker.rules.needs_approval("calculate")
+    assert "Cite." in worker.opening.text
+
+
+def test_a_worker_can_be_a_function_with_tools_of_python_beside_it() -> None:
+    Path("things.py").write_text(TOOLS)
+    crew = crew_in("""
+[[worker]]
+function = "things.py:shout"
+[[worker]]
+name = "plain"
+description = "Says plain"
+function = "things.py:plain"
+[[worker]]
+name = "counter"
+description = "Counts"
+tools = ["things.py:count"]
+""")
+    shouter, plain, counter = crew.workers
+    assert isinstance(shouter, ch.FunctionWorker)
+    assert (shouter.name, shouter.capacity) == ("shouter", 3)
+    assert plain.name == "plain"
+    assert isinstance(counter, ch.Worker)
+    assert counter.toolbox.names == ("count",)
+
+
+def test_a_worker_can_be_a_crew_of_its_own() -> None:
+    Path("inner.toml").write_text('[crew]\nname = "scribes"\ndescription = "Write"\n' + WRITER)
+    crew = crew_in('[[worker]]\ncrew = "inner.toml"\n[[worker]]\nname = "a"\ndescription = "b"\n')
+    inner, _ = crew.workers
+    assert isinstance(inner, Crew)
+    assert (inner.name, inner.description) == ("scribes", "Write")
+
+
+def test_crews_nested_in_a_circle_are_refused() -> None:
+    Path("a.toml").write_text('[[worker]]\ncrew = "b.toml"\nname = "b"\ndescription = "B"\n')
+    Path("b.toml").write_text('[[worker]]\ncrew = "a.toml"\nname = "a"\ndescription = "A"\n')
+    with pytest.raises(UsageError, match=r"in a circle: a.toml → b.toml → a.toml"):
+        toml_crew(Path("a.toml"))
+
+
+def test_two_sets_of_one_kind_have_a_prefix_to_tell_them_apart() -> None:
+    crew = crew_in(f"""
+[[worker]]
+name = "buyer"
+description = "Knows reviews"
+tools = ["files"]
+[[worker]]
+name = "lawyer"
+description = "Knows contracts"
+tools = ["contracts:read"]
+[tools.contracts]
+use = "files"
+folders = ["{DATA.as_posix()}"]
+prefix = "contract_"
+""")
+    assert workers_of(crew)["lawyer"].toolbox.names == ("contract_read_file",)
+
+
+def test_a_secret_is_taken_from_the_environment_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = WRITER + 'secrets = ["OFFICE_TOKEN"]\n'
+    with pytest.raises(UsageError, match=r"worker 'writer' needs OFFICE_TOKEN, which is not in"):
+        crew_in(text)
+    monkeypatch.setenv("OFFICE_TOKEN", "a-very-secret-thing")
+    crew = crew_in(text)
+    assert crew.secrets == {"OFFICE_TOKEN": "a-very-secret-thing"}
+    assert "very-secret" not in repr(crew)
+
+
+MCP = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("shop")
+
+
+@server.tool()
+def price(article: str) -> dict[str, float]:
+    \"\"\"What an article costs.\"\"\"
+    return {"price": 1.0}
+
+
+@server.tool()
+def stock(article: str) -> dict[str, int]:
+    \"\"\"How many there are.\"\"\"
+    return {"stock": 1}
+
+
+server.run("stdio")
+"""
+
+
+def test_tools_of_an_mcp_server_are_named_by_it() -> None:
+    Path("shop.py").write_text(MCP)
+    crew = crew_in(f"""
+[[mcp]]
+name = "shop"
+command = ["{sys.executable}", "{Path("shop.py").resolve()}"]
+[[worker]]
+name = "clerk"
+description = "Knows prices"
+tools = ["shop:price"]
+[[worker]]
+name = "keeper"
+description = "Knows the stock"
+tools = ["shop:stock"]
+""")
+    names = [worker.toolbox.names for worker in workers_of(crew).values()]
+    assert names == [("price",), ("stock",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[crew]\nname = \n", r"crew.toml is not TOML: .*line 2"),
+        ("[crew]\nname = 'x'\n", r"\[worker\]: is missing; a crew needs at least one"),
+        ("[[worker]]\nname = 'a'\n", r"\[\[worker\]\] 1 \('a'\): needs a name and a description"),
+        (WRITER + "tool = ['x']\n", r"\('writer'\), tool: is not known here; did you mean 'tools'"),
+        (WRITER + "capacity = 'two'\n", r"\('writer'\), capacity: .* not 'two'"),
+        (WRITER + "timeout = 5\n", r"timeout: must be a length of time in quotes"),
+        (WRITER + "timeout = 'soon'\n", r"timeout: 'soon' is no length of time; write 90s"),
+        (WRITER + "tools = ['flies']\n", r"1 \('writer'\): no tools .* did you mean 'files'"),
+        (WRITER + "tools = ['files:write']\n", r"'files:write' names no tools; there are list_f"),
+        (WRITER + "tools = ['nope.py:x']\n", r"there is no file 'nope.py'"),
+        (WRITER + "tools = ['web']\n", r"tools of the web need destinations"),
+        (WRITER + "prompts = 'nowhere'\n", r"prompts = 'nowhere' is no folder"),
+        (WRITER + "process = true\n", r"only a function runs in a process"),
+        (WRITER + "function = 'a.py:f'\ntools = ['maths']\n", r"is a function, which has no tools"),
+        (WRITER + "crew = 'a.toml'\nskills = ['x']\n", r"is a crew, which has no skills"),
+        (WRITER + "function = 'a.py:f'\ncrew = 'b.toml'\n", r"function or a crew, not both"),
+        (WRITER + "crew = 'none.toml'\n", r"there is no crew file .*none.toml.* chargehand init"),
+        (WRITER + "[worker.rules]\ninit = ['x']\n", r"'writer'\): a rule names the tool 'x'"),
+        (WRITER + "[crew.limits]\nmoney = -1\n", r"\[crew\], limits money"),
+        (WRITER + "[[mcp]]\nname = 'm'\n", r"\[\[mcp\]\] 1 \('m'\): needs either command"),
+        (WRITER + "tools = ['x']\n[tools.x]\nprefix = 'y'\n", r"\[tools.x\] needs use = one of"),
+        (WRITER + WRITER, r"crew.toml: two workers are named 'writer'"),
+    ],
+)
+def test_what_is_wrong_with_a_crew_file_is_told_with_its_place_and_the_way_out(
+    text: str, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        crew_in(text)
+
+
+def test_all_faults_of_a_crew_file_are_told_at_once() -> None:
+    with pytest.raises(UsageError, match="2 faults") as caught:
+        crew_in(WRITER + "tool = []\ncapacity = 0\n")
+    assert str(caught.value).count("\n  - ") == 2
+
+
+def test_the_file_that_init_writes_is_a_sound_crew() -> None:
+    template = (ROOT / "src" / "chargehand" / "crews" / "template.toml").read_text()
+    assert [each.name for each in crew_in(template).workers] == ["researcher", "analyst", "writer"]
+
+
+# Tools in one pair of hands
+
+
+SHARED = """
+[[worker]]
+name = "one"
+description = "Reads"
+tools = ["files"]
+[[worker]]
+name = "two"
+description = "Reads too"
+tools = ["files:read"]
+"""
+
+
+def test_a_tool_of_two_workers_is_refused_with_both_named() -> None:
+    with pytest.raises(UsageError) as caught:
+        crew_in(SHARED)
+    for word in ("'one'", "'two'", "'read_file'", 'share = ["read_file"]'):
+        assert word in str(caught.value)
+
+
+def test_a_tool_of_two_workers_is_fine_if_the_crew_says_so() -> None:
+    assert len(crew_in('[crew]\nshare = ["read_file"]\n' + SHARED).workers) == 2
+
+
+# Python
+
+
+def test_a_list_of_workers_in_python_is_a_crew() -> None:
+    Path("mine.py").write_text(TOOLS + "\ncrew = [shout]\n")
+    crew = python_crew("mine.py:crew", {})
+    assert isinstance(crew, Crew)
+    assert [each.name for each in crew.workers] == ["shouter"]
+
+
+def test_a_function_is_given_what_it_asks_for() -> None:
+    Path("asking.py").write_text(
+        TOOLS + "\ndef crew(model, extra=1):\n    return ch.Supervisor([shout], model=model)\n"
+    )
+    boss = python_crew("asking.py:crew", {"model": "offline", "files": []})
+    assert isinstance(boss, ch.Supervisor)
+
+
+def test_a_file_finds_its_neighbours() -> None:
+    Path("neighbour.py").write_text(TOOLS)
+    Path("home.py").write_text("from neighbour import shout\ncrew = [shout]\n")
+    assert isinstance(python_crew("home.py:crew", {}), Crew)
+
+
+def test_a_file_called_like_a_module_that_is_there_is_still_found() -> None:
+    Path("json.py").write_text("crew = 'mine'\n")
+    assert load("json.py:crew", Path.cwd()) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("reference", "text", "told"),
+    [
+        ("w1.py:crew", "", r"w1.py has no 'crew'; it has nothing of its own"),
+        ("w2.py:number", TOOLS, r"w2.py:number is a int; a crew is a Supervisor, a list"),
+        ("w3.py:crew", "x = 1\ny = z\n", r"w3.py cannot be loaded: NameError: .*\(w3.py, line 2\)"),
+        ("w4.py:crew", "def f(:\n", r"w4.py cannot be loaded: SyntaxError"),
+        ("w5.py:crew", "def crew(place): ...", r"wants place; .* may ask for model"),
+        ("w6.py:crew", "def crew(): return 1 / 0", r"w6.py:crew failed: ZeroDivisionError"),
+        ("w7.py:crew", "crew = []", r"w7.py:crew has no workers"),
+    ],
+)
+def test_what_is_wrong_with_a_crew_in_python_is_told(reference: str, text: str, told: str) -> None:
+    Path(reference.partition(":")[0]).write_text(text)
+    with pytest.raises(UsageError, match=told):
+        python_crew(reference, {"model": None})
+
+
+# The default crew
+
+
+def test_the_default_crew_has_four_specialists_who_share_no_tool() -> None:
+    workers = workers_of(default_crew([DATA]))
+    assert list(workers) == ["researcher", "analyst", "writer", "reviewer"]
+    names = [name for worker in workers.values() for name in worker.toolbox.names]
+    assert len(names) == len(set(names))
+    assert workers["researcher"].toolbox.names == ("list_files", "read_file", "search_files")
+    assert workers["analyst"].toolbox.names == ("describe_tables", "query_tables", "calculate")
+    assert not workers["writer"].toolbox.names
+
+
+def test_with_a_key_for_it_the_researcher_searches_the_web(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRAVE_SEARCH_API_KEY", "k" * 20)
+    researcher = workers_of(default_crew([DATA]))["researcher"]
+    assert "search_web" in researcher.toolbox
+    assert researcher.destinations == {"*"}
+
+
+def test_tables_among_several_files_are_found() -> None:
+    Path("docs").mkdir()
+    Path("docs/more.csv").write_text("a,b\n1,2\n")
+    crew = default_crew([DATA / "prices.csv", Path("docs")])
+    describe = workers_of(crew)["analyst"].toolbox.find("describe_tables")
+    found = [table["file"] for table in describe()["tables"].values()]
+    assert found == ["docs/more.csv", "prices.csv"]
+
+
+def test_a_home_folder_is_not_read_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    with pytest.raises(UsageError, match="say what it may read with --files"):
+        crew_for(Choice())
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, "model: offline, which is rules and no LLM"),
+        ({"OPENAI_API_KEY": "k"}, "model: openai:gpt-5-mini, because OPENAI_API_KEY is set"),
+        ({"ANTHROPIC_API_KEY": "k"}, "model: anthropic:claude-sonnet-5, because"),
+        ({"CHARGEHAND_MODEL": "ollama:qwen3", "OPENAI_API_KEY": "k"}, ""),
+    ],
+)
+async def test_the_model_that_was_chosen_for_the_user_is_said_in_one_line(
+    environment: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    said: list[str] = []
+    await supervisor_for(Choice(files=[DATA]), said.append).close()
+    assert len(said) == bool(told)
+    assert told in "".join(said)
+
+
+async def test_a_supervisor_without_a_journal_keeps_its_runs_all_the_same() -> None:
+    Path("bare.py").write_text(TOOLS + "\nboss = ch.Supervisor([shout])\n")
+    boss = supervisor_for(Choice(crew="bare.py:boss"))
+    task = ch.Task(id="t", description="say it", worker="shouter")
+    async with boss:
+        await boss.run(ch.Plan(goal="g", tasks=[task]))
+    assert journal_place().exists()
+
+
+def test_a_finished_supervisor_is_not_changed_by_flags() -> None:
+    Path("made.py").write_text(TOOLS + "\nboss = ch.Supervisor([shout])\n")
+    with pytest.raises(UsageError, match=r"--model cannot change made.py:boss"):
+        supervisor_for(Choice(crew="made.py:boss", model="offline"))
+
+
+# Lengths of time
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("5m", 300), ("1h30m", 5400), ("0.5s", 0.5), ("250ms", 0.25)]
+)
+def test_lengths_of_time_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert length_of(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "5 minutes", "-5m", "0s", "1e9s", "9" * 400 + "d"])
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        length_of(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0.0s"), (0.44, "0.4s"), (12, "12s"), (185, "3m05s"), (7620, "2h07m"), (500_000, "5d")],
+)
+def test_lengths_of_time_are_shown_in_a_few_characters(seconds: float, shown: str) -> None:
+    assert shown_length(timedelta(seconds=seconds)) == shown
