@@ -103,6 +103,16 @@ async def test_a_long_stream_is_read_whole(journal: Journal) -> None:
     assert await texts_of(journal) == [str(number) for number in range(2500)]
 
 
+async def test_a_stream_of_many_appends_is_read_from_any_number_on(journal: Journal) -> None:
+    """Wherever a journal cuts a long stream into pieces, no reader can tell."""
+    written = [str(n) for n in range(2_500)]
+    for first in range(0, 2_500, 500):
+        await journal.append("r", notes(*written[first : first + 500]))
+    for after in (0, 1_023, 1_024, 2_047, 2_048, 2_499):
+        entries = [entry async for entry in journal.read("r", after)]
+        assert [entry.event.text for entry in entries] == written[after:]  # type: ignore[union-attr]  # notes all
+
+
 async def test_large_events_are_read_whole(journal: Journal) -> None:
     texts = [str(number) * 60_000 for number in range(1, 9)]
     for start in range(0, 8, 2):

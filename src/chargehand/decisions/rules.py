@@ -87,8 +87,9 @@ class Rules:
 
     def may_call(self, name: str, history: History) -> str | None:
         """None if this tool may be called next; else why not, in words for the model."""
-        if ended := next((past for past in history if past in self._terminals), None):
-            return f"{ended} has ended the work; call no more tools"
+        for past in history if self._terminals else ():
+            if past in self._terminals:
+                return f"{past} has ended the work; call no more tools"
         if not history and self._inits and name not in self._inits:
             return f"call {_either(self._inits)} first"
         if history and name not in self._children.get(history[-1], (name,)):

@@ -169,11 +169,9 @@ class JournalFile:
                 raise self._mark_damage(lost)
             log.warning("journal_damage_accepted path=%s damage=%s", self.path, lost)
             self.mark.replace(mark)
-        elif known is None:
-            # At once in a new journal, too: whoever opens it next must not miss the mark.
-            if number:
-                log.warning("journal_mark_missing path=%s commit=%d", self.path, number)
-            self.mark.write(mark)
+        elif known is None and number:
+            log.warning("journal_mark_missing path=%s commit=%d", self.path, number)
+            self.mark.replace(mark)
 
     def _last_commit(self, connection: apsw.Connection) -> tuple[int, bytes] | None:
         """The newest commit; None if its bytes have become something else."""

@@ -3,7 +3,7 @@
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -28,6 +28,42 @@ from chargehand.journal.chain import EPOCH, draft, header, header_start
 from chargehand.journal.changes import Changes
 
 _FORGOTTEN = "its events were deleted by retention"
+_SHEET = 1024
+#: events that are kept together
+
+
+class _Events:
+    """Events in order, kept in tuples.
+
+    The garbage collector lets go of a tuple that holds nothing it cares for, as it does not of a
+    list: a list of all events would be walked from end to end by every full collection.
+    """
+
+    __slots__ = ("_last", "_sheets")
+
+    def __init__(self) -> None:
+        self._sheets: list[tuple[Event, ...]] = []
+        self._last: list[Event] = []
+
+    def __len__(self) -> int:
+        return len(self._sheets) * _SHEET + len(self._last)
+
+    def __getitem__(self, place: int) -> Event:
+        sheet, line = divmod(place if place >= 0 else place + len(self), _SHEET)
+        return self._last[line] if sheet == len(self._sheets) else self._sheets[sheet][line]
+
+    def __iter__(self) -> Iterator[Event]:
+        for sheet in self._sheets:
+            yield from sheet
+        yield from self._last
+
+    def extend(self, events: Sequence[Event]) -> None:
+        last = self._last
+        last.extend(events)
+        if len(last) >= _SHEET:
+            full = len(last) - len(last) % _SHEET
+            self._sheets += (tuple(last[n : n + _SHEET]) for n in range(0, full, _SHEET))
+            del last[:full]
 
 
 class _Stream:
@@ -36,7 +72,7 @@ class _Stream:
     __slots__ = ("epoch", "events", "hashes", "head", "is_ended", "owner", "spans")
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events = _Events()
         self.hashes: list[bytes] = []
         self.spans: list[tuple[int, int, str]] = []  # first number, epoch, author
         self.epoch = 0
@@ -221,7 +257,7 @@ class MemoryJournal:
                 forgotten.append(name)
                 orphans |= _blobs_named_in(stream.events)
                 stream.head = replace(head, is_forgotten=True)
-                stream.events, stream.hashes, stream.spans = [], [], []
+                stream.events, stream.hashes, stream.spans = _Events(), [], []
             if orphans:
                 self._drop_blobs(orphans)
         return forgotten
@@ -351,5 +387,5 @@ def _not_leading(stream: str, epoch: int, kept: _Stream | None) -> NotLeading:
     )
 
 
-def _blobs_named_in(events: Sequence[Event]) -> set[str]:
+def _blobs_named_in(events: Iterable[Event]) -> set[str]:
     return {name for event in events for name in named_blobs(encode(event))}

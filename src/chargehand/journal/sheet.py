@@ -22,7 +22,7 @@ FORGOTTEN = "its events were deleted by retention"
 _ENDING = RunFinished.__name__
 KEPT_COMMITS = 10_000
 #: far more than can be made between two head marks
-_WIDTHS = (256, 32, 1)
+_WIDTHS = (256, 64, 16, 4, 1)
 #: rows per statement; each is prepared once and kept
 
 

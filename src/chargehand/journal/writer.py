@@ -67,6 +67,7 @@ class Writer:
         self._failure = ""
         self._unmarked: Mark | None = None
         self._mark_due = 0.0
+        self._has_marked = False
         self._data_version = 0
         self._log_pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES
@@ -246,7 +247,8 @@ class Writer:
 
     def _note_commit(self, number: int, digest: bytes) -> None:
         if self._unmarked is None:
-            self._mark_due = time.monotonic() + INTERVAL
+            # The first at once: whoever opens a new journal next must not miss its mark.
+            self._mark_due = time.monotonic() + (INTERVAL if self._has_marked else 0.0)
         self._unmarked = Mark(number, digest.hex(), self._durability)
 
     def _note_log(self, _: apsw.Connection, __: str, pages: int) -> int:
@@ -271,7 +273,7 @@ class Writer:
         try:
             self._file.check_in_place()
             self._mark.write(self._unmarked)
-            self._unmarked = None
+            self._unmarked, self._has_marked = None, True
         except (OSError, JournalFailed) as error:
             # A mark that lags finds less damage and loses nothing; a broken disk is another thing.
             self._judge(error)

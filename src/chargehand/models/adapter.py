@@ -216,11 +216,10 @@ class HttpModel(ABC):
         if not (can.images and can.files):
             for turn in request.turns:
                 self._check_parts(turn.parts)
-        names = {tool.name for tool in request.tools}
-        if request.choice not in ("auto", "none") and (
-            not names or (request.choice != "required" and request.choice not in names)
-        ):
-            raise self.refused(f"tool choice {request.choice!r} fits none of its tools")
+        if request.choice not in ("auto", "none"):
+            names = {tool.name for tool in request.tools}
+            if not names or (request.choice != "required" and request.choice not in names):
+                raise self.refused(f"tool choice {request.choice!r} fits none of its tools")
 
     def _check_parts(self, parts: tuple[Part, ...]) -> None:
         for part in parts:

@@ -16,7 +16,7 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system
-from chargehand.roles.conversation import Conversation
+from chargehand.roles.conversation import Conversation, digest_after
 from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.prompts import prompt
@@ -74,6 +74,7 @@ class Worker:
                 rules=self.rules.words(),
             )
         )
+        self.opening_digest = digest_after(b"", self.opening)
         self._capacity = capacity
         self._weight = weight
 

@@ -19,6 +19,7 @@ class Toolbox:
             if each.name in self._tools:
                 raise UsageError(f"two tools are called {each.name!r}; give one another name=")
             self._tools[each.name] = each
+        self._specs = tuple(each.spec for each in self)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
@@ -36,7 +37,7 @@ class Toolbox:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the model is shown, in the order the tools were given."""
-        return tuple(each.spec for each in self)
+        return self._specs
 
     def only(self, names: Iterable[str]) -> "Toolbox":
         """Those of these names."""

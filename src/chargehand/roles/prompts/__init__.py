@@ -14,15 +14,17 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 def prompt(name: str, folder: str | Path | None = None, /, **words: str) -> str:
     """The prompt of this name with its blanks filled in; from `folder`, if it has one of that name."""
     literals, blanks = _pieces(name, None if folder is None else str(folder))
+    pieces = [literals[0]]
     try:
-        filled = [words[blank] for blank in blanks]
+        for blank, literal in zip(blanks, literals[1:], strict=True):
+            pieces += (words[blank], literal)
     except KeyError as error:
         known = ", ".join(f"${word}" for word in sorted(words))
         raise UsageError(
             f"prompt {name!r} has the blank ${error.args[0]}; there are {known}"
         ) from None
-    text = "".join(piece for pair in zip(literals, [*filled, ""], strict=True) for piece in pair)
-    return _EMPTY_LINES.sub("\n\n", text).strip()
+    text = "".join(pieces)
+    return (_EMPTY_LINES.sub("\n\n", text) if "\n\n\n" in text else text).strip()
 
 
 @cache
