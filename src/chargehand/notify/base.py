@@ -1,0 +1,77 @@
+"""What a person is told of a run, and what must be able to tell it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+
+class NoticeKind(StrEnum):
+    """What a notice is about."""
+
+    QUESTION = "question"  #: a run waits for an answer
+    FINISHED = "finished"  #: a run has ended with something to show
+    BUDGET = "budget"  #: a run has ended because nothing was left to spend
+    FAILED = "failed"  #: a run has ended with nothing usable
+
+
+class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that a person should know, as it is sent: as JSON, with these fields.
+
+    `text` of an approval is made of facts by chargehand itself. What a model wrote is in `evidence`
+    only, as JSON: show it as data, never as words of ours.
+    """
+
+    id: str
+    #: the same for the same thing, however often it is sent: a notice may come twice
+    kind: NoticeKind
+    run: str
+    text: str
+    #: the question, or how the run ended
+    at: datetime
+    request: str = ""
+    #: what the run was asked for, cut
+    task: str = ""
+    #: whose question it is
+    question: str = ""
+    #: its id
+    about: str = ""
+    #: what kind of question: plain, approval, in_doubt
+    choices: tuple[str, ...] = ()
+    #: none: any text answers it
+    telling: str = ""
+    #: the choice that may be followed by a colon and JSON
+    default: str | None = None
+    deadline_at: datetime | None = None
+    #: when the default is taken, or the task fails; None: it waits
+    evidence: str = ""
+    #: JSON of exactly what is to be decided on, cut
+    answer: str = ""
+    #: the command that answers it, with TEXT in place of the answer; empty if only this process can
+    show: str = ""
+    #: the command that shows the run
+    status: str = ""
+    #: how the run ended
+
+
+class Notifier(Protocol):
+    """A way to reach somebody."""
+
+    async def notify(self, notice: Notice) -> None:
+        """Send this. Raises `NoticeNotSent`, or anything, if nobody can have got it.
+
+        Never called twice at once. What takes longer than two minutes is broken off.
+        """
+
+
+class Subscription(Struct, frozen=True):
+    """Who is told, and of what."""
+
+    to: "Notifier | str"
+    of: tuple[NoticeKind, ...] = (NoticeKind.QUESTION,)
+
+
+Notify: TypeAlias = "str | Notifier | Subscription | Sequence[str | Notifier | Subscription]"
+"""What `Supervisor(notify=…)` takes; who is not subscribed to anything else hears of questions."""

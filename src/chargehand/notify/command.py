@@ -1,0 +1,76 @@
+"""Notices handed to a program of the operator's."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import IO
+
+import msgspec
+
+from chargehand.errors import NoticeNotSent, UsageError
+from chargehand.notify.base import Notice
+
+TIME = timedelta(seconds=30)
+SAID = 500
+#: bytes of what a failing command said that are worth a line in the log
+
+
+class Command:
+    """Starts a program for each notice and hands it the notice as JSON on its standard input.
+
+    `argv` is a list of words and no shell sees it; nothing of a notice ever gets among them. What
+    has not ended in time is killed, with all that it started.
+    """
+
+    def __init__(self, argv: Sequence[str], *, timeout: timedelta = TIME) -> None:
+        from shutil import which  # not at the top: programs that notify nobody need none of it
+
+        if isinstance(argv, str) or not argv:
+            raise UsageError("a command is a list of words: Command(['notify-send', 'chargehand'])")
+        if which(argv[0]) is None:
+            raise UsageError(
+                f"there is no program {argv[0]!r} to notify with; install it or give its path"
+            )
+        self._argv = tuple(argv)
+        self._timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"command {self._argv[0]}"
+
+    async def notify(self, notice: Notice) -> None:
+        from tempfile import TemporaryFile
+
+        # A file, not a pipe, for what it says: a program left in the background would hold the pipe.
+        with TemporaryFile() as said:
+            code = await self._run(msgspec.json.encode(notice), said)
+            if code:
+                said.seek(0)
+                words = said.read(SAID).decode(errors="replace").strip()
+                raise NoticeNotSent(f"{self!r} ended with {code}: {words or 'it said nothing'}")
+
+    async def _run(self, data: bytes, said: IO[bytes]) -> int:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,  # so that all it starts can be ended with it
+            )
+        except OSError as error:
+            raise NoticeNotSent(f"{self!r} cannot be started: {error.strerror}") from error
+        try:
+            async with asyncio.timeout(self._timeout.total_seconds()):
+                await process.communicate(data)
+        except TimeoutError:
+            seconds = self._timeout.total_seconds()
+            raise NoticeNotSent(f"{self!r} was killed after {seconds:g} s") from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.shield(process.wait())
+        return process.returncode or 0
