@@ -1,0 +1,6 @@
+"""Ready-made ways to use a supervisor: each a few lines over it, to be used or to be read."""
+
+from chargehand.patterns.recursive import RecursiveSupervisor, recursive
+from chargehand.patterns.routing import route
+
+__all__ = ["RecursiveSupervisor", "recursive", "route"]

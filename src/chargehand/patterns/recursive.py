@@ -1,0 +1,206 @@
+"""The recursive supervisor: does what is simple itself, and divides what is not among others like itself."""
+
+import copy
+import os
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.decisions.dispatch import Place
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Done, Outcome
+from chargehand.facts.plan import Plan, Task
+from chargehand.facts.value import Value
+from chargehand.journal.base import Journal
+from chargehand.models.base import ModelRequest, ModelSettings, system, user
+from chargehand.nesting import words_from
+from chargehand.result import RunResult
+from chargehand.roles.drafting import faults_in_words, forward_needs, record
+from chargehand.roles.function import Where
+from chargehand.roles.office import ModelChoice, Office
+from chargehand.roles.prompts import prompt
+from chargehand.roles.thinking import DurableThinker, ask_for, refuse_unusable
+from chargehand.supervisor import Supervisor
+
+NAME, DESCRIPTION = "solver", "Does a task of any size itself, or divides it and puts it together"
+MOST_PARTS = 6
+DEEPEST = Limits(depth=1_000)
+#: of the runs below: how deep they go is for the top to say
+
+
+class Part(Struct, frozen=True):
+    """A part of a task, as a model writes it."""
+
+    id: str
+    description: str
+    needs: tuple[str, ...] = ()
+
+
+class Division(Struct, frozen=True):
+    """What a model makes of a task: its result, or its parts."""
+
+    answer: str = ""
+    parts: tuple[Part, ...] = ()
+    instruction: str = ""
+
+    def plan(self, goal: str, worker: str) -> Plan:
+        """The parts as tasks for the same worker, one level deeper."""
+        tasks = [
+            Task(id=part.id, description=part.description, worker=worker, needs=part.needs)
+            for part in self.parts
+        ]
+        return Plan(goal=goal, tasks=tasks, instruction=self.instruction.strip() or goal)
+
+
+class RecursiveSupervisor:
+    """Does a simple task with one model call; divides a complex one, and gives the parts to itself.
+
+    A member of a roster like any other. Each division is a run of its own, nested in the one above:
+    parts run side by side, budgets and deadlines of the top hold for the whole tree, and
+    `Limits(depth=…)` says how deep it goes. At the last level everything is done in one go.
+    """
+
+    where = Where.HERE
+
+    def __init__(
+        self,
+        name: str = NAME,
+        description: str = DESCRIPTION,
+        *,
+        model: "ModelChoice | None" = None,
+        settings: ModelSettings | None = None,
+        parts: int = MOST_PARTS,
+        parallel: int | None = None,
+        capacity: int | None = None,
+        timeout: timedelta | None = None,
+    ) -> None:
+        if parts < 2:
+            raise UsageError(f"parts={parts}: dividing takes two parts at least")
+        self.name = name
+        self.description = description
+        self.model = model
+        self.skills: tuple[str, ...] = ()
+        self.timeout = timeout
+        self.place = Place(worker=name, capacity=capacity)
+        self._settings = settings
+        self._most = parts
+        self._parallel = parallel
+
+    def __repr__(self) -> str:
+        return f"<recursive supervisor {self.name!r}>"
+
+    def version(self, office: Office) -> str:  # noqa: ARG002 - as all members of a roster
+        """None: what runs of its own come to is not for others to take over."""
+        return ""
+
+    def work(self, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
+        """What an attempt is: one call that does the task or divides it; then a run over the parts."""
+        office.models(self.model, f"recursive supervisor {self.name!r}")  # refuses if there is none
+        own = Office(model=self.model, settings=self._settings).below(office)
+        lead = self._team().work(office)
+
+        async def perform(brief: Brief) -> Outcome:
+            thinker = DurableThinker(brief, own)
+            if brief.depth + 1 >= brief.limits.depth:
+                return _done(await _solved(thinker, brief), brief)
+            division = await self._divided(thinker, brief)
+            if not division.parts:
+                return _done(division.answer.strip(), brief)
+            plan = division.plan(brief.task.description, self.name)
+            return await lead(_with_plan(brief, plan))
+
+        return perform
+
+    def _team(self) -> Supervisor:
+        """Who leads the parts: a supervisor with nobody but this one on its roster."""
+        return Supervisor(
+            [self],
+            name=self.name,
+            description=self.description,
+            model=self.model,
+            settings=self._settings,
+            parallel=self._parallel,
+            limits=DEEPEST,
+        )
+
+    async def _divided(self, thinker: DurableThinker, brief: Brief) -> Division:
+        left = brief.limits.depth - brief.depth - 1
+        words = prompt(
+            "divide",
+            thinker.office.prompts,
+            most=str(self._most),
+            left=f"It can be divided {left} more {'time' if left == 1 else 'times'}.",
+        )
+        turns = (system(words), user(words_from(brief)))
+        answer = await ask_for(thinker, "divide", turns, _schema(self._most), self._objection_to)
+        return msgspec.convert(answer, Division)
+
+    def _objection_to(self, answer: Any) -> str | None:
+        division = msgspec.convert(answer, Division)
+        if bool(division.answer.strip()) == bool(division.parts):
+            return "Give either the answer or the parts: the other one stays empty."
+        if not division.parts:
+            return None
+        if len(division.parts) == 1:
+            return "One part is no division; do it yourself, or divide it into two at least."
+        plan = division.plan("", self.name)
+        check = plan.check([self.name])
+        faults = [*check.faults, *check.warnings, *forward_needs(plan.tasks)]
+        return faults_in_words(faults) if faults else None
+
+
+async def recursive(
+    request: str,
+    *,
+    model: ModelChoice,
+    parts: int = MOST_PARTS,
+    journal: str | os.PathLike[str] | Journal | None = None,
+    limits: Limits | None = None,
+) -> RunResult:
+    """Have a request of any size done: in one go, or divided, and its parts again, `limits.depth` deep."""
+    if not request.strip():
+        raise UsageError("the request is empty; say what is to be done")
+    solver = RecursiveSupervisor(parts=parts)
+    task = Task(id="whole", description=request, worker=solver.name)
+    async with Supervisor([solver], model=model, journal=journal, limits=limits) as boss:
+        return await boss.run(Plan(goal=request, tasks=[task]))
+
+
+async def _solved(thinker: DurableThinker, brief: Brief) -> str:
+    words = prompt("solve", thinker.office.prompts)
+    turns = (system(words), user(words_from(brief)))
+    request = ModelRequest(turns=turns, settings=thinker.office.settings)
+    reply = await thinker.ask("solve", request)
+    refuse_unusable(reply)
+    return reply.text.strip()
+
+
+def _done(text: str, brief: Brief) -> Done:
+    return Done(Value.of(text, brief.taint))
+
+
+def _with_plan(brief: Brief, plan: Plan) -> Brief:
+    """The brief of a task that brings its own plan."""
+    own = copy.copy(brief)
+    own.task = replace(brief.task, args={"plan": plan.to_json(indent=None)})
+    return own
+
+
+def _schema(most: int) -> dict[str, Any]:
+    ids = [f"p{number}" for number in range(1, most + 1)]
+    part = record(
+        id={"type": "string", "enum": ids},
+        description={"type": "string", "description": "what the result is, and what it is about"},
+        needs={"type": "array", "items": {"type": "string", "enum": ids}},
+    )
+    return record(
+        answer={"type": "string", "description": "the whole result; or empty"},
+        parts={"type": "array", "items": part, "maxItems": most},
+        instruction={"type": "string", "description": "how the parts make the whole; or empty"},
+    )

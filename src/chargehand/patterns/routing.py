@@ -1,0 +1,34 @@
+"""Routing: one request goes to the one worker it suits, in words that suit that worker."""
+
+import os
+from collections.abc import Sequence
+
+from chargehand.facts.events import Approach
+from chargehand.facts.limits import Limits
+from chargehand.journal.base import Journal
+from chargehand.result import RunResult
+from chargehand.roles.office import ModelChoice
+from chargehand.roles.roster import Member
+from chargehand.supervisor import Supervisor
+
+
+async def route(
+    request: str,
+    workers: Sequence[Member],
+    *,
+    model: ModelChoice,
+    default: Member | str = "",
+    journal: str | os.PathLike[str] | Journal | None = None,
+    limits: Limits | None = None,
+) -> RunResult:
+    """Have the one worker do it whom a model chooses, by their descriptions; it rewrites the request for them.
+
+    `default` is the expert, or the name of one of the workers, who gets the request as it is when it
+    is clearly nobody's. What came of it is the run's only task.
+    """
+    expert = default if isinstance(default, str) else default.name
+    roster = [*workers]
+    if not isinstance(default, str) and all(each is not default for each in workers):
+        roster.append(default)
+    async with Supervisor(roster, model=model, journal=journal, limits=limits) as boss:
+        return await boss.run(request, approach=Approach.ROUTE, default=expert)
