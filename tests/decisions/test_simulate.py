@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargehand.decisions.dispatch import Place
+from chargehand.decisions.dispatch import Dispatch, Place, Starts
 from chargehand.decisions.simulate import (
     Arrival,
     Link,
@@ -21,6 +22,7 @@ from chargehand.decisions.simulate import (
     simulate_runs,
 )
 from chargehand.errors import PlanRefused, UsageError
+from chargehand.facts.commands import OfferAttempt, Rank
 from chargehand.facts.events import Pace, RunStatus
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
@@ -310,6 +312,87 @@ def test_a_task_that_was_given_up_while_it_waited_is_never_started() -> None:
     assert simulation.runs["run1"].ended == timedelta(seconds=20)
 
 
+# The order among runs
+
+
+def chain(name: str, links: int = 2, deadline: float | None = None) -> Arrival:
+    """A run of equal tasks of one second, one after the other, whose lengths are known."""
+    tasks = [expected(task(f"t{n}", 1, [f"t{n - 1}"] if n else [])) for n in range(links)]
+    due = None if deadline is None else timedelta(seconds=deadline)
+    return Arrival(plan=plan(*tasks), name=name, deadline=due)
+
+
+def order_of(*arrivals: Arrival) -> list[str]:
+    simulation = simulate_runs(arrivals, ANYBODY, parallel=1, seconds=taken)
+    return [span.run for span in simulation.spans]
+
+
+def test_runs_of_one_instant_do_not_take_turns() -> None:
+    """Else all would end at the end; so the first has its answer after half the time."""
+    assert order_of(chain("first"), chain("second")) == ["first"] * 2 + ["second"] * 2
+
+
+def test_a_short_run_that_came_first_is_not_held_up_by_a_long_one() -> None:
+    assert order_of(chain("short", 1), chain("long", 5))[0] == "short"
+
+
+def test_runs_with_one_deadline_do_not_take_turns_either() -> None:
+    simulated = order_of(chain("first", 3, 10), chain("second", 3, 10))
+    assert simulated == ["first"] * 3 + ["second"] * 3
+
+
+def test_a_long_run_that_is_due_a_little_later_goes_first() -> None:
+    """In the order of deadlines `long` would end at 7, a second too late."""
+    both = [chain("short", 1, 5), chain("long", 5, 6)]
+    assert order_of(*both)[0] == "long"
+    simulation = simulate_runs(both, ANYBODY, parallel=2, seconds=taken)
+    assert {end.status for end in simulation.runs.values()} == {RunStatus.SUCCEEDED}
+
+
+def test_a_run_that_cannot_be_in_time_lets_the_others_go_first() -> None:
+    assert order_of(chain("hopeless", 5, 3), chain("calm", 2, 20))[:2] == ["calm", "calm"]
+
+
+# The rate of starts
+
+
+def test_starts_are_spaced_out_and_the_most_urgent_has_the_next() -> None:
+    fan = plan(*(task(f"t{n}", 1, priority=n) for n in range(4)))
+    simulation = simulate(fan, ANYBODY, parallel=4, seconds=taken, starts=Starts(a_minute=30))
+    assert [span.task for span in simulation.spans] == ["t3", "t2", "t1", "t0"]
+    began = [span.start.total_seconds() for span in simulation.spans]
+    assert began == pytest.approx([0, 2, 4, 6], abs=0.01)
+
+
+def test_a_burst_starts_at_once_after_a_rest() -> None:
+    fan = plan(*(task(f"t{n}", 1) for n in range(4)))
+    burst = Starts(a_minute=6, burst=3)
+    simulation = simulate(fan, ANYBODY, parallel=4, seconds=taken, starts=burst)
+    began = [span.start.total_seconds() for span in simulation.spans]
+    assert began == pytest.approx([0, 0, 0, 10], abs=0.01)
+
+
+def test_a_task_that_waits_for_the_rate_says_so() -> None:
+    pool = Dispatch(4, starts=Starts(a_minute=30))
+    pool.join(Place(worker="anybody"))
+    pool.open_run("r", datetime(2030, 1, 1, tzinfo=UTC), parallel=9)
+    for name in ("a", "b"):
+        rank = Rank(0, math.inf, math.inf, -1.0, 0)
+        pool.offer("r", OfferAttempt(name, 1, "anybody", "", rank), now=0.0)
+    assert [start.task for start in pool.place(0.0)] == ["a"]
+    assert pool.probes_at == pytest.approx(2)
+    assert pool.why_waiting("r", "b") == "the next start (30 a minute)"
+    assert [start.task for start in pool.place(2.0)] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"a_minute": 0}, {"a_minute": math.nan}, {"a_minute": 1, "burst": 0}]
+)
+def test_a_rate_at_which_nothing_would_ever_start_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="Starts"):
+        Starts(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+
+
 # Whatever the plan
 
 
@@ -387,3 +470,14 @@ def test_two_runs_of_one_name_and_no_run_at_all_are_refused() -> None:
         simulate_runs([same, same], ANYBODY, parallel=1, seconds=taken)
     with pytest.raises(UsageError, match="nothing to simulate"):
         simulate_runs([], ANYBODY, parallel=1, seconds=taken)
+
+
+# The page that explains it
+
+
+def test_the_pictures_of_the_page_are_those_that_the_scheduler_draws() -> None:
+    script = Path(__file__).parents[2] / "docs" / "draw_scheduling.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

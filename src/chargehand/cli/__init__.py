@@ -11,6 +11,7 @@ from chargehand.cli.output import say
 from chargehand.cli.plan import plan
 from chargehand.cli.run import resume, run
 from chargehand.cli.runs import answer, cancel, runs, show, trace
+from chargehand.cli.simulate import simulate
 from chargehand.errors import (
     ChargehandError,
     JournalError,
@@ -59,5 +60,5 @@ def main() -> None:
         log.addHandler(_Warnings(logging.WARNING))
 
 
-for _command in (run, plan, resume, runs, show, trace, answer, cancel, init, models):
+for _command in (run, plan, simulate, resume, runs, show, trace, answer, cancel, init, models):
     main.add_command(_command)

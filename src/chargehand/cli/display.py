@@ -10,6 +10,7 @@ from chargehand.decisions.graph import TaskState
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     AttemptStarted,
     CancelRequested,
@@ -123,6 +124,9 @@ def _other_words(event: Event) -> str:
             return f"{event.task} was lost: {one_line(event.reason, 160)}"
         case AttemptPreempted():
             return f"{event.task} makes room for something more urgent"
+        case AttemptParked():
+            wait = shown_length(event.due_at - event.at)
+            return f"{event.task} goes on in {wait}: {one_line(event.why, 160)}"
         case RetryPlanned() if not is_duty(event.task):
             wait = shown_length(event.due_at - event.at)
             return f"{event.task} is tried again in {wait}"

@@ -1,6 +1,5 @@
 """Runs by what a person types: an id, the beginning of one, or `last`."""
 
-import asyncio
 import difflib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -38,10 +37,7 @@ def is_nested(head: Head) -> bool:
 
 async def questions_of(boss: Supervisor, result: RunResult) -> list[Question]:
     """What a run asks, and what runs nested in it ask."""
-    trace = await asyncio.to_thread(lambda: result.trace)
-    nested = [each.run for each in trace.family() if each.run != result.id and not each.status]
-    results = [result, *[await boss.look(run) for run in nested]]
-    return [question for each in results for question in each.questions]
+    return (await boss.look(result.id)).questions
 
 
 async def still_asked(boss: Supervisor, result: RunResult, place: Path) -> list[Question]:

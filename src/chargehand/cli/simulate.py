@@ -1,0 +1,249 @@
+"""`chargehand simulate`: what a plan will take and cost, before any of it is spent."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.options import journal_option, json_option
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from chargehand.decisions.forecast import Forecast, Outlook, Range
+    from chargehand.facts.plan import Plan
+    from chargehand.journal.base import Journal
+
+MOST_EVENTS = 50_000
+#: of past runs that are read for what their tasks have cost
+MOST_CRITICAL = 5
+_NAMES = 11
+#: columns before the facts
+
+
+@click.command(short_help="Say how long a plan will take, and with how many workers.")
+@click.argument("file", metavar="PLAN")
+@journal_option
+@click.option(
+    "--parallel",
+    type=click.IntRange(1),
+    default=100,
+    metavar="N",
+    help="How many tasks at once. Default: 100, as in a run.",
+)
+@click.option(
+    "--durations",
+    metavar="FILE",
+    help='JSON: {"worker": seconds, or [least, most], or {"seconds": …, "money": …}}.',
+)
+@click.option(
+    "--runs", type=click.IntRange(1, 10_000), default=200, metavar="N", help="How many simulations."
+)
+@click.option("--seed", type=int, default=1, help="Another seed, other draws. Default: 1.")
+@json_option("As one JSON object.")
+def simulate(
+    file: str,
+    journal: str,
+    parallel: int,
+    durations: str | None,
+    runs: int,
+    seed: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Say how long the PLAN in a file will take: nothing is carried out and no model is asked.
+
+    The scheduler that would lead it leads it on a virtual clock, with lengths that past runs in the
+    journal taught, that the plan expects, or that a file gives. PLAN may be - for stdin.
+    """
+    from chargehand.cli.requests import given_plan
+    from chargehand.decisions.forecast import Outlook, forecast, places_for
+    from chargehand.settings import journal_place
+
+    plan = given_plan(file)
+    learned = asyncio.run(_learned(journal_place(journal)))
+    given, prices = _given(durations) if durations else ({}, {})
+    outlook = Outlook(given=given, paces=learned.paces, prices={**learned.prices, **prices})
+    told = forecast(
+        plan, places_for(plan), parallel=parallel, outlook=outlook, runs=runs, seed=seed
+    )
+    if as_json:
+        output.raw(_as_json(told))
+        return
+    for line in _shown(told, plan):
+        output.result(line)
+
+
+# What is known
+
+
+async def _learned(place: Path) -> "Outlook":
+    """What the finished runs of a journal teach; nothing, where there is none yet."""
+    from chargehand.decisions.forecast import Outlook
+    from chargehand.journal.opening import open_journal
+    from chargehand.records import Experience
+
+    if not place.exists():  # noqa: ASYNC240 - nothing else runs yet
+        return Outlook()
+    journal = open_journal(place)
+    try:
+        return Outlook(paces=await Experience().paces(journal), prices=await _prices(journal))
+    finally:
+        await journal.close()
+
+
+async def _prices(journal: "Journal") -> dict[str, float]:
+    """By worker, what a task that it did has cost, failed attempts included."""
+    from chargehand.decisions.trace import trace_of
+    from chargehand.records import LEARNED_RUNS
+
+    spent: dict[str, float] = {}
+    done: dict[str, int] = {}
+    left = MOST_EVENTS
+    for head in (await journal.heads())[:LEARNED_RUNS]:
+        if not head.is_ended or head.is_forgotten or head.seq > left:
+            continue
+        left -= head.seq
+        for each in trace_of([entry.event async for entry in journal.read(head.stream)]).attempts:
+            spent[each.worker] = spent.get(each.worker, 0.0) + each.usage.money
+            done[each.worker] = done.get(each.worker, 0) + (each.ending == "done")
+    return {worker: money / done[worker] for worker, money in spent.items() if done[worker]}
+
+
+def _given(file: str) -> "tuple[dict[str, Range], dict[str, float]]":
+    """Lengths and prices from a file, by worker."""
+    import json
+
+    from chargehand.errors import UsageError
+
+    try:
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"the durations {file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{file} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise UsageError(f'{file} must be an object, such as {{"researcher": [5, 20]}}')
+    ranges: dict[str, Range] = {}
+    prices: dict[str, float] = {}
+    for worker, said in content.items():
+        facts: Mapping[str, object] = said if isinstance(said, dict) else {"seconds": said}
+        where = f"{file}: {worker!r}"
+        unknown = sorted(facts.keys() - {"seconds", "money"})
+        if unknown:
+            raise UsageError(f"{where} has {unknown[0]!r}; what may be said is seconds and money")
+        if "seconds" in facts:
+            ranges[worker] = _range(facts["seconds"], where)
+        if "money" in facts:
+            prices[worker] = _number(facts["money"], f"{where}: money")
+    return ranges, prices
+
+
+def _range(said: object, where: str) -> "Range":
+    from chargehand.decisions.forecast import Range
+
+    both = said if isinstance(said, list) and len(said) == 2 else [said, said]
+    return Range(*(_number(each, where) for each in both))
+
+
+def _number(said: object, where: str) -> float:
+    from chargehand.errors import UsageError
+
+    if isinstance(said, bool) or not isinstance(said, (int, float)) or not said >= 0:
+        raise UsageError(f"{where} is {said!r}; give a number from 0 on, or two: [least, most]")
+    return float(said)
+
+
+# What is told
+
+
+def _shown(told: "Forecast", plan: "Plan") -> Iterator[str]:
+    import shutil
+    import textwrap
+
+    from chargehand.cli.charts import bars, gantt
+    from chargehand.cli.words import counted, one_line
+
+    width = shutil.get_terminal_size().columns
+    yield one_line(plan.goal, width)
+    for name, words in _facts(told, plan):
+        line = f"{name:<{_NAMES}}{words}"
+        yield textwrap.fill(line, max(width, 40), subsequent_indent=" " * _NAMES)
+    yield f"\na run in the middle, {counted(told.parallel, 'place')}:"
+    yield from gantt(told.typical, plan, width)
+    yield "\nhow many at once:"
+    yield from bars(told.sweep, told.best, width)
+
+
+def _facts(told: "Forecast", plan: "Plan") -> Iterator[tuple[str, str]]:
+    from chargehand.cli.words import clean, counted, money_words
+    from chargehand.crews.lengths import shown_length
+    from chargehand.decisions.forecast import GUESS
+
+    tasks = counted(len(plan.tasks), "task")
+    faster = f"{told.speedup:.1f} times as fast as one after another"
+    first = list(told.critical.items())[:MOST_CRITICAL]
+    yield "time", f"{shown_length(told.p50)} (p50), {shown_length(told.p95)} (p95)"
+    yield "work", f"{shown_length(told.work)} in {tasks}, {faster}"
+    yield "cost", _cost(told, money_words(told.cost))
+    yield "pool", f"{told.utilisation:.0%} of {counted(told.parallel, 'place')} busy"
+    yield "waits for", ", ".join(f"{clean(task)} {share:.0%}" for task, share in first)
+    yield "best", f"{told.best} at once: more would gain less than 5 %"
+    if told.guessed:
+        names = clean(", ".join(told.guessed))
+        yield "guessed", f"{GUESS:g}s a task of {names}: no past run, expect or --durations tells"
+
+
+def _cost(told: "Forecast", money: str) -> str:
+    from chargehand.cli.words import clean
+
+    if not told.unpriced:
+        return money
+    names = clean(", ".join(told.unpriced))
+    if not told.cost:
+        return f"not known of {names}"
+    return f"{money}, and what {names} costs, which is not known"
+
+
+def _as_json(told: "Forecast") -> bytes:
+    import msgspec
+
+    from chargehand.cli.words import clean_json
+
+    def seconds(each: "timedelta") -> float:
+        return round(each.total_seconds(), 3)
+
+    content = {
+        "parallel": told.parallel,
+        "runs": told.runs,
+        "seconds": {"p50": seconds(told.p50), "p95": seconds(told.p95)},
+        "work": seconds(told.work),
+        "speedup": round(told.speedup, 3),
+        "utilisation": round(told.utilisation, 4),
+        "cost": told.cost,
+        "unpriced": told.unpriced,
+        "guessed": told.guessed,
+        "critical": {task: round(share, 4) for task, share in told.critical.items()},
+        "best": told.best,
+        "sweep": [
+            {
+                "parallel": level.parallel,
+                "seconds": {"p50": seconds(level.p50), "p95": seconds(level.p95)},
+                "utilisation": round(level.utilisation, 4),
+            }
+            for level in told.sweep
+        ],
+        "typical": [
+            {
+                "task": span.task,
+                "worker": span.worker,
+                "start": seconds(span.start),
+                "end": seconds(span.end),
+            }
+            for span in told.typical.spans
+        ],
+    }
+    return clean_json(msgspec.json.encode(content))

@@ -1,0 +1,266 @@
+"""How long a plan will take, what it will cost, and how many places it deserves: before any is spent.
+
+The plan is simulated many times on the real desk, each time with other lengths, drawn from what is
+known of each worker. Seeded: the same question has the same answer.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from random import Random
+
+from msgspec import Struct
+
+from chargehand.decisions.dispatch import Place, Starts
+from chargehand.decisions.simulate import Simulation, simulate
+from chargehand.errors import UsageError
+from chargehand.facts.events import Pace
+from chargehand.facts.plan import Plan, Task
+
+SPREAD = 0.8
+"""Standard deviation ÷ mean of one worker's attempts: the middle of what recorded agents show, whose
+workers lie between 0.5 and 1.7."""
+GUESS = 30.0
+"""Seconds of a task of which nothing at all is known."""
+CLOSE = 1.05
+"""A makespan so many times the least one is as good as it."""
+SAME = 1.01
+"""More places that make less than this difference make none."""
+SWEPT = 40
+"""Draws for each size of pool in the sweep: to rank sizes takes fewer than to tell a p95."""
+
+Draw = Callable[[Random], float]
+"""Seconds of one attempt."""
+
+
+class Range(Struct, frozen=True):
+    """Seconds between two bounds, all equally likely; two equal bounds are a certainty."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high < math.inf:
+            raise UsageError(
+                f"a task cannot take {self.low} to {self.high} seconds; give two numbers from 0 on, "
+                "the smaller first"
+            )
+
+
+class Outlook(Struct, frozen=True, kw_only=True):
+    """What is known before a plan is carried out."""
+
+    given: Mapping[str, Range] = {}
+    #: by worker or skill: what somebody says, which beats everything below
+    paces: Mapping[str, Pace] = {}
+    #: by worker: what past runs taught; the supervisor orders tasks by these and by `Task.expect`
+    prices: Mapping[str, float] = {}
+    #: by worker or skill: money for one task
+
+
+class Level(Struct, frozen=True):
+    """What so many places would give."""
+
+    parallel: int
+    p50: timedelta
+    p95: timedelta
+    utilisation: float
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What is to be expected of a plan."""
+
+    parallel: int
+    runs: int
+    #: how often it was simulated
+    p50: timedelta
+    p95: timedelta
+    work: timedelta
+    #: of all tasks together, in the mean
+    utilisation: float
+    #: of the pool, in the mean
+    cost: float
+    #: in the mean, of those tasks whose price is known
+    unpriced: tuple[str, ...]
+    #: workers whose price nobody knows
+    guessed: tuple[str, ...]
+    #: workers of whose pace nothing is known
+    critical: dict[str, float]
+    #: by task: in which part of the runs the end waited for it; in the order of that
+    typical: Simulation
+    #: the run in the middle
+    sweep: tuple[Level, ...]
+    best: int
+    #: places: the fewest that end within 5 % of the soonest
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster than one task after the other."""
+        return self.work / self.p50 if self.p50 else 1.0
+
+
+def forecast(
+    plan: Plan,
+    places: Sequence[Place],
+    *,
+    parallel: int,
+    outlook: Outlook,
+    runs: int = 200,
+    seed: int = 1,
+    starts: Starts | None = None,
+) -> Forecast:
+    """Simulate the plan so many times. Raises `PlanRefused` for one that would not be led at all."""
+    if runs < 1:
+        raise UsageError(f"runs={runs} must be at least 1")
+    lengths = list(_lengths(plan, places, outlook, runs, seed))
+
+    def led(parallel: int, drawn: Mapping[str, float]) -> Simulation:
+        return simulate(
+            plan,
+            places,
+            parallel=parallel,
+            seconds=lambda task: drawn[task.id],
+            paces=outlook.paces,
+            starts=starts,
+        )
+
+    simulations = sorted((led(parallel, drawn) for drawn in lengths), key=lambda s: s.makespan)
+    sweep = tuple(_sweep(len(plan.tasks), lengths[:SWEPT], led))
+    least = min(level.p50 for level in sweep)
+    names = list(dict.fromkeys(_who(task) for task in plan.tasks))
+    return Forecast(
+        parallel=parallel,
+        runs=runs,
+        p50=_at(simulations, 0.5).makespan,
+        p95=_at(simulations, 0.95).makespan,
+        work=sum((each.work for each in simulations), timedelta(0)) / runs,
+        utilisation=sum(each.utilisation for each in simulations) / runs,
+        cost=sum(outlook.prices.get(_who(task), 0.0) for task in plan.tasks),
+        unpriced=tuple(name for name in names if name not in outlook.prices),
+        guessed=tuple(_guessed(plan, places, outlook)),
+        critical=_critical(simulations),
+        typical=_at(simulations, 0.5),
+        sweep=sweep,
+        best=next(level.parallel for level in sweep if level.p50 <= CLOSE * least),
+    )
+
+
+def places_for(plan: Plan) -> list[Place]:
+    """A pool in which everybody whom the plan names is there, and takes as much as the pool does."""
+    names = dict.fromkeys((task.worker, task.skill) for task in plan.tasks)
+    return [
+        Place(worker=worker) if worker else Place(worker=f"any {skill}", skills=(skill,))
+        for worker, skill in names
+    ]
+
+
+# Draws
+
+
+def _lengths(
+    plan: Plan, places: Sequence[Place], outlook: Outlook, runs: int, seed: int
+) -> Iterator[dict[str, float]]:
+    """For each run, the seconds of each task; the same whatever the size of the pool."""
+    for number in range(runs):
+        dice = Random(f"{seed}:{number}")  # noqa: S311 - a repeatable draw, not a secret
+        leaning = {
+            # Few attempts tell little of the mean: in this run it may well be another.
+            worker: _spread(1.0, SPREAD / math.sqrt(max(pace.count, 1)), dice)
+            for worker, pace in sorted(outlook.paces.items())
+        }
+        yield {task.id: _draw(task, places, outlook, leaning)(dice) for task in plan.tasks}
+
+
+def _draw(
+    task: Task, places: Sequence[Place], outlook: Outlook, leaning: Mapping[str, float]
+) -> Draw:
+    given = outlook.given.get(_who(task))
+    if given is not None:
+        return lambda dice: dice.uniform(given.low, given.high)
+    if task.expect is not None:
+        mean = task.expect.total_seconds()
+    else:
+        able = [worker for worker in _able(task, places) if worker in outlook.paces]
+        means = [outlook.paces[each].mean.total_seconds() * leaning[each] for each in able]
+        mean = sum(means) / len(means) if means else GUESS
+    return lambda dice: _spread(mean, SPREAD, dice)
+
+
+def _spread(mean: float, spread: float, dice: Random) -> float:
+    """A draw around a mean, skewed as lengths are: most are shorter, a few much longer."""
+    variance = math.log(1 + spread**2)
+    return mean * dice.lognormvariate(-variance / 2, math.sqrt(variance))
+
+
+def _guessed(plan: Plan, places: Sequence[Place], outlook: Outlook) -> Iterator[str]:
+    seen: set[str] = set()
+    for task in plan.tasks:
+        name = _who(task)
+        is_known = name in outlook.given or task.expect is not None
+        if name not in seen and not is_known:
+            seen.add(name)
+            if not any(worker in outlook.paces for worker in _able(task, places)):
+                yield name
+
+
+def _who(task: Task) -> str:
+    return task.worker or task.skill
+
+
+def _able(task: Task, places: Sequence[Place]) -> list[str]:
+    if task.worker:
+        return [task.worker]
+    return [place.worker for place in places if task.skill in place.skills]
+
+
+# What the simulations tell
+
+
+def _sweep(
+    most: int,
+    lengths: Sequence[Mapping[str, float]],
+    led: Callable[[int, Mapping[str, float]], Simulation],
+) -> Iterator[Level]:
+    """Ever more places, until more would change next to nothing."""
+    soonest = _level(most, lengths, led).p50
+    for parallel in _sizes(most):
+        level = _level(parallel, lengths, led)
+        yield level
+        if level.p50 <= SAME * soonest:
+            return
+
+
+def _level(
+    parallel: int,
+    lengths: Sequence[Mapping[str, float]],
+    led: Callable[[int, Mapping[str, float]], Simulation],
+) -> Level:
+    simulations = sorted((led(parallel, drawn) for drawn in lengths), key=lambda s: s.makespan)
+    utilisation = sum(each.utilisation for each in simulations) / len(simulations)
+    p50, p95 = _at(simulations, 0.5).makespan, _at(simulations, 0.95).makespan
+    return Level(parallel, p50, p95, utilisation)
+
+
+def _sizes(most: int) -> Iterator[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16 and so on, and `most` at the end."""
+    size = 1
+    while size < most:
+        yield size
+        size += max(1, 2 ** (size.bit_length() - 2))
+    yield most
+
+
+def _critical(simulations: Iterable[Simulation]) -> dict[str, float]:
+    counts: dict[str, int] = {}
+    total = 0
+    for simulation in simulations:
+        total += 1
+        for link in simulation.path:
+            counts[link.task] = counts.get(link.task, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return {task: count / total for task, count in ordered}
+
+
+def _at(simulations: Sequence[Simulation], share: float) -> Simulation:
+    """Of simulations in the order of their makespans, the one below which this share of them lies."""
+    return simulations[max(math.ceil(share * len(simulations)) - 1, 0)]
