@@ -42,6 +42,7 @@ docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
 	@$(BIN)/python docs/generate_reference.py
 	@$(BIN)/python docs/generate_schemas.py
 	@$(BIN)/python docs/generate_cli.py
+	@$(BIN)/python docs/draw_scheduling.py
 	@$(BIN)/mkdocs build --quiet --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too

@@ -44,6 +44,9 @@ from chargehand.facts.answer import (
 from chargehand.result import RunResult, TaskResult
 from chargehand.supervisor import Run, Supervisor
 
+# people
+from chargehand import notify
+
 # errors
 from chargehand import errors
 from chargehand.errors import (
@@ -59,6 +62,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     # agents
+    from chargehand.decisions.breaker import BreakerPolicy
     from chargehand.decisions.limiter import Rates
     from chargehand.decisions.rules import (
         ApprovalRule,
@@ -79,6 +83,7 @@ if TYPE_CHECKING:
 
 _LATER = {
     "ApprovalRule": "decisions.rules",
+    "BreakerPolicy": "decisions.breaker",
     "ChildRule": "decisions.rules",
     "Factory": "roles.factory",
     "InitRule": "decisions.rules",
@@ -116,6 +121,7 @@ __all__ = [
     "Approach",
     "ApprovalRule",
     "Balance",
+    "BreakerPolicy",
     "Brief",
     "Cancelled",
     "Candidate",
@@ -170,6 +176,7 @@ __all__ = [
     "errors",
     "events",
     "mcp_server",
+    "notify",
     "open_journal",
     "open_model",
     "tool",

@@ -30,6 +30,7 @@ ChargehandError
 │   ├── JournalUnfit            a place or a SQLite that cannot keep a promise of durability
 │   ├── JournalFailed           the disk reported an error; nothing is acknowledged any more
 │   └── NotLeading              another process leads this run, or ours has lost its lease
+├── NoticeNotSent             the operator; a person was not reached, and the run goes on
 ├── RunInterrupted            the person at the keyboard; the run can be resumed
 └── InternalError             us; please report it
 """
@@ -236,6 +237,10 @@ class JournalFailed(JournalError):
 
 class NotLeading(JournalError):
     """Another process leads the run, or this one has lost the right to."""
+
+
+class NoticeNotSent(ChargehandError):
+    """A person could not be told something. It is logged; the run does not depend on it."""
 
 
 class RunInterrupted(ChargehandError):

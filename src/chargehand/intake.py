@@ -5,7 +5,7 @@ import random
 import uuid
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from msgspec import Struct
 
@@ -67,6 +67,14 @@ class Origin(Struct, frozen=True):
     #: untrusted sources that the request itself derives from
 
 
+@runtime_checkable
+class Leads(Protocol):
+    """A member of a roster who has others below."""
+
+    def refuse_unpriced(self, office: Office) -> None:
+        """Raise `UsageError` if somebody below would ask a model whose price nobody knows."""
+
+
 class Intake:
     """Knows what can be asked of one supervisor."""
 
@@ -86,7 +94,7 @@ class Intake:
         """The event that begins the run, and its plan if it came with one. Raises `UsageError` and its kin."""
         limits = terms.get("limits") or self._limits
         if limits.money is not None:
-            self._refuse_unpriced()
+            self.refuse_unpriced()
         deadline = terms.get("deadline") or limits.deadline
         if deadline is not None and deadline <= timedelta(0):
             raise UsageError(f"deadline={deadline} must be longer than nothing")
@@ -120,9 +128,13 @@ class Intake:
         )
         return requested, plan
 
-    def _refuse_unpriced(self) -> None:
-        """A cap on money means nothing for a model whose price nobody knows."""
-        choices = {f"worker {w.name!r}": w.model for w in self._roster if hasattr(w, "model")}
+    def refuse_unpriced(self) -> None:
+        """A cap on money means nothing for a model whose price nobody knows, here or below."""
+        for worker in self._roster:
+            if isinstance(worker, Leads):
+                worker.refuse_unpriced(self._office)
+        own = {f"worker {w.name!r}": getattr(w, "model", None) for w in self._roster}
+        choices = {whose: model for whose, model in own.items() if model is not None}
         if self._office.has_model:
             choices["the supervisor"] = None
         for whose, choice in choices.items():

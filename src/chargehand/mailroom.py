@@ -106,33 +106,51 @@ class Mailroom:
                     await self._open(letter)
             await self._mail.wait_changed()
 
+    async def letters_for(self, run: str) -> list[tuple[Event, int]]:
+        """What lies there for a run that is about to be led here, and the number of each letter.
+
+        What people wrote while nobody led it comes before what became due meanwhile.
+        """
+        letters = [each for each in await self._mail.unread() if each.stream == run]
+        self._seen.update(letter.id for letter in letters)
+        told = [(self._told_by(letter), letter.id) for letter in letters]
+        return [(event, number) for event, number in told if event is not None]
+
     async def _open(self, letter: Mail) -> None:
+        if letter.subject == "submit":
+            if not self._leader.desk.is_draining:
+                await self._accept(letter)
+            return
+        if letter.stream not in self._leader.desk.runs:
+            return  # another leads it, or nobody does
+        event = self._told_by(letter)
+        if event is None:
+            return
+        self._seen.add(letter.id)
+        if await self._leader.propose(letter.stream, event, mail=letter.id) is None:
+            log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
+
+    def _told_by(self, letter: Mail) -> Event | None:
+        """What a letter to a run says has happened."""
         now = self._clock.now()
-        event: Event
         match letter.subject:
-            case "cancel" if letter.stream in self._leader.desk.runs:
+            case "cancel":
                 cancel = msgspec.json.decode(letter.body, type=CancelMail)
-                event = CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
-            case "stop" if letter.stream in self._leader.desk.runs:
+                return CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
+            case "stop":
                 stop = msgspec.json.decode(letter.body, type=StopMail)
-                event = WorkStopped(by=stop.by, reason=stop.reason, at=now)
-            case "answer" if letter.stream in self._leader.desk.runs:
+                return WorkStopped(by=stop.by, reason=stop.reason, at=now)
+            case "answer":
                 answer = msgspec.json.decode(letter.body, type=AnswerMail)
-                event = QuestionAnswered(
+                return QuestionAnswered(
                     question=answer.question,
                     task=answer.task,
                     text=answer.text,
                     by=answer.by,
                     at=now,
                 )
-            case "submit" if not self._leader.desk.is_draining:
-                await self._accept(letter)
-                return
             case _:
-                return  # for a run that is not led here
-        self._seen.add(letter.id)
-        if await self._leader.propose(letter.stream, event, mail=letter.id) is None:
-            log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
+                return None
 
     async def _accept(self, letter: Mail) -> None:
         """Lead a run that another process submitted, unless it names workers that we do not have."""

@@ -64,7 +64,10 @@ def origin_of(brief: Brief, name: str) -> Origin:
 def terms_for(brief: Brief, limits: Limits, now: datetime) -> Terms:
     """On what terms the nested run is led: its own limits, within what is left to the task above."""
     depth = min(brief.limits.depth, brief.depth + 1 + limits.depth)
-    terms = Terms(limits=replace(limits, depth=depth), priority=brief.task.priority)
+    caps = [cap for cap in (limits.money, brief.limits.money) if cap is not None]
+    # Kept by the account above in any case; said here so that nobody below asks what has no price.
+    own = replace(limits, depth=depth, money=min(caps, default=None))
+    terms = Terms(limits=own, priority=brief.task.priority)
     if brief.ends_at is not None:
         left = max(brief.ends_at - now, _AT_ONCE)
         terms["deadline"] = left if limits.deadline is None else min(left, limits.deadline)

@@ -1,5 +1,9 @@
 """Records: what a journal tells of past runs to a supervisor that is about to lead one."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+
+from chargehand.decisions.budget import runs_below, spent_in
 from chargehand.decisions.desk import Led
 from chargehand.decisions.estimate import learn
 from chargehand.decisions.results import Results
@@ -7,6 +11,7 @@ from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.schedule import Schedule
 from chargehand.errors import KeyConflict, UnknownRun
 from chargehand.facts.events import Event, Pace, PlanAdopted, RunFinished, RunRequested
+from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 
@@ -21,6 +26,17 @@ async def fold(journal: Journal, run: str, retry: RetryPolicy | None) -> Led:
         led.schedule.apply(entry.event)
         led.results.apply(entry.event)
     return led
+
+
+async def spent_below(journal: Journal, history: Sequence[Event]) -> dict[str, Usage]:
+    """By run: what runs below one with this history may have spent that it does not tell of itself."""
+    spent: dict[str, Usage] = {}
+    for run in runs_below(history):
+        with suppress(UnknownRun):  # it was about to be begun
+            events = [entry.event async for entry in journal.read(run)]
+            deeper = await spent_below(journal, events)
+            spent[run] = sum(deeper.values(), spent_in(events))
+    return spent
 
 
 async def is_known(journal: Journal, requested: RunRequested, plan: Plan | None, key: str) -> bool:

@@ -73,7 +73,8 @@ class TaskResult:
 
     @property
     def attempts(self) -> int:
-        return self._node.attempt
+        """How often it was given to a worker; not counted is what only waited for a provider."""
+        return self._node.attempt - self._node.parks
 
     @property
     def worker(self) -> str:
@@ -113,8 +114,11 @@ class RunResult:
         led: Led,
         reading: Callable[[], AbstractAsyncContextManager[Journal]],
         shape: Any = None,
+        below: "Mapping[str, RunResult] | None" = None,
     ) -> None:
         self.id = run
+        self.below: Mapping[str, RunResult] = below or {}
+        #: by task: the runs under way that supervisors below lead for it
         self._shape = shape
         self._led = led
         self._reading = reading
@@ -122,7 +126,16 @@ class RunResult:
 
     @property
     def status(self) -> RunStatus | RunState:
-        return self._led.schedule.state
+        """How it ended, or where it stands. One whose tasks all wait for people below waits itself."""
+        state = self._led.schedule.state
+        if state is RunState.RUNNING and self.below and self._waits_below():
+            return RunState.WAITING
+        return state
+
+    def _waits_below(self) -> bool:
+        live = [task for task, node in self._led.schedule.nodes.items() if node.is_live]
+        waiting = {task for task, run in self.below.items() if run.status is RunState.WAITING}
+        return bool(live) and waiting.issuperset(live)
 
     @property
     def request(self) -> str:
@@ -154,9 +167,10 @@ class RunResult:
 
     @property
     def questions(self) -> list[Question]:
-        """What waits for a person."""
+        """What waits for a person, here and in the runs below."""
         nodes = self._led.schedule.nodes.values()
-        return [node.question for node in nodes if node.question is not None]
+        own = [node.question for node in nodes if node.question is not None]
+        return [*own, *(question for run in self.below.values() for question in run.questions)]
 
     @cached_property
     def answer(self) -> Answer:

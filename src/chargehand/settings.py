@@ -50,6 +50,7 @@ def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
         limits=crew.limits,
         parallel=choice.parallel or crew.parallel,
         prompts=crew.prompts,
+        notify=crew.notify,
         secrets=crew.secrets,
     )
 
@@ -152,6 +153,7 @@ def _member(hand: Hand, model: ModelChoice) -> Member:
         limits=inner.limits,
         parallel=inner.parallel,
         prompts=inner.prompts,
+        notify=inner.notify,
         secrets=inner.secrets,
         name=inner.name,
         description=inner.description,

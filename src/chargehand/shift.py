@@ -8,16 +8,18 @@ events and acts then, while the other order could act on what nobody remembers.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
+
+from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.budget import OVER_BUDGET, Account
+from chargehand.decisions.budget import OVER_BUDGET, Account, has_caps
 from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
 from chargehand.decisions.results import StepRecord
-from chargehand.engines.base import Engine, Job, Lost
+from chargehand.engines.base import Ending, Engine, Job, Lost, Parking
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.engines.local import LocalEngine
 from chargehand.errors import (
@@ -37,6 +39,7 @@ from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     Event,
     PlanAdopted,
@@ -48,11 +51,13 @@ from chargehand.facts.events import (
     StepStarted,
     WorkStopped,
 )
-from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Cancelled, Done, Failed
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.mailroom import Mailroom
+from chargehand.records import spent_below
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Roster
 from chargehand.workbench import Workbench
@@ -94,7 +99,14 @@ class Shift:
         self.desk = desk
         self.journal = journal
         self._clock = clock
+        self._below: WeakSet[Shift] = WeakSet()
+        #: shifts of other supervisors that work for tasks of this one
+        self._left: set[str] = set()
+        #: runs that are being let go, to be resumed
         self._hooks = hooks
+        self._notices = office.notices
+        self._place = str(getattr(journal, "path", ""))
+        #: of the journal, for other processes; a journal in memory has none
         self._engine: Engine = LocalEngine()
         self._bench = Workbench(roster, office, journal.blobs, clock, desk.dispatch.parallel)
         self._mailroom = Mailroom(journal.mail, roster, clock, self)
@@ -149,6 +161,8 @@ class Shift:
         self, run: str, check: Callable[[Led], None], above: Account | None = None
     ) -> "Leading":
         """Lead a run that another process, or an earlier shift, has left; `check` may object."""
+        if self.desk.is_draining:
+            raise UsageError("the supervisor is stopping and takes up no run")
         # Led first, read second: from the new epoch on nobody else can add to what is read here.
         epoch = await self.journal.leases.lead(run)
         history = [entry.event async for entry in self.journal.read(run)]
@@ -156,9 +170,17 @@ class Shift:
             await self.journal.leases.release(run, epoch)
             raise UnknownRun(run, "it was never begun")
         self._clock.not_before(history[-1].at)
+        first = history[0]
+        reusable = await self._reusable(first) if type(first) is RunRequested else {}
+        letters = await self._mailroom.letters_for(run)
+        is_capped = above is not None or has_caps(_limits_in(history))
+        below = await spent_below(self.journal, history) if is_capped else {}
+        # No more waiting up to `RunLed`: a round in between would decide under the old epoch.
         led = self.desk.open(run, history, above)
-        if led.schedule.requested is not None:
-            led.reusable = await self._reusable(led.schedule.requested)
+        led.reusable = reusable
+        if led.account is not None:
+            for child, spent in below.items():  # they are led again only later
+                led.account.hold(child, spent)
         ending = self._expect(run)
         if led.schedule.status is not None:  # it has ended while we were on our way
             self.desk.close(run)
@@ -174,6 +196,8 @@ class Shift:
             raise
         node = self.journal.leases.node
         written = self._propose(run, RunLed(node=node, epoch=epoch, at=self._clock.now()))
+        for event, mail in letters:  # what was answered in time is no longer due
+            self._post(Message(run, event, mail=mail))
         return Leading(ending, written)
 
     async def _reusable(self, requested: RunRequested) -> dict[str, Value]:
@@ -245,23 +269,41 @@ class Shift:
         await asyncio.wait([self._task])
 
     async def drain(self, grace: timedelta) -> None:
-        """Start nothing new, let what runs end for so long, and leave the rest to be resumed."""
+        """Start nothing new, let what runs end for so long, and leave the rest to be resumed.
+
+        So do all shifts below this one, at the same time.
+        """
         self.desk.is_draining = True
+        below = [each.drain(grace) for each in self._below]
+        await asyncio.gather(self._quieten(grace), *below)
+        self.is_stopping = True
+        for run, led in self.desk.runs.items():
+            self._stop_all(run, led, "the supervisor is stopping")
+        for run in list(self.desk.runs):
+            await self.let_go(run)
+
+    async def let_go(self, run: str, why: str = "stopped gently") -> None:
+        """Lead a run no longer, and leave it to be resumed: its attempts are stopped, not ended."""
+        led = self.desk.runs.get(run)
+        if led is None or run in self._left:
+            return
+        self._left.add(run)
+        self._stop_all(run, led, why)
+        node = self.journal.leases.node
+        await self.propose(run, RunReleased(node=node, reason=why, at=self._clock.now()))
+        if run in self._runs:
+            await self._leave(run, led)
+        self._left.discard(run)
+
+    def _stop_all(self, run: str, led: Led, why: str) -> None:
+        for node in led.schedule.nodes.values():
+            if node.is_open:
+                self._engine.stop(run, node.task.id, node.attempt, why)
+
+    async def _quieten(self, grace: timedelta) -> None:
         if self.desk.busy:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._quiet.wait(), grace.total_seconds())
-        self.is_stopping = True
-        for run in list(self.desk.runs):
-            for node in list(self.desk.runs[run].schedule.nodes.values()):
-                if node.is_open:
-                    self._engine.stop(run, node.task.id, node.attempt, "the supervisor is stopping")
-        node_id = self.journal.leases.node
-        for run in list(self.desk.runs):
-            released = RunReleased(node=node_id, reason="stopped gently", at=self._clock.now())
-            await self.propose(run, released)
-            led = self.desk.runs.get(run)
-            if led is not None:
-                await self._leave(run, led)
 
     async def _leave(self, run: str, led: Led) -> None:
         self.desk.close(run)
@@ -375,10 +417,10 @@ class Shift:
                     is_told = True
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
             else:
-                self._publish(run, events)
+                self._publish(run, events, led)
                 return
 
-    def _publish(self, run: str, events: list[Event]) -> None:
+    def _publish(self, run: str, events: list[Event], led: Led) -> None:
         for queue in self._listeners.get(run, ()):
             for event in events:
                 queue.put_nowait(event)
@@ -388,6 +430,8 @@ class Shift:
                     hook(run, event)
                 except Exception:
                     log.exception("hook_failed run=%s event=%s", run, type(event).__name__)
+            if self._notices is not None:
+                self._notices.hear(run, event, led.schedule, self._place)
 
     def tell(self, run: str, piece: str | None) -> None:
         heard = AnswerPiece(text=piece or "", begins_anew=piece is None, at=self._clock.now())
@@ -407,11 +451,7 @@ class Shift:
         self.desk.free_unstarted(run, (act for act in ours if isinstance(act, StartAttempt)))
         self._is_freed = True  # others may have the places
         if led is not None:
-            for node in led.schedule.nodes.values():
-                if node.is_open:
-                    self._engine.stop(
-                        run, node.task.id, node.attempt, "another process leads the run"
-                    )
+            self._stop_all(run, led, "another process leads the run")
         self.desk.close(run)
         self._settle(run, error)
 
@@ -432,26 +472,34 @@ class Shift:
                 self._engine.start(self._bench.job(act, self.desk.runs[act.run], self), self)
             elif type(act) is Stop:
                 self._engine.stop(act.run, act.task, act.attempt, act.reason)
+        for run in self._left.intersection(round_.entries):
+            if any(type(event) is RunReleased for event in round_.entries[run]):
+                self.desk.close(run)  # now: the next round must not decide about it any more
         for run, led in round_.ended.items():
             log.info("run_finished run=%s status=%s", run, led.schedule.status)
             self._settle(run, led)
 
     # what the engine tells
 
-    def report(self, job: Job, outcome: Outcome | Lost) -> None:
+    def report(self, job: Job, outcome: Ending) -> None:
         brief = job.brief
         event: Event
         task, attempt, now = brief.task.id, brief.attempt, self._clock.now()
         if type(outcome) is Lost:
             event = AttemptLost(task=task, attempt=attempt, reason=outcome.reason, at=now)
-        elif self.is_stopping and type(outcome) is Cancelled:
+        elif type(outcome) is Parking:
+            due_at = now + outcome.wait
+            event = AttemptParked(
+                task=task, attempt=attempt, due_at=due_at, why=outcome.why, at=now
+            )
+        elif type(outcome) is Cancelled and (self.desk.is_draining or brief.run in self._left):
             event = AttemptPreempted(task=task, attempt=attempt, at=now)
         else:
             key = job.key if type(outcome) is Done else ""
             event = AttemptFinished(
                 task=task,
                 attempt=attempt,
-                outcome=outcome,  # type: ignore[arg-type]  # Lost is gone
+                outcome=outcome,  # type: ignore[arg-type]  # Lost and Parking are gone
                 key=key,
                 reused=job.reused,
                 at=now,
@@ -483,18 +531,45 @@ class Shift:
         )
         if not is_urgent:
             self._post(Message(brief.run, event))
-        elif await self.propose(brief.run, event) is None:
-            self._refuse_spending(brief, step)
-            raise Fenced("the task is no longer this attempt's")
+            return
+        while await self.propose(brief.run, event) is None:
+            await self._wait_for_room(brief, step)
+            event = replace(event, at=self._clock.now())
 
-    def _refuse_spending(self, brief: Brief, step: StepRecord) -> None:
-        """If the step was refused because there is no money for it, say so and stop the run's work."""
+    async def _wait_for_room(self, brief: Brief, step: StepRecord) -> None:
+        """Return when a step that was refused for want of money may be proposed again.
+
+        Calls reserve their worst case and cost less: what is under way may still leave room. Once
+        nothing is, the run's work is stopped.
+        """
         account = self.account_of(brief.run)
         why = "" if account is None else account.refusal(brief.task.id, step.reserve)
-        if why:
+        if account is None or not why:
+            raise Fenced("the task is no longer this attempt's")
+        settled = asyncio.Event()
+        if not account.when_settled(brief.task.id, step.reserve, settled.set):
             stopped = WorkStopped(reason=OVER_BUDGET, by=why, at=self._clock.now())
             self._post(Message(brief.run, stopped))
             raise WorkerError(f"{OVER_BUDGET}: {why}", kind="denied")
+        await settled.wait()
+
+    # what supervisors below say
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    def is_leaving(self, run: str) -> bool:
+        return self.is_stopping or run in self._left or run not in self._runs
+
+    def is_winding_up(self, run: str) -> bool:
+        led = self.desk.runs.get(run)
+        return led is not None and led.schedule.is_winding_up
+
+    def take_in(self, below: "Shift") -> None:
+        if self.desk.is_draining:
+            raise Fenced("the supervisor is stopping")
+        self._below.add(below)
 
     def account_of(self, run: str) -> Account | None:
         led = self.desk.runs.get(run)
@@ -560,6 +635,11 @@ class Shift:
         for queue in self._listeners.pop(run, ()):
             queue.put_nowait(None)
         self._wake.set()
+
+
+def _limits_in(history: Sequence[Event]) -> Limits:
+    first = history[0]
+    return first.limits if type(first) is RunRequested else Limits()
 
 
 def _answer(ticket: object, event: Event | None) -> None:

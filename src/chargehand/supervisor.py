@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from chargehand.errors import (
     RosterMismatch,
     RunInterrupted,
     UnknownQuestion,
+    UnknownRun,
     UsageError,
     WrongLoop,
 )
@@ -112,7 +113,8 @@ class Supervisor:
     attempts run at once over all runs; `breaker` says when a worker that keeps failing is left alone
     for a while. `model` is what the supervisor itself plans and answers with
     (as `settings` and the files in `prompts` say), and what workers use that name none of their own;
-    `deps` reaches their tools, `secrets` those tools of workers that are granted them by name. One
+    `deps` reaches their tools, `secrets` those tools of workers that are granted them by name.
+    `notify` says how people hear of questions: "log", "webhook:https://…", "command:…" or more. One
     supervisor works in one event loop at a time; `run_sync` needs none.
 
     A supervisor is a worker too: on another's roster, by its `name` and `description`, it leads a run
@@ -305,9 +307,19 @@ class Supervisor:
     async def look(self, run_id: str) -> RunResult:
         """A run as the journal knows it now, whoever leads it."""
         shift = self._shift
-        if shift is not None and run_id in shift.desk.runs:
-            return self.result_of(run_id, shift.desk.runs[run_id])
-        return self.result_of(run_id, await fold(self._journal, run_id, self._retry))
+        led = None if shift is None else shift.desk.runs.get(run_id)
+        if led is None:
+            led = await fold(self._journal, run_id, self._retry)
+        return RunResult(run_id, led, self._reading, below=await self._look_below(led))
+
+    async def _look_below(self, led: Led) -> dict[str, RunResult]:
+        """The runs under way that this one waits for."""
+        below: dict[str, RunResult] = {}
+        for task, run in list(led.results.nested.items()):
+            if not led.schedule.nodes[task].state.is_settled:
+                with suppress(UnknownRun):  # it had no time to begin, or lies in another journal
+                    below[task] = await self.look(run)
+        return below
 
     async def cancel(self, run_id: str, reason: str = "") -> None:
         """End a run. Cancelling twice, or a run that has ended, changes nothing.
@@ -575,7 +587,7 @@ class Supervisor:
         """The task above was told to stop: so is this run, in the same way. Returns what came of it."""
         ending = shift.ending(run_id)
         host = brief.host
-        if host is not None and (host.is_stopping or not host.leads(brief.run)):
+        if host is not None and host.is_leaving(brief.run):
             await asyncio.shield(shift.let_go(run_id))  # to whoever goes on with the run above
             raise Fenced("the run above is led no longer")
         if host is not None and host.is_winding_up(brief.run):

@@ -11,13 +11,13 @@ from chargehand.clock import Clock
 from chargehand.decisions.desk import Led
 from chargehand.decisions.duties import ANSWERER, PLANNER, REFINER, is_duty
 from chargehand.decisions.graph import Node
-from chargehand.engines.base import Job, Lost, outcome_of
+from chargehand.engines.base import Ending, Job, outcome_of
 from chargehand.engines.brief import Brief, Host, Line
 from chargehand.engines.local import Threads
 from chargehand.errors import InternalError, JournalError, WorkerError
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import Event
-from chargehand.facts.outcome import Done, Failed, Outcome, failed_by
+from chargehand.facts.outcome import Done, Failed, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
@@ -103,7 +103,7 @@ class Workbench:
             return Job(brief, self._works[start.worker], timeout, key)
         return Job(brief, _handing_over(known), timeout, key, requested.reuses)
 
-    def _work_of(self, worker: Member) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
+    def _work_of(self, worker: Member) -> "Callable[[Job], Awaitable[Ending]]":
         """The function that the engine is handed: what an attempt of this worker is."""
         function = worker.work(self._office)
         match worker.where:
@@ -126,15 +126,15 @@ class Workbench:
 
         return self._attempt(call)
 
-    def _duty_of(self, duty: str, seat: "_Seat") -> "Callable[[Job], Awaitable[Outcome | Lost]]":
+    def _duty_of(self, duty: str, seat: "_Seat") -> "Callable[[Job], Awaitable[Ending]]":
         """What the supervisor does itself, as an attempt like any other."""
         perform = _duty(duty)
         return self._attempt(lambda job: perform(job.brief, seat, self._office))
 
     def _attempt(
         self, call: "Callable[[Job], Awaitable[object]]"
-    ) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
-        async def work(job: Job) -> Outcome | Lost:
+    ) -> "Callable[[Job], Awaitable[Ending]]":
+        async def work(job: Job) -> Ending:
             brief = job.brief
             if brief.task.needs or brief.log is not None:
                 try:
@@ -150,10 +150,13 @@ class Workbench:
 
     async def _fetch(self, brief: Brief) -> None:
         """Bring what lies in blobs: the inputs, and the results of steps that are replayed."""
+        values: dict[str, Value] = {}
         for need in brief.task.all_needs:
             value = brief.values.get(need.key)
             if value is not None:
-                brief.values[need.key] = _part_of(await self.bring(value), need.output, need.task)
+                brought = await self.bring(value)
+                values[need.key] = _part_of(brought, need.output, need.task)
+        brief.values = values
         for record in brief.log.lineage.values() if brief.log is not None else ():
             if isinstance(record.outcome, Done) and record.outcome.value.blob:
                 value = await self.bring(record.outcome.value)
@@ -232,8 +235,8 @@ def _key_of(task: Task, version: str, values: Mapping[str, Value]) -> str:
     return digest_of(canonical(rests_on))
 
 
-def _handing_over(value: Value) -> "Callable[[Job], Awaitable[Outcome | Lost]]":
-    async def work(_: Job) -> Outcome | Lost:
+def _handing_over(value: Value) -> "Callable[[Job], Awaitable[Ending]]":
+    async def work(_: Job) -> Ending:
         return Done(value)
 
     return work

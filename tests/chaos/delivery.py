@@ -13,9 +13,8 @@ import pytest
 
 import chargehand as ch
 from chargehand import supervisor
-from chargehand.engines.base import Job, Lost
+from chargehand.engines.base import Ending, Job
 from chargehand.facts.events import KINDS, ResultRefused
-from chargehand.facts.outcome import Outcome
 from chargehand.shift import Shift
 
 from . import client
@@ -179,7 +178,7 @@ class TwiceShift(Shift):
 
     heard = 0
 
-    def report(self, job: Job, outcome: Outcome | Lost) -> None:
+    def report(self, job: Job, outcome: Ending) -> None:
         super().report(job, outcome)
         super().report(job, outcome)
         TwiceShift.heard += 1

@@ -11,6 +11,7 @@ from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     CancelRequested,
     Effect,
     Event,
@@ -154,6 +155,14 @@ class Office:
         number = self.schedule.nodes[task].attempt
         self.desk.free_place(RUN, task, number)
         return self.tell(AttemptLost(task=task, attempt=number, reason="gone", at=self.now))
+
+    def park(self, task: str, count: float, why: str = "it is down") -> list[Event]:
+        number = self.schedule.nodes[task].attempt
+        self.desk.free_place(RUN, task, number)
+        due_at = self.now + seconds(count)
+        return self.tell(
+            AttemptParked(task=task, attempt=number, due_at=due_at, why=why, at=self.now)
+        )
 
     def answer(self, task: str, text: str, id_: str = "q") -> list[Event]:
         return self.tell(QuestionAnswered(question=id_, task=task, text=text, by="me", at=self.now))

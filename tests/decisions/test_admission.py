@@ -4,6 +4,7 @@ import heapq
 import math
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -214,6 +215,7 @@ def traits(**more: object) -> Traits:
 
 SEND = Grants(tools=frozenset({"send"}), destinations=frozenset({"example.org"}))
 TAINTED = Knowledge(taint=("tool:fetch_page",))
+BACK = traits(destination="example.org", server="https://example.org/mcp")
 
 
 @pytest.mark.parametrize(
@@ -227,6 +229,37 @@ TAINTED = Knowledge(taint=("tool:fetch_page",))
         (traits(needs_approval=True), SEND, Knowledge(), Ruling.ASK),
         (traits(destination="example.org"), SEND, TAINTED, Ruling.ASK),
         (traits(), SEND, TAINTED, Ruling.ALLOWED),
+        (
+            BACK,
+            SEND,
+            msgspec.structs.replace(TAINTED, only_from="https://example.org/mcp"),
+            Ruling.ALLOWED,
+        ),
+        (
+            BACK,
+            SEND,
+            msgspec.structs.replace(TAINTED, only_from="https://example.org/other"),
+            Ruling.ASK,
+        ),
+        (BACK, SEND, TAINTED, Ruling.ASK),
+        (
+            BACK,
+            SEND,
+            Knowledge(taint=("x",), is_sensitive=True, only_from="https://example.org/mcp"),
+            Ruling.ASK,
+        ),
+        (
+            BACK,
+            msgspec.structs.replace(SEND, has_secrets=True),
+            Knowledge(taint=("x",), only_from="https://example.org/mcp"),
+            Ruling.ASK,
+        ),
+        (
+            msgspec.structs.replace(BACK, needs_approval=True),
+            SEND,
+            Knowledge(taint=("x",), only_from="https://example.org/mcp"),
+            Ruling.ASK,
+        ),
         (traits(), SEND, Knowledge(taint=("x",), is_sensitive=True), Ruling.ASK),
         (
             traits(effect=Effect.PURE),

@@ -115,7 +115,7 @@ def test_a_nested_run_of_the_past_counts_by_its_sum() -> None:
 
 @given(
     moves=st.lists(
-        st.tuples(st.sampled_from("begin end cheap lose finish".split()), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["begin", "end", "cheap", "lose", "finish"]), st.integers(0, 3)),
         max_size=60,
     ),
     calls=st.integers(0, 9),
@@ -146,3 +146,38 @@ def test_no_story_passes_the_cap_and_nothing_is_left_reserved(
     for task, attempt in attempts.items():
         account.apply(lost(task, attempt))
     assert account.reserved == NO_USAGE
+
+
+@given(
+    moves=st.lists(
+        st.tuples(st.sampled_from(["begin", "end", "cheap", "lose"]), st.integers(0, 3)),
+        max_size=60,
+    ),
+    caps=st.tuples(*[st.none() | st.integers(0, 6)] * 4),
+)
+def test_no_tree_of_runs_passes_a_cap_of_any_of_them(
+    moves: list[tuple[str, int]], caps: tuple[int | None, ...]
+) -> None:
+    """One run with two below it, and one below those; what each holds is added up anew each time."""
+    above = [None, 0, 0, 1]
+    tree: list[Account] = []
+    for cap, up in zip(caps, above, strict=True):
+        tree.append(Account(Limits(calls=cap), above=None if up is None else tree[up]))
+    held = [0, 0, 0, 0]
+    steps: list[list[int]] = [[], [], [], []]
+    for count, (move, which) in enumerate(moves):
+        account, open_steps = tree[which], steps[which]
+        if move == "begin" and not account.refusal("a", CALL):
+            account.apply(begun(count))
+            open_steps.append(count)
+            held[which] += 1
+        elif move in ("end", "cheap") and open_steps:
+            account.apply(over(open_steps.pop(), usage=CALL if move == "end" else NO_USAGE))
+            held[which] -= move == "cheap"
+        elif move == "lose":
+            account.apply(lost())
+            open_steps.clear()
+        below = [held[0] + held[1] + held[2] + held[3], held[1] + held[3], held[2], held[3]]
+        for cap, account, calls in zip(caps, tree, below, strict=True):
+            assert account.spent.calls + account.reserved.calls == calls
+            assert cap is None or calls <= cap

@@ -1,10 +1,16 @@
 """What the supervisor does itself for a run: planning, rewriting, answering; and that none of it is lost."""
 
+from typing import Any
+
 import pytest
 
 from chargehand.decisions.dispatch import Place
 from chargehand.facts.events import (
     Approach,
+    AttemptFinished,
+    CancelRequested,
+    PlanAdopted,
+    PlanAmended,
     PlanOpened,
     PlanSealed,
     RunFinished,
@@ -13,6 +19,7 @@ from chargehand.facts.events import (
     WorkStopped,
 )
 from chargehand.facts.outcome import Done, ErrorClass, Failed
+from chargehand.facts.plan import Plan
 from tests.decisions.office import Office, desk_of, seconds, tasks_of
 
 PLANNED = {"approach": Approach.WHOLE}
@@ -20,7 +27,7 @@ ANSWERED = {"answers": True}
 REFINED = {"refines": True}
 
 
-def planned(arrows: str, approach: Approach = Approach.WHOLE, **limits: int) -> Office:
+def planned(arrows: str, approach: Approach = Approach.WHOLE, **limits: Any) -> Office:
     """A run whose planner has just written this plan."""
     desk = desk_of("", asked={"approach": approach}, **limits)
     desk.adopt(arrows)
@@ -501,3 +508,111 @@ def test_planning_that_is_stopped_early_leaves_what_was_done() -> None:
 def test_duties_need_no_worker_of_the_pool() -> None:
     desk = desk_of("", asked=PLANNED, places=(Place(worker="bob"),))
     assert desk.started() == ["@plan#1"]
+
+
+# at odd moments
+
+
+def test_a_plan_cannot_be_changed_while_the_answer_is_made_of_it() -> None:
+    desk = desk_of("a", asked=ANSWERED)
+    desk.finish("a")
+    assert desk.amend(tasks_of("b")) == []
+    assert desk.schedule.check_amendment(amended(desk, "b"))[0].message == (
+        "the answer is being composed from what there is"
+    )
+
+
+def test_no_task_of_a_plan_needs_what_the_supervisor_does_itself() -> None:
+    desk = desk_of("", asked={"approach": Approach.STREAM})
+    early = tasks_of("a", a={"needs": ["@plan"]})[0]
+    assert desk.tell(PlanOpened(goal="", at=desk.now), TaskAdded(task=early, at=desk.now))[1:] == []
+    desk.tell(TaskAdded(task=tasks_of("b")[0], at=desk.now), PlanSealed(at=desk.now))
+    assert desk.amend([early]) == []
+
+
+def test_a_streamed_task_cannot_pass_itself_off_as_the_supervisors_own() -> None:
+    desk = desk_of("", asked={"approach": Approach.STREAM})
+    desk.tell(PlanOpened(goal="", at=desk.now))
+    assert desk.tell(TaskAdded(task=tasks_of("@answer")[0], at=desk.now)) == []
+
+
+def test_a_task_that_has_ended_is_not_rewritten() -> None:
+    desk = desk_of("a", asked=REFINED)
+    desk.fail("a", "logic")
+    desk.tell(WorkStopped(reason="answer now", at=desk.now))
+    assert desk.tell(TaskRewritten(task="a", description="x", attempt=1, at=desk.now)) == []
+
+
+def test_what_is_called_for_and_called_off_at_once_is_not_begun() -> None:
+    desk = desk_of("a", asked=ANSWERED)
+    done = AttemptFinished(task="a", attempt=1, outcome=Done(), at=desk.now)
+    desk.tell(done, CancelRequested(at=desk.now))
+    assert desk.started() == ["a#1"]
+    assert desk.status == "cancelled"
+
+
+def test_what_fails_at_once_is_planned_around_at_once() -> None:
+    """The planner begins after both failures and sees both; it is not called twice for them."""
+    desk = planned("a, b, c", attempts=1)
+    denied = Failed(kind=ErrorClass.DENIED, message="no")
+    desk.tell(*(AttemptFinished(task=t, attempt=1, outcome=denied, at=desk.now) for t in "ab"))
+    desk.finish("@plan:2")
+    assert desk.started()[-1] == "@plan:2#1"
+
+
+def test_what_never_got_to_run_in_time_is_not_planned_around() -> None:
+    desk = desk_of("", asked=PLANNED)
+    late = tasks_of("a -> b", b={"deadline": seconds(1)})
+    desk.tell(PlanAdopted(plan=Plan(goal="", tasks=late), at=desk.now))
+    desk.finish("@plan")
+    desk.wait(1)
+    assert desk.state("b") == "failed"
+    desk.finish("a")
+    assert desk.status == "partial"
+
+
+def test_a_shaped_answer_that_there_was_no_time_for_is_missing() -> None:
+    asked = {"answers": True, "shape": {"type": "object"}}
+    desk = desk_of("a", asked=asked, deadline=seconds(1))
+    desk.wait(1)
+    desk.finish("a")  # within its grace
+    assert desk.status == "partial"
+    assert ended(desk).missing == ("@answer",)
+
+
+def test_no_retry_is_put_into_the_time_for_the_answer() -> None:
+    desk = desk_of("a, b", asked=ANSWERED, deadline=seconds(100))
+    desk.finish("a")
+    desk.fail("b", retry_after=seconds(95))
+    assert desk.state("b") == "failed"
+    assert desk.started()[-1] == "@answer#1"
+
+
+def test_the_answer_is_not_tried_again_after_its_time() -> None:
+    desk = desk_of("a, b", asked=ANSWERED)
+    desk.finish("a")
+    desk.tell(WorkStopped(reason="answer now", at=desk.now))
+    desk.end("b", Failed(kind=ErrorClass.CANCELLED, message=""))
+    desk.fail("@answer", retry_after=seconds(61))
+    assert desk.status == "partial"
+
+
+def test_after_many_steps_a_person_may_still_change_the_plan() -> None:
+    desk = planned("a", Approach.STEPS, replans=1)
+    desk.finish("a")
+    desk.amend(tasks_of("b"), is_step=True)
+    assert desk.amend(tasks_of("c")) != []
+    assert desk.amend(tasks_of("d")) == []
+
+
+def test_no_other_task_makes_up_for_a_plan_that_was_not_written() -> None:
+    desk = desk_of("", asked=PLANNED)
+    desk.adopt("a")
+    desk.fail("@plan", "logic")
+    assert desk.amend(tasks_of("b"), replaced=("@plan",)) == []
+
+
+def amended(desk: Office, arrows: str) -> PlanAmended:
+    return PlanAmended(
+        version=desk.schedule.version + 1, added=tuple(tasks_of(arrows)), at=desk.now
+    )

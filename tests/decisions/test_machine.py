@@ -19,8 +19,10 @@ from hypothesis.stateful import (
 
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
+    Approach,
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     AttemptStarted,
     CancelRequested,
@@ -29,7 +31,9 @@ from chargehand.facts.events import (
     RunFinished,
     RunStatus,
     TaskFailed,
+    TaskRewritten,
     TaskSkipped,
+    WorkStopped,
 )
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Need, Task
@@ -40,7 +44,10 @@ KINDS = st.sampled_from(["network", "timeout", "resource", "logic", "denied"])
 
 
 class Run(RuleBasedStateMachine):
-    """One run of a random plan. Rules that do not fit the moment report nonsense, on purpose."""
+    """One run of a random plan, perhaps with a planner, a refiner and an answer at its end.
+
+    Rules that do not fit the moment report nonsense, on purpose.
+    """
 
     office: Office
     read = 0  # how much of the journal has been looked at
@@ -66,10 +73,21 @@ class Run(RuleBasedStateMachine):
         self.is_stopped = self.is_cancelled = False
         self.due: dict[str, datetime] = {}
         self.removed: set[str] = set()
+        self.replaced: set[str] = set()
         self.places: set[tuple[str, int]] = set()
         self.pool = pool
-        self.office = desk_of(", ".join(tasks), pool=pool, tasks=tasks, attempts=attempts, losses=3)
-        self.tasks = {id_: node.task for id_, node in self.office.schedule.nodes.items()}
+        self.is_planned = data.draw(st.booleans())
+        self.is_answered = data.draw(st.booleans())
+        asked = {
+            "approach": Approach.WHOLE if self.is_planned else Approach.GIVEN,
+            "answers": self.is_answered,
+            "refines": data.draw(st.booleans()),
+        }
+        self.office = desk_of(
+            ", ".join(tasks), pool=pool, tasks=tasks, asked=asked, attempts=attempts, losses=3
+        )
+        nodes = self.office.schedule.nodes
+        self.tasks = {id_: node.task for id_, node in nodes.items() if not is_own(id_)}
         self.look()
 
     # what happens
@@ -93,10 +111,33 @@ class Run(RuleBasedStateMachine):
         self.look()
 
     @precondition(lambda self: self.running)
+    @rule(pick=PICK, count=st.sampled_from([0.5, 5, 40]))
+    def park(self, pick: int, count: float) -> None:
+        self.office.park(self.pick_running(pick), count)
+        self.look()
+
+    @precondition(lambda self: self.running)
     @rule(pick=PICK)
     def ask(self, pick: int) -> None:
         task = self.pick_running(pick)
-        self.office.ask(task, id_=task)
+        if is_own(task):
+            self.office.finish(task)  # the supervisor asks nobody
+        else:
+            self.office.ask(task, id_=task)
+        self.look()
+
+    @precondition(lambda self: any(task.startswith("@refine") for task in self.running))
+    @rule(pick=PICK)
+    def rewrite(self, pick: int) -> None:
+        duties = [task for task in self.running if task.startswith("@refine")]
+        _, task, attempt = duties[pick % len(duties)].split(":")
+        words = f"better {len(self.office.journal)}"
+        self.office.tell(
+            TaskRewritten(task=task, description=words, attempt=int(attempt), at=self.office.now)
+        )
+        if self.office.kinds()[-1] == "TaskRewritten":
+            assert task not in self.running, "nobody gets other words while at it"
+            assert self.office.schedule.nodes[task].task.description == words
         self.look()
 
     @rule(pick=PICK)
@@ -147,6 +188,12 @@ class Run(RuleBasedStateMachine):
             self.office.cancel()
         self.look()
 
+    @rule(pick=PICK)
+    def stop_the_work(self, pick: int) -> None:
+        if pick > 90 or self.is_stopped:
+            self.office.tell(WorkStopped(reason="answer now", by="me", at=self.office.now))
+        self.look()
+
     @precondition(lambda self: not self.is_over())
     @rule(pick=PICK, size=st.integers(0, 2))
     def amend(self, pick: int, size: int) -> None:
@@ -161,9 +208,11 @@ class Run(RuleBasedStateMachine):
             )
             for n in range(1, size + 1)
         ]
-        for task in self.office.amend(added, [] if pick % 3 else [removed])[:1]:
+        replaced = tuple(sorted(self.given_up))[: pick % 2]
+        for task in self.office.amend(added, [] if pick % 3 else [removed], replaced=replaced)[:1]:
             self.tasks |= {new.id: new for new in getattr(task, "added", ())}
             self.removed |= set(getattr(task, "removed", ()))
+            self.replaced |= set(getattr(task, "replaced", ()))
             self.given_up |= self.removed - set(self.running) - self.done
         self.look()
 
@@ -202,11 +251,13 @@ class Run(RuleBasedStateMachine):
                 self.given_up.add(event.task)
             elif isinstance(event, RetryPlanned):
                 self.due[event.task] = event.due_at
-            elif isinstance(event, (AttemptLost, AttemptPreempted)):
+            elif isinstance(event, (AttemptLost, AttemptPreempted, AttemptParked)):
                 self.running.pop(event.task)
+                if isinstance(event, AttemptParked):
+                    self.due[event.task] = event.due_at
                 if event.task in self.removed:
                     self.given_up.add(event.task)
-            elif isinstance(event, CancelRequested) or event_is_run_deadline(event):
+            elif isinstance(event, (CancelRequested, WorkStopped)) or event_is_run_deadline(event):
                 assert not (self.is_cancelled and isinstance(event, CancelRequested))
                 self.is_stopped = True
                 self.is_cancelled = isinstance(event, CancelRequested)
@@ -214,17 +265,23 @@ class Run(RuleBasedStateMachine):
                 self.see_end(event)
 
     def see_start(self, event: AttemptStarted) -> None:
-        assert not self.is_stopped, "nothing starts in a run that stops"
+        if event.task == "@answer":
+            assert self.is_answered, "nobody wants an answer"
+            assert not self.is_cancelled, "nor is there one of a cancelled run"
+            assert not self.running, "it is made of what has ended"
+        else:
+            assert not self.is_stopped, "nothing else starts in a run that stops"
         assert event.task not in self.running, "one attempt at a time"
         ended = self.done | self.given_up | self.removed
         assert event.task not in ended, "what has ended stays ended"
         assert (event.task, event.attempt) not in self.given, "no attempt starts twice"
-        for need in self.tasks[event.task].all_needs:
+        for need in () if is_own(event.task) else self.tasks[event.task].all_needs:
             met = need.task in self.done or (need.optional and need.task in self.given_up)
             assert met, f"{event.task} started before {need.task}"
         assert event.at >= self.due.get(event.task, event.at), "no try before it is due"
         self.running[event.task] = event.attempt
-        self.places.add((event.task, event.attempt))
+        if not is_own(event.task):
+            self.places.add((event.task, event.attempt))
         self.given.append((event.task, event.attempt))
 
     def is_hopeless(self, task: str) -> bool:
@@ -235,8 +292,10 @@ class Run(RuleBasedStateMachine):
         assert not self.running, "nothing runs in a run that has ended"
         assert event is self.office.journal[-1], "nothing is written after the end"
         required = {id_ for id_, task in self.tasks.items() if not task.optional}
-        expected = RunStatus.PARTIAL if self.done else RunStatus.FAILED
-        if required - self.removed <= self.done:
+        is_any_done = not self.done.isdisjoint(self.tasks)
+        expected = RunStatus.PARTIAL if is_any_done else RunStatus.FAILED
+        is_all_done = required - self.removed - self.replaced <= self.done
+        if is_all_done and ("@plan" in self.done or not self.is_planned):
             expected = RunStatus.SUCCEEDED
         assert event.status is (RunStatus.CANCELLED if self.is_cancelled else expected)
 
@@ -247,7 +306,10 @@ class Run(RuleBasedStateMachine):
 
     @invariant()
     def nothing_that_could_run_is_left(self) -> None:
-        """The hopeless have been given up, and whatever is ready has every place there is."""
+        """The hopeless have been given up, and whatever is ready has every place there is.
+
+        A worker that keeps failing is no place for a while.
+        """
         if self.is_over() or self.is_stopped:
             return
         states = self.office.states()
@@ -255,11 +317,18 @@ class Run(RuleBasedStateMachine):
             if state == "waiting":
                 assert not self.is_hopeless(task), f"{task} waits for what will never be"
             elif state == "ready":
-                assert len(self.places) >= self.pool, f"{task} could run"
-            elif state == "retrying":
+                waits_for = self.office.desk.dispatch.why_waiting("r", task)
+                is_resting = waits_for.startswith("the breaker of worker ann")
+                assert is_resting or len(self.places) >= self.pool, f"{task} could run"
+            elif state == "retrying" and not self.is_being_rewritten(task):
                 assert self.due[task] > self.office.now, f"{task} is due"
             elif state == "running":
                 assert task in self.running
+
+    def is_being_rewritten(self, task: str) -> bool:
+        ended = self.done | self.given_up
+        duties = [each for each in self.office.states() if each.startswith(f"@refine:{task}:")]
+        return any(duty not in ended for duty in duties)
 
     @invariant()
     def a_reader_of_the_journal_comes_to_the_same_states(self) -> None:
@@ -268,6 +337,11 @@ class Run(RuleBasedStateMachine):
             other.open("copy", self.office.journal)
             nodes = other.runs["copy"].schedule.nodes
             assert {id_: node.state.value for id_, node in nodes.items()} == self.office.states()
+
+
+def is_own(task: str) -> bool:
+    """Whether this is what the supervisor does itself."""
+    return task.startswith("@")
 
 
 def event_is_run_deadline(event: object) -> bool:

@@ -18,14 +18,13 @@ from msgspec.structs import replace
 
 from chargehand import worker
 from chargehand.decisions.results import StepLog, StepRecord
-from chargehand.engines.base import Job, Lost, outcome_of
+from chargehand.engines.base import Ending, Job, Lost, outcome_of
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.engines.children import Children, importable
 from chargehand.errors import WorkerError
 from chargehand.facts.outcome import (
     Done,
     Failed,
-    Outcome,
 )
 from chargehand.facts.plan import Task
 
@@ -369,10 +368,10 @@ async def children_of(
         gc.collect()  # so that a transport left open is this test's error
 
 
-async def outcome_in(children: Children, brief: Brief) -> Outcome | Lost:
+async def outcome_in(children: Children, brief: Brief) -> Ending:
     """As the supervisor does it."""
 
-    async def work(job: Job) -> Outcome | Lost:
+    async def work(job: Job) -> Ending:
         return await outcome_of(job.brief, lambda job: children.call(job.brief, job), job)
 
     async with asyncio.timeout(PATIENCE):
@@ -381,7 +380,7 @@ async def outcome_in(children: Children, brief: Brief) -> Outcome | Lost:
 
 async def outcome_of_one(
     function: Callable[..., Any] | str, brief: Brief | None = None, **options: Any
-) -> Outcome | Lost:
+) -> Ending:
     async with children_of(function, **options) as children:
         return await outcome_in(children, brief or brief_of())
 
@@ -390,7 +389,7 @@ async def result_of(function: Callable[..., Any], brief: Brief | None = None) ->
     return read(await outcome_of_one(function, brief))
 
 
-def read(outcome: Outcome | Lost) -> Any:
+def read(outcome: Ending) -> Any:
     assert isinstance(outcome, Done), outcome
     return outcome.value.read()
 
@@ -435,5 +434,5 @@ async def lead(state: str, pipe: str) -> None:
     await asyncio.Event().wait()
 
 
-async def never(job: Job) -> Outcome | Lost:
+async def never(job: Job) -> Ending:
     raise AssertionError(f"{job} is run by the test itself")

@@ -1,6 +1,7 @@
 """Words from outside, against a model that obeys whoever spoke last: the engine holds all the same."""
 
 import asyncio
+import dataclasses
 import json
 
 import chargehand as ch
@@ -129,3 +130,90 @@ async def test_i2_taint_travels_through_a_result_to_its_reader() -> None:
         result = await run.wait()
     assert DONE == []
     assert result.tasks["act"].taint == ("tool:read_page",)
+
+
+# What a server has said may go back to that server, and nowhere else.
+
+
+def of_server(name: str, server: str) -> ch.Tool:
+    """A tool of a server that others run, as those of MCP over HTTP are."""
+
+    @ch.tool(name=name, untrusted=True, destination="shop.test")
+    async def call(text: str) -> str:
+        """Ask the server."""
+        DONE.append(f"{name} {text}")
+        return f"{name} says {text}"
+
+    return dataclasses.replace(call, server=server)
+
+
+@ch.tool(effect="pure")
+async def own_files() -> str:
+    """Read what is nobody else's business."""
+    return "private"
+
+
+async def state_after(*names: str, inputs: bool = False, **grants: object) -> str:
+    """Where a task stands when its model has called these tools, one after another."""
+    DONE.clear()
+    tools = [
+        of_server("find", "https://shop.test/mcp"),
+        of_server("buy", "https://shop.test/mcp"),
+        of_server("spy", "https://shop.test:8443/mcp"),
+        own_files,
+    ]
+    lines = [
+        ToolCall(str(n), name, "{}" if name == "own_files" else json.dumps({"text": str(n)}))
+        for n, name in enumerate(names)
+    ]
+    mind = ch.Worker(
+        "mind",
+        "Shops",
+        tools=tools,
+        model=ch.ScriptedModel([*lines, "done"]),
+        destinations=["shop.test"],
+        **grants,  # type: ignore[arg-type]  # spelled by each test
+    )
+
+    @ch.worker("found", "Finds things")
+    async def found(brief: ch.Brief) -> str:
+        brief.distrust("tool:find")
+        return "a hostile thing"
+
+    needs = ("before",) if inputs else ()
+    tasks = [make_task("before", "found"), make_task("shop", "mind", *needs)]
+    async with ch.Supervisor([mind, found], secrets={"token": "s" * 20}) as boss:
+        run = await boss.submit(make_plan(*tasks))
+        while (state := (await boss.look(run.id)).tasks["shop"].state) not in ("done", "asking"):
+            await asyncio.sleep(0.001)
+        await run.cancel()
+        await run.wait()
+    return str(state)
+
+
+async def test_what_a_server_has_said_may_go_back_to_it_unasked() -> None:
+    assert await state_after("find", "buy", "find") == "done"
+    assert DONE == ["find 0", "buy 1", "find 2"]
+
+
+async def test_another_server_of_the_same_host_is_another() -> None:
+    assert await state_after("find", "spy") == "asking"
+    assert DONE == ["find 0"]
+
+
+async def test_whoever_has_read_anything_else_asks_before_it_tells_a_server_more() -> None:
+    assert await state_after("find", "own_files", "find") == "asking"
+    assert await state_after("own_files", "find", "find") == "asking"
+    assert DONE == ["find 1"]
+
+
+async def test_inputs_that_are_tainted_make_the_first_call_ask_whatever_their_source_is_called() -> (
+    None
+):
+    assert await state_after("find", inputs=True) == "asking"
+    assert DONE == []
+
+
+async def test_whoever_holds_secrets_asks_before_it_tells_a_server_anything_again() -> None:
+    assert await state_after("find", "find", secrets=["token"]) == "asking"
+    assert DONE == ["find 0"]

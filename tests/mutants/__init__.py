@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCE = Path(os.environ.get("MUTANTS_SOURCE", ROOT / "src"))
 #: where the sound source is; another place to try out a change of it
-SEEDS = "0:200"
+SEEDS = "0:300"
 #: fault schedules a mutant has to survive
 PATIENCE = 60
 #: seconds; a check that hangs has noticed something, too

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from chargehand.errors import UsageError
 from chargehand.facts.limits import Limits
 from chargehand.models.base import ModelSettings
+from chargehand.notify.base import Subscription
 from chargehand.roles.office import ModelChoice
 from chargehand.roles.roster import Member
 from chargehand.roles.worker import Worker
@@ -34,6 +35,8 @@ class Crew:
     parallel: int | None = None
     journal: str = ""
     prompts: Path | None = None
+    notify: Sequence[Subscription] = ()
+    #: how people hear of its questions, and of more if they like
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     origin: str = "the crew"
     #: where it came from, for messages

@@ -56,6 +56,13 @@ class SettingsForm(Form):
     seed: int | None = None
 
 
+class NotifyForm(Form):
+    """One of `notify` that hears of more, or of less, than questions"""
+
+    to: str
+    of: list[Literal["question", "finished", "budget", "failed"]]
+
+
 class CrewForm(Form):
     """`[crew]`"""
 
@@ -66,6 +73,7 @@ class CrewForm(Form):
     journal: str = ""
     prompts: str | None = None
     share: list[str] = []
+    notify: list[str | NotifyForm] = []
     limits: LimitsForm = LimitsForm()
     settings: SettingsForm = SettingsForm()
 

@@ -30,6 +30,8 @@ from chargehand.decisions.rules import (
 from chargehand.errors import UsageError
 from chargehand.facts.limits import Limits
 from chargehand.models.base import ModelSettings
+from chargehand.notify.base import NoticeKind, Subscription
+from chargehand.notify.opening import open_notifiers
 from chargehand.roles.function import FunctionWorker
 from chargehand.roles.worker import Worker
 
@@ -90,6 +92,7 @@ class _Reader:
             parallel=crew.parallel,
             journal=str(self._folder / crew.journal) if crew.journal else "",
             prompts=self._prompts(crew),
+            notify=self._notify(crew),
             secrets=self._secrets(),
             origin=str(self._path),
         )
@@ -157,6 +160,18 @@ class _Reader:
         if not folder.is_dir():
             raise UsageError(f"{self._path}: prompts = {form.prompts!r} is no folder")
         return folder
+
+    def _notify(self, form: CrewForm) -> list[Subscription]:
+        given = [
+            each
+            if isinstance(each, str)
+            else Subscription(each.to, tuple(map(NoticeKind, each.of)))
+            for each in form.notify
+        ]
+        try:
+            return [Subscription(to, tuple(of)) for to, of in open_notifiers(given)]
+        except UsageError as error:
+            raise UsageError(f"{self._path}, notify: {error}") from error
 
     def _secrets(self) -> dict[str, str]:
         names = {name: form.name for form in self._form.worker for name in form.secrets}

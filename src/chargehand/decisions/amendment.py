@@ -44,7 +44,7 @@ def amendment_faults(
     for task in change.added:
         yield from _faults_of_addition(task, nodes, added, removed)
     for id_ in change.replaced:
-        if id_ not in nodes or not _came_to_nothing(nodes[id_]):
+        if id_ not in of_plan(nodes) or not _came_to_nothing(nodes[id_]):
             yield Fault(
                 "not_replaceable", id_, "only a task that came to nothing can be made up for"
             )
@@ -107,7 +107,7 @@ def _faults_of_addition(
     for need in task.all_needs:
         if need.task == task.id:
             yield Fault("self_need", task.id, "it needs itself; drop this need")
-        node = nodes.get(need.task)
+        node = None if is_duty(need.task) else nodes.get(need.task)
         is_gone = node is not None and node.is_removed
         if need.task in removed or is_gone or (node is None and need.task not in added):
             yield Fault("dangling_need", task.id, f"it needs {need.task}, which is not in the plan")

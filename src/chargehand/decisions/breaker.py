@@ -4,15 +4,25 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from chargehand.errors import UsageError
+
 
 class BreakerPolicy(Struct, frozen=True, kw_only=True):
     """When a breaker opens, and for how long."""
 
     failures: int = 5
-    #: in a row
+    #: in a row; 0: it never opens
     rest: float = 15.0
     #: seconds; doubled each time a probe fails
     longest_rest: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.failures < 0 or not 0 < self.rest <= self.longest_rest:
+            raise UsageError(
+                f"BreakerPolicy(failures={self.failures}, rest={self.rest:g}, longest_rest="
+                f"{self.longest_rest:g}): failures must be 0 or more, and rest more than 0 and no "
+                "longer than longest_rest"
+            )
 
 
 class BreakerState(StrEnum):
@@ -44,6 +54,11 @@ class Breaker:
             case BreakerState.HALF_OPEN:
                 return float("inf")
 
+    @property
+    def opens_at(self) -> float:
+        """When an open one lets its next probe through."""
+        return self._opens_until
+
     def start(self) -> None:
         """A call goes; after a rest it is the probe."""
         if self.state is BreakerState.OPEN:
@@ -61,7 +76,7 @@ class Breaker:
         if self.state is BreakerState.HALF_OPEN:
             self._rest = min(self._rest * 2, self._policy.longest_rest)
             self._open(now)
-        elif self.state is BreakerState.CLOSED and self._failures >= self._policy.failures:
+        elif self.state is BreakerState.CLOSED and 0 < self._policy.failures <= self._failures:
             self._open(now)
 
     def withdraw(self) -> None:

@@ -4,19 +4,21 @@ One account for each run that has caps, or stands below one that has: what is re
 counts against every account above it too, so that no tree of runs can spend more than its top allows.
 """
 
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from chargehand.decisions.duties import ANSWER
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     Event,
     StepFinished,
     StepStarted,
 )
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import NO_USAGE, Usage
+from chargehand.facts.outcome import NO_USAGE, Done, Usage
 
 OVER_BUDGET = "over budget"
 #: why a run is stopped that has nothing left to spend
@@ -35,6 +37,28 @@ def has_caps(limits: Limits) -> bool:
     return limits.money is not None or limits.tokens is not None or limits.calls is not None
 
 
+def runs_below(history: Iterable[Event]) -> list[str]:
+    """The runs that tasks of this one led to, as far as it does not tell itself what they spent."""
+    begun: dict[str, str] = {}
+    for event in history:
+        if isinstance(event, StepStarted) and event.name == NESTED:
+            about = event.about.read()
+            if isinstance(about, dict) and "run" in about:
+                begun[event.key] = str(about["run"])
+        elif isinstance(event, StepFinished) and isinstance(event.outcome, Done):
+            begun.pop(event.key, None)
+    return list(begun.values())
+
+
+def spent_in(history: Iterable[Event]) -> Usage:
+    """What a run that nobody leads may have spent: what it had under way counts in full."""
+    account = Account(Limits())
+    for event in history:
+        account.apply(event)
+    account.close()
+    return account.spent
+
+
 class Account:
     """What one run, and all below it, has spent and has reserved. A fold of its events."""
 
@@ -50,6 +74,10 @@ class Account:
         self._open: dict[_Step, Usage] = {}
         self._linked: set[str] = set()
         #: tasks whose own runs count here as they spend, and not once more at their end
+        self._held: dict[str, Usage] = {}
+        #: what runs below have spent that are not led again yet
+        self._waiting: list[Callable[[], None]] = []
+        #: whom to tell when something that was reserved here is settled
 
     def link(self, task: str) -> None:
         """A run below has an account of its own under this one."""
@@ -57,12 +85,39 @@ class Account:
 
     def refusal(self, task: str, want: Usage) -> str:
         """Why this cannot be reserved, naming the cap it would pass; empty if it can."""
+        return self._refused(task, want)[1]
+
+    def when_settled(self, task: str, want: Usage, then: Callable[[], None]) -> bool:
+        """Have `then` called when something has ended that holds what this lacks; False: nothing does."""
+        account, _ = self._refused(task, want)
+        if account is None or not account.reserved.calls:
+            return False
+        account._waiting.append(then)
+        return True
+
+    def hold(self, run: str, spent: Usage) -> None:
+        """A run below has spent this; it counts here until that run itself does."""
+        self._held[run] = spent
+        self._move(NO_USAGE, spent)
+
+    def hand_over(self, run: str) -> None:
+        """A run below is led again, and tells itself what it has spent."""
+        self._move(NO_USAGE, _minus(NO_USAGE, self._held.pop(run, NO_USAGE)))
+
+    def close(self) -> None:
+        """The run is led here no longer: what it still holds may be spent, and is held no more."""
+        for task, attempt, *_ in list(self._open):
+            self._write_off(task, attempt)
+
+    def _refused(self, task: str, want: Usage) -> "tuple[Account | None, str]":
+        """The account, of this one and those above, that refuses it, and why."""
         held = self.spent + self.reserved + want
         is_answer = task == ANSWER or not self._keeps_back
         for name, cap, amount in self._caps(held, is_answer=is_answer):
             if amount > cap:
-                return f"Limits({name}=…) leaves {cap:g}, and {amount:g} would be spent or reserved"
-        return "" if self._above is None else self._above.refusal("", want)
+                why = f"Limits({name}=…) leaves {cap:g}, and {amount:g} would be spent or reserved"
+                return self, why
+        return (None, "") if self._above is None else self._above._refused("", want)
 
     def apply(self, event: Event) -> None:
         """Take in what has happened to the run."""
@@ -75,6 +130,8 @@ class Account:
                 self._write_off(event.task, event.attempt)
                 if isinstance(event, AttemptFinished) and event.outcome.usage != NO_USAGE:
                     self._move(NO_USAGE, event.outcome.usage)
+            case AttemptParked():
+                self._release(event.task, event.attempt)
             case _:
                 pass  # nothing else is spent
 
@@ -110,11 +167,20 @@ class Account:
             reserve = self._open.pop(step)
             self._move(_minus(NO_USAGE, reserve), reserve)
 
+    def _release(self, task: str, attempt: int) -> None:
+        """What was begun has come to nothing: it waits for its turn, and will be begun again."""
+        for step in [each for each in self._open if each[:2] == (task, attempt)]:
+            self._move(_minus(NO_USAGE, self._open.pop(step)), NO_USAGE)
+
     def _move(self, reserved: Usage, spent: Usage) -> None:
         account: Account | None = self
         while account is not None:
             account.reserved += reserved
             account.spent += spent
+            if reserved.calls < 0:
+                waiting, account._waiting = account._waiting, []
+                for then in waiting:
+                    then()
             account = account._above
 
 

@@ -6,7 +6,7 @@ out the round's acts. The simulator does the same with a journal and a clock tha
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import TypeAlias
 
@@ -29,6 +29,8 @@ from chargehand.facts.commands import (
     WithdrawOffer,
 )
 from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
     AttemptStarted,
     Event,
     RunFinished,
@@ -36,7 +38,14 @@ from chargehand.facts.events import (
     StepFinished,
     StepStarted,
 )
+from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.value import Value
+
+_A_MOMENT = timedelta(milliseconds=1)
+
+
+_NO_ROOM = "JournalFull"
+#: a result that we could not keep says nothing of who brought it forth
 
 
 class Message(Struct, gc=False):
@@ -101,6 +110,8 @@ class Desk:
         self._backlog: list[tuple[str, list[Command]]] = []
         self._above: dict[str, Account | None] = {}
         #: by run: the account of the run above it
+        self._probe_at: datetime | None = None
+        #: when a worker that rests may be given something again
         self._duties: dict[tuple[str, str], OfferAttempt] = {}
         #: what the supervisor is to do itself; it needs no place in the pool
         self._on_duty: set[tuple[str, str, int]] = set()
@@ -112,6 +123,8 @@ class Desk:
         """
         led = self.runs[run] = Led(Schedule(self._retry), Results())
         self._above[run] = above
+        if above is not None:
+            above.hand_over(run)
         for event in history:
             led.schedule.apply(event)
             self._note(led, event)
@@ -124,7 +137,10 @@ class Desk:
     def close(self, run: str) -> None:
         """Lead this run no longer. Attempts of it that still run keep their places until they end."""
         self._above.pop(run, None)
-        if self.runs.pop(run, None) is not None:
+        led = self.runs.pop(run, None)
+        if led is not None:
+            if led.account is not None:
+                led.account.close()
             self.dispatch.close_run(run)
             self._backlog = [(each, commands) for each, commands in self._backlog if each != run]
             for duty in [each for each in self._duties if each[0] == run]:
@@ -141,7 +157,7 @@ class Desk:
             self._take(message, round_, now)
         while self._timers and self._timers[0][0] <= now:
             _, _, run, event = heappop(self._timers)
-            self._take(Message(run, replace(event, at=now)), round_, now)
+            self._take(Message(run, replace(event, at=now)), round_, now, is_timed=True)
         if not self.is_draining:
             self._fill_places(round_, now)
         for run in round_.ended:
@@ -152,7 +168,11 @@ class Desk:
         """When `decide` is to be called at the latest, if nothing comes before."""
         while self._timers and self._timers[0][2] not in self.runs:
             heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        timer_at = self._timers[0][0] if self._timers else None
+        probe_at = None if self.is_draining else self._probe_at
+        if timer_at is None or probe_at is None:
+            return timer_at or probe_at
+        return min(timer_at, probe_at)
 
     def free_place(self, run: str, task: str, attempt: int) -> None:
         """An attempt has really ended, whatever was made of its report."""
@@ -178,7 +198,9 @@ class Desk:
             if led.schedule.requested is not None:
                 led.schedule.check()
 
-    def _take(self, message: Message, round_: Round, now: datetime) -> None:
+    def _take(
+        self, message: Message, round_: Round, now: datetime, *, is_timed: bool = False
+    ) -> None:
         led = self.runs.get(message.run)
         admitted = None if led is None else led.schedule.admit(message.event)
         if (
@@ -205,12 +227,31 @@ class Desk:
             round_.entries.setdefault(message.run, [])
         if admitted is None:
             return
-        if type(admitted) is RunRequested:
+        if type(admitted) is AttemptFinished:
+            self._judge_worker(message.run, led, admitted, now)
+        elif type(admitted) is AttemptLost and not is_timed:
+            # One that was told to stop and did not is lost by a timer; that is not held against it.
+            worker = led.schedule.nodes[admitted.task].worker
+            self._blame(message.run, admitted, worker, admitted.reason, now)
+        elif type(admitted) is RunRequested:
             self.dispatch.open_run(message.run, admitted.at, admitted.limits.parallel)
         self._write(message.run, led, admitted, round_)
         commands = led.schedule.apply(admitted)
         if commands:
             self._carry(message.run, led, commands, round_, now)
+
+    def _judge_worker(self, run: str, led: Led, event: AttemptFinished, now: datetime) -> None:
+        """Let the pool know what an attempt says of its worker. What says nothing is passed over."""
+        worker, outcome = led.schedule.nodes[event.task].worker, event.outcome
+        if type(outcome) is Done:
+            self.dispatch.succeeded(worker)
+        elif type(outcome) is Failed and outcome.kind.backs_off and outcome.error != _NO_ROOM:
+            self._blame(run, event, worker, str(outcome), now)
+
+    def _blame(
+        self, run: str, event: AttemptFinished | AttemptLost, worker: str, why: str, now: datetime
+    ) -> None:
+        self.dispatch.failed(run, event.task, event.attempt, worker, now.timestamp(), why)
 
     def _carry(
         self, run: str, led: Led, commands: list[Command], round_: Round, now: datetime
@@ -256,7 +297,16 @@ class Desk:
                 led.account = Account(event.limits, keeps_back=event.answers, above=above)
 
     def _fill_places(self, round_: Round, now: datetime) -> None:
-        for start in (*self._take_up_duties(), *self.dispatch.place(now.timestamp())):
+        timestamp = now.timestamp()
+        starts = (*self._take_up_duties(), *self.dispatch.place(timestamp))
+        probes_at = self.dispatch.probes_at
+        # A moment later: rounded down, the loop would be woken too early, time and again.
+        self._probe_at = (
+            None
+            if probes_at is None
+            else now + timedelta(seconds=probes_at - timestamp) + _A_MOMENT
+        )
+        for start in starts:
             led = self.runs[start.run]
             started = AttemptStarted(
                 task=start.task, attempt=start.attempt, worker=start.worker, why=start.why, at=now

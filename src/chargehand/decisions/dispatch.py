@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.limiter import Bucket
+from chargehand.decisions.queue import Queue
 from chargehand.errors import UsageError
-from chargehand.facts.commands import OfferAttempt, StartAttempt
+from chargehand.facts.commands import OfferAttempt, Rank, StartAttempt
 
 AGEING = 300.0
 #: seconds of waiting that weigh as much as one step of priority, so that no run starves
@@ -38,10 +41,40 @@ class Place(Struct, frozen=True, kw_only=True):
     #: its share under `Balance.WEIGHTED`; None: its capacity
 
 
-class _Worker:
-    __slots__ = ("active", "capacity", "given", "is_draining", "name", "skills", "turn", "weight")
+class Starts(Struct, frozen=True, kw_only=True):
+    """How often a pool may start something, whoever it is for: an agreed rate of whatever is behind it."""
 
-    def __init__(self, place: Place, parallel: int) -> None:
+    a_minute: float
+    burst: int = 1
+    #: how many at once after a rest
+
+    def __post_init__(self) -> None:
+        if not self.a_minute > 0 or self.burst < 1:
+            raise UsageError(
+                f"Starts(a_minute={self.a_minute}, burst={self.burst}): more than 0, at least 1"
+            )
+
+
+_Key: TypeAlias = tuple[str, str, int]
+#: an attempt: run, task, number
+
+
+class _Worker:
+    __slots__ = (
+        "active",
+        "breaker",
+        "capacity",
+        "given",
+        "is_draining",
+        "is_resting",
+        "name",
+        "probe",
+        "skills",
+        "turn",
+        "weight",
+    )
+
+    def __init__(self, place: Place, parallel: int, breaker: BreakerPolicy) -> None:
         self.name = place.worker
         self.skills = place.skills
         self.capacity = parallel if place.capacity is None else place.capacity
@@ -55,59 +88,97 @@ class _Worker:
         self.given = 0.0
         self.turn = 0
         self.is_draining = False
+        self.breaker = Breaker(breaker)
+        self.is_resting = False
+        #: its breaker lets nothing through
+        self.probe: _Key | None = None
+        #: the attempt that is to show whether it works again
 
     @property
     def has_room(self) -> bool:
-        return self.active < self.capacity and not self.is_draining
+        return self.active < self.capacity and not self.is_draining and not self.is_resting
 
 
-class _Waiting(Struct, eq=False, gc=False):
+class _Waiting(Struct, order=True, gc=False):
     """An offer in a queue. Withdrawn ones stay there, dead, until they come up."""
 
+    # The order goes by the fields down to the number, which is unique.
+    urgency: float
+    is_late: bool
+    due: float
+    arrival: float
+    turn: int
+    #: of the run, among those of one instant
+    path: float
+    order: int
+    number: int
     run: str
     offer: OfferAttempt
-    is_late: bool
     is_dead: bool = False
 
 
 class _Run:
-    __slots__ = ("active", "ageing", "arrival", "parallel", "parked", "waiting")
+    __slots__ = (
+        "active",
+        "ageing",
+        "arrival",
+        "longest",
+        "number",
+        "parallel",
+        "parked",
+        "waiting",
+    )
 
-    def __init__(self, arrival: float, parallel: int) -> None:
+    def __init__(self, arrival: float, number: int, parallel: int) -> None:
         self.arrival = arrival
+        self.number = number
+        #: among runs of one instant, which would otherwise all take turns and end together, last
+        self.longest = 0.0
+        #: the longest path that was ever left of it
         self.parallel = parallel
         self.active = 0
         self.ageing = math.floor(arrival / AGEING)
-        self.parked: dict[str, list[_Queued]] = {}
+        self.parked: dict[str, Queue[_Waiting]] = {}
         #: by target: what waits for a place of the run itself
         self.waiting: dict[str, _Waiting] = {}
-
-
-# What the order goes by, and last the offer itself; the number before it is unique.
-_Queued: TypeAlias = tuple[float, bool, float, float, float, int, int, _Waiting]
 
 
 class Dispatch:
     """Gives free places to the most urgent offers.
 
     The order is: priority (aged by the run's arrival), runs that can still be in time before those
-    that cannot, deadline, arrival of the run, longest remaining path, plan order.
+    that cannot, deadline (less half the run's longest path, where lengths are known), arrival of the
+    run, longest remaining path, plan order. A worker that keeps
+    failing gets nothing for a while, then one attempt as a probe, and everything again once one is done.
     """
 
-    def __init__(self, parallel: int, balance: Balance = Balance.LEAST_BUSY) -> None:
+    def __init__(
+        self,
+        parallel: int,
+        balance: Balance = Balance.LEAST_BUSY,
+        breaker: BreakerPolicy | None = None,
+        starts: Starts | None = None,
+    ) -> None:
         if parallel < 1:
             raise UsageError(f"parallel={parallel} must be at least 1")
         self.parallel = parallel
         self.active = 0
+        self.probes_at: float | None = None
+        #: when a breaker or the rate of starts lets the next attempt through, as of the last `place`
+        self._bucket = None if starts is None else Bucket(starts.a_minute, starts.burst)
         self._balance = balance
+        self._breaker = breaker or BreakerPolicy()
+        self._troubled: dict[str, _Worker] = {}
+        #: workers whose breaker is not closed
         self._workers: dict[str, _Worker] = {}
         self._able: dict[str, list[_Worker]] = {}
         self._runs: dict[str, _Run] = {}
-        self._queues: dict[str, list[_Queued]] = {}
-        self._held: dict[tuple[str, str, int], tuple[_Worker, _Run]] = {}
+        self._queues: dict[str, Queue[_Waiting]] = {}
+        self._held: dict[_Key, tuple[_Worker, _Run]] = {}
         #: the places that are taken, by attempt; the run as it was then, for it may be led anew since
         self._thawing: dict[str, _Run] = {}
         #: runs in which something parked may go on
+        self._run_count = 0
         self._arrivals = 0
         self._turns = 0
 
@@ -115,7 +186,7 @@ class Dispatch:
         """A worker takes part from now on."""
         if place.worker in self._workers:
             raise UsageError(f"worker {place.worker!r} is in the pool already")
-        worker = _Worker(place, self.parallel)
+        worker = _Worker(place, self.parallel, self._breaker)
         # A newcomer starts level with the others; from nothing it would get every task for a while.
         worker.given = min((other.given for other in self._workers.values()), default=0.0)
         self._workers[place.worker] = worker
@@ -128,7 +199,8 @@ class Dispatch:
 
     def open_run(self, run: str, at: datetime, parallel: int) -> None:
         """Hear of a run before its offers. Runs are served in the order of their arrival."""
-        self._runs[run] = _Run(at.timestamp(), parallel)
+        self._run_count += 1
+        self._runs[run] = _Run(at.timestamp(), self._run_count, parallel)
 
     def close_run(self, run: str) -> None:
         """The run ended; what it still has in the queue is dead. Its running attempts still count."""
@@ -141,9 +213,25 @@ class Dispatch:
     def offer(self, run: str, offer: OfferAttempt, now: float) -> None:
         """Queue a task that may start."""
         owner = self._runs[run]
-        waiting = _Waiting(run, offer, now > offer.rank.latest_start)
+        rank = offer.rank
+        owner.longest = max(owner.longest, -rank.path)
+        self._arrivals += 1
+        # Ageing is linear, so that the order of two offers never changes while they wait:
+        # arriving AGEING seconds earlier is worth one step of priority.
+        waiting = _Waiting(
+            rank.urgency + owner.ageing,
+            now > rank.latest_start,
+            _due(rank, owner.longest),
+            owner.arrival,
+            owner.number,
+            rank.path,
+            rank.order,
+            self._arrivals,
+            run,
+            offer,
+        )
         owner.waiting[offer.task] = waiting
-        self._push(waiting, owner)
+        self._queue_of(self._queues, _target(offer)).push(waiting)
 
     def withdraw(self, run: str, task: str) -> None:
         """The task is not to start after all; unknown ones are fine."""
@@ -164,27 +252,56 @@ class Dispatch:
         owner.active -= 1
         self._thaw(run, owner)
 
+    def succeeded(self, worker: str) -> None:
+        """An attempt of this worker's is done: it works."""
+        known = self._workers.get(worker)
+        if known is not None:
+            known.breaker.succeed()
+            known.probe = None
+            if self._troubled.pop(worker, None) is not None:
+                known.is_resting = False
+
+    def failed(
+        self, run: str, task: str, attempt: int, worker: str, now: float, error: str
+    ) -> None:
+        """An attempt failed in a way that speaks against its worker."""
+        known = self._workers.get(worker)
+        if known is None:
+            return
+        is_probe = known.probe == (run, task, attempt)
+        if known.breaker.state is BreakerState.HALF_OPEN and not is_probe:
+            return  # it began before the breaker opened, so it says nothing new
+        known.breaker.fail(now, error)
+        known.probe = None
+        if known.breaker.state is not BreakerState.CLOSED:
+            self._troubled[worker] = known
+            known.is_resting = True
+
     def place(self, now: float) -> list[StartAttempt]:
         """Fill the free places, most urgent first."""
         starts: list[StartAttempt] = []
+        self.probes_at = self._rouse(now) if self._troubled else None
         if self.active >= self.parallel:
             return starts
         self._unpark(now)
         heads = self._heads(now)
         queues = self._queues
         while heads and self.active < self.parallel:
+            if not self._may_start(now):
+                break
             target = heads[0][1]
             queue = queues[target]
             if not self._has_room(target):  # another target took the last of it
                 heappop(heads)
                 continue
-            queued = heappop(queue)
-            waiting = queued[-1]
+            waiting = queue.pop()
             run = self._runs[waiting.run]
             if run.active >= run.parallel:
-                heappush(run.parked.setdefault(target, []), queued)
+                self._queue_of(run.parked, target).push(waiting)
             else:
                 starts.append(self._start(waiting, run, target))
+                if self._bucket is not None:
+                    self._bucket.take(1, now)
             head = self._live_head(queue, now)
             if head is None:
                 del queues[target]
@@ -193,9 +310,30 @@ class Dispatch:
                 heapreplace(heads, (head, target))
         return starts
 
-    def _heads(self, now: float) -> list[tuple[_Queued, str]]:
+    def _may_start(self, now: float) -> bool:
+        """Whether the rate of starts allows one more; if not, `probes_at` says when it will."""
+        wait = 0.0 if self._bucket is None else self._bucket.wait(1, now)
+        if wait:
+            self.probes_at = min(self.probes_at or math.inf, now + wait)
+        return not wait
+
+    def _rouse(self, now: float) -> float | None:
+        """See whose rest is over; returns when the next one's will be."""
+        due: list[float] = []
+        for worker in self._troubled.values():
+            if worker.probe is not None and worker.probe not in self._held:
+                # It has ended, and its report, if it came at all, spoke neither for nor against.
+                worker.breaker.withdraw()
+                worker.probe = None
+            wait = worker.breaker.wait(now)
+            worker.is_resting = wait > 0
+            if worker.is_resting and math.isfinite(wait):
+                due.append(worker.breaker.opens_at)
+        return min(due, default=None)
+
+    def _heads(self, now: float) -> list[tuple[_Waiting, str]]:
         """The most urgent offer of each target that has room, as a heap."""
-        heads: list[tuple[_Queued, str]] = []
+        heads: list[tuple[_Waiting, str]] = []
         for target, queue in list(self._queues.items()):
             if self._has_room(target):
                 head = self._live_head(queue, now)
@@ -213,7 +351,12 @@ class Dispatch:
         run.active += 1
         self.active += 1
         del run.waiting[offer.task]
-        self._held[waiting.run, offer.task, offer.attempt] = (worker, run)
+        key = (waiting.run, offer.task, offer.attempt)
+        self._held[key] = (worker, run)
+        if worker.name in self._troubled:
+            worker.breaker.start()
+            worker.probe, worker.is_resting = key, True
+            why = f"to see whether {worker.name} works again"
         return StartAttempt(waiting.run, offer.task, offer.attempt, worker.name, why)
 
     def _thaw(self, name: str, run: _Run) -> None:
@@ -227,7 +370,7 @@ class Dispatch:
                 for _ in range(run.parallel - run.active):
                     if self._live_head(parked, now) is None:
                         break
-                    heappush(self._queues.setdefault(target, []), heappop(parked))
+                    self._queue_of(self._queues, target).push(parked.pop())
                 if not parked:
                     del run.parked[target]
         self._thawing.clear()
@@ -245,8 +388,12 @@ class Dispatch:
         able = self._able.get(_target(waiting.offer), [])
         if not able:
             return f"a {_target(waiting.offer)} to join the pool"
+        if all(worker.is_resting for worker in able):
+            return _breakers(able)
         if not any(worker.has_room for worker in able):
             return f"a place at {' or '.join(worker.name for worker in able)}"
+        if self._bucket is not None:
+            return f"the next start ({self._bucket.rate * 60:g} a minute)"
         return "its turn"
 
     def check(self) -> None:
@@ -259,43 +406,30 @@ class Dispatch:
         for run in self._runs.values():
             assert 0 <= run.active <= run.parallel, "a run holds more than it may"
 
-    def _push(self, waiting: _Waiting, run: _Run) -> None:
-        queue = self._queues.setdefault(_target(waiting.offer), [])
-        heappush(queue, self._queued(waiting, run))
-
-    def _queued(self, waiting: _Waiting, run: _Run) -> _Queued:
-        rank = waiting.offer.rank
-        self._arrivals += 1
-        # Ageing is linear, so that the order of two offers never changes while they wait and a
-        # plain heap will do: arriving AGEING seconds earlier is worth one step of priority.
-        return (
-            rank.urgency + run.ageing,
-            waiting.is_late,
-            rank.deadline,
-            run.arrival,
-            rank.path,
-            rank.order,
-            self._arrivals,
-            waiting,
-        )
+    def _queue_of(self, queues: dict[str, Queue[_Waiting]], target: str) -> Queue[_Waiting]:
+        queue = queues.get(target)
+        if queue is None:
+            queue = queues[target] = Queue()
+        return queue
 
     def _has_room(self, target: str) -> bool:
         for worker in self._able.get(target, ()):
-            if worker.active < worker.capacity and not worker.is_draining:
+            if worker.active < worker.capacity and not worker.is_draining and not worker.is_resting:
                 return True
         return False
 
-    def _live_head(self, queue: list[_Queued], now: float) -> _Queued | None:
-        while queue:
-            head = queue[0]
-            waiting = head[-1]
+    def _live_head(self, queue: Queue[_Waiting], now: float) -> _Waiting | None:
+        while (waiting := queue.head()) is not None:
             if waiting.is_dead:
-                heappop(queue)
+                queue.pop()
             elif not waiting.is_late and now > waiting.offer.rank.latest_start:
+                queue.pop()
                 waiting.is_late = True  # can no longer be in time: behind those that can
-                heapreplace(queue, self._queued(waiting, self._runs[waiting.run]))
+                self._arrivals += 1
+                waiting.number = self._arrivals
+                queue.push(waiting)
             else:
-                return head
+                return waiting
         return None
 
     def _choose(self, target: str, avoid: tuple[str, ...]) -> tuple[_Worker, str]:
@@ -323,8 +457,29 @@ class Dispatch:
                 return min(free, key=lambda w: (w.given + 1 / w.weight, w.turn))
 
 
+def _due(rank: Rank, longest: float) -> float:
+    """What goes for the deadline in the order: half-way from there to the latest start of the whole run.
+
+    By the deadline alone, a long run that is due late begins too late; by the latest start alone, a
+    crowded pool serves the longest first and few are in time. The whole run's, not that of what is
+    left of it: one that gets on would fall behind those that did not, and none would ever be done.
+    """
+    is_known = rank.latest_start < rank.deadline
+    return rank.deadline - longest / 2 if is_known else rank.deadline
+
+
 def _target(offer: OfferAttempt) -> str:
     return f"worker {offer.worker}" if offer.worker else f"skill {offer.skill}"
+
+
+def _breakers(workers: list[_Worker]) -> str:
+    """Whose breakers are waited for, and until when."""
+    whose = f"worker {workers[0].name}" if len(workers) == 1 else f"all of {_names(workers)}"
+    rests = [w.breaker.opens_at for w in workers if w.breaker.state is BreakerState.OPEN]
+    if not rests:
+        return f"the breaker of {whose}, until its probe is back"
+    until = datetime.fromtimestamp(min(rests), UTC).replace(microsecond=0)
+    return f"the breaker of {whose}, until {until.isoformat()}"
 
 
 def _names(workers: Iterable[_Worker]) -> str:

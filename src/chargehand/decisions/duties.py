@@ -55,6 +55,8 @@ class Planning(Struct):
     version: int = 0
     #: of the plan when the last planning began
     is_open: bool = False
+    has_begun: bool = False
+    #: so that what fails from now on is not seen by it
     is_wanted: bool = False
     #: something failed while there was planning under way
 
@@ -75,7 +77,7 @@ class Planning(Struct):
         if not is_ours or node.task.optional or is_duty(node.task.id) or _was_stopped(node):
             return None
         if self.is_open:
-            self.is_wanted = True
+            self.is_wanted = self.has_begun
             return None
         return self._again(requested, version)
 
@@ -92,7 +94,7 @@ class Planning(Struct):
 
     def _next(self, because: str, version: int, default: str = "") -> Task:
         self.count += 1
-        self.version, self.is_open = version, True
+        self.version, self.is_open, self.has_begun = version, True, False
         if self.count == 1:
             args = {"default": default} if default else {}
             return Task(id=PLAN, description="Write the plan", worker=PLANNER, args=args)
@@ -121,8 +123,15 @@ def drafting(nodes: Mapping[str, Node], number: int) -> Task | None:
     return Task(id=f"{DRAFT}:{number}", description=words, worker=ANSWERER, args={"of": done})
 
 
-def is_missing(node: Node, requested: RunRequested) -> bool:
-    """Whether a run that has ended cannot be called a success for want of this."""
+def missing_of(nodes: Mapping[str, Node], requested: RunRequested) -> tuple[str, ...]:
+    """Everything without which a run that has ended cannot be called a success."""
+    missing = tuple(id_ for id_, node in nodes.items() if _is_missing(node, requested))
+    # There may have been nothing to make an answer of, or no time left to begin with it.
+    is_unanswered = requested.answers and requested.shape is not None and ANSWER not in nodes
+    return (*missing, ANSWER) if is_unanswered else missing
+
+
+def _is_missing(node: Node, requested: RunRequested) -> bool:
     if node.is_removed or node.is_replaced:
         return False
     if node.state is TaskState.DONE:

@@ -7,6 +7,7 @@ from chargehand.decisions.spans import AttemptSpan, Link, Note, StepKind, StepSp
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     AttemptStarted,
     Event,
@@ -50,6 +51,9 @@ class Efforts:
                 self._end(event.task, event.at, "lost", event.reason)
             case AttemptPreempted():
                 self._end(event.task, event.at, "preempted", "")
+            case AttemptParked():
+                self._end(event.task, event.at, "parked", event.why)
+                self._due_at[served_by(event.task)] = event.due_at
             case StepStarted():
                 self._begin_step(event)
             case StepFinished():

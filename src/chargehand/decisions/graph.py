@@ -18,7 +18,7 @@ class TaskState(StrEnum):
     WAITING = "waiting"  #: some needs are unmet: `Node.unmet` counts them
     READY = "ready"  #: needs met, offered to the pool; in the queue of `Dispatch`
     RUNNING = "running"  #: exactly one attempt is open: `Node.is_open`
-    RETRYING = "retrying"  #: failed, to be tried again at `Node.due_at`; holds no place
+    RETRYING = "retrying"  #: failed or parked, to be tried again at `Node.due_at`; holds no place
     ASKING = "asking"  #: a person must answer `Node.question` first; holds no place
     DONE = "done"  #: has its result
     FAILED = "failed"  #: given up: `Node.cause`
@@ -71,6 +71,10 @@ class Node(Struct, eq=False, gc=False):
     #: of a skipped task: the task that failed first
     is_doomed: bool = False
     #: to be skipped, as soon as that is written down
+    is_parked: bool = False
+    #: it waits, retrying, for somebody outside who cannot be called yet
+    parks: int = 0
+    #: how often it did; attempts that count neither as tries nor as losses
     is_expired: bool = False
     #: told to stop because of its own deadline
     is_removed: bool = False
@@ -82,6 +86,11 @@ class Node(Struct, eq=False, gc=False):
     last_failure: Failed | None = None
     gaps: tuple[str, ...] = ()
     #: of a task that was done in part: what is missing
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the run moves on by itself through this task: nobody outside is waited for."""
+        return self.state.is_live and not self.is_parked
 
     def __repr__(self) -> str:
         return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"
@@ -107,6 +116,8 @@ class Graph:
             fresh.append(node)
         is_in_order = True
         for node in fresh:
+            if not node.task.needs:
+                continue
             required = {need.task for need in node.task.all_needs if not need.optional}
             for need in node.task.all_needs:
                 upstream = nodes[need.task]
@@ -184,7 +195,7 @@ def check_nodes(
     """State what must hold of every node; count the live, the unsettled and the open ones."""
     live = unsettled = opened = 0
     for node in nodes:
-        live += node.state.is_live
+        live += node.is_live
         unsettled += not node.state.is_settled
         opened += node.is_open
         is_running = node.state is TaskState.RUNNING
@@ -193,6 +204,8 @@ def check_nodes(
             assert node.unmet > 0, f"{node} waits for nothing"
         if node.state in (TaskState.RUNNING, TaskState.READY, TaskState.DONE):
             assert node.unmet == 0, f"{node} went ahead of its needs"
+        if node.is_parked:
+            assert node.state is TaskState.RETRYING, f"{node} is parked"
         assert (node.question is not None) == (node.state is TaskState.ASKING), f"{node}: question"
         most = node.task.limits.attempts or limits.attempts
         assert node.tries <= most, f"{node} was tried {node.tries} times of {most}"

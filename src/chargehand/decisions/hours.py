@@ -28,7 +28,7 @@ class Hours(Struct):
 
     def timers(self) -> list[Command]:
         """Everything that is to go off, as far as it is known now."""
-        requested, ends_at = self._asked, self._ends_at
+        requested, ends_at = self._asked, self.ends_at
         if ends_at is None:
             return self.active_timer()
         timers: list[Command] = [SetTimer(ends_at, DeadlinePassed(at=ends_at))]
@@ -39,7 +39,7 @@ class Hours(Struct):
 
     def active_timer(self) -> list[Command]:
         """When active time will have run out, for a run that has no other end."""
-        if self._ends_at is not None:
+        if self.ends_at is not None:
             return []
         due_at = self.glass.runs_out_at(self._asked.at, self._asked.limits.active)
         return [SetTimer(due_at, DeadlinePassed(at=due_at))]
@@ -60,8 +60,8 @@ class Hours(Struct):
         """Whether the run's time, or what is left of it once the work was stopped, has passed."""
         if stop_reason == CANCELLED or self.is_closed:
             return False
-        if self._ends_at is not None:
-            return at >= self._ends_at
+        if self.ends_at is not None:
+            return at >= self.ends_at
         if stop_reason:
             return False
         return self.glass.has_run_out(self._asked.at, self._asked.limits.active, at)
@@ -74,7 +74,8 @@ class Hours(Struct):
         return deadline_at - _reserve(deadline_at - self._asked.at)
 
     @property
-    def _ends_at(self) -> datetime | None:
+    def ends_at(self) -> datetime | None:
+        """When all of the run must be over, its answer too, if that is known."""
         return self.closes_at or self._asked.deadline_at
 
     @property

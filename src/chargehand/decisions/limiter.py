@@ -92,6 +92,10 @@ class Limiter:
             waits.append(self._tokens.wait(tokens, now))
         return max(0.0, *waits)
 
+    def shut(self, now: float) -> float:
+        """Seconds for which nobody may call, however few calls there are: it was told so."""
+        return max(self._blocked_until - now, 0.0)
+
     def start(self, tokens: int, now: float) -> None:
         """A call goes now."""
         self.in_flight += 1

@@ -22,6 +22,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     #: what it returns must not get out
     destination: str = ""
     #: where it sends what it is given: a host, a channel; empty: nowhere
+    server: str = ""
+    #: the one server, set up by the user, that answers it; empty: none in particular
     needs_approval: bool = False
 
     @property
@@ -70,6 +72,8 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     taint: tuple[str, ...] = ()
     is_sensitive: bool = False
     #: it has read sensitive data, or is granted secrets
+    only_from: str = ""
+    #: the one server that all came from which it has read or was tainted by; empty: there is more
 
 
 ALLOWED = Verdict(Ruling.ALLOWED)
@@ -90,7 +94,10 @@ def judge_call(tool: Traits, grants: Grants, knowledge: Knowledge) -> Verdict:
     if knowledge.is_sensitive or grants.has_secrets:
         why = f"it acts, knows something sensitive, and has read what may be hostile ({sources})"
         return Verdict(Ruling.ASK, why)
-    if tool.destination:
+    # What a server has said may go back to that very server. Once anything else was read, that might
+    # go there with it, and a person is asked again.
+    is_told_back = bool(tool.server) and tool.server == knowledge.only_from
+    if tool.destination and not is_told_back:
         return Verdict(Ruling.ASK, f"it would tell others what rests on untrusted {sources}")
     return ALLOWED
 

@@ -7,6 +7,7 @@ does, for the process that leads the run.
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand.decisions.budget import NESTED
 from chargehand.facts.events import (
     AttemptFinished,
     Effect,
@@ -67,6 +68,8 @@ class Results:
         self.outputs: dict[str, Value] = {}
         self.steps: dict[str, StepLog] = {}
         self.answers: dict[str, str] = {}
+        self.nested: dict[str, str] = {}
+        #: by task: the run that a supervisor below leads for it, or led last
         self.usage: Usage = NO_USAGE
 
     def apply(self, event: Event) -> None:
@@ -101,6 +104,10 @@ class Results:
                 self.steps.pop(event.task, None)
 
     def _begin_step(self, event: StepStarted) -> None:
+        if event.name == NESTED:
+            about = event.about.read()
+            if isinstance(about, dict) and "run" in about:
+                self.nested[event.task] = about["run"]
         log = self.steps.setdefault(event.task, StepLog())
         before = log.find(event.name, event.ordinal, event.key)
         if before is not None and isinstance(before.outcome, Done):

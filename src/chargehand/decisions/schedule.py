@@ -18,13 +18,14 @@ from chargehand.decisions.asking import is_answer, patience, unanswered
 from chargehand.decisions.duties import (
     ANSWER,
     PLAN,
+    PLANNER,
     REFINER,
     Planning,
     answering,
     drafting,
     has_results,
     is_duty,
-    is_missing,
+    missing_of,
     of_plan,
     refining,
 )
@@ -45,6 +46,7 @@ from chargehand.facts.commands import (
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     AttemptStarted,
     CancelRequested,
@@ -134,7 +136,9 @@ class Schedule:
             return RunState.STOPPING
         if not self._is_sealed:
             return RunState.PLANNING
-        return RunState.RUNNING if self._live or not self._unsettled else RunState.WAITING
+        if self._live or not self._unsettled or self._has_parked():
+            return RunState.RUNNING
+        return RunState.WAITING
 
     @property
     def limits(self) -> Limits:
@@ -146,11 +150,16 @@ class Schedule:
         """The time of all finished attempts, one after another."""
         return sum((total for _, total in self._paces.values()), _NO_TIME)
 
+    @property
+    def is_winding_up(self) -> bool:
+        """Whether the work was stopped for an answer of what there is."""
+        return self._stop_reason not in ("", CANCELLED)
+
     def work_ends_at(self, task: str) -> datetime | None:
         """When an attempt of this task will be stopped at the latest, if that is known."""
         deadline = self._graph.deadline_of(self.nodes[task].task)
         ends = [] if deadline == float("inf") else [self._instant(deadline)]
-        stops_at = self._hours.work_ends_at()
+        stops_at = self._hours.ends_at if task == ANSWER else self._hours.work_ends_at()
         return min([*ends, stops_at] if stops_at is not None else ends, default=None)
 
     def admit(self, event: Event) -> Event | None:
@@ -164,7 +173,13 @@ class Schedule:
         match event:
             case AttemptFinished():
                 return event if self._holds(event.task, event.attempt) else self._refusal(event)
-            case AttemptLost() | AttemptPreempted() | StepFinished() | ProgressNoted():
+            case (
+                AttemptLost()
+                | AttemptPreempted()
+                | AttemptParked()
+                | StepFinished()
+                | ProgressNoted()
+            ):
                 return event if self._holds(event.task, event.attempt) else None
             case StepStarted():
                 is_open = self._holds(event.task, event.attempt)
@@ -224,6 +239,8 @@ class Schedule:
                 return []
             case AttemptLost() | AttemptPreempted():
                 return self._lose(event)
+            case AttemptParked():
+                return self._park(event)
             case RetryPlanned():
                 return self._plan_retry(event)
             case RetryDue():
@@ -293,6 +310,8 @@ class Schedule:
         """Everything that speaks against this change of plan."""
         if self._stop_reason or self.status is not None or not self._is_sealed:
             return [Fault("ended", "", "the run is stopping, has ended, or has no whole plan yet")]
+        if ANSWER in self.nodes:
+            return [Fault("ended", "", "the answer is being composed from what there is")]
         return list(
             amendment_faults(
                 self.nodes, event, self.version, self.limits, self._amended, self._replans
@@ -316,6 +335,7 @@ class Schedule:
         node.worker = event.worker
         node.started_at = event.at
         self._open += 1
+        self._planning.has_begun |= event.worker == PLANNER
         return []
 
     def _finish(self, event: AttemptFinished) -> list[Command]:
@@ -349,12 +369,11 @@ class Schedule:
     def _judge(self, node: Node, failure: Failed, at: datetime) -> list[Command]:
         node.tries += 1
         node.last_failure = failure
-        deadline = self._graph.deadline_of(node.task)
         history = History(
             tries=node.tries,
             attempts=self._attempts_of(node, failure),
             at=at,
-            deadline_at=None if deadline == float("inf") else self._instant(deadline),
+            deadline_at=self.work_ends_at(node.task.id),
             has_others=bool(node.task.skill),
             refines=self._request_of_run.refines and not is_duty(node.task.id),
         )
@@ -417,6 +436,21 @@ class Schedule:
             return self._fail(node, Failed(kind=ErrorClass.RESOURCE, message=why), event.at)
         return [self._offer(node)]
 
+    def _park(self, event: AttemptParked) -> list[Command]:
+        node = self.nodes[event.task]
+        node.is_open = False
+        self._open -= 1
+        node.parks += 1
+        node.state = TaskState.RETRYING
+        if self._is_told_to_stop(event.task):
+            return self._stopped(node, event.at)
+        node.due_at = event.due_at
+        node.is_parked = True
+        self._live -= 1
+        self._note_idle(event.at)
+        retry = RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
+        return [SetTimer(event.due_at, retry)]
+
     def _stopped(self, node: Node, at: datetime) -> list[Command]:
         if self._stop_reason == CANCELLED or node.is_removed:
             return self._settle(node, TaskState.CANCELLED, at)
@@ -434,9 +468,10 @@ class Schedule:
 
     def _settle(self, node: Node, state: TaskState, at: datetime) -> list[Command]:
         """Put a node where it stays, and release what may go on without anything more."""
-        if node.state.is_live:
+        if node.is_live:
             self._live -= 1
         node.state = state
+        node.is_parked = False
         self._unsettled -= 1
         commands: list[Command] = []
         if not self._stop_reason:
@@ -487,9 +522,7 @@ class Schedule:
         duty = self._next_duty()
         if duty is not None:
             return [self._take_on(duty)]
-        missing = tuple(
-            id_ for id_, node in self.nodes.items() if is_missing(node, self._request_of_run)
-        )
+        missing = missing_of(self.nodes, self._request_of_run)
         if self._stop_reason == CANCELLED:
             status = RunStatus.CANCELLED
         elif not missing and self._is_sealed:
@@ -563,12 +596,16 @@ class Schedule:
     def _may_add(self, task: Task) -> bool:
         is_open = bool(self.version) and not self._is_sealed and not self._stop_reason
         has_room = len(of_plan(self.nodes)) < self.limits.tasks
-        is_known = all(need.task in self.nodes for need in task.all_needs)
-        return is_open and has_room and is_known and task.id not in self.nodes
+        needs = [need.task for need in task.all_needs]
+        is_known = all(need in self.nodes for need in needs) and of_plan(needs) == needs
+        is_new = task.id not in self.nodes and not is_duty(task.id)
+        return is_open and has_room and is_known and is_new
 
     def _is_rewritable(self, event: TaskRewritten) -> bool:
         node = self.nodes.get(event.task)
-        return node is not None and node.is_unclear and node.attempt == event.attempt
+        if node is None or node.state is not TaskState.RETRYING:
+            return False
+        return node.is_unclear and node.attempt == event.attempt
 
     # stopping
 
@@ -576,8 +613,8 @@ class Schedule:
         if not event.task:
             return self._run_out(event.at)
         node = self.nodes[event.task]
+        node.is_expired = True
         if node.is_open:
-            node.is_expired = True
             return self._stop(node, "its deadline has passed", event.at)
         return self._fail(node, _OUT_OF_TIME, event.at)
 
@@ -607,9 +644,10 @@ class Schedule:
         if node.state.is_settled:
             return []
         withdrawn = self._withdraw(node)
-        if node.state.is_live:
+        if node.is_live:
             self._live -= 1
         node.state = ending
+        node.is_parked = False
         node.question = None
         self._unsettled -= 1
         return withdrawn
@@ -626,11 +664,12 @@ class Schedule:
     # offers
 
     def _offer(self, node: Node) -> Command:
-        if not node.state.is_live:
+        if not node.is_live:
             self._live += 1
             if self._hours.glass.stands_still and self.last_at is not None:
                 self._hours.glass.go_on(self.last_at)
         node.state = TaskState.READY
+        node.is_parked = False
         node.question = None
         node.due_at = None
         return self._offer_of(node)
@@ -745,10 +784,17 @@ class Schedule:
         return self._hours.are_over(event.at, self._stop_reason)
 
     def _note_idle(self, at: datetime) -> None:
-        if not self._live and self._unsettled and self._is_sealed:
+        if not self._live and self._unsettled and self._is_all_there():
             self._hours.glass.stop(at)
 
+    def _is_all_there(self) -> bool:
+        """Whether nobody is just now writing on the plan."""
+        return self._is_sealed or (PLAN in self.nodes and self.nodes[PLAN].is_parked)
+
     # small questions
+
+    def _has_parked(self) -> bool:
+        return any(node.is_parked for node in self.nodes.values())
 
     def _holds(self, task: str, attempt: int) -> bool:
         node = self.nodes.get(task)

@@ -83,7 +83,7 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
     #: seconds from then until it began: the wait for a place
     ended_at: datetime | None = None
     ending: str = ""
-    #: done, failed, cancelled, needs_input, lost, preempted; empty: still open
+    #: done, failed, cancelled, needs_input, lost, preempted, parked; empty: still open
     error: str = ""
     value: Any = None
     #: its result

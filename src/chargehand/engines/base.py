@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from chargehand.facts.outcome import (
     Failed,
     NeedsInput,
     Outcome,
+    Parked,
     failed_by,
 )
 from chargehand.facts.value import Value
@@ -26,11 +27,24 @@ class Lost(Struct, frozen=True):
     reason: str
 
 
-class Job(Struct, eq=False):
+class Parking(Struct, frozen=True):
+    """The attempt has stopped to wait for somebody who cannot be called now; it is to go on then."""
+
+    wait: timedelta
+    why: str
+
+
+Ending: TypeAlias = Outcome | Lost | Parking
+"""What comes of a job."""
+
+
+class Job(Struct, eq=False, gc=False):
     """One attempt, as an engine runs it."""
 
+    # Without the garbage collector's care: whatever a job is part of comes apart when its attempt
+    # ends, and what is made for every attempt decides how often everything else is walked.
     brief: Brief
-    work: "Callable[[Job], Awaitable[Outcome | Lost]]"
+    work: "Callable[[Job], Awaitable[Ending]]"
     #: runs the attempt on the engine's event loop and never raises but for cancellation
     timeout: timedelta | None = None
     key: str = ""
@@ -46,7 +60,7 @@ class Job(Struct, eq=False):
 class Reports(Protocol):
     """Whom an engine tells."""
 
-    def report(self, job: Job, outcome: Outcome | Lost) -> None:
+    def report(self, job: Job, outcome: Ending) -> None:
         """This is what came of it. Called exactly once a job, on the event loop."""
 
     def freed(self, job: Job) -> None:
@@ -66,14 +80,14 @@ class Engine(Protocol):
         """Stop everything and return when nothing runs any more that could be stopped."""
 
 
-async def outcome_of(
-    brief: Brief, call: Callable[[Job], Awaitable[Any]], job: Job
-) -> Outcome | Lost:
+async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
     """What came of a worker's call, whatever it did: returned, raised, asked or was stopped."""
     try:
         value = await call(job)
     except Asked as asked:
         return NeedsInput(question=asked.question)
+    except Parked as parked:
+        return Parking(parked.wait, parked.why)
     except Fenced as fenced:
         return Cancelled(reason=str(fenced))
     except asyncio.CancelledError:

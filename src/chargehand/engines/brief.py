@@ -4,19 +4,22 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
 from chargehand.decisions.results import StepLog, StepRecord
 from chargehand.errors import StepMismatch, UsageError, WorkerError
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import NO_USAGE, Done, Failed, Question, Usage, failed_by
+from chargehand.facts.outcome import NO_USAGE, Done, Failed, Parked, Question, Usage, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 
 T = TypeVar("T")
 
 _DEFAULT_LIMITS = Limits()
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+#: one for all: most tasks need nothing, and a dict for each of them is work for the garbage collector
 
 RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 #: what a person may answer about a step in doubt
@@ -62,8 +65,16 @@ class Host(Protocol):
         """What its runs spend is counted there, if it is limited."""
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether what is stopped now is left to be resumed."""
+    def clock(self) -> object: ...
+
+    def is_leaving(self, run: str) -> bool:
+        """Whether what is stopped now in this run is left to be resumed, here or elsewhere."""
+
+    def is_winding_up(self, run: str) -> bool:
+        """Whether what is stopped now in this run is to bring what it has: it must end, and is not cancelled."""
+
+    def take_in(self, below: Any) -> None:
+        """Have a shift that works for this one stop with it. Raises `Fenced` if that is under way."""
 
 
 class Brief:
@@ -101,7 +112,7 @@ class Brief:
         task: Task,
         attempt: int,
         worker: str,
-        values: dict[str, Value],
+        values: Mapping[str, Value],
         line: Line,
         *,
         missing: Mapping[str, str] | None = None,
@@ -115,9 +126,9 @@ class Brief:
         self.worker = worker
         self.limits = limits
         #: of the run
-        self.missing: Mapping[str, str] = missing or {}
+        self.missing: Mapping[str, str] = missing or _NOTHING
         #: optional needs that came to nothing, and why
-        self.values = values
+        self.values: Mapping[str, Value] = values or _NOTHING
         #: the inputs as they are stored
         self.depth = 0
         #: of its run: how many runs are above it
@@ -131,7 +142,7 @@ class Brief:
         self._inputs: dict[str, Any] | None = None
         self._line = line
         self._log = log
-        self._answers = answers or {}
+        self._answers: Mapping[str, str] = answers or _NOTHING
         self._counts: dict[str, int] | None = None
         self._taint: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -166,6 +177,8 @@ class Brief:
     @property
     def taint(self) -> tuple[str, ...]:
         """The untrusted sources that this attempt's output will be said to derive from."""
+        if not self.values:
+            return self._taint
         seen = dict.fromkeys(self._taint)
         for value in self.values.values():
             seen.update(dict.fromkeys(value.taint))
@@ -231,7 +244,7 @@ class Brief:
         await self._line.begin_step(self, step, is_urgent=is_urgent)
         try:
             done = await run(step.key)
-        except (Asked, Fenced, asyncio.CancelledError):
+        except (Asked, Fenced, Parked, asyncio.CancelledError):
             raise
         except BaseException as error:
             await self._line.end_step(self, step, failed_by(error))
@@ -265,10 +278,17 @@ class Brief:
         patience: timedelta | None = None,
     ) -> str:
         """Ask a person. The attempt ends here and holds no place while it waits; when the answer has
-        come, the worker is called again and gets it from this same call."""
+        come, the worker is called again and gets it from this same call.
+
+        The answer holds for these words and choices: asked otherwise, it is another question."""
+        number = str(self._count("ask"))
+        known = self._answers.get(self.question_id(number))
+        if known is not None:
+            return known  # as journals have it from before questions were known by their words
+        words = digest_of(canonical([text, choices]))
         return self.answer_to(
             Question(
-                id=self.question_id(str(self._count("ask"))),
+                id=self.question_id(f"{number}-{words}"),
                 text=text,
                 choices=tuple(choices),
                 default=default,

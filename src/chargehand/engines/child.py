@@ -23,7 +23,7 @@ from typing import Any, TextIO, assert_never
 
 from chargehand import errors
 from chargehand.decisions.results import StepRecord
-from chargehand.engines.base import Job, Lost, outcome_of
+from chargehand.engines.base import Ending, Job, Lost, Parking, outcome_of
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.engines.frames import (
     HELLO,
@@ -45,7 +45,7 @@ from chargehand.engines.frames import (
     pack,
 )
 from chargehand.engines.target import is_async, load
-from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, Outcome, failed_by
+from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, failed_by
 
 PR_SET_PDEATHSIG = 1
 
@@ -232,7 +232,7 @@ class Child:
         if self._line is not None:
             self._line.settle(answer)
 
-    def _run(self, attempt: Attempt) -> Outcome | Lost:
+    def _run(self, attempt: Attempt) -> Ending:
         if self._setup is not None and self._setup.cpu is not None:
             # What earlier attempts have used does not count against this one.
             self._limit("RLIMIT_CPU", math.ceil(time.process_time()) + self._setup.cpu)
@@ -252,8 +252,8 @@ class Child:
         self._line.stop("the attempt has ended")
         return working.result()
 
-    async def _work(self, function: Callable[..., Any], brief: Brief) -> Outcome | Lost:
-        async def work(job: Job) -> Outcome | Lost:
+    async def _work(self, function: Callable[..., Any], brief: Brief) -> Ending:
+        async def work(job: Job) -> Ending:
             return await outcome_of(job.brief, lambda job: self._call(function, job.brief), job)
 
         try:
@@ -270,12 +270,14 @@ class Child:
             raise value
         return await value if inspect.isawaitable(value) else value
 
-    def _end(self, outcome: Outcome | Lost) -> None:
+    def _end(self, outcome: Ending) -> None:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # a worker may have put anything there
                 stream.flush()
         if isinstance(outcome, Lost):
             ended = Ended(Cancelled(), lost=outcome.reason or "its worker said so")
+        elif isinstance(outcome, Parking):  # no provider of ours is called here: a library's doing
+            ended = Ended(_put_off(outcome))
         else:
             ended = Ended(_legible(outcome) if isinstance(outcome, Failed) else outcome)
         try:
@@ -286,6 +288,10 @@ class Child:
         # Before the word is out, because the parent may hang up as soon as it hears it.
         self._is_busy = False
         self._voice.write(data)
+
+
+def _put_off(parking: Parking) -> Failed:
+    return Failed(kind=ErrorClass.RESOURCE, message=parking.why, retry_after=parking.wait)
 
 
 def main() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from chargehand.engines.base import Job, Lost, Reports
+from chargehand.engines.base import Ending, Job, Reports
 from chargehand.engines.brief import Brief
-from chargehand.facts.outcome import Cancelled, ErrorClass, Failed, Outcome
+from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 
 GRACE = 0.5
 #: seconds that an attempt has for tidying up when its time is over
@@ -38,7 +38,7 @@ class LocalEngine:
 
     async def _run(self, job: Job, to: Reports) -> None:
         brief = job.brief
-        outcome: Outcome | Lost
+        outcome: Ending
         job.is_begun = True
         try:
             if job.stop_reason:
@@ -54,9 +54,9 @@ class LocalEngine:
         if job.leftover is None or job.leftover.done():
             to.freed(job)
         else:
-            job.leftover.add_done_callback(lambda _: to.freed(job))
+            _free_when_done(job.leftover, job, to)
 
-    async def _within(self, job: Job) -> Outcome | Lost:
+    async def _within(self, job: Job) -> Ending:
         assert job.timeout is not None  # noqa: S101 - for the type checker; the caller has looked
         seconds = job.timeout.total_seconds()
         work = asyncio.ensure_future(job.work(job))
@@ -72,6 +72,10 @@ class LocalEngine:
         job.leftover = job.leftover or work
         await asyncio.wait({work}, timeout=GRACE)
         return Failed(kind=ErrorClass.TIMEOUT, message=f"it took longer than {seconds:g} s")
+
+
+def _free_when_done(leftover: asyncio.Future[Any], job: Job, to: Reports) -> None:
+    leftover.add_done_callback(lambda _: to.freed(job))
 
 
 def _stop(task: asyncio.Task[None], job: Job, reason: str) -> None:

@@ -211,6 +211,18 @@ class AttemptPreempted(_Event, frozen=True, kw_only=True):
     attempt: int
 
 
+class AttemptParked(_Event, frozen=True, kw_only=True):
+    """An attempt stopped to wait for a provider that cannot be called before `due_at`.
+
+    It holds no place until then and counts as no try; its finished steps are kept.
+    """
+
+    task: str
+    attempt: int
+    due_at: datetime
+    why: str = ""
+
+
 class ResultRefused(_Event, frozen=True, kw_only=True):
     """An attempt reported that no longer held the task. Nothing changes by it."""
 
@@ -359,6 +371,7 @@ Event: TypeAlias = (
     | AttemptFinished
     | AttemptLost
     | AttemptPreempted
+    | AttemptParked
     | ResultRefused
     | RetryPlanned
     | RetryDue

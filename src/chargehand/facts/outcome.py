@@ -65,7 +65,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     text: str
     about: str = "plain"
-    #: what kind of question: plain, in_doubt
+    #: what kind of question: plain, approval, in_doubt
     choices: tuple[str, ...] = ()
     #: empty: any text will do
     telling: str = ""
@@ -83,10 +83,10 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not self.telling or not text.startswith(f"{self.telling}:"):
             return False
         try:
-            self.told(text)
+            told = self.told(text)
         except msgspec.DecodeError:
             return False
-        return True
+        return self.about != "approval" or isinstance(told, dict)  # arguments go by their names
 
     def told(self, text: str) -> object:
         """The JSON that an answer of the telling kind carries; None if it carries none."""
@@ -138,6 +138,19 @@ class NeedsInput(
 
     question: Question
     usage: Usage = NO_USAGE
+
+
+class Parked(BaseException):
+    """Ends an attempt that would have to wait long for somebody who cannot be called now.
+
+    No `Exception`, so that a worker's own `except Exception` does not swallow it. Whoever led it to
+    this place leads it there again when the wait is over; no try is counted.
+    """
+
+    def __init__(self, wait: timedelta, why: str) -> None:
+        self.wait = wait
+        self.why = why
+        super().__init__(why)
 
 
 Outcome: TypeAlias = Done | Failed | Cancelled | NeedsInput

@@ -210,6 +210,8 @@ class Check(Struct, frozen=True):
 
 def find_cycle(tasks: Sequence[Task]) -> list[str]:
     """Ids that need each other in a circle, each needing the one before it; empty if there is none."""
+    if _is_in_order(tasks):
+        return []
     needs: dict[str, list[str]] = {task.id: [] for task in tasks}
     dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
     for task in tasks:  # two tasks of one id, a fault of its own, are as one here
@@ -236,6 +238,17 @@ def find_cycle(tasks: Sequence[Task]) -> list[str]:
         path.append(here)
         here = next(needed for needed in needs[here] if needed in stuck)
     return [*reversed(path[walked[here] :])]
+
+
+def _is_in_order(tasks: Sequence[Task]) -> bool:
+    """Whether every task stands after all that it needs, as most plans are written."""
+    before: set[str] = set()
+    for task in tasks:
+        for need in task.all_needs:
+            if need.task not in before:
+                return False
+        before.add(task.id)
+    return True
 
 
 def _check(plan: Plan, roster: Collection[str] | None, limits: Limits) -> Check:

@@ -164,8 +164,13 @@ def shown(text: str, access: Access) -> str:
     for secret in (access.key, *access.headers.values(), *access.query.values()):
         if len(secret) >= SHORTEST_KEY:
             text = text.replace(secret, "[key]")
-    line = _CONTROL.sub(" ", _SECRET.sub("[key]", text)).strip()
+    line = _CONTROL.sub(" ", without_keys(text)).strip()
     return line if len(line) <= LONGEST_WORDS else f"{line[: LONGEST_WORDS - 1]}…"
+
+
+def without_keys(text: str) -> str:
+    """`text` without anything that looks like a key: providers like to repeat a wrong one."""
+    return _SECRET.sub("[key]", text)
 
 
 # Reading

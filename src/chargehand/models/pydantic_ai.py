@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, cast
@@ -54,15 +53,13 @@ from chargehand.models.base import (
     Turn,
     account_of,
 )
-from chargehand.models.failures import BUSY, DENIED, TOO_SLOW, retry_after_in
+from chargehand.models.failures import BUSY, DENIED, TOO_SLOW, retry_after_in, without_keys
 from chargehand.models.forbid import refuse_if_forbidden
 from chargehand.models.inputs import is_text, text_in, titled
 
 _RESPONSE: TypeAdapter[theirs.ModelResponse] = TypeAdapter(theirs.ModelResponse)
 _UNREAL = ("test", "function")
 _WORDS = 400
-_KEY = re.compile(r"\b(?:sk|pk|key|rk)-[\w*.-]{6,}|(?i:bearer)\s+[\w*.~+/=-]{6,}")
-#: providers like to repeat a wrong key in what they say of it
 
 
 class PydanticAIModel:
@@ -347,5 +344,5 @@ def _by_status(status: int) -> type[ModelError]:
 
 
 def _line(error: BaseException) -> str:
-    words = _KEY.sub("[key]", " ".join(str(error).split()))
+    words = without_keys(" ".join(str(error).split()))
     return words if len(words) <= _WORDS else f"{words[: _WORDS - 1]}…"

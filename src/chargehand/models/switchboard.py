@@ -2,12 +2,13 @@
 
 It keeps one line per provider and key: who may call now, by priority and by what the provider bears
 (limiter), and whether it is worth calling at all (breaker). A 429 puts the call back in the queue; it
-is no failure of the task. Several models make a chain: when one cannot be had, the next is asked.
+is no failure of the task. A caller that may park is sent away (`Parked`) while nobody can be called for
+long, so that it holds no place meanwhile. Several models make a chain: when one cannot be had, the next
+is asked.
 """
 
 import asyncio
 import logging
-import math
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,14 +16,13 @@ from contextlib import aclosing
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from heapq import heappop, heappush
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
-from chargehand.decisions.limiter import Limiter, Rates
+from chargehand.decisions.breaker import BreakerPolicy, BreakerState
+from chargehand.decisions.limiter import Rates
 from chargehand.errors import (
     ModelBusy,
     ModelDenied,
@@ -31,8 +31,10 @@ from chargehand.errors import (
     ModelTooSlow,
     ModelUnreachable,
 )
+from chargehand.facts.outcome import Parked
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import Model, ModelReply, ModelRequest
+from chargehand.models.line import PARK, SHORT_PATIENCE, Line
 
 log = logging.getLogger("chargehand")
 
@@ -44,8 +46,6 @@ TRIES = 3
 FIRST_WAIT = 0.5
 #: seconds before the second try; doubled from then on
 LONGEST_WAIT = 30.0
-SHORT_PATIENCE = 10.0
-#: seconds, where another model could be asked instead
 CACHED = 1000
 #: replies that are remembered
 
@@ -70,76 +70,6 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     source: Source = Source.CALL
 
 
-class _Line:
-    """One provider and key."""
-
-    def __init__(self, rates: Rates, breaker: BreakerPolicy) -> None:
-        self.limiter = Limiter(rates)
-        self.breaker = Breaker(breaker)
-        self.denial: ModelDenied | None = None
-        self.has_answered = False
-        #: whether it ever did: what has worked once is waited for, a wrong address is not
-        self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
-        self._count = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    async def admitted(self, priority: int, tokens: int) -> float:
-        """Wait for this call's turn and take it; returns how long that was."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        if not self._waiting and self._wait(tokens, began) == 0:
-            self._start(tokens, began)
-            return 0.0
-        turn: asyncio.Future[None] = loop.create_future()
-        self._count += 1
-        heappush(self._waiting, (-priority, self._count, tokens, turn))
-        self.pump()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # its turn had come in the same moment
-                self.limiter.fail()
-                self.breaker.withdraw()
-            self.pump()
-            raise
-        return loop.time() - began
-
-    def pump(self) -> None:
-        """Let everybody go whose turn it is."""
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            _, _, tokens, turn = self._waiting[0]
-            if turn.done():
-                heappop(self._waiting)
-                continue
-            if self.denial is not None:
-                heappop(self._waiting)
-                turn.set_exception(self.denial)
-                continue
-            wait = self._wait(tokens, loop.time())
-            if wait > 0:
-                self._pump_in(wait, loop)
-                return
-            heappop(self._waiting)
-            self._start(tokens, loop.time())
-            turn.set_result(None)
-
-    def _wait(self, tokens: int, now: float) -> float:
-        if self.denial is not None:
-            raise self.denial
-        return max(self.breaker.wait(now), self.limiter.wait(tokens, now))
-
-    def _start(self, tokens: int, now: float) -> None:
-        self.limiter.start(tokens, now)
-        self.breaker.start()
-
-    def _pump_in(self, wait: float, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        # Without a finite wait, whatever comes back will pump.
-        self._timer = loop.call_later(wait, self.pump) if math.isfinite(wait) else None
-
-
 class _Ear:
     """Listens to the replies of all models of a chain while they come."""
 
@@ -150,7 +80,9 @@ class _Ear:
     async def ask(self, model: Model, request: ModelRequest) -> ModelReply:
         if self._is_begun:
             self._is_begun = False
-            self._hear(None)  # what was heard belongs to a reply that broke off, maybe of another model
+            self._hear(
+                None
+            )  # what was heard belongs to a reply that broke off, maybe of another model
         async with aclosing(model.stream(request)) as pieces:  # type: ignore[type-var]  # generators, all of them
             async for piece in pieces:
                 if isinstance(piece, ModelReply):
@@ -178,7 +110,7 @@ class Switchboard:
         #: how long a call may be put off by a provider that is busy or down
         self._cache = cache
         #: None: only calls that are meant to repeat themselves (temperature 0)
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, Line] = {}
         self._known: OrderedDict[str, Call] = OrderedDict()
         self._asking: dict[str, asyncio.Future[Call]] = {}
 
@@ -189,16 +121,20 @@ class Switchboard:
         *,
         priority: int = 0,
         hear: Hear | None = None,
+        may_park: bool = False,
     ) -> Call:
-        """Ask the first of these models that can be had; `hear` is told the text as it comes."""
+        """Ask the first of these models that can be had; `hear` is told the text as it comes.
+
+        Raises `Parked` for a caller that may park, when none can be had for more than a few seconds.
+        """
         if hear is not None or not self._is_repeatable(request):
-            return await self._ask_chain(models, request, priority, hear)
+            return await self._ask_chain(models, request, priority, hear, may_park=may_park)
         key = digest_of(canonical([[model.name for model in models], request]))
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)
             return msgspec.structs.replace(known, source=Source.CACHE, sends=0, waited=0.0)
-        return await self._ask_shared(key, models, request, priority)
+        return await self._ask_shared(key, models, request, priority, may_park=may_park)
 
     def states(self) -> dict[str, BreakerState]:
         """The breaker of every account that was called."""
@@ -208,21 +144,32 @@ class Switchboard:
         return request.settings.temperature == 0 if self._cache is None else self._cache
 
     async def _ask_shared(
-        self, key: str, models: Sequence[Model], request: ModelRequest, priority: int
+        self,
+        key: str,
+        models: Sequence[Model],
+        request: ModelRequest,
+        priority: int,
+        *,
+        may_park: bool,
     ) -> Call:
         """Ask once for all who want the same just now."""
         asking = self._asking.get(key)
         if asking is not None:
-            call = await asyncio.shield(asking)
+            try:
+                call = await asyncio.shield(asking)
+            except Parked:
+                if may_park:
+                    raise
+                return await self._ask_chain(models, request, priority, may_park=False)
             return msgspec.structs.replace(call, source=Source.SHARED, sends=0)
         asking = self._asking[key] = asyncio.get_running_loop().create_future()
         try:
-            call = await self._ask_chain(models, request, priority)
+            call = await self._ask_chain(models, request, priority, may_park=may_park)
         except BaseException as error:
             # Whoever shares a call that is cancelled must not be cancelled with it.
             told = (
                 error
-                if isinstance(error, Exception)
+                if isinstance(error, (Exception, Parked))
                 else ModelUnreachable("the shared call was cancelled")
             )
             asking.set_exception(told)
@@ -243,17 +190,27 @@ class Switchboard:
         request: ModelRequest,
         priority: int,
         hear: Hear | None = None,
+        *,
+        may_park: bool,
     ) -> Call:
         error: ModelError | None = None
         ear = None if hear is None else _Ear(hear)
         for place, model in enumerate(models):
             is_last = place == len(models) - 1
             line = self._line(model)
-            if not is_last and (line.denial or line.breaker.state is not BreakerState.CLOSED):
+            if not is_last and not line.is_at_hand(asyncio.get_running_loop().time()):
                 continue  # rather than wait for it
             asking = model.ask if ear is None else partial(ear.ask, model)
             try:
-                return await self._ask_one(model, asking, line, request, priority, is_last=is_last)
+                return await self._ask_one(
+                    model,
+                    asking,
+                    line,
+                    request,
+                    priority,
+                    is_last=is_last,
+                    may_park=may_park and is_last,
+                )
             except (ModelUnreachable, ModelTooSlow, ModelGarbled, ModelBusy, ModelDenied) as failed:
                 error = failed
                 if not is_last:
@@ -264,18 +221,19 @@ class Switchboard:
         self,
         model: Model,
         asking: Callable[[ModelRequest], Awaitable[ModelReply]],
-        line: _Line,
+        line: Line,
         request: ModelRequest,
         priority: int,
         *,
         is_last: bool,
+        may_park: bool,
     ) -> Call:
         loop = asyncio.get_running_loop()
         patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
         tokens = _bound_on_tokens(request)
         waited, sends, failures, first = 0.0, 0, 0, loop.time()
         while True:
-            waited += await line.admitted(priority, tokens)
+            waited += await line.admitted(priority, tokens, may_park=may_park)
             began = loop.time()
             sends += 1
             try:
@@ -284,17 +242,23 @@ class Switchboard:
                 wait = None if error.retry_after is None else error.retry_after.total_seconds()
                 line.limiter.slow_down(began, loop.time(), wait)
                 line.breaker.withdraw()
-                if loop.time() - first + (wait or 0) > patience:
+                line.note_trouble(loop.time(), wait or 0.0)
+                if line.put_off(first, loop.time()) + (wait or 0) > patience:
                     raise
             except (ModelUnreachable, ModelTooSlow, ModelGarbled) as error:
                 line.limiter.fail()
                 line.breaker.fail(loop.time(), str(error))
+                line.note_trouble(loop.time())
                 failures += 1
-                is_worth_waiting = line.has_answered and loop.time() - first < patience
+                put_off = line.put_off(first, loop.time())
+                is_worth_waiting = line.has_answered and put_off < patience
                 if failures >= TRIES and not is_worth_waiting:
                     raise
                 longest = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)
-                await asyncio.sleep(longest * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                pause = longest * random.uniform(0.5, 1)  # noqa: S311 - jitter
+                if may_park and pause > PARK:
+                    raise line.parked(pause) from error
+                await asyncio.sleep(pause)
             except ModelDenied as error:
                 line.limiter.fail()
                 line.breaker.withdraw()
@@ -311,21 +275,25 @@ class Switchboard:
                 if reply.allowance is not None:
                     line.limiter.agree(reply.allowance.requests, reply.allowance.tokens)
                 line.breaker.succeed()
-                line.has_answered = True
+                line.has_answered, line.troubled_at = True, None
                 return Call(reply=reply, model=model.name, sends=sends, waited=waited)
             finally:
                 line.pump()
 
-    def _line(self, model: Model) -> _Line:
+    def _line(self, model: Model) -> Line:
         line = self._lines.get(model.account)
         if line is None:
             provider = model.name.partition(":")[0]
             rates = self._rates.get(model.account) or self._rates.get(provider) or Rates()
-            line = self._lines[model.account] = _Line(rates, self._breaker)
+            line = Line(provider, rates, self._breaker, self._patience)
+            self._lines[model.account] = line
         return line
 
 
 def _bound_on_tokens(request: ModelRequest) -> int:
     """No request has more tokens than bytes; a quarter of them is the usual measure of text."""
-    sent = sum(len(getattr(part, "text", "")) for turn in request.turns for part in turn.parts)
+    sent = 0
+    for turn in request.turns:
+        for part in turn.parts:
+            sent += len(getattr(part, "text", ""))
     return sent // 4 + request.settings.max_tokens

@@ -2,13 +2,12 @@
 
 import asyncio
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from chargehand.decisions.policy import Grants, Knowledge, Ruling, Traits, judge_call
+from chargehand.decisions.policy import Grants, Knowledge, Ruling, Traits, Verdict, judge_call
 from chargehand.decisions.rules import Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import ToolError, WorkerError
@@ -24,6 +23,7 @@ from chargehand.models.base import (
     StopReason,
     ToolCall,
     ToolOutput,
+    ToolSpec,
     Turn,
     user,
 )
@@ -58,6 +58,7 @@ class Mind(Protocol):
     name: str
     opening: Turn
     #: who it is and how it works: the first turn of all its conversations
+    opening_digest: bytes
     settings: ModelSettings
     toolbox: Toolbox
     rules: Rules
@@ -74,24 +75,25 @@ class Conversation:
         self._brief = brief
         self._office = office
         self._models = models
-        self._turns: list[Turn] = []
+        self._names = [model.name for model in models]
+        self._turns = [worker.opening]
         self._told = 0
         #: turns that the last model call had already
-        self._digest = b""
+        self._digest = worker.opening_digest
         #: of all turns so far: what a model call is known by
         self._history: list[str] = []
         #: tools called so far
         self._succeeded: list[str] = []
-        self._seen: Counter[str] = Counter()
+        self._seen: dict[str, int] = {}
+        self._approvals: dict[str, int] = {}
+        #: by digest of the call: how often a person was to be asked about it
+        self._is_tainted = bool(brief.taint)
+        #: by its inputs or the request
+        self._heard: dict[str, str] = {}
+        #: tools that have said something since, as sources of taint, and the server of each
         self._secrets = {
             name: office.secrets[name] for name in worker.secrets if name in office.secrets
         }
-        self._grants = Grants(
-            tools=frozenset(worker.toolbox.names),
-            destinations=worker.destinations,
-            has_secrets=bool(self._secrets),
-        )
-        self._add(worker.opening)
         self._add(user(self._task_prompt()))
 
     async def hold(self) -> Outcome:
@@ -122,40 +124,42 @@ class Conversation:
 
     def _request(self) -> ModelRequest:
         worker, task = self._worker, self._brief.task
-        allowed = worker.rules.allowed(self._history)
-        is_forced = isinstance(allowed, str)
-        names = {allowed} if isinstance(allowed, str) else allowed
-        specs = tuple(spec for spec in worker.toolbox.specs if spec.name in names)
+        specs, choice = self._open_tools() if worker.toolbox.specs else ((), "auto")
         # With tools in play the answer is held to its schema here, not by the provider: most
         # cannot do both in one call.
         is_held = task.output is not None and not specs and self._models[0].abilities.schema
         return ModelRequest(
             turns=tuple(self._turns),
             tools=specs,
-            choice=str(allowed) if is_forced else "auto",
+            choice=choice,
             schema=task.output if is_held else None,
             settings=worker.settings,
         )
+
+    def _open_tools(self) -> tuple[tuple[ToolSpec, ...], str]:
+        """The tools that may be called next, and which of them must be."""
+        allowed = self._worker.rules.allowed(self._history)
+        specs = self._worker.toolbox.specs
+        if isinstance(allowed, str):
+            return tuple(spec for spec in specs if spec.name == allowed), allowed
+        is_all = len(allowed) == len(specs)
+        return specs if is_all else tuple(s for s in specs if s.name in allowed), "auto"
 
     async def _ask(self, request: ModelRequest, name: str = "model") -> Call:
         """One model call as a durable step: asked once, remembered for ever."""
         new = request.turns[self._told :] if name == "model" else request.turns
         self._told = len(request.turns) if name == "model" else self._told
-        models = [model.name for model in self._models]
-        identity = [
-            models,
-            self._digest.hex() if name == "model" else request.turns,
-            [spec.name for spec in request.tools],
-            request.choice,
-        ]
+        tools = [spec.name for spec in request.tools]
+        said = self._digest.hex() if name == "model" else request.turns
+        identity = [self._names, said, tools, request.choice]
 
         async def run(_: str) -> Done:
             call = await self._office.switchboard.ask(
-                self._models, request, priority=self._brief.task.priority
+                self._models, request, priority=self._brief.task.priority, may_park=True
             )
             return Done(Value.of(call, self._brief.taint), self._office.priced(call))
 
-        about = {"models": models, "turns": new, "tools": identity[2]}
+        about = {"models": self._names, "turns": new, "tools": tools}
         reserve = self._office.worst(self._models, request) if self._brief.is_capped else NO_USAGE
         done = await self._brief.durable(
             name, identity, run, effect=Effect.PURE, about=about, reserve=reserve
@@ -166,23 +170,28 @@ class Conversation:
 
     async def _use_tools(self, calls: Sequence[ToolCall]) -> Outcome | None:
         """Call what the model asked for, side by side; an outcome if that ends the attempt."""
-        results = await asyncio.gather(*(self._use(call) for call in calls), return_exceptions=True)
-        outputs: list[ToolOutput] = []
-        for result in results:  # all have ended, so that nothing goes on unwatched
-            if isinstance(result, BaseException):
-                raise result
-            outputs.append(result)
+        # Most often there is one, which needs no task of its own.
+        outputs = [await self._use(calls[0])] if len(calls) == 1 else await self._use_all(calls)
         self._add(Turn(Role.TOOL, tuple(outputs)))
         for call, output in zip(calls, outputs, strict=True):
             if self._worker.rules.ends(call.name) and not output.is_error:
                 return Done(Value.of(output.text, self._brief.taint))
         return self._stuck(calls)
 
+    async def _use_all(self, calls: Sequence[ToolCall]) -> list[ToolOutput]:
+        results = await asyncio.gather(*(self._use(call) for call in calls), return_exceptions=True)
+        outputs: list[ToolOutput] = []
+        for result in results:  # all have ended, so that nothing goes on unwatched
+            if isinstance(result, BaseException):
+                raise result
+            outputs.append(result)
+        return outputs
+
     def _stuck(self, calls: Sequence[ToolCall]) -> Outcome | None:
         for call in calls:
             what = f"{call.name}({_canonical_arguments(call.arguments)})"
-            self._seen[what] += 1
-            if self._seen[what] >= REPEATS:
+            times = self._seen[what] = self._seen.get(what, 0) + 1
+            if times >= REPEATS:
                 return _failed("NoProgress", f"it called {what[:200]} {REPEATS} times")
         return None
 
@@ -206,6 +215,7 @@ class Conversation:
         done = await self._brief.durable(
             f"tool {call.name}", identity, run, effect=tool.effect, about={"arguments": arguments}
         )
+        self._heard[f"tool:{tool.name}"] = tool.server
         for source in done.value.taint:
             self._brief.distrust(source)
         output = done.value.read()
@@ -240,29 +250,53 @@ class Conversation:
 
     def _permitted(self, tool: Tool, call: ToolCall) -> str:
         """The arguments to call it with, if policy, and a person where one is asked, allow it."""
-        traits = Traits(
-            name=tool.name,
-            effect=tool.effect,
-            is_untrusted=tool.untrusted,
-            destination=tool.destination_of(call.arguments) or "",
-            needs_approval=tool.approve or self._worker.rules.needs_approval(tool.name),
-        )
-        knowledge = Knowledge(taint=self._brief.taint, is_sensitive=bool(self._secrets))
-        verdict = judge_call(traits, self._grants, knowledge)
+        verdict = self._judged(tool, call.arguments)
         match verdict.ruling:
             case Ruling.ALLOWED:
                 return call.arguments
             case Ruling.DENIED:
-                raise ToolError(f"not allowed: {verdict.why}", kind="denied")
+                raise _denied(verdict)
             case Ruling.ASK:
                 return self._approved(tool, call, verdict.why)
 
+    def _judged(self, tool: Tool, arguments: str) -> Verdict:
+        """What policy says to this call."""
+        traits = Traits(
+            name=tool.name,
+            effect=tool.effect,
+            is_untrusted=tool.untrusted,
+            destination=tool.destination_of(arguments) or "",
+            server=tool.server,
+            needs_approval=tool.approve or self._worker.rules.needs_approval(tool.name),
+        )
+        knowledge = Knowledge(
+            taint=self._brief.taint,
+            is_sensitive=bool(self._secrets),
+            only_from=self._only_source(),
+        )
+        grants = Grants(
+            tools=frozenset(self._worker.toolbox.names),
+            destinations=self._worker.destinations,
+            has_secrets=bool(self._secrets),
+        )
+        return judge_call(traits, grants, knowledge)
+
+    def _only_source(self) -> str:
+        """The server that all it has read came from, if it is one and nothing else has tainted it."""
+        if self._is_tainted:
+            return ""
+        servers = {*self._heard.values(), *(self._heard.get(s, "") for s in self._brief.taint)}
+        return servers.pop() if len(servers) == 1 else ""
+
     def _approved(self, tool: Tool, call: ToolCall, why: str) -> str:
-        """Ask a person about exactly this call; another call is another question."""
+        """Ask a person about exactly this call; another one, or the same once more, is another question."""
         arguments = _canonical_arguments(call.arguments)
         digest = digest_of(f"{tool.name}\0{arguments}".encode())
+        times = self._approvals[digest] = self._approvals.get(digest, 0) + 1
+        again = f".{times}" if times > 1 else ""
         question = Question(
-            id=self._brief.question_id(f"approve-{digest[:16]}"),
+            # All of the digest: of half of it, two calls with the same can be found by trying.
+            id=self._brief.question_id(f"approve-{digest}{again}"),
             text=f"May {self._worker.name} call {tool.name}? {why[:1].upper()}{why[1:]}.",
             about="approval",
             choices=(APPROVE, REJECT),
@@ -276,7 +310,11 @@ class Conversation:
             raise ToolError(
                 "a person rejected this call; find another way or say so", kind="denied"
             )
-        return msgspec.json.encode(question.told(answer)).decode()
+        edited = msgspec.json.encode(question.told(answer)).decode()
+        verdict = self._judged(tool, edited)
+        if verdict.ruling is Ruling.DENIED:
+            raise _denied(verdict)  # what nobody may do, nobody may approve
+        return edited
 
     # the result
 
@@ -323,8 +361,12 @@ class Conversation:
     def _task_prompt(self) -> str:
         brief, task = self._brief, self._brief.task
         given = f"Given: {canonical(task.args).decode()}\n" if task.args else ""
-        inputs = "".join(fenced(name, value) for name, value in brief.inputs.items())
-        missing = "".join(f"Not available: {name} ({why})\n" for name, why in brief.missing.items())
+        inputs = missing = ""
+        if task.needs:
+            inputs = "".join(fenced(name, value) for name, value in brief.inputs.items())
+            missing = "".join(
+                f"Not available: {name} ({why})\n" for name, why in brief.missing.items()
+            )
         accept = f"It is accepted if: {task.accept}\n" if task.accept else ""
         schema = ""
         if task.output is not None:
@@ -342,8 +384,12 @@ class Conversation:
 
     def _add(self, turn: Turn) -> None:
         self._turns.append(turn)
-        seen = self._digest + msgspec.json.encode(turn)
-        self._digest = hashlib.blake2b(seen, digest_size=16).digest()
+        self._digest = digest_after(self._digest, turn)
+
+
+def digest_after(before: bytes, turn: Turn) -> bytes:
+    """The digest of a conversation that had this one before the turn."""
+    return hashlib.blake2b(before + msgspec.json.encode(turn), digest_size=16).digest()
 
 
 def _failure_in(reply: ModelReply) -> Failed | None:
@@ -361,6 +407,10 @@ def _failure_in(reply: ModelReply) -> Failed | None:
 
 def _failed(error: str, message: str) -> Failed:
     return Failed(kind=ErrorClass.LOGIC, message=message, error=error)
+
+
+def _denied(verdict: Verdict) -> ToolError:
+    return ToolError(f"not allowed: {verdict.why}", kind="denied")
 
 
 def _refused(call: ToolCall, why: str) -> ToolOutput:

@@ -1,7 +1,7 @@
 """Drafts of plans: the shape a model must keep to, how its words are read, what speaks against them."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -15,10 +15,23 @@ from chargehand.models.base import ModelRequest, Turn, user
 from chargehand.roles.roster import Roster
 from chargehand.roles.schema import objection_to
 from chargehand.roles.thinking import REPAIRS, Thinker, refuse_unusable
+from chargehand.tools.toolbox import Toolbox
 
 MOST = 50
 #: tasks that a model may write at once; more are more than it can keep in mind
 NO_MORE = Cancelled(reason="the run takes no plan any more")
+
+
+@runtime_checkable
+class Hires(Protocol):
+    """Somebody on the roster who makes a worker for each task, as the plan says."""
+
+    @property
+    def takes_hires(self) -> bool:
+        """Whether the plan is asked who does a task, and with what."""
+
+    @property
+    def toolbox(self) -> Toolbox: ...
 
 
 class WrittenTask(Struct):
@@ -30,9 +43,13 @@ class WrittenTask(Struct):
     needs: list[str] = []
     accept: str = ""
     optional: bool = False
+    role: str = ""
+    tools: list[str] = []
+    #: who does it, of a task for somebody who makes workers
 
     @property
     def task(self) -> Task:
+        hire: dict[str, Any] = {"role": self.role.strip(), "tools": list(self.tools)}
         return Task(
             id=self.id,
             description=self.description,
@@ -40,6 +57,7 @@ class WrittenTask(Struct):
             needs=tuple(dict.fromkeys(self.needs)),
             accept=self.accept.strip(),
             optional=self.optional,
+            args={name: value for name, value in hire.items() if value},
         )
 
 
@@ -60,6 +78,12 @@ class Bounds:
     def __init__(self, roster: Roster, limits: Limits) -> None:
         self.workers = [worker.name for worker in roster]
         self.lines = describe_roster(roster)
+        self.grants = {
+            each.name: each.toolbox.names
+            for each in roster
+            if isinstance(each, Hires) and each.takes_hires
+        }
+        #: by whoever makes workers: the tools that they can be given
         self.limits = replace(limits, tasks=min(limits.tasks, MOST))
 
     @property
@@ -70,7 +94,16 @@ class Bounds:
     def faults_in(self, tasks: Sequence[Task]) -> list[Fault]:
         """All that speaks against these tasks, written in this order; to be vague is a fault here."""
         check = Plan(goal="", tasks=tasks).check(self.workers, self.limits)
-        return [*check.faults, *check.warnings, *forward_needs(tasks)]
+        return [*check.faults, *check.warnings, *forward_needs(tasks), *self._ungranted(tasks)]
+
+    def _ungranted(self, tasks: Sequence[Task]) -> Iterator[Fault]:
+        for task in tasks:
+            tools = self.grants.get(task.worker, ())
+            for name in task.args.get("tools", ()):
+                if name not in tools:
+                    have = ", ".join(tools) or "none"
+                    message = f"{task.worker} cannot grant the tool {name!r}; there are: {have}"
+                    yield Fault("unknown_tool", task.id, message)
 
 
 def describe_roster(roster: Roster) -> str:
@@ -123,8 +156,31 @@ def tasks_schema(
             "default": "",
         },
         optional={"type": "boolean", "default": False},
+        **_hire_schema(bounds),
     )
     return {"type": "array", "items": task, "minItems": least, "maxItems": len(ids)}
+
+
+def _hire_schema(bounds: Bounds) -> dict[str, Any]:
+    """Who does a task, and with what: asked only if there is somebody who makes workers."""
+    if not bounds.grants:
+        return {}
+    makers = " or ".join(bounds.grants)
+    tools = list(dict.fromkeys(name for names in bounds.grants.values() for name in names))
+    one = {"type": "string", "enum": tools} if tools else {"type": "string"}
+    return {
+        "role": {
+            "type": "string",
+            "description": f"of a task for {makers}: who does it and how; of others empty",
+            "default": "",
+        },
+        "tools": {
+            "type": "array",
+            "items": one,
+            "description": f"of a task for {makers}: the tools it takes, no others",
+            "default": [],
+        },
+    }
 
 
 def record(**properties: dict[str, Any]) -> dict[str, Any]:

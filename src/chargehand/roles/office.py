@@ -17,6 +17,7 @@ from chargehand.facts.value import canonical
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelRequest, ModelSettings
     from chargehand.models.switchboard import Call, Switchboard
+    from chargehand.notify.notices import Notices
     from chargehand.tools.redaction import Redactor
 
 ModelChoice: TypeAlias = "str | Model | Sequence[str | Model]"
@@ -44,6 +45,8 @@ class Office:
         self._default = model
         self._switchboard = switchboard
         self._opened: dict[str, Model] = {}
+        self.notices: Notices | None = None
+        #: how people are told that they are needed, beside whoever looks
 
     def below(self, above: "Office") -> "Office":
         """This office as it is below another: what it lacks is that one's, and the limits are shared."""
@@ -56,6 +59,7 @@ class Office:
             prompts=self.prompts or above.prompts,
         )
         below._opened = above._opened
+        below.notices = self.notices or above.notices
         return below
 
     @property

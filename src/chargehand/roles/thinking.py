@@ -61,7 +61,11 @@ class DurableThinker:
 
         async def run(_: str) -> Done:
             call = await self.office.switchboard.ask(
-                self._models, request, priority=self._brief.task.priority, hear=hear
+                self._models,
+                request,
+                priority=self._brief.task.priority,
+                hear=hear,
+                may_park=True,
             )
             return Done(Value.of(call, self._brief.taint), self.office.priced(call))
 

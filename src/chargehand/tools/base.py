@@ -59,7 +59,7 @@ class ToolContext:
     #: hears of progress, always on the event loop
 
     def __post_init__(self) -> None:
-        if not self.redactor.covers(self.secrets.values()):
+        if self.secrets and not self.redactor.covers(self.secrets.values()):
             object.__setattr__(self, "redactor", self.redactor.including(self.secrets))
 
     def secret(self, name: str) -> str:
@@ -105,6 +105,8 @@ class Tool:
     #: bytes of output that a model is shown
     destination: str | Callable[[Mapping[str, Any]], str] | None = None
     #: where it sends what it is given: always there, or as the arguments say; None: nowhere
+    server: str = ""
+    #: the server that it belongs to, which may be told again what it has said; empty: none
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

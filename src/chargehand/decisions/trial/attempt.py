@@ -5,12 +5,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from chargehand.decisions.results import Results, StepRecord
+from chargehand.decisions.budget import OVER_BUDGET
+from chargehand.decisions.desk import Led
+from chargehand.decisions.results import StepRecord
 from chargehand.decisions.trial.faults import Dice, FaultKind
 from chargehand.decisions.trial.scenario import SECOND, StepScript
-from chargehand.facts.events import Effect, StepFinished, StepStarted
+from chargehand.facts.events import Effect, Event, StepFinished, StepStarted, WorkStopped
 from chargehand.facts.outcome import (
+    NO_USAGE,
     Cancelled,
     Done,
     ErrorClass,
@@ -33,9 +37,9 @@ class Sleep(Struct, frozen=True):
 
 
 class Tell(Struct, frozen=True):
-    """The worker reports a step; if it waits, it hears whether that was written down or refused."""
+    """Somebody reports something; who waits hears whether that was written down or refused."""
 
-    event: StepStarted | StepFinished
+    event: Event
     waits: bool = True
 
 
@@ -63,9 +67,7 @@ NO_INSTANT = datetime.min.replace(tzinfo=UTC)
 class Attempt:
     """One attempt, from the moment its process starts it until it has really ended."""
 
-    def __init__(
-        self, run: str, task: str, number: int, worker: str, epoch: int, results: Results
-    ) -> None:
+    def __init__(self, run: str, task: str, number: int, worker: str, epoch: int, led: Led) -> None:
         self.run = run
         self.task = task
         self.number = number
@@ -81,47 +83,75 @@ class Attempt:
         self.in_flight: StepScript | None = None
         #: written down as begun, not yet done to the outside world
         self.work: Work | None = None
-        self._log = results.steps.get(task)
-        self._answers = results.answers
+        self.led = led
+        self._log = led.results.steps.get(task)
 
     @property
     def id(self) -> tuple[str, str, int]:
         return self.run, self.task, self.number
+
+    @property
+    def is_duty(self) -> bool:
+        return self.task.startswith("@")
 
     def find(self, step: StepScript) -> StepRecord | None:
         """What the record says of this step, as a worker's brief looks it up."""
         return None if self._log is None else self._log.find(step.name, step.ordinal, step.key)
 
     def answer(self, question: str) -> str | None:
-        return self._answers.get(question)
+        return self.led.results.answers.get(question)
+
+    def reserve(self, step: StepScript) -> Usage:
+        """The most that the step can cost, in a run where that matters."""
+        return NO_USAGE if self.led.account is None else Usage(calls=step.calls)
+
+    def hindrance(self, step: StepScript) -> str:
+        """Why there is no money for this step, if there is none."""
+        account = self.led.account
+        return "" if account is None else account.refusal(self.task, self.reserve(step))
 
 
 def work(
     attempt: Attempt,
     steps: tuple[StepScript, ...],
     inputs: dict[str, str | None],
+    words: str,
+    fate: ErrorClass | None,
     dice: Dice,
 ) -> Work:
     """What the worker does, up to what comes of it."""
     pace = 20 if dice.hits(FaultKind.SLOW_WORKER) else 1
     for step in steps:
         yield Sleep(pace * dice.between(SECOND // 50, SECOND))
-        trouble = yield from _take(attempt, step, dice)
+        trouble = yield from take(attempt, step, dice)
         if trouble is not None:
             return trouble
     yield Sleep(pace * dice.between(SECOND // 50, 3 * SECOND))
-    for kind, error in _FAILURES.items():
-        if dice.hits(kind):
-            return _failure(error, dice)
+    if fate is not None and dice.hits(FaultKind.FAILS_TIME_AND_AGAIN):
+        return _failure(fate, dice)
+    failure = mishap(dice)
+    if failure is not None:
+        return failure
     question = f"{attempt.run}/{attempt.task}/which"
     if attempt.answer(question) is None and dice.hits(FaultKind.ASKS):
         return NeedsInput(question=_question(question, (), dice))
-    report = {"task": attempt.task, "attempt": attempt.number, "inputs": inputs}
-    return Done(Value.of(report), Usage(calls=1))
+    report = {"task": attempt.task, "attempt": attempt.number, "inputs": inputs, "words": words}
+    # Where calls are limited each is a step, and paid for as such.
+    return Done(Value.of(report), Usage(calls=1) if attempt.led.account is None else NO_USAGE)
 
 
-def _take(attempt: Attempt, step: StepScript, dice: Dice) -> Generator[Move, bool, Outcome | None]:
-    """One step, as a brief takes it: what is on record is not done again."""
+def mishap(dice: Dice) -> Failed | None:
+    """A failure, if there is to be one."""
+    for kind, error in _FAILURES.items():
+        if dice.hits(kind):
+            return _failure(error, dice)
+    return None
+
+
+def take(
+    attempt: Attempt, step: StepScript, dice: Dice, value: object = None
+) -> Generator[Move, bool, Outcome | None]:
+    """One step, as a brief takes it: what is on record is not done again. Returns what went wrong."""
     known = attempt.find(step)
     if known is not None:
         if isinstance(known.outcome, Done):
@@ -139,21 +169,37 @@ def _take(attempt: Attempt, step: StepScript, dice: Dice) -> Generator[Move, boo
                 return None if is_noted else Cancelled(reason="the step was refused")
         elif known.outcome is not None:
             return _failure(ErrorClass.NETWORK, dice)  # a failure on record is handed out, too
-    # As in a brief: for what may be repeated freely, the intent need not be certain first.
-    is_urgent = step.effect in (Effect.ONCE, Effect.KEYED)
+    # As in a brief: for what may be repeated freely and costs nothing, the intent need not be
+    # certain first.
+    reserve = attempt.reserve(step)
+    is_urgent = step.effect in (Effect.ONCE, Effect.KEYED) or reserve != NO_USAGE
     if not (yield Tell(_begun(attempt, step), waits=is_urgent)):
-        return Cancelled(reason="the step was refused")
+        return (yield from _refused(attempt, step, dice))
     attempt.in_flight = step
     yield Sleep(dice.between(SECOND // 100, SECOND))
     attempt.in_flight = None
     yield Touch(step)
     yield Sleep(dice.between(SECOND // 100, SECOND // 2))
-    outcome: Done | Failed = Done(Value.of(step.key))
+    cost = Usage(calls=dice.random.randint(0, reserve.calls))
+    outcome: Done | Failed = Done(Value.of(value or step.key), cost)
     if dice.hits(FaultKind.STEP_FAILED):
-        outcome = Failed(kind=ErrorClass.RESOURCE, message="the step failed")
+        outcome = Failed(kind=ErrorClass.RESOURCE, message="the step failed", usage=cost)
     if not (yield Tell(_ended(attempt, step, outcome))):
         return Cancelled(reason="the step's end was refused")
-    return outcome if isinstance(outcome, Failed) else None
+    # What the step cost is told with the step, and not once more with the attempt.
+    return replace(outcome, usage=NO_USAGE) if isinstance(outcome, Failed) else None
+
+
+def _refused(
+    attempt: Attempt, step: StepScript, dice: Dice
+) -> Generator[Move, bool, Outcome | None]:
+    """As a shift does it: whoever has no money for a step stops the work of the whole run."""
+    hindrance = attempt.hindrance(step)
+    if not hindrance:
+        return Cancelled(reason="the step was refused")
+    dice.note(FaultKind.OVER_BUDGET)
+    yield Tell(WorkStopped(reason=OVER_BUDGET, by=hindrance, at=NO_INSTANT), waits=False)
+    return Failed(kind=ErrorClass.DENIED, message=OVER_BUDGET)
 
 
 def _begun(attempt: Attempt, step: StepScript) -> StepStarted:
@@ -165,6 +211,7 @@ def _begun(attempt: Attempt, step: StepScript) -> StepStarted:
         effect=step.effect,
         key=step.key,
         digest=step.digest,
+        reserve=attempt.reserve(step),
         at=NO_INSTANT,
     )
 

@@ -38,6 +38,7 @@ class FaultKind(StrEnum):
     FAILS_LOGIC = "fails: logic"
     FAILS_DENIED = "fails: denied"
     FAILS_CANCELLED = "fails: cancelled"
+    FAILS_TIME_AND_AGAIN = "fails whoever tries it"
     RETRY_AFTER = "failure asks for a wait"
     STEP_FAILED = "step failed"
 
@@ -56,6 +57,14 @@ class FaultKind(StrEnum):
     RUN_DEADLINE = "run has a deadline"
     TASK_DEADLINE = "task has a deadline"
     SHORT_ACTIVE = "little active time"
+
+    ANSWER_NOW = "answer demanded early"
+    FEW_CALLS = "few calls allowed"
+    OVER_BUDGET = "step refused for want of budget"
+    PLANNER_GIVES_UP = "planner gives up half way"
+    PLAN_NOT_SEALED = "planner ends without sealing its plan"
+    NO_OTHER_WAY = "re-planning finds no other way"
+    NOT_REWRITTEN = "no better words found"
 
 
 #: How likely each is at one chance to happen. What stops a whole process is rare, or no run would
@@ -85,9 +94,10 @@ RATES: dict[FaultKind, float] = {
     FaultKind.FAILS_NETWORK: 0.06,
     FaultKind.FAILS_TIMEOUT: 0.05,
     FaultKind.FAILS_RESOURCE: 0.05,
-    FaultKind.FAILS_LOGIC: 0.06,
-    FaultKind.FAILS_DENIED: 0.03,
+    FaultKind.FAILS_LOGIC: 0.12,
+    FaultKind.FAILS_DENIED: 0.05,
     FaultKind.FAILS_CANCELLED: 0.03,
+    FaultKind.FAILS_TIME_AND_AGAIN: 0.8,
     FaultKind.RETRY_AFTER: 0.3,
     FaultKind.STEP_FAILED: 0.1,
     FaultKind.ASKS: 0.15,
@@ -103,6 +113,12 @@ RATES: dict[FaultKind, float] = {
     FaultKind.RUN_DEADLINE: 0.25,
     FaultKind.TASK_DEADLINE: 0.12,
     FaultKind.SHORT_ACTIVE: 0.3,
+    FaultKind.ANSWER_NOW: 0.2,
+    FaultKind.FEW_CALLS: 0.3,
+    FaultKind.PLANNER_GIVES_UP: 0.08,
+    FaultKind.PLAN_NOT_SEALED: 0.5,
+    FaultKind.NO_OTHER_WAY: 0.5,
+    FaultKind.NOT_REWRITTEN: 0.4,
 }
 
 

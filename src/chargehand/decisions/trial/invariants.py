@@ -4,16 +4,14 @@ A rule's name starts with the number of the invariant that it states a part of. 
 journal and what really happened in the world of the trial, never the schedule's own state.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct
 
+from chargehand.decisions.trial import oversight
 from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.scenario import Crew
 from chargehand.decisions.trial.story import RunStory, TaskStory
 from chargehand.facts.events import (
     AttemptFinished,
@@ -34,7 +32,9 @@ from chargehand.facts.events import (
     StepStarted,
     TaskAdded,
     TaskFailed,
+    TaskRewritten,
     TaskSkipped,
+    WorkStopped,
 )
 from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.facts.plan import Task
@@ -49,7 +49,7 @@ Rule: TypeAlias = Callable[[RunStory, Entry], str]
 def i01_needs_come_first(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptStarted)
-    is_met = run.is_satisfied(run.tasks[event.task])
+    is_met = run.is_satisfied(run.find(event.task))
     return "" if is_met else f"{event.task} started before its needs were met"
 
 
@@ -60,11 +60,16 @@ def i02_the_plan_stays_a_sound_graph(run: RunStory, entry: Entry) -> str:
     for task in added:
         if task.id in needs:
             return f"the id {task.id} is used again"
+        if task.id.startswith("@"):
+            return f"the id {task.id} is none for a task of a plan"
         needs[task.id] = [need.task for need in task.all_needs]
     if isinstance(event, PlanAmended):
         for id_ in event.removed:
             if id_ not in run.tasks or run.tasks[id_].ending:
                 return f"{id_} is removed although it is not there or has ended"
+        for id_ in event.replaced:
+            if id_ not in run.tasks or run.tasks[id_].ending in ("", "done"):
+                return f"{id_} is replaced although it has not come to nothing"
     for task in added:
         if not set(needs[task.id]) <= needs.keys():
             return f"{task.id} needs what is not in the plan"
@@ -89,12 +94,16 @@ def _reaches(needs: Mapping[str, Sequence[str]], start: str) -> bool:
 def i03_inputs_are_the_recorded_outputs(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptFinished)
-    if not isinstance(event.outcome, Done):
+    if not isinstance(event.outcome, Done) or event.task not in run.tasks:
         return ""
-    told = msgspec.json.decode(event.outcome.value.json)["inputs"]
-    needs = run.tasks[event.task].task.all_needs
-    expected = {need.key: run.tasks[need.task].output or None for need in needs}
-    return "" if told == expected else f"{event.task} worked on {told}, recorded is {expected}"
+    told = msgspec.json.decode(event.outcome.value.json)
+    task = run.tasks[event.task].task
+    inputs = {need.key: run.tasks[need.task].output or None for need in task.all_needs}
+    if told["inputs"] != inputs:
+        return f"{event.task} worked on {told['inputs']}, recorded is {inputs}"
+    if told["words"] != task.description:
+        return f"{event.task} was told {told['words']!r}, recorded is {task.description!r}"
+    return ""
 
 
 def i04_only_the_hopeless_are_skipped(run: RunStory, entry: Entry) -> str:
@@ -123,7 +132,7 @@ def i04_the_hopeless_are_skipped_at_once(run: RunStory) -> str:
 def i05_one_live_attempt(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptStarted)
-    task = run.tasks[event.task]
+    task = run.find(event.task)
     if task.open is not None:
         return f"{event.task} has attempt {task.open.number} open already"
     if event.attempt != len(task.attempts) + 1:
@@ -136,21 +145,21 @@ def i06_an_ended_run_stays_ended(run: RunStory, entry: Entry) -> str:
 
 
 def i06_an_ended_task_stays_ended(run: RunStory, entry: Entry) -> str:
-    task = run.tasks[_task_of(entry.event)]
+    task = run.find(_task_of(entry.event))
     return f"{_kind(entry)} of {task.task.id}, which is {task.ending}" if task.ending else ""
 
 
 def i06_an_attempt_ends_once(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, (AttemptFinished, AttemptLost, AttemptPreempted))
-    task = run.tasks[event.task]
+    task = run.find(event.task)
     if task.open is None or task.open.number != event.attempt:
         return f"{_kind(entry)} of attempt {event.attempt} of {event.task}, which is not open"
     return ""
 
 
 def i06_every_failure_is_judged(run: RunStory) -> str:
-    for task in run.tasks.values():
+    for task in run.everything():
         if task.is_unjudged:
             return f"an attempt of {task.task.id} failed, and nothing came of it"
     return ""
@@ -159,7 +168,7 @@ def i06_every_failure_is_judged(run: RunStory) -> str:
 def i07_only_the_leaseholder_is_heard(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, (AttemptFinished, StepStarted, StepFinished))
-    attempt = run.tasks[event.task].open
+    attempt = run.find(event.task).open
     if attempt is None or attempt.number != event.attempt:
         return f"{_kind(entry)} accepted from attempt {event.attempt} of {event.task}"
     if (attempt.epoch, attempt.author) != (entry.epoch, entry.author):
@@ -170,7 +179,7 @@ def i07_only_the_leaseholder_is_heard(run: RunStory, entry: Entry) -> str:
 def i08_tries_and_losses_are_capped(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptStarted)
-    task = run.tasks[event.task]
+    task = run.find(event.task)
     tries, most = len(task.failures), _attempts(run, task)
     if tries >= most:
         return f"{event.task} starts after {tries} failures of {most}"
@@ -182,8 +191,8 @@ def i08_tries_and_losses_are_capped(run: RunStory, entry: Entry) -> str:
 def i08_a_task_is_given_up_for_a_reason(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, TaskFailed)
-    task = run.tasks[event.task]
-    if run.stop or task.is_expired or task.losses > run.limits.losses:
+    task = run.find(event.task)
+    if run.is_told_to_stop(task) or task.losses > run.limits.losses:
         return ""
     if task.question is not None:
         return ""  # it has expired; see i41
@@ -201,7 +210,7 @@ def i08_a_task_is_given_up_for_a_reason(run: RunStory, entry: Entry) -> str:
 def i09_retry_waits_as_the_policy_says(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, RetryPlanned)
-    task = run.tasks[event.task]
+    task = run.find(event.task)
     if not task.is_unjudged or not task.failures:
         return f"a retry of {event.task} without a failure"
     low, high = _waits(task)
@@ -217,14 +226,14 @@ def i09_retry_waits_as_the_policy_says(run: RunStory, entry: Entry) -> str:
 def i09_no_try_before_it_is_due(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, (AttemptStarted, RetryDue))
-    planned = run.tasks[event.task].last_retry
+    planned = run.find(event.task).last_retry
     if planned is not None and event.at < planned.due_at:
         return f"{event.task} is tried again {planned.due_at - event.at} before its wait is over"
     return ""
 
 
 def i11_what_is_final_is_not_tried_again(run: RunStory, entry: Entry) -> str:
-    task = run.tasks[_task_of(entry.event)]
+    task = run.find(_task_of(entry.event))
     is_final = any(_is_final(failure) for failure in task.failures)
     return f"{task.task.id} goes on after a failure that is final" if is_final else ""
 
@@ -234,6 +243,9 @@ def _is_final(failure: Failed) -> bool:
 
 
 def _attempts(run: RunStory, task: TaskStory) -> int:
+    is_nonsense = any(failure.kind is ErrorClass.LOGIC for failure in task.failures)
+    if is_nonsense and task.task.id.startswith("@"):
+        return 1  # a model that talked nonsense in spite of all objections is not asked again
     return task.task.limits.attempts or run.limits.attempts
 
 
@@ -272,8 +284,8 @@ def i13_a_step_keeps_its_key(run: RunStory, entry: Entry) -> str:
 def i16_no_intent_after_a_stop(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, StepStarted)
-    task = run.tasks[event.task]
-    if run.stop or task.is_expired or task.is_removed:
+    task = run.find(event.task)
+    if run.is_told_to_stop(task):
         return f"{event.task} begins step {event.name} although it was told to stop"
     return ""
 
@@ -308,7 +320,7 @@ def i27_tasks_and_changes_are_capped(run: RunStory, entry: Entry) -> str:
     if total > run.limits.tasks:
         return f"{total} tasks, the cap is {run.limits.tasks}"
     if isinstance(event, PlanAmended):
-        if run.changes >= run.limits.replans:
+        if run.changes >= run.limits.replans and not event.is_step:
             return f"change number {run.changes + 1}, the cap is {run.limits.replans}"
         if event.version != run.version + 1:
             return f"version {event.version} follows {run.version}"
@@ -318,11 +330,9 @@ def i27_tasks_and_changes_are_capped(run: RunStory, entry: Entry) -> str:
 def i29_nothing_starts_too_late(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptStarted)
-    task = run.tasks[event.task]
-    if run.stop:
-        return f"{event.task} starts although the run is {run.stop}"
-    if task.is_removed:
-        return f"{event.task} starts although it was taken out of the plan"
+    task = run.find(event.task)
+    if run.is_told_to_stop(task):
+        return f"{event.task} starts although it was told to stop: {run.stop or 'its plan or time'}"
     deadline_at = run.deadline_of(task.task)
     if deadline_at is not None and event.at >= deadline_at:
         return f"{event.task} starts at or after its deadline"
@@ -336,8 +346,8 @@ def i29_time_was_really_over(run: RunStory, entry: Entry) -> str:
     if event.task:
         own = run.tasks[event.task].task.deadline
         is_over = own is not None and event.at >= run.began_at + own
-    elif run.requested.deadline_at is not None:
-        is_over = event.at >= run.requested.deadline_at
+    elif run.ends_at is not None:
+        is_over = event.at >= run.ends_at
     else:
         is_over = run.active_until(event.at) >= run.limits.active
     return "" if is_over else f"the time of {event.task or 'the run'} was not over yet"
@@ -372,17 +382,13 @@ def i41_each_question_has_one_decision(run: RunStory, entry: Entry) -> str:
 def i42_the_end_tells_the_truth(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, RunFinished)
-    running = [task.task.id for task in run.tasks.values() if not task.ending]
-    if running:
-        return f"the run ends before {', '.join(running)}"
+    running = [task.task.id for task in run.everything() if not task.ending]
+    if running or run.owes():
+        return f"the run ends before {', '.join([*running, *run.owes()])}"
     if not run.is_sealed and not run.stop:
         return "the run ends before its plan is whole"
-    missing = tuple(
-        id_
-        for id_, task in run.tasks.items()
-        if task.ending != "done" and not task.task.optional and not task.is_removed
-    )
-    if event.missing != missing:
+    missing = {*_missing_tasks(run), *oversight.missing_duties(run, event.missing)}
+    if set(event.missing) != missing:
         return f"{event.missing} are said to be missing, {missing} are"
     is_any_done = any(task.ending == "done" for task in run.tasks.values())
     if run.stop == "cancelled":
@@ -394,10 +400,21 @@ def i42_the_end_tells_the_truth(run: RunStory, entry: Entry) -> str:
     return "" if event.status == expected else f"the run is called {event.status}, not {expected}"
 
 
+def _missing_tasks(run: RunStory) -> list[str]:
+    return [
+        id_
+        for id_, task in run.tasks.items()
+        if task.ending != "done"
+        and not task.task.optional
+        and not task.is_removed
+        and not task.is_replaced
+    ]
+
+
 def i43_a_settled_run_has_ended(run: RunStory) -> str:
     if run.finished is not None or not (run.is_sealed or run.stop):
         return ""
-    is_open = any(not task.ending for task in run.tasks.values())
+    is_open = any(not task.ending for task in run.everything()) or run.owes()
     return "" if is_open else "all tasks have ended, and the run has not"
 
 
@@ -414,11 +431,13 @@ _STARTS = (
     i09_no_try_before_it_is_due,
     i11_what_is_final_is_not_tried_again,
     i29_nothing_starts_too_late,
+    *oversight.STARTS,
 )
 _CHANGES = (
     i02_the_plan_stays_a_sound_graph,
     i27_tasks_and_changes_are_capped,
     i29_no_task_after_a_stop,
+    oversight.i29_no_task_once_the_answer_is_composed,
 )
 EVERY_ENTRY: tuple[Rule, ...] = (
     i06_an_ended_run_stays_ended,
@@ -447,142 +466,35 @@ BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
         i09_retry_waits_as_the_policy_says,
         i11_what_is_final_is_not_tried_again,
     ),
-    RunFinished: (i42_the_end_tells_the_truth,),
-    StepFinished: (i07_only_the_leaseholder_is_heard, i12_an_outcome_has_an_intent),
+    RunFinished: (
+        i42_the_end_tells_the_truth,
+        oversight.i26_nothing_is_reserved_at_the_end,
+        oversight.i43_step_by_step_ends_with_a_choice_of_nothing,
+    ),
+    StepFinished: (
+        i07_only_the_leaseholder_is_heard,
+        i12_an_outcome_has_an_intent,
+        oversight.i25_nobody_pays_more_than_was_reserved,
+    ),
     StepStarted: (
         i07_only_the_leaseholder_is_heard,
         i13_a_step_keeps_its_key,
         i16_no_intent_after_a_stop,
+        oversight.i25_spent_and_reserved_stay_within_the_cap,
     ),
     TaskAdded: _CHANGES,
+    TaskRewritten: (
+        i06_an_ended_task_stays_ended,
+        oversight.i27_only_what_failed_for_its_words_is_rewritten,
+    ),
     TaskFailed: (i06_an_ended_task_stays_ended, i08_a_task_is_given_up_for_a_reason),
     TaskSkipped: (i06_an_ended_task_stays_ended, i04_only_the_hopeless_are_skipped),
+    WorkStopped: (oversight.i29_work_is_stopped_once_and_not_too_early,),
 }
 AFTER_APPEND: tuple[Callable[[RunStory], str], ...] = (
     i04_the_hopeless_are_skipped_at_once,
     i06_every_failure_is_judged,
     i43_a_settled_run_has_ended,
-)
-
-
-# what holds of a process after each of its rounds
-
-
-class Start(Struct, frozen=True):
-    """An attempt that a process has just begun."""
-
-    run: str
-    task: str
-    worker: str
-
-
-class Sight(Struct, frozen=True, kw_only=True):
-    """A process as it stands after a round: what it leads, and what really runs in it."""
-
-    now: datetime
-    crew: Crew
-    led: Mapping[str, RunStory]
-    busy: Counter[str]
-    #: attempts that hold a place, by worker
-    busy_runs: Counter[str]
-    #: likewise, by run, without what is left from an earlier lead of it
-    starts: Sequence[Start]
-    is_draining: bool
-
-
-def i28_places_are_not_overfilled(sight: Sight) -> str:
-    total = sum(sight.busy.values())
-    if total > sight.crew.parallel:
-        return f"{total} attempts in a pool of {sight.crew.parallel}"
-    for worker, count in sight.busy.items():
-        if count > sight.crew.capacity(worker):
-            return f"{worker} holds {count} of {sight.crew.capacity(worker)}"
-    for run in sight.led.values():
-        if sight.busy_runs[run.run] > run.limits.parallel:
-            return f"{run.run} holds {sight.busy_runs[run.run]} of {run.limits.parallel}"
-    return ""
-
-
-def i09_due_retries_are_not_left(sight: Sight) -> str:
-    for run in sight.led.values():
-        for task in run.tasks.values():
-            if task.retry is not None and task.retry.due_at <= sight.now:
-                return f"{task.task.id} was due {sight.now - task.retry.due_at} ago"
-    return ""
-
-
-def i29_passed_deadlines_are_noticed(sight: Sight) -> str:
-    for run in sight.led.values():
-        if run.stop or not run.has_plan or run.requested is None:
-            continue
-        deadline_at = run.requested.deadline_at
-        if deadline_at is not None and deadline_at <= sight.now:
-            return f"the deadline of {run.run} passed unnoticed"
-        if deadline_at is None and run.active_until(sight.now) >= run.limits.active:
-            return f"{run.run} has been active for {run.active_until(sight.now)}"
-        for task in run.tasks.values():
-            own = task.task.deadline
-            is_over = own is not None and run.began_at + own <= sight.now
-            if is_over and not task.ending and not task.is_expired and not task.is_removed:
-                return f"the deadline of {task.task.id} passed unnoticed"
-    return ""
-
-
-def i41_patience_ends(sight: Sight) -> str:
-    for run in sight.led.values():
-        for task in run.tasks.values():
-            if task.question is None or task.asked_at is None or task.question.patience is None:
-                continue
-            if task.asked_at + task.question.patience <= sight.now:
-                return f"the patience of {task.question.id} is over, and nothing came of it"
-    return ""
-
-
-def i30_no_place_is_left_empty(sight: Sight) -> str:
-    if sight.is_draining or sum(sight.busy.values()) >= sight.crew.parallel:
-        return ""
-    for run, task in _ready(sight):
-        if sight.busy_runs[run.run] >= run.limits.parallel:
-            continue
-        for place in sight.crew.able(task.task):
-            if sight.busy[place.worker] < sight.crew.capacity(place.worker):
-                return f"{task.task.id} of {run.run} is ready, and {place.worker} has room"
-    return ""
-
-
-def i30_the_more_urgent_is_not_passed_over(sight: Sight) -> str:
-    if not sight.starts:
-        return ""
-    for run, task in _ready(sight):
-        urgency = run.urgency(task.task.id, of_unfinished_only=True)
-        able = {place.worker for place in sight.crew.able(task.task)}
-        for start in sight.starts:
-            other = sight.led.get(start.run)
-            if start.worker not in able or other is None:
-                continue
-            if other is not run and sight.busy_runs[run.run] >= run.limits.parallel:
-                continue  # it could not have had that place
-            if other is not run and run.began_at > other.began_at:
-                continue  # the other has waited longer, which counts as well
-            if urgency > other.urgency(start.task, of_unfinished_only=False):
-                return f"{start.task} of {start.run} started before {task.task.id} of {run.run}"
-    return ""
-
-
-def _ready(sight: Sight) -> Iterator[tuple[RunStory, TaskStory]]:
-    for run in sight.led.values():
-        if run.finished is None and not run.stop:
-            for task in run.ready():
-                yield run, task
-
-
-AFTER_ROUND: tuple[Callable[[Sight], str], ...] = (
-    i28_places_are_not_overfilled,
-    i09_due_retries_are_not_left,
-    i29_passed_deadlines_are_noticed,
-    i41_patience_ends,
-    i30_no_place_is_left_empty,
-    i30_the_more_urgent_is_not_passed_over,
 )
 
 

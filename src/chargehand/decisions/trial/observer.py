@@ -7,21 +7,15 @@ from typing import TypeVar
 
 from msgspec.json import encode as json_of
 
-from chargehand.decisions.desk import Led
+from chargehand.decisions.desk import Desk, Led
+from chargehand.decisions.dispatch import Balance, Dispatch
 from chargehand.decisions.graph import Node
-from chargehand.decisions.results import Results
-from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.trial.attempt import Attempt
-from chargehand.decisions.trial.invariants import (
-    AFTER_APPEND,
-    AFTER_ROUND,
-    BY_KIND,
-    EVERY_ENTRY,
-    Sight,
-)
+from chargehand.decisions.trial.invariants import AFTER_APPEND, BY_KIND, EVERY_ENTRY
 from chargehand.decisions.trial.ledger import Entry, Stream
 from chargehand.decisions.trial.report import Breach
 from chargehand.decisions.trial.scenario import StepScript
+from chargehand.decisions.trial.sight import AFTER_ROUND, Sight
 from chargehand.decisions.trial.story import RunStory
 from chargehand.facts.events import Effect, encode
 
@@ -87,7 +81,7 @@ class Observer:
             self._judge(
                 "i14_once_means_once", f"{attempt.id} did {step.name} for the {count}. time"
             )
-        holder = self.stories[attempt.run].tasks[attempt.task].open
+        holder = self.stories[attempt.run].find(attempt.task).open
         is_holder = holder is not None and holder.number == attempt.number
         if record.is_done and is_holder and not is_late:
             complaint = f"{attempt.id} did {step.name} {step.ordinal} again, which had its result"
@@ -99,10 +93,7 @@ class Observer:
 
     def compare(self, led: Led, stream: Stream) -> None:
         """A fold of the journal must be the live state, and looking at it must not change it."""
-        again = Led(Schedule(), Results())
-        for event in stream.history():
-            again.schedule.apply(event)
-            again.results.apply(event)
+        again = Desk(Dispatch(1, Balance.LEAST_BUSY)).open(stream.run, stream.history())
         live, folded = portrait(led), portrait(again)
         if live != folded:
             difference = next(
@@ -110,6 +101,7 @@ class Observer:
                 "one has more",
             )
             self.breach("i19_fold_is_live_state", f"{stream.run}: {difference}")
+        self._judge("i25_the_account_knows_of_all", _ignorance(led, self.stories[stream.run]))
         commands = again.schedule.outstanding()
         is_still = commands == again.schedule.outstanding() and portrait(again) == folded
         self._judge("i20_asking_changes_nothing", "" if is_still else "outstanding() has effects")
@@ -156,7 +148,24 @@ def portrait(led: Led) -> list[str]:
         lines += [f"{id_} {part}" for part in parts] + [f"{id_} dependents={waiting}"]
     lines += [f"output {task}={value.digest}" for task, value in results.outputs.items()]
     lines += [f"steps {task}={json_of(log).decode()}" for task, log in results.steps.items()]
+    if led.account is not None:
+        # Not who waits for it: like tickets, those are of the process and not of the run.
+        for part in ("spent", "reserved", "_open", "_keeps_back"):
+            lines.append(f"account {part}={getattr(led.account, part)!r}")
     return [*lines, f"answers {results.answers}", f"usage {results.usage}"]
+
+
+def _ignorance(led: Led, story: RunStory) -> str:
+    """What the account of a run forgot: it may fear too much, and never know too little."""
+    account = led.account
+    if account is None:
+        return "" if story.limits.calls is None else "a run with a cap has no account"
+    if account.spent.calls < story.purse.spent:
+        return f"{story.purse.spent} calls were spent, the account knows of {account.spent.calls}"
+    if account.reserved.calls < story.purse.reserved:
+        return f"{story.purse.reserved} calls are reserved, the account knows of fewer"
+    is_over = story.finished is not None and account.reserved.calls != 0
+    return f"at the end {account.reserved.calls} calls are reserved" if is_over else ""
 
 
 def _told(entry: Entry | str) -> str:

@@ -1,7 +1,7 @@
 """A simulated process: one desk, the attempts that run in it, and all the ways in which it dies."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
@@ -10,13 +10,14 @@ from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.trial.attempt import NO_INSTANT, Attempt, Work
 from chargehand.decisions.trial.faults import FaultKind
-from chargehand.decisions.trial.invariants import Sight, Start
 from chargehand.decisions.trial.scenario import SECOND
+from chargehand.decisions.trial.sight import Sight, Start
 from chargehand.decisions.trial.stage import Stage
 from chargehand.decisions.trial.workshop import Ticket, Workshop
 from chargehand.errors import JournalFull, NotLeading
 from chargehand.facts.commands import StartAttempt
-from chargehand.facts.events import Event, RunLed, RunReleased
+from chargehand.facts.events import AttemptFinished, AttemptLost, Event, RunLed, RunReleased
+from chargehand.facts.outcome import Done
 
 START_AT = datetime(2026, 1, 1, tzinfo=UTC)
 #: where the virtual clock starts
@@ -57,6 +58,7 @@ class Process:
         self._died = died
         self._lost = lost
         self._inbox: list[Message] = []
+        self._troubles: Counter[str] = Counter()
         self._unwritten: Round | None = None
         self._decided_at = START_AT
         self._has_lost = False
@@ -213,6 +215,7 @@ class Process:
                 return
             else:
                 self._compare(run, round_)
+                self._note_troubles(run, events)
             del round_.entries[run]
         self._unwritten = None
         self._crash_if(FaultKind.CRASH_BEFORE_ACTS)
@@ -223,6 +226,14 @@ class Process:
         if run in round_.ended or self._stage.dice.random.random() < 0.05:
             led = round_.ended.get(run) or self.desk.runs[run]
             self._stage.observer.compare(led, self._stage.ledger.streams[run])
+
+    def _note_troubles(self, run: str, events: Sequence[Event]) -> None:
+        story = self._stage.observer.stories[run]
+        for event in events:
+            if isinstance(event, (AttemptFinished, AttemptLost)):
+                worker = story.find(event.task).attempts[event.attempt - 1].worker
+                is_done = isinstance(event, AttemptFinished) and isinstance(event.outcome, Done)
+                self._troubles[worker] = 0 if is_done else self._troubles[worker] + 1
 
     def _lose(self, run: str, round_: Round) -> None:
         """Another process leads this run now: nothing of the round is done for it here."""
@@ -262,8 +273,9 @@ class Process:
             else:
                 led = self.desk.runs[act.run]
                 epoch = self.epochs[act.run]
-                attempt = Attempt(act.run, act.task, act.attempt, act.worker, epoch, led.results)
-                starts.append(Start(act.run, act.task, act.worker))
+                attempt = Attempt(act.run, act.task, act.attempt, act.worker, epoch, led)
+                if not attempt.is_duty:
+                    starts.append(Start(act.run, act.task, act.worker))
                 self.shop.start(attempt, self._work_of(attempt, led))
         for run in round_.ended:
             del self.epochs[run]
@@ -272,7 +284,8 @@ class Process:
             self._show(starts)
 
     def _show(self, starts: list[Start]) -> None:
-        observer, attempts = self._stage.observer, self.shop.attempts.values()
+        observer, running = self._stage.observer, self.shop.attempts.values()
+        attempts = [attempt for attempt in running if not attempt.is_duty]
         observer.saw_round(
             Sight(
                 now=self._decided_at,
@@ -282,6 +295,9 @@ class Process:
                 busy_runs=Counter(a.run for a in attempts if a.epoch == self.epochs.get(a.run)),
                 starts=starts,
                 is_draining=self.desk.is_draining,
+                troubles=self._troubles,
+                running=len(running),
+                held=self.desk.busy,
             )
         )
 

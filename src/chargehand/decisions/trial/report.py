@@ -41,6 +41,8 @@ class Report(Struct, frozen=True, kw_only=True):
     faults: Counter[FaultKind]
     ended: Counter[str]
     #: runs by how they ended; those that had not are "open" or "parked"
+    duties: Counter[str]
+    #: what the supervisor began to do itself, by what it was
     breaches: tuple[Breach, ...] = ()
 
     @property

@@ -4,14 +4,16 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Balance, Place
 from chargehand.decisions.trial.faults import Dice, FaultKind
-from chargehand.facts.events import Effect, Pace
+from chargehand.facts.events import Approach, Effect, Pace
 from chargehand.facts.limits import Limits, TaskLimits
+from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import digest_of
 
@@ -27,6 +29,8 @@ class StepScript(Struct, frozen=True):
     effect: Effect
     key: str
     digest: str
+    calls: int = 1
+    #: the most that it costs
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -38,8 +42,13 @@ class Order(Struct, frozen=True, kw_only=True):
     priority: int
     seed: int
     paces: dict[str, Pace]
+    approach: Approach
+    answers: bool
+    drafts: bool
+    refines: bool
+    shape: dict[str, Any] | None
     is_streamed: bool
-    #: its tasks come one by one
+    #: its tasks come one by one, though nobody plans them
     submitted: int
     #: microseconds from the start
 
@@ -97,15 +106,21 @@ def _draw_order(dice: Dice, crew: Crew, number: int) -> Order:
     shape = chance.choice((_chain, _fan, _diamond, _layers, _layers, _anything))
     upstream = shape(chance, size)
     tasks = [
-        _draw_task(dice, crew, f"t{place}", [f"t{need}" for need in upstream[place]])
+        draw_task(dice, crew, f"t{place}", [f"t{need}" for need in upstream[place]])
         for place in range(size)
     ]
-    is_streamed = chance.random() < 0.3
+    approach = chance.choice((Approach.GIVEN, Approach.GIVEN, Approach.GIVEN, *Approach))
+    is_streamed = approach is Approach.STREAM or chance.random() < 0.3
     if not is_streamed and chance.random() < 0.3:
         chance.shuffle(tasks)  # a plan may name its tasks in any order
     return Order(
         run=f"r{number}",
         plan=Plan(goal="a trial", tasks=tasks),
+        approach=approach,
+        answers=(answers := chance.random() < 0.6),
+        drafts=answers and chance.random() < 0.3,
+        refines=chance.random() < 0.6,
+        shape=chance.choice((None, None, {"type": "object"})),
         limits=_draw_limits(dice, size),
         priority=chance.choice((0, 0, 1, 5)),
         seed=chance.randrange(1000),
@@ -124,19 +139,25 @@ def _draw_limits(dice: Dice, size: int) -> Limits:
         deadline = timedelta(microseconds=dice.between(SECOND, 120 * SECOND))
     elif dice.hits(FaultKind.SHORT_ACTIVE):
         active = timedelta(microseconds=dice.between(2 * SECOND, 60 * SECOND))
+    calls = None
+    if dice.hits(FaultKind.FEW_CALLS):
+        calls = dice.between(1, 40)
+    elif chance.random() < 0.2:
+        calls = 1000
     return Limits(
+        calls=calls,
         deadline=deadline,
         active=active or timedelta(hours=1),
         attempts=chance.choice((1, 2, 3, 3, 4)),
         losses=chance.choice((1, 2, 3, 10)),
-        replans=chance.choice((0, 1, 3)),
+        replans=chance.choice((0, 1, 3, 3)),
         tasks=size + chance.choice((0, 2, 100)),
         parallel=chance.choice((1, 2, 4, 100)),
         grace=timedelta(microseconds=chance.choice((0, 200_000, 500_000))),
     )
 
 
-def _draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Task:
+def draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Task:
     chance = dice.random
     skills = sorted({skill for place in crew.places for skill in place.skills})
     by_skill = bool(skills) and chance.random() < 0.4
@@ -208,6 +229,8 @@ class Standing(Struct, frozen=True):
     version: int
     settled: tuple[str, ...]
     unsettled: tuple[str, ...]
+    lost: tuple[str, ...]
+    #: those of the settled that came to nothing
     needs: dict[str, tuple[str, ...]]
     fresh_id: str
 
@@ -218,6 +241,7 @@ class Change(Struct, frozen=True):
     version: int
     added: tuple[Task, ...]
     removed: tuple[str, ...]
+    replaced: tuple[str, ...] = ()
 
 
 def draw_change(dice: Dice, crew: Crew, now: Standing) -> Change:
@@ -226,17 +250,28 @@ def draw_change(dice: Dice, crew: Crew, now: Standing) -> Change:
     for task in now.unsettled:  # in plan order, mostly: what needs a removed task goes too
         if task not in removed and any(need in removed for need in now.needs[task]):
             removed.append(task)
-    others = [task for task in (*now.settled, *now.unsettled) if task not in removed]
-    added: list[Task] = []
-    for number in range(chance.randint(0 if removed else 1, 2)):
-        known = others + [task.id for task in added]
-        upstream = chance.sample(known, min(len(known), chance.randint(0, 2)))
-        added.append(_draw_task(dice, crew, f"{now.fresh_id}.{number}", upstream))
-    change = Change(now.version + 1, tuple(added), tuple(removed))
+    added = draw_more(dice, crew, now, removed, chance.randint(0 if removed else 1, 2))
+    replaced = tuple(task for task in now.lost if chance.random() < 0.5)
+    change = Change(now.version + 1, added, tuple(removed), replaced)
     if not dice.hits(FaultKind.BAD_AMENDMENT):
         return change
     spoil = chance.choice(_SPOILERS)
-    return spoil(Draft(now, change, partial(_draw_task, dice, crew), chance))
+    return spoil(Draft(now, change, partial(draw_task, dice, crew), chance))
+
+
+def draw_more(
+    dice: Dice, crew: Crew, now: Standing, removed: Sequence[str], count: int
+) -> tuple[Task, ...]:
+    """Further tasks, which need what there is or will be."""
+    chance = dice.random
+    gone = {*removed, *now.lost} if chance.random() < 0.8 else set(removed)
+    others = [task for task in (*now.settled, *now.unsettled) if task not in gone]
+    added: list[Task] = []
+    for number in range(count):
+        known = others + [task.id for task in added]
+        upstream = chance.sample(known, min(len(known), chance.randint(0, 2)))
+        added.append(draw_task(dice, crew, f"{now.fresh_id}.{number}", upstream))
+    return tuple(added)
 
 
 class Draft(Struct, frozen=True):
@@ -285,6 +320,21 @@ def _leaves_a_need_behind(draft: Draft) -> Change:
     return replace(draft.change, added=(), removed=draft.now.unsettled[:1])
 
 
+def _of_the_supervisor(draft: Draft) -> Change:
+    return replace(draft.change, added=(draft.make(f"@{draft.now.fresh_id}", []),))
+
+
+def _needs_the_supervisor(draft: Draft) -> Change:
+    return replace(draft.change, added=(draft.make(draft.now.fresh_id, ["@plan"]),))
+
+
+def _replaces_what_is_well(draft: Draft) -> Change:
+    well = [
+        task for task in (*draft.now.settled, *draft.now.unsettled) if task not in draft.now.lost
+    ]
+    return replace(draft.change, replaced=(draft.chance.choice([*well, "nowhere", "@plan"]),))
+
+
 _SPOILERS: tuple[Callable[[Draft], Change], ...] = (
     _wrong_version,
     _id_used_again,
@@ -294,6 +344,9 @@ _SPOILERS: tuple[Callable[[Draft], Change], ...] = (
     _needs_itself,
     _touches_the_settled,
     _leaves_a_need_behind,
+    _of_the_supervisor,
+    _needs_the_supervisor,
+    _replaces_what_is_well,
 )
 
 
@@ -304,7 +357,21 @@ def draw_steps(chance: Random, run: str, task: str) -> tuple[StepScript, ...]:
         name = chance.choice(("look", "send"))
         ordinal = sum(step.name == name for step in steps)
         key = digest_of(f"{run}/{task}/{name}/{ordinal}".encode())
-        steps.append(
-            StepScript(name, ordinal, chance.choice(list(Effect)), key, digest_of(name.encode()))
-        )
+        effect, calls = chance.choice(list(Effect)), chance.choice((1, 1, 2, 5))
+        steps.append(StepScript(name, ordinal, effect, key, digest_of(name.encode()), calls))
     return tuple(steps)
+
+
+def draw_fate(chance: Random) -> ErrorClass | None:
+    """How a task fails, whoever tries it; most do not."""
+    return chance.choice((ErrorClass.DENIED, ErrorClass.LOGIC)) if chance.random() < 0.15 else None
+
+
+def draw_thoughts(chance: Random, run: str, duty: str) -> tuple[StepScript, ...]:
+    """The calls of a model that something takes which the supervisor does itself."""
+    return tuple(thought(run, duty, "think", number) for number in range(chance.randint(1, 2)))
+
+
+def thought(run: str, duty: str, name: str, ordinal: int = 0) -> StepScript:
+    key = digest_of(f"{run}/{duty}/{name}/{ordinal}".encode())
+    return StepScript(name, ordinal, Effect.PURE, key, digest_of(name.encode()))

@@ -7,9 +7,13 @@ schedule: where the schedule keeps a count, this looks again at everything.
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from chargehand.decisions.trial.attempt import AGAIN
 from chargehand.decisions.trial.ledger import Entry
+from chargehand.decisions.trial.purse import Purse
 from chargehand.facts.events import (
+    Approach,
     AttemptFinished,
     AttemptLost,
     AttemptPreempted,
@@ -31,11 +35,16 @@ from chargehand.facts.events import (
     StepStarted,
     TaskAdded,
     TaskFailed,
+    TaskRewritten,
     TaskSkipped,
+    WorkStopped,
 )
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Task
+
+ANSWER_NOW = timedelta(minutes=1)
+#: what composing the answer may take when no deadline says so
 
 
 class AttemptStory:
@@ -73,6 +82,13 @@ class TaskStory:
         #: an attempt failed, and nothing has been said of what becomes of the task
         self.is_expired = False
         self.is_removed = False
+        self.is_replaced = False
+        self.told_at: datetime | None = None
+        #: when it was first told to stop
+
+    @property
+    def is_answer(self) -> bool:
+        return self.task.id == "@answer"
 
     @property
     def open(self) -> AttemptStory | None:
@@ -98,14 +114,25 @@ class RunStory:
         self.run = run
         self.requested: RunRequested | None = None
         self.tasks: dict[str, TaskStory] = {}
+        #: of the plan
+        self.duties: dict[str, TaskStory] = {}
+        #: what the supervisor does itself, once it has begun it
+        self.plannings: dict[str, int] = {}
+        #: by duty: the version of the plan when it began
+        self.is_unplanned = False
+        #: something failed since the last planning began, and another way may be found
+        self.purse = Purse()
         self.dependents: dict[str, list[str]] = {}
         self.version = 0
         self.changes = 0
         self.has_plan = False
         self.is_sealed = False
         self.stop = ""
-        #: cancelled or out of time
-        self.stopped_at: datetime | None = None
+        #: cancelled, out of time, or why else its work was stopped
+        self.closes_at: datetime | None = None
+        #: when the answer must be there, once the work was stopped
+        self.is_closed = False
+        #: not even for an answer is there any time left
         self.finished: RunFinished | None = None
         self.answered: list[str] = []
         self.steps: dict[str, StepStory] = {}
@@ -126,6 +153,21 @@ class RunStory:
     def began_at(self) -> datetime:
         assert self.requested is not None
         return self.requested.at
+
+    def find(self, task: str) -> TaskStory:
+        """A task of the plan, or something that the supervisor does itself, begun or not."""
+        if not task.startswith("@"):
+            return self.tasks[task]
+        return self.duties.get(task) or TaskStory(Task(id=task, description="", worker=""))
+
+    def everything(self) -> Iterator[TaskStory]:
+        yield from self.tasks.values()
+        yield from self.duties.values()
+
+    def is_told_to_stop(self, task: TaskStory) -> bool:
+        if task.is_answer:
+            return self.stop == "cancelled" or self.is_closed
+        return bool(self.stop) or task.is_expired or task.is_removed
 
     def is_satisfied(self, task: TaskStory) -> bool:
         """Whether every need has come to what the task demands of it."""
@@ -150,24 +192,84 @@ class RunStory:
             and task.retry is None
             and task.question is None
             and self.is_satisfied(task)
+            and not self.rewriting(task)
         )
+
+    def rewriting(self, task: TaskStory) -> str:
+        """The duty that has to find better words for this task before it is tried again."""
+        planned = task.last_retry
+        if planned is None or planned.how is not RetryHow.REWRITTEN or task.retry is not None:
+            return ""
+        duty = f"@refine:{task.task.id}:{planned.attempt}"
+        is_next = not task.ending and task.attempts[-1].number == planned.attempt
+        return duty if is_next and not self.find(duty).ending else ""
 
     def is_live(self, task: TaskStory) -> bool:
         """Whether it gets on without any person."""
         return not task.ending and (
-            task.open is not None or task.retry is not None or self.is_ready(task)
+            task.open is not None
+            or task.retry is not None
+            or self.is_ready(task)
+            or bool(self.rewriting(task))
         )
 
     def ready(self) -> Iterator[TaskStory]:
         return (task for task in self.tasks.values() if self.is_ready(task))
 
     def opened(self) -> Iterator[TaskStory]:
-        return (task for task in self.tasks.values() if task.open is not None)
+        return (task for task in self.everything() if task.open is not None)
+
+    def owes(self) -> list[str]:
+        """What the supervisor has to do itself now, and has not begun."""
+        requested = self.requested
+        if requested is None or self.stop == "cancelled" or self.is_closed:
+            return []
+        owed = [] if self.stop else [*self._owed_plannings(), *self._owed_rewritings()]
+        is_whole = self.is_sealed or bool(self.stop)
+        if owed or not is_whole or any(not task.ending for task in self.everything()):
+            return owed
+        is_step = requested.approach is Approach.STEPS and not self.stop
+        if is_step and self.version > list(self.plannings.values())[-1]:
+            return [self.next_planning]
+        is_any_done = any(task.ending == "done" for task in self.tasks.values())
+        is_wanted = requested.answers and "@answer" not in self.duties and is_any_done
+        return ["@answer"] if is_wanted else []
+
+    def _owed_plannings(self) -> list[str]:
+        assert self.requested is not None
+        if self.requested.approach is Approach.GIVEN:
+            return []
+        is_under_way = any(not self.duties[each].ending for each in self.plannings)
+        is_due = self.is_unplanned and len(self.plannings) <= self.limits.replans
+        return [self.next_planning] if not self.plannings or (is_due and not is_under_way) else []
+
+    def _owed_rewritings(self) -> list[str]:
+        owed = [self.rewriting(task) for task in self.tasks.values()]
+        return [duty for duty in owed if duty and duty not in self.duties]
+
+    @property
+    def next_planning(self) -> str:
+        return f"@plan:{len(self.plannings) + 1}" if self.plannings else "@plan"
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When all of it must be over, the answer too, if that is known."""
+        assert self.requested is not None
+        return self.closes_at or self.requested.deadline_at
+
+    @property
+    def work_ends_at(self) -> datetime | None:
+        """When its tasks must be over: a tenth of its time is left for the answer, or 15 seconds."""
+        assert self.requested is not None
+        deadline_at = self.requested.deadline_at
+        if deadline_at is None or not self.requested.answers:
+            return deadline_at
+        return deadline_at - min((deadline_at - self.began_at) * 0.1, timedelta(seconds=15))
 
     def deadline_of(self, task: Task) -> datetime | None:
         """Its own, or the run's if that is earlier. What waits for it does not count."""
-        assert self.requested is not None
-        both = [self.requested.deadline_at] if self.requested.deadline_at else []
+        ends_at = self.ends_at if task.id == "@answer" else self.work_ends_at
+        both = [] if ends_at is None else [ends_at]
         if task.deadline is not None:
             both.append(self.began_at + task.deadline)
         return min(both, default=None)
@@ -198,8 +300,9 @@ class RunStory:
         is_idle = (
             self.is_sealed
             and not self.stop
-            and any(not task.ending for task in self.tasks.values())
-            and not any(self.is_live(task) for task in self.tasks.values())
+            and any(not task.ending for task in self.everything())
+            and not any(self.is_live(task) for task in self.everything())
+            and not self.owes()
         )
         if is_idle and self.idle_since is None:
             self.idle_since = at
@@ -215,6 +318,7 @@ class RunStory:
         self.last = entry
         self.authors.setdefault(entry.epoch, entry.author)
         event = entry.event
+        self.purse.take(event)
         match event:
             case RunRequested():
                 self.requested = event
@@ -231,42 +335,50 @@ class RunStory:
                 self.is_sealed = True
             case PlanAmended():
                 self.version = event.version
-                self.changes += 1
+                self.changes += not event.is_step
                 for id_ in event.removed:
                     self.tasks[id_].is_removed = True
-                    self._end_if_closed(self.tasks[id_], "cancelled")
+                    self._end_if_closed(self.tasks[id_], "cancelled", event.at)
+                for id_ in event.replaced:
+                    self.tasks[id_].is_replaced = True
                 self._add(event.added)
+            case TaskRewritten():
+                story = self.tasks[event.task]
+                story.task = replace(story.task, description=event.description)
             case AttemptStarted():
-                task = self.tasks[event.task]
-                task.attempts.append(AttemptStory(entry, event))
+                self._begin(entry, event)
             case AttemptFinished():
-                self._finish(self.tasks[event.task], event)
+                self._finish(self.find(event.task), event)
             case AttemptLost() | AttemptPreempted():
-                task = self.tasks[event.task]
+                task = self.find(event.task)
                 self._close(task, "preempted" if isinstance(event, AttemptPreempted) else "lost")
                 task.losses += 1
-                task.is_unjudged = not task.ending and self._is_told_to_stop(task)
+                task.is_unjudged = not task.ending and self.is_told_to_stop(task)
             case RetryPlanned():
-                self._plan_retry(self.tasks[event.task], event)
+                self._plan_retry(self.find(event.task), event)
             case RetryDue():
-                self.tasks[event.task].retry = None
+                self.find(event.task).retry = None
             case TaskFailed():
-                self._end(self.tasks[event.task], "failed")
+                self._give_up(self.find(event.task), event.cause)
             case TaskSkipped():
                 self._end(self.tasks[event.task], "skipped")
             case DeadlinePassed(task=""):
-                self._stop("out of time", "skipped", event.at)
+                self._run_out(event.at)
             case DeadlinePassed():
                 self.tasks[event.task].is_expired = True
+                self.tasks[event.task].told_at = event.at
             case CancelRequested():
                 self._stop("cancelled", "cancelled", event.at)
+            case WorkStopped():
+                self._stop(event.reason, "skipped", event.at)
+                self._close_later(event.at)
             case QuestionAnswered():
                 self._answer(event)
             case StepStarted():
                 step = self.steps.setdefault(event.key, StepStory(event))
                 step.attempts.append(event.attempt)
             case StepFinished():
-                self.tasks[event.task].losses = 0
+                self.find(event.task).losses = 0
                 if event.key in self.steps and isinstance(event.outcome, Done):
                     self.steps[event.key].is_done = True
             case RunFinished():
@@ -280,13 +392,22 @@ class RunStory:
             for need in task.all_needs:
                 self.dependents.setdefault(need.task, []).append(task.id)
 
+    def _begin(self, entry: Entry, event: AttemptStarted) -> None:
+        task = self.find(event.task)
+        task.attempts.append(AttemptStory(entry, event))
+        if event.task.startswith("@") and event.task not in self.duties:
+            self.duties[event.task] = task
+            if event.task.startswith("@plan"):
+                self.plannings[event.task] = self.version
+                self.is_unplanned = False
+
     def _finish(self, task: TaskStory, event: AttemptFinished) -> None:
         outcome = event.outcome
         self._close(task, "finished", is_done=isinstance(outcome, Done))
         if isinstance(outcome, Done):
             self._end(task, "done")
             task.output = outcome.value.digest
-        elif self._is_told_to_stop(task):
+        elif self.is_told_to_stop(task):
             task.is_unjudged = not task.ending
         elif isinstance(outcome, NeedsInput):
             task.question = outcome.question
@@ -296,9 +417,6 @@ class RunStory:
                 outcome = Failed(kind=ErrorClass.CANCELLED, message=outcome.reason)
             task.failures.append(outcome)
             task.is_unjudged = True
-
-    def _is_told_to_stop(self, task: TaskStory) -> bool:
-        return bool(self.stop) or task.is_expired or task.is_removed
 
     def _close(self, task: TaskStory, ending: str, *, is_done: bool = False) -> None:
         if task.attempts:
@@ -326,17 +444,43 @@ class RunStory:
         task.question = None
         task.asked_at = None
 
+    def _give_up(self, task: TaskStory, cause: Failed) -> None:
+        """Another way is looked for if somebody planned this who can, and time was not the reason."""
+        assert self.requested is not None
+        is_planned = self.requested.approach not in (Approach.GIVEN, Approach.STEPS)
+        is_needed = task.task.id in self.tasks and not task.task.optional
+        is_stopped = self.stop or task.is_expired or cause.kind is ErrorClass.CANCELLED
+        self.is_unplanned |= is_planned and is_needed and not is_stopped
+        self._end(task, "failed")
+
+    def _run_out(self, at: datetime) -> None:
+        assert self.requested is not None
+        if self.requested.answers and self.ends_at is None:
+            self._stop("out of time", "skipped", at)
+            self._close_later(at)
+            return
+        self.is_closed = True
+        self._stop(self.stop or "out of time", "skipped", at)
+
+    def _close_later(self, at: datetime) -> None:
+        assert self.requested is not None
+        if self.requested.answers:
+            self.closes_at = self.requested.deadline_at or at + ANSWER_NOW
+
     def _stop(self, reason: str, ending: str, at: datetime) -> None:
         self.stop = reason
-        self.stopped_at = at
-        for task in self.tasks.values():
-            self._end_if_closed(task, ending)
+        for task in self.everything():
+            if self.is_told_to_stop(task):
+                self._end_if_closed(task, ending, at)
 
-    def _end_if_closed(self, task: TaskStory, ending: str) -> None:
+    def _end_if_closed(self, task: TaskStory, ending: str, at: datetime) -> None:
+        task.told_at = task.told_at or at
         if task.open is None and not task.ending:
             self._end(task, ending)
 
     def _end(self, task: TaskStory, ending: str) -> None:
+        if task.task.id == "@plan" and not self.stop:
+            self.is_sealed = True  # whatever there is of a plan: nobody writes on
         task.ending = ending
         task.retry = None
         task.question = None

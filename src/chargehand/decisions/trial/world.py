@@ -28,12 +28,16 @@ from chargehand.decisions.trial.scenario import (
     Order,
     Standing,
     draw_change,
+    draw_fate,
     draw_scenario,
     draw_steps,
+    draw_thoughts,
 )
 from chargehand.decisions.trial.stage import Stage
 from chargehand.decisions.trial.story import RunStory
+from chargehand.decisions.trial.supervision import Wish, supervise
 from chargehand.facts.events import (
+    Approach,
     AttemptFinished,
     CancelRequested,
     Event,
@@ -44,6 +48,7 @@ from chargehand.facts.events import (
     QuestionAnswered,
     RunRequested,
     TaskAdded,
+    WorkStopped,
 )
 from chargehand.facts.outcome import NeedsInput, Question
 
@@ -106,6 +111,11 @@ class World:
             digest=self._observer.digest,
             faults=self._dice.counts,
             ended=Counter(self._ending(run) for run in self._orders),
+            duties=Counter(
+                "plan again" if duty.startswith("@plan:") else duty[1:].partition(":")[0]
+                for story in self._observer.stories.values()
+                for duty in story.duties
+            ),
             breaches=tuple(self._observer.breaches),
         )
 
@@ -119,6 +129,9 @@ class World:
             later(at, lambda: self._cancel(order.run))
             if dice.hits(FaultKind.CANCEL_TWICE):
                 later(at + dice.random.choice((0, SECOND)), lambda: self._cancel(order.run))
+        if dice.hits(FaultKind.ANSWER_NOW):
+            at = order.submitted + dice.between(SECOND // 10, 30 * SECOND)
+            later(at, lambda: self._stop_work(order.run))
         for _ in range(3):
             if dice.hits(FaultKind.AMENDMENT):
                 at = order.submitted + dice.between(SECOND // 10, 20 * SECOND)
@@ -137,7 +150,9 @@ class World:
         self._stage.later(15 * SECOND, lambda: self._submit(order))
 
     def _give_plan(self, process: Process, order: Order) -> None:
-        """Hand over the plan, or what of it is not in the journal yet."""
+        """Hand over the plan, or what of it is not in the journal yet, if nobody is to plan it."""
+        if order.approach is not Approach.GIVEN:
+            return
         story = self._observer.stories.get(order.run) or RunStory(order.run)
         if story.is_sealed or story.stop:
             return
@@ -169,6 +184,9 @@ class World:
     def _cancel(self, run: str) -> None:
         self._post(run, lambda at: CancelRequested(by="somebody", at=at))
 
+    def _stop_work(self, run: str) -> None:
+        self._post(run, lambda at: WorkStopped(reason="answer now", by="somebody", at=at))
+
     def _post(self, run: str, report: Callable[[datetime], Event]) -> None:
         self._ledger.post(run, report)
         leader = self._leader(run)
@@ -184,6 +202,7 @@ class World:
             version=story.version,
             settled=tuple(id_ for id_, task in story.tasks.items() if task.ending),
             unsettled=tuple(id_ for id_, task in story.tasks.items() if not task.ending),
+            lost=tuple(id_ for id_, t in story.tasks.items() if t.ending not in ("", "done")),
             needs={
                 id_: tuple(need.task for need in task.task.all_needs)
                 for id_, task in story.tasks.items()
@@ -192,7 +211,11 @@ class World:
         )
         change = draw_change(self._dice, self._scenario.crew, standing)
         amended = PlanAmended(
-            version=change.version, added=change.added, removed=change.removed, at=NO_INSTANT
+            version=change.version,
+            added=change.added,
+            removed=change.removed,
+            replaced=change.replaced,
+            at=NO_INSTANT,
         )
         leader.hear(run, amended)
 
@@ -293,13 +316,18 @@ class World:
 
     def _work_of(self, attempt: Attempt, led: Led) -> Work:
         random = Random(f"{self._seed} {attempt.run} {attempt.task}")  # noqa: S311 - a fixed script
+        task, outputs = led.schedule.nodes[attempt.task].task, led.results.outputs
+        if attempt.is_duty:
+            wish = Wish(self._orders[attempt.run], self._scenario.crew)
+            thoughts = draw_thoughts(random, attempt.run, attempt.task)
+            return supervise(attempt, task.args, wish, thoughts, self._dice)
         steps = draw_steps(random, attempt.run, attempt.task)
-        outputs = led.results.outputs
         inputs = {
             need.key: outputs[need.task].digest if need.task in outputs else None
-            for need in led.schedule.nodes[attempt.task].task.all_needs
+            for need in task.all_needs
         }
-        return work(attempt, steps, inputs, self._dice)
+        fate = draw_fate(random)
+        return work(attempt, steps, inputs, task.description, fate, self._dice)
 
     def _saw(self, run: str, entries: Sequence[Entry]) -> None:
         self._observer.saw(run, entries)
@@ -381,5 +409,10 @@ def _request(order: Order, at: datetime) -> RunRequested:
         priority=order.priority,
         deadline_at=None if deadline is None else at + deadline,
         paces=order.paces,
+        approach=order.approach,
+        answers=order.answers,
+        drafts=order.drafts,
+        refines=order.refines,
+        shape=order.shape,
         at=at,
     )

@@ -159,6 +159,7 @@ class McpServer:
             untrusted=True,
             limit=self._terms.limit,
             destination=self._address.destination,
+            server=self._address.server,
         )
 
     def _relay(self, context: ToolContext) -> Callable[[str], None] | None:

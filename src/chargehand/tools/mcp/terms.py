@@ -35,6 +35,11 @@ class Program:
         return Path(self.command[0]).name
 
     @property
+    def server(self) -> str:
+        """None that could be told something: see `destination`."""
+        return ""
+
+    @property
     def destination(self) -> None:
         """Unknown: a program may send what it is given anywhere."""
 
@@ -65,6 +70,11 @@ class Endpoint:
     @property
     def name(self) -> str:
         return self.destination
+
+    @property
+    def server(self) -> str:
+        """Its whole address: two servers on one host are two."""
+        return self.url
 
     @property
     def destination(self) -> str:

@@ -1,0 +1,176 @@
+"""What must hold of a process after each of its rounds: nobody is late, no place is empty or taken twice.
+
+Rules like those in `invariants`, judged by what really runs in the process and what is journaled.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from chargehand.decisions.trial.scenario import Crew
+from chargehand.decisions.trial.story import RunStory, TaskStory
+from chargehand.facts.events import Approach
+
+PATIENCE = 5
+#: attempts of one worker that come to nothing in a row before it may be passed over for a while
+
+
+class Start(Struct, frozen=True):
+    """An attempt that a process has just begun."""
+
+    run: str
+    task: str
+    worker: str
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    """A process as it stands after a round: what it leads, and what really runs in it."""
+
+    now: datetime
+    crew: Crew
+    led: Mapping[str, RunStory]
+    busy: Counter[str]
+    #: attempts that hold a place, by worker
+    busy_runs: Counter[str]
+    #: likewise, by run, without what is left from an earlier lead of it
+    starts: Sequence[Start]
+    is_draining: bool
+    troubles: Counter[str]
+    #: attempts in a row, by worker, that came to nothing here
+    running: int
+    #: attempts and duties that really run here
+    held: int
+    #: what the desk believes to be running
+
+
+def i28_places_are_not_overfilled(sight: Sight) -> str:
+    if sight.held != sight.running:
+        return f"{sight.held} attempts are taken for running, {sight.running} are"
+    total = sum(sight.busy.values())
+    if total > sight.crew.parallel:
+        return f"{total} attempts in a pool of {sight.crew.parallel}"
+    for worker, count in sight.busy.items():
+        if count > sight.crew.capacity(worker):
+            return f"{worker} holds {count} of {sight.crew.capacity(worker)}"
+    for run in sight.led.values():
+        if sight.busy_runs[run.run] > run.limits.parallel:
+            return f"{run.run} holds {sight.busy_runs[run.run]} of {run.limits.parallel}"
+    return ""
+
+
+def i09_due_retries_are_not_left(sight: Sight) -> str:
+    for run in sight.led.values():
+        for task in run.everything():
+            if task.retry is not None and task.retry.due_at <= sight.now:
+                return f"{task.task.id} was due {sight.now - task.retry.due_at} ago"
+    return ""
+
+
+def i29_passed_deadlines_are_noticed(sight: Sight) -> str:
+    for run in sight.led.values():
+        if run.finished is not None or run.requested is None:
+            continue
+        if not run.has_plan and run.requested.approach is Approach.GIVEN:
+            continue
+        if run.stop:
+            is_late = run.ends_at is not None and run.ends_at <= sight.now
+            if is_late and not run.is_closed and run.stop != "cancelled":
+                return f"the time for the answer of {run.run} passed unnoticed"
+            continue
+        if run.work_ends_at is not None and run.work_ends_at <= sight.now:
+            return f"the deadline of {run.run} passed unnoticed"
+        if run.work_ends_at is None and run.active_until(sight.now) >= run.limits.active:
+            return f"{run.run} has been active for {run.active_until(sight.now)}"
+        for task in run.tasks.values():
+            own = task.task.deadline
+            is_over = own is not None and run.began_at + own <= sight.now
+            if is_over and not task.ending and not task.is_expired and not task.is_removed:
+                return f"the deadline of {task.task.id} passed unnoticed"
+    return ""
+
+
+def i29_a_stop_is_heeded_within_its_grace(sight: Sight) -> str:
+    for run in sight.led.values():
+        for task in run.opened():
+            if task.told_at is not None and task.told_at + run.limits.grace <= sight.now:
+                return f"{task.task.id} was told to stop at {task.told_at}, and is called running"
+    return ""
+
+
+def i30_duties_are_taken_up_at_once(sight: Sight) -> str:
+    if sight.is_draining:
+        return ""
+    for run in sight.led.values():
+        left = [] if run.finished is not None else run.owes()
+        left += [duty.task.id for duty in run.duties.values() if _waits_for_nothing(duty)]
+        if left:
+            return f"{left[0]} of {run.run} could be done, and is not"
+    return ""
+
+
+def _waits_for_nothing(duty: TaskStory) -> bool:
+    return not duty.ending and duty.open is None and duty.retry is None
+
+
+def i41_patience_ends(sight: Sight) -> str:
+    for run in sight.led.values():
+        for task in run.tasks.values():
+            if task.question is None or task.asked_at is None or task.question.patience is None:
+                continue
+            if task.asked_at + task.question.patience <= sight.now:
+                return f"the patience of {task.question.id} is over, and nothing came of it"
+    return ""
+
+
+def i30_no_place_is_left_empty(sight: Sight) -> str:
+    if sight.is_draining or sum(sight.busy.values()) >= sight.crew.parallel:
+        return ""
+    for run, task in _ready(sight):
+        if sight.busy_runs[run.run] >= run.limits.parallel:
+            continue
+        for place in sight.crew.able(task.task):
+            if sight.troubles[place.worker] >= PATIENCE:
+                continue  # it may be given a rest
+            if sight.busy[place.worker] < sight.crew.capacity(place.worker):
+                return f"{task.task.id} of {run.run} is ready, and {place.worker} has room"
+    return ""
+
+
+def i30_the_more_urgent_is_not_passed_over(sight: Sight) -> str:
+    if not sight.starts:
+        return ""
+    for run, task in _ready(sight):
+        urgency = run.urgency(task.task.id, of_unfinished_only=True)
+        able = {place.worker for place in sight.crew.able(task.task)}
+        for start in sight.starts:
+            other = sight.led.get(start.run)
+            if start.worker not in able or other is None:
+                continue
+            if other is not run and sight.busy_runs[run.run] >= run.limits.parallel:
+                continue  # it could not have had that place
+            if other is not run and run.began_at > other.began_at:
+                continue  # the other has waited longer, which counts as well
+            if urgency > other.urgency(start.task, of_unfinished_only=False):
+                return f"{start.task} of {start.run} started before {task.task.id} of {run.run}"
+    return ""
+
+
+def _ready(sight: Sight) -> Iterator[tuple[RunStory, TaskStory]]:
+    for run in sight.led.values():
+        if run.finished is None and not run.stop:
+            for task in run.ready():
+                yield run, task
+
+
+AFTER_ROUND: tuple[Callable[[Sight], str], ...] = (
+    i28_places_are_not_overfilled,
+    i09_due_retries_are_not_left,
+    i29_passed_deadlines_are_noticed,
+    i29_a_stop_is_heeded_within_its_grace,
+    i30_duties_are_taken_up_at_once,
+    i41_patience_ends,
+    i30_no_place_is_left_empty,
+    i30_the_more_urgent_is_not_passed_over,
+)

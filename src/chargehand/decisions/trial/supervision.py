@@ -1,0 +1,198 @@
+"""The supervisor's own work in a trial: planners, refiners and answerers that fail like anybody else.
+
+They see the run as it stands, as duties do in earnest, and go on from what is written down already.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.schedule import RunState, Schedule
+from chargehand.decisions.trial.attempt import (
+    NO_INSTANT,
+    Attempt,
+    Move,
+    Sleep,
+    Tell,
+    Work,
+    mishap,
+    take,
+)
+from chargehand.decisions.trial.faults import Dice, FaultKind
+from chargehand.decisions.trial.scenario import (
+    SECOND,
+    Crew,
+    Order,
+    Standing,
+    StepScript,
+    draw_more,
+    thought,
+)
+from chargehand.facts.events import (
+    Approach,
+    Event,
+    PlanAdopted,
+    PlanAmended,
+    PlanOpened,
+    PlanSealed,
+    TaskAdded,
+    TaskRewritten,
+)
+from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed
+from chargehand.facts.plan import Plan
+
+NO_MORE = Cancelled(reason="the run takes no plan any more")
+
+_Said = Generator[Move, bool, bool]
+
+
+class Wish(Struct, frozen=True):
+    """What somebody asked for, and who is there to do it."""
+
+    order: Order
+    crew: Crew
+
+
+def supervise(
+    attempt: Attempt,
+    args: Mapping[str, Any],
+    wish: Wish,
+    thoughts: Sequence[StepScript],
+    dice: Dice,
+) -> Work:
+    """One attempt at a duty, from its first thought to what comes of it."""
+    pace = 20 if dice.hits(FaultKind.SLOW_WORKER) else 1
+    first = thought(attempt.run, attempt.task, "look")
+    seen = _seen(attempt, first, args)
+    for step in (first, *thoughts):
+        yield Sleep(pace * dice.between(SECOND // 50, 2 * SECOND))
+        trouble = yield from take(attempt, step, dice, seen)
+        if trouble is not None:
+            return trouble
+    when = dice.random.choice(("before", "after", "never"))
+    failure = None if when == "never" else mishap(dice)
+    if failure is not None and when == "before":
+        return failure
+    outcome = yield from _act(attempt, args, wish, seen, dice)
+    return failure or outcome
+
+
+def _seen(attempt: Attempt, first: StepScript, args: Mapping[str, Any]) -> dict[str, Any]:
+    """What the duty saw when it first looked: it must not decide anew because the run moved on."""
+    known = attempt.find(first)
+    if known is not None and isinstance(known.outcome, Done):
+        seen: dict[str, Any] = known.outcome.value.read()
+        return seen
+    schedule = attempt.led.schedule
+    target = schedule.nodes.get(args.get("task", ""))
+    return {"version": schedule.version, "words": target and target.task.description}
+
+
+def _act(
+    attempt: Attempt, args: Mapping[str, Any], wish: Wish, seen: Mapping[str, Any], dice: Dice
+) -> Work:
+    if attempt.worker == "@answerer":
+        yield Sleep(dice.between(SECOND // 50, 10 * SECOND))
+        return Done()
+    if "task" in args:
+        return (yield from _rewrite(attempt, args, seen, dice))
+    if "because" in args:
+        is_step = args["because"] == "step"
+        return (yield from _plan_again(attempt, wish, seen, dice, is_step=is_step))
+    if wish.order.approach is Approach.STREAM:
+        return (yield from _dictate(attempt, wish.order.plan, dice))
+    return (yield from _write_plan(attempt, wish.order, dice))
+
+
+def _say(event: Event, dice: Dice) -> _Said:
+    yield Sleep(dice.between(SECOND // 100, SECOND))
+    return (yield Tell(event))
+
+
+def _write_plan(attempt: Attempt, order: Order, dice: Dice) -> Work:
+    if attempt.led.schedule.version:
+        return Done()  # adopted just before the process ended that had it written
+    plan = order.plan
+    if order.approach is not Approach.WHOLE:
+        first = next(task for task in plan.tasks if not task.all_needs)
+        plan = Plan(goal="a trial", tasks=[first])
+    is_adopted = yield from _say(PlanAdopted(plan=plan, at=NO_INSTANT), dice)
+    return Done() if is_adopted else NO_MORE
+
+
+def _dictate(attempt: Attempt, plan: Plan, dice: Dice) -> Work:
+    schedule = attempt.led.schedule
+    if schedule.version and schedule.state is not RunState.PLANNING:
+        return Done()
+    events: list[Event] = [
+        TaskAdded(task=task, at=NO_INSTANT) for task in plan.tasks if task.id not in schedule.nodes
+    ]
+    if not schedule.version:
+        events.insert(0, PlanOpened(goal=plan.goal, at=NO_INSTANT))
+    for event in events:
+        if not (yield from _say(event, dice)):
+            return NO_MORE
+        if dice.hits(FaultKind.PLANNER_GIVES_UP):
+            return Failed(kind=ErrorClass.LOGIC, message="no more of a plan")
+    if dice.hits(FaultKind.PLAN_NOT_SEALED):
+        return Done()
+    is_sealed = yield from _say(PlanSealed(at=NO_INSTANT), dice)
+    return Done() if is_sealed else NO_MORE
+
+
+def _plan_again(
+    attempt: Attempt, wish: Wish, seen: Mapping[str, Any], dice: Dice, *, is_step: bool
+) -> Work:
+    schedule = attempt.led.schedule
+    if schedule.version > seen["version"]:
+        return Done()  # changed just before the process ended that planned it
+    now = _standing(schedule, f"p{attempt.task[6:]}.{attempt.number}")
+    room = schedule.limits.tasks - len(now.settled) - len(now.unsettled)
+    is_enough = dice.random.random() < 0.4 if is_step else dice.hits(FaultKind.NO_OTHER_WAY)
+    if is_enough or room < 1:
+        return Done()
+    count = 1 if is_step else min(room, dice.random.randint(1, 3))
+    replaced = [task for task in now.lost if dice.random.random() < 0.7]
+    change = PlanAmended(
+        version=seen["version"] + 1,
+        added=draw_more(dice, wish.crew, now, (), count),
+        replaced=() if is_step else tuple(replaced),
+        is_step=is_step,
+        at=NO_INSTANT,
+    )
+    is_changed = yield from _say(change, dice)
+    return NO_MORE if is_step and not is_changed else Done()
+
+
+def _standing(schedule: Schedule, fresh_id: str) -> Standing:
+    nodes = {id_: node for id_, node in schedule.nodes.items() if not id_.startswith("@")}
+    return Standing(
+        version=schedule.version,
+        settled=tuple(id_ for id_, node in nodes.items() if node.state.is_settled),
+        unsettled=tuple(id_ for id_, node in nodes.items() if not node.state.is_settled),
+        lost=tuple(id_ for id_, node in nodes.items() if _came_to_nothing(node)),
+        needs={},
+        fresh_id=fresh_id,
+    )
+
+
+def _came_to_nothing(node: Node) -> bool:
+    return node.state.is_settled and node.state is not TaskState.DONE
+
+
+def _rewrite(
+    attempt: Attempt, args: Mapping[str, Any], seen: Mapping[str, Any], dice: Dice
+) -> Work:
+    words = attempt.led.schedule.nodes[args["task"]].task.description
+    if words != seen["words"] or dice.hits(FaultKind.NOT_REWRITTEN):
+        return Done()
+    better = TaskRewritten(
+        task=args["task"],
+        attempt=args["attempt"],
+        description=f"{words}, better than at attempt {args['attempt']}",
+        at=NO_INSTANT,
+    )
+    yield from _say(better, dice)
+    return Done()

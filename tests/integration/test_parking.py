@@ -1,0 +1,378 @@
+"""Waiting is not failing: who would wait long for a provider gives up its place, and nothing else."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import chargehand as ch
+from chargehand import errors
+from chargehand.decisions.schedule import RunState
+from chargehand.facts.events import AttemptParked, AttemptStarted, Event, StepFinished
+from chargehand.facts.outcome import Parked
+from chargehand.journal.memory import MemoryJournal
+from chargehand.models.base import ModelRequest, ToolCall, user
+from chargehand.testing import FakeClock, run_virtual
+from tests.guide.conftest import make_plan, make_task
+
+DOWN = errors.ModelUnreachable("nobody there")
+
+
+class Provider:
+    """Answers, but not at certain times; keeps when it was called."""
+
+    def __init__(self, down: tuple[float, float], error: Exception = DOWN) -> None:
+        self.calls: list[float] = []
+        self.down = down
+        self.error = error
+        self.model = ch.ScriptedModel([self.answer] * 5000, name="scripted:there")
+
+    def answer(self, _: object) -> "str | Exception":
+        now = asyncio.get_running_loop().time()
+        self.calls.append(now)
+        return self.error if self.down[0] <= now < self.down[1] else "there"
+
+    def during(self) -> list[float]:
+        return [at for at in self.calls if self.down[0] <= at < self.down[1]]
+
+
+class Ran:
+    """What came of a run, and all that happened to it."""
+
+    def __init__(self, boss: ch.Supervisor) -> None:
+        self.events: list[Event] = []
+        boss.on(*ch.events.KINDS.values())(lambda _, event: self.events.append(event))
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def lead(
+    provider: Provider, plan: ch.Plan, workers: "list[Any] | None" = None, **terms: Any
+) -> tuple[ch.RunResult, Ran]:
+    """Call the provider once, wait a second, then run the plan; all in virtual time."""
+
+    async def main() -> tuple[ch.RunResult, Ran]:
+        mind = ch.Worker("mind", "Thinks", model=provider.model)
+        boss = ch.Supervisor([mind, *(workers or [])], clock=FakeClock(), **terms)
+        async with boss:
+            await boss.run(make_plan(make_task("before", "mind")))
+            await asyncio.sleep(1)
+            ran = Ran(boss)
+            return await boss.run(plan), ran
+
+    return run_virtual(main())
+
+
+def minds(count: int) -> ch.Plan:
+    return make_plan(*(make_task(f"t{n}", "mind") for n in range(count)))
+
+
+def test_d13_an_hour_without_any_provider_costs_no_try_and_no_active_time() -> None:
+    provider = Provider((0.5, 3600))
+    limits = ch.Limits(active=timedelta(minutes=10))
+    result, ran = lead(provider, minds(40), limits=limits, parallel=8)
+    assert result.status == "succeeded"
+    assert {task.attempts for task in result.tasks.values()} == {1}
+    assert timedelta(minutes=59) < result.wall < timedelta(minutes=66)
+    assert len(provider.during()) < 60, "a probe at a time, and longer rests each time"
+    assert len(ran.of(AttemptParked)) < 40 * 25, "each was woken a few times, not without end"
+
+
+def test_while_one_provider_is_down_its_tasks_leave_their_places_to_others() -> None:
+    provider = Provider((0.5, 600))
+
+    @ch.worker("hands", "Does something else")
+    async def hands(brief: ch.Brief) -> float:
+        return asyncio.get_running_loop().time()
+
+    tasks = [make_task(f"t{n}", "mind") for n in range(4)]
+    others = [make_task(f"h{n}", "hands") for n in range(4)]
+    result, _ = lead(provider, make_plan(*tasks, *others), [hands], parallel=2)
+    assert result.status == "succeeded"
+    assert all(result.tasks[f"h{n}"].output < 60 for n in range(4))
+
+
+def test_d1_a_long_retry_after_parks_and_nobody_calls_inside_the_window() -> None:
+    wait = timedelta(seconds=120)
+    provider = Provider((0.5, 2), errors.ModelBusy("later", retry_after=wait))
+    result, ran = lead(provider, minds(30), parallel=8)
+    told = max(provider.during())
+    assert result.status == "succeeded"
+    assert not [at for at in provider.calls if told < at < told + 119]
+    assert len(provider.calls) - 1 <= 1.5 * 30
+    assert ran.of(AttemptParked)
+    assert {event.why for event in ran.of(AttemptParked)} == {"scripted asked to be called later"}
+
+
+def test_a_short_wait_is_waited_for_in_place() -> None:
+    wait = timedelta(seconds=2)
+    provider = Provider((0.5, 1.5), errors.ModelBusy("later", retry_after=wait))
+    result, ran = lead(provider, minds(5))
+    assert result.status == "succeeded"
+    assert not ran.of(AttemptParked)
+
+
+def test_what_was_done_before_is_not_paid_again() -> None:
+    """A worker that has used its tool parks at its second thought, and goes on from there."""
+    used: list[str] = []
+
+    @ch.tool(effect="once")
+    def note(text: str) -> str:
+        """Note something down."""
+        used.append(text)
+        return "noted"
+
+    def is_down() -> bool:
+        return asyncio.get_running_loop().time() < 100
+
+    def second(_: object) -> Any:
+        return DOWN if is_down() else "all noted"
+
+    async def main() -> tuple[ch.RunResult, Ran]:
+        lines: list[Any] = [ToolCall("1", "note", '{"text": "a"}'), *[second] * 50]
+        mind = ch.Worker("mind", "Thinks", tools=[note], model=ch.ScriptedModel(lines))
+        boss = ch.Supervisor([mind], clock=FakeClock())
+        async with boss:
+            ran = Ran(boss)
+            return await boss.run(minds(1)), ran
+
+    result, ran = run_virtual(main())
+    assert result.tasks["t0"].output == "all noted"
+    assert used == ["a"]
+    assert len(ran.of(AttemptStarted)) > 1
+    assert len(ran.of(StepFinished)) == 3
+
+
+def test_the_supervisors_own_thinking_parks_too() -> None:
+    provider = Provider((0.5, 900))
+    limits = ch.Limits(active=timedelta(minutes=5))
+
+    async def main() -> tuple[ch.RunResult, Ran]:
+        plan = '{"goal": "g", "tasks": [{"id": "t1", "description": "Say the word", "worker": "hands"}]}'
+
+        def answer(request: object) -> Any:
+            said = provider.answer(request)
+            return said if isinstance(said, Exception) else plan
+
+        @ch.worker("hands", "Says the word")
+        async def hands(brief: ch.Brief) -> str:
+            return "word"
+
+        model = ch.ScriptedModel([answer] * 500, name="scripted:there")
+        boss = ch.Supervisor([hands], model=model, clock=FakeClock(), limits=limits)
+        async with boss:
+            await boss.plan("Say the word")
+            await asyncio.sleep(1)
+            ran = Ran(boss)
+            return await boss.run("Say the word", approach="whole"), ran
+
+    result, ran = run_virtual(main())
+    assert result.tasks["t1"].output == "word"
+    assert {event.task for event in ran.of(AttemptParked)} >= {"@plan"}
+    assert result.wall > timedelta(minutes=14)
+
+
+def test_a_provider_that_stays_away_is_given_up_when_patience_ends() -> None:
+    provider = Provider((0.5, 10**9))
+    board = ch.Switchboard(patience=timedelta(minutes=30))
+    result, _ = lead(provider, minds(3), switchboard=board)
+    assert result.status == "failed"
+    assert timedelta(minutes=29) < result.wall < timedelta(minutes=50)
+    error = result.tasks["t0"].error
+    assert error is not None
+    assert error.kind == "network"
+    assert "nobody there" in error.message
+
+
+def test_an_address_that_never_answered_is_given_up_soon() -> None:
+    provider = Provider((0, 10**9))
+
+    async def main() -> ch.RunResult:
+        mind = ch.Worker("mind", "Thinks", model=provider.model)
+        no_breaker = ch.BreakerPolicy(failures=0)
+        async with ch.Supervisor([mind], clock=FakeClock(), breaker=no_breaker) as boss:
+            return await boss.run(minds(50))
+
+    result = run_virtual(main())
+    assert result.status == "failed"
+    assert result.wall < timedelta(minutes=2)
+
+
+def test_a_run_that_only_waits_for_a_provider_does_not_wait_for_a_person() -> None:
+    provider = Provider((0.5, 300))
+
+    async def main() -> object:
+        mind = ch.Worker("mind", "Thinks", model=provider.model)
+        async with ch.Supervisor([mind], clock=FakeClock()) as boss:
+            await boss.run(make_plan(make_task("before", "mind")))
+            await asyncio.sleep(1)
+            run = await boss.submit(minds(2))
+            await asyncio.sleep(60)
+            status = (await boss.look(run.id)).status
+            await run.wait()
+            return status
+
+    assert run_virtual(main()) is RunState.RUNNING
+
+
+def test_a_parked_run_that_is_left_goes_on_where_it_is_resumed() -> None:
+    provider = Provider((0.5, 300))
+
+    async def main() -> ch.RunResult:
+        mind = ch.Worker("mind", "Thinks", model=provider.model)
+        board, clock, journal = ch.Switchboard(), FakeClock(), MemoryJournal()
+        first = ch.Supervisor([mind], journal=journal, switchboard=board, clock=clock)
+        await first.run(make_plan(make_task("before", "mind")))
+        await asyncio.sleep(1)
+        run = await first.submit(minds(2))
+        await asyncio.sleep(30)
+        await first.stop(timedelta(0))
+        with pytest.raises(errors.RunInterrupted):
+            await run.wait()
+        other = ch.Supervisor([mind], journal=journal, switchboard=board, clock=clock)
+        async with other:
+            return await other.resume(run.id)
+
+    result = run_virtual(main())
+    assert result.status == "succeeded"
+    assert {task.attempts for task in result.tasks.values()} == {1}
+
+
+# the switchboard by itself
+
+
+def ask(
+    board: ch.Switchboard, model: Any, *, may_park: bool, temperature: float = 1.0
+) -> "asyncio.Task[Any]":
+    settings = ch.ModelSettings(temperature=temperature)
+    request = ModelRequest(turns=(user("hello"),), settings=settings)
+    return asyncio.create_task(_caught(lambda: board.ask([model], request, may_park=may_park)))
+
+
+async def _caught(asking: Callable[[], Any]) -> Any:
+    try:
+        return (await asking()).reply.text
+    except Parked as parked:
+        return parked
+
+
+async def opened(board: ch.Switchboard, provider: Provider) -> None:
+    """Use the board until the breaker of this provider is open."""
+    await ask(board, provider.model, may_park=False)
+    await asyncio.sleep(1)
+    assert isinstance(await ask(board, provider.model, may_park=True), Parked)
+
+
+def test_only_who_may_park_is_sent_away() -> None:
+    provider = Provider((0.5, 60))
+
+    async def main() -> list[Any]:
+        board = ch.Switchboard()
+        await opened(board, provider)
+        asking = [ask(board, provider.model, may_park=may) for may in (True, False, True)]
+        return list(await asyncio.gather(*asking))
+
+    first, second, third = run_virtual(main())
+    assert isinstance(first, Parked)
+    assert second == "there"
+    assert isinstance(third, Parked)
+    assert first.wait > timedelta(seconds=5)
+    assert "nobody there" in first.why
+
+
+def test_who_shares_a_call_that_is_parked_is_parked_with_it_if_it_may_be() -> None:
+    provider = Provider((0.5, 60))
+
+    async def main() -> list[Any]:
+        board = ch.Switchboard()
+        await opened(board, provider)
+        asking = [
+            ask(board, provider.model, may_park=may, temperature=0) for may in (True, True, False)
+        ]
+        return list(await asyncio.gather(*asking))
+
+    kinds = Counter(type(each).__name__ for each in run_virtual(main()))
+    assert kinds == {"Parked": 2, "str": 1}
+
+
+def test_a_long_window_is_no_reason_to_wait_where_there_is_a_spare() -> None:
+    busy = Provider((0, 10**9), errors.ModelBusy("later", retry_after=timedelta(hours=1)))
+    spare = ch.ScriptedModel(["spare", "spare"], name="other:spare")
+
+    async def main() -> float:
+        board = ch.Switchboard()
+        request = ModelRequest(turns=(user("hello"),))
+        for _ in range(2):
+            call = await board.ask([busy.model, spare], request)
+            assert call.model == "other:spare"
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) < 30
+    assert len(busy.calls) == 1
+
+
+def test_a_caller_that_is_stopped_while_it_is_sent_away_takes_no_turn_with_it() -> None:
+    provider = Provider((0.5, 60))
+
+    async def main() -> Any:
+        board = ch.Switchboard()
+        await opened(board, provider)
+        stopped = ask(board, provider.model, may_park=False)
+        await asyncio.sleep(0)
+        stopped.cancel()
+        await asyncio.sleep(100)
+        return await ask(board, provider.model, may_park=True)
+
+    assert run_virtual(main()) == "there"
+
+
+# workers that are down
+
+
+def tries_of(
+    down: tuple[float, float], tasks: int, **terms: Any
+) -> tuple[ch.RunResult, list[float]]:
+    """Run so many tasks on a plain worker that cannot reach what it needs for a while."""
+    tries: list[float] = []
+
+    @ch.worker("caller", "Calls somebody")
+    async def caller(brief: ch.Brief) -> str:
+        now = asyncio.get_running_loop().time()
+        tries.append(now)
+        await asyncio.sleep(0.1)
+        if down[0] <= now < down[1]:
+            raise ConnectionError("nobody there")
+        return "called"
+
+    async def main() -> ch.RunResult:
+        plan = make_plan(*(make_task(f"t{n}", "caller") for n in range(tasks)))
+        async with ch.Supervisor([caller], clock=FakeClock(), **terms) as boss:
+            return await boss.run(plan)
+
+    return run_virtual(main()), tries
+
+
+def test_a_hundred_tasks_wait_for_the_one_worker_they_have() -> None:
+    result, tries = tries_of((0, 40), 100, parallel=4)
+    assert result.status == "succeeded"
+    assert len([at for at in tries if at < 40]) < 12, "what waits uses up no try"
+    assert result.wall < timedelta(minutes=3)
+
+
+def test_without_a_breaker_every_task_has_its_tries_at_once() -> None:
+    no_breaker = ch.BreakerPolicy(failures=0)
+    result, tries = tries_of((0, 90), 100, parallel=4, breaker=no_breaker)
+    assert result.status == "failed"
+    assert len(tries) == 300
+
+
+def test_a_run_whose_worker_stays_away_ends_with_its_active_time() -> None:
+    limits = ch.Limits(active=timedelta(minutes=20))
+    result, tries = tries_of((0, 10**9), 100, limits=limits)
+    assert result.status == "failed"
+    assert result.wall <= timedelta(minutes=21)
+    assert len(tries) <= 100 + 10, "those that had begun when it opened, then probes"
