@@ -35,7 +35,7 @@ from chargehand.errors import (
     WorkerError,
 )
 from chargehand.facts.answer import AnswerPiece
-from chargehand.facts.commands import StartAttempt
+from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -472,6 +472,8 @@ class Shift:
                 self._engine.start(self._bench.job(act, self.desk.runs[act.run], self), self)
             elif type(act) is Stop:
                 self._engine.stop(act.run, act.task, act.attempt, act.reason)
+            elif type(act) is PreemptAttempt:
+                self._engine.preempt(act.run, act.task, act.attempt)
         for run in self._left.intersection(round_.entries):
             if any(type(event) is RunReleased for event in round_.entries[run]):
                 self.desk.close(run)  # now: the next round must not decide about it any more
@@ -492,7 +494,9 @@ class Shift:
             event = AttemptParked(
                 task=task, attempt=attempt, due_at=due_at, why=outcome.why, at=now
             )
-        elif type(outcome) is Cancelled and (self.desk.is_draining or brief.run in self._left):
+        elif type(outcome) is Cancelled and (
+            brief.is_preempted or self.desk.is_draining or brief.run in self._left
+        ):
             event = AttemptPreempted(task=task, attempt=attempt, at=now)
         else:
             key = job.key if type(outcome) is Done else ""
@@ -517,6 +521,8 @@ class Shift:
     # what briefs say
 
     async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
+        if brief.is_preempted:
+            raise Fenced("it makes room for something more urgent")
         event = StepStarted(
             task=brief.task.id,
             attempt=brief.attempt,

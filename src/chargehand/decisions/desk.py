@@ -22,6 +22,7 @@ from chargehand.decisions.schedule import Schedule
 from chargehand.facts.commands import (
     Command,
     OfferAttempt,
+    PreemptAttempt,
     Record,
     SetTimer,
     StartAttempt,
@@ -68,7 +69,7 @@ class Stop(Struct, frozen=True, gc=False):
     reason: str
 
 
-Act: TypeAlias = StartAttempt | Stop
+Act: TypeAlias = StartAttempt | Stop | PreemptAttempt
 
 
 class Led(Struct):
@@ -315,6 +316,7 @@ class Desk:
             round_.entries.setdefault(start.run, []).append(started)
             led.schedule.apply(started)
             round_.acts.append(start)
+        round_.acts += self.dispatch.make_room()
 
     def _take_up_duties(self) -> list[StartAttempt]:
         if not self._duties:

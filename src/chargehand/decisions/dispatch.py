@@ -1,7 +1,7 @@
 """One pool: which offered task gets which worker now. It hears of offers and free places only."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from heapq import heapify, heappop, heapreplace
@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
 from chargehand.decisions.limiter import Bucket
+from chargehand.decisions.preemption import Holding, Want, givers
 from chargehand.decisions.queue import Queue
 from chargehand.errors import UsageError
-from chargehand.facts.commands import OfferAttempt, Rank, StartAttempt
+from chargehand.facts.commands import OfferAttempt, PreemptAttempt, Rank, StartAttempt
 
 AGEING = 300.0
 #: seconds of waiting that weigh as much as one step of priority, so that no run starves
@@ -57,6 +58,8 @@ class Starts(Struct, frozen=True, kw_only=True):
 
 _Key: TypeAlias = tuple[str, str, int]
 #: an attempt: run, task, number
+_Held: TypeAlias = "tuple[_Worker, _Run, Holding]"
+#: the run as it was when the attempt began, for it may be led anew since
 
 
 class _Worker:
@@ -120,8 +123,8 @@ class _Waiting(Struct, order=True, gc=False):
 class _Run:
     __slots__ = (
         "active",
-        "ageing",
         "arrival",
+        "gave_way",
         "longest",
         "number",
         "parallel",
@@ -137,7 +140,8 @@ class _Run:
         #: the longest path that was ever left of it
         self.parallel = parallel
         self.active = 0
-        self.ageing = math.floor(arrival / AGEING)
+        self.gave_way: dict[str, int] = {}
+        #: by task: how often it was preempted
         self.parked: dict[str, Queue[_Waiting]] = {}
         #: by target: what waits for a place of the run itself
         self.waiting: dict[str, _Waiting] = {}
@@ -174,13 +178,18 @@ class Dispatch:
         self._able: dict[str, list[_Worker]] = {}
         self._runs: dict[str, _Run] = {}
         self._queues: dict[str, Queue[_Waiting]] = {}
-        self._held: dict[_Key, tuple[_Worker, _Run]] = {}
-        #: the places that are taken, by attempt; the run as it was then, for it may be led anew since
+        self._held: dict[_Key, _Held] = {}
+        #: the places that are taken, by attempt
+        self._urgencies: set[int] = set()
+        #: all that were ever offered; with one alone, nobody need give way
+        self._ages_at = 0.0
+        #: when those who wait are to be put in order anew
         self._thawing: dict[str, _Run] = {}
         #: runs in which something parked may go on
         self._run_count = 0
         self._arrivals = 0
         self._turns = 0
+        self._started = 0
 
     def join(self, place: Place) -> None:
         """A worker takes part from now on."""
@@ -216,10 +225,10 @@ class Dispatch:
         rank = offer.rank
         owner.longest = max(owner.longest, -rank.path)
         self._arrivals += 1
-        # Ageing is linear, so that the order of two offers never changes while they wait:
-        # arriving AGEING seconds earlier is worth one step of priority.
+        if rank.urgency not in self._urgencies:
+            self._urgencies.add(rank.urgency)
         waiting = _Waiting(
-            rank.urgency + owner.ageing,
+            rank.urgency - _steps(owner.arrival, now),
             now > rank.latest_start,
             _due(rank, owner.longest),
             owner.arrival,
@@ -246,7 +255,7 @@ class Dispatch:
         held = self._held.pop((run, task, attempt), None)
         if held is None:
             return
-        worker, owner = held
+        worker, owner, _ = held
         self.active -= 1
         worker.active -= 1
         owner.active -= 1
@@ -284,6 +293,8 @@ class Dispatch:
         if self.active >= self.parallel:
             return starts
         self._unpark(now)
+        if now >= self._ages_at:
+            self._age(now)
         heads = self._heads(now)
         queues = self._queues
         while heads and self.active < self.parallel:
@@ -309,6 +320,50 @@ class Dispatch:
             else:
                 heapreplace(heads, (head, target))
         return starts
+
+    def make_room(self) -> list[PreemptAttempt]:
+        """Whom to stop at the next safe point, because a more urgent offer finds no place. To be asked after `place`."""
+        if len(self._urgencies) < 2 or not self._queues or self._bucket is not None:
+            return []
+        holdings = [holding for _, _, holding in self._held.values()]
+        preempts: list[PreemptAttempt] = []
+        for holding, want in givers(self._wants(len(holdings)), holdings):
+            holding.gives_way = True
+            times = self._held[holding.run, holding.task, holding.attempt][1].gave_way
+            times[holding.task] = times.get(holding.task, 0) + 1
+            why = f"{want.task} is more urgent and finds no place"
+            preempts.append(PreemptAttempt(holding.run, holding.task, holding.attempt, why))
+        return preempts
+
+    def _wants(self, most: int) -> list[Want]:
+        """The most urgent offers that wait for nothing but a place, in order."""
+        waiting = [
+            (each, target)
+            for target, queue in self._queues.items()
+            for each in queue.first(most)
+            if not each.is_dead
+        ]
+        waiting.sort(key=lambda pair: pair[0])
+        return [
+            Want(each.offer.task, each.offer.rank.urgency, self._serving(target))
+            for each, target in waiting[:most]
+            if self._runs[each.run].active < self._runs[each.run].parallel
+        ]
+
+    def _serving(self, target: str) -> Callable[[str], bool]:
+        able = {w.name for w in self._able.get(target, ()) if not (w.is_draining or w.is_resting)}
+        # Where a worker has room, any place of the pool will do.
+        return (lambda _: bool(able)) if self._has_room(target) else able.__contains__
+
+    def _age(self, now: float) -> None:
+        """Let those who wait gain on those who came later, so that no run starves."""
+        self._ages_at = now + AGEING
+        for target, queue in list(self._queues.items()):
+            aged = self._queues[target] = Queue()
+            for waiting in queue.all():
+                if not waiting.is_dead:
+                    waiting.urgency = waiting.offer.rank.urgency - _steps(waiting.arrival, now)
+                    aged.push(waiting)
 
     def _may_start(self, now: float) -> bool:
         """Whether the rate of starts allows one more; if not, `probes_at` says when it will."""
@@ -352,7 +407,10 @@ class Dispatch:
         self.active += 1
         del run.waiting[offer.task]
         key = (waiting.run, offer.task, offer.attempt)
-        self._held[key] = (worker, run)
+        times = run.gave_way.get(offer.task, 0) if run.gave_way else 0
+        self._started += 1
+        holding = Holding(*key, worker.name, offer.rank.urgency, self._started, times)
+        self._held[key] = (worker, run, holding)
         if worker.name in self._troubled:
             worker.breaker.start()
             worker.probe, worker.is_resting = key, True
@@ -455,6 +513,11 @@ class Dispatch:
                 return min(free, key=lambda worker: worker.turn)
             case Balance.WEIGHTED:
                 return min(free, key=lambda w: (w.given + 1 / w.weight, w.turn))
+
+
+def _steps(arrival: float, now: float) -> int:
+    """The steps of priority that a run has gained by waiting."""
+    return max(0, math.floor((now - arrival) / AGEING))
 
 
 def _due(rank: Rank, longest: float) -> float:

@@ -1,6 +1,6 @@
 """A queue by rank that stays cheap when a hundred thousand come in at once."""
 
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from typing import Generic, Protocol, Self, TypeVar
 
 FEW = 32
@@ -52,6 +52,14 @@ class Queue(Generic[T]):
         if ordered and ordered[-1] < late[0]:
             return ordered[-1]
         return late[0]
+
+    def first(self, count: int) -> list[T]:
+        """The smallest so many, in order; they stay."""
+        return nsmallest(count, (*self._sorted[-count:], *self._late))
+
+    def all(self) -> list[T]:
+        """Everything, in no order; it stays."""
+        return [*self._sorted, *self._late]
 
     def pop(self) -> T:
         """The smallest, which is taken off."""

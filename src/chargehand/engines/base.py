@@ -76,6 +76,9 @@ class Engine(Protocol):
     def stop(self, run: str, task: str, attempt: int, reason: str) -> None:
         """Tell a job to stop, at once where that is possible; unknown ones are fine."""
 
+    def preempt(self, run: str, task: str, attempt: int) -> None:
+        """Have a job stop at its next safe point: before the next step it would begin."""
+
     async def close(self) -> None:
         """Stop everything and return when nothing runs any more that could be stopped."""
 

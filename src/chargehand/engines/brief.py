@@ -97,6 +97,7 @@ class Brief:
         "ends_at",
         "host",
         "is_capped",
+        "is_preempted",
         "limits",
         "missing",
         "run",
@@ -137,6 +138,8 @@ class Brief:
         self.ends_at: datetime | None = None
         #: when it will be stopped at the latest, if that is known
         self.host: Host | None = None
+        self.is_preempted = False
+        #: it is to make room for something more urgent before it begins another step
         self.is_capped = False
         #: whether what it spends is limited, so that its calls must say what they may cost
         self._inputs: dict[str, Any] | None = None

@@ -30,6 +30,11 @@ class LocalEngine:
         if running is not None:
             _stop(*running, reason)
 
+    def preempt(self, run: str, task: str, attempt: int) -> None:
+        running = self._running.get((run, task, attempt))
+        if running is not None:
+            running[1].brief.is_preempted = True
+
     async def close(self) -> None:
         running = list(self._running.values())
         for task, job in running:

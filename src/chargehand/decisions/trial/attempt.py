@@ -74,6 +74,8 @@ class Attempt:
         self.worker = worker
         self.epoch = epoch
         self.is_stopping = False
+        self.gives_way = False
+        #: to be left at its next safe point
         self.has_ended = False
         #: really: its place is free again
         self.is_dead = False

@@ -15,7 +15,7 @@ from chargehand.decisions.trial.sight import Sight, Start
 from chargehand.decisions.trial.stage import Stage
 from chargehand.decisions.trial.workshop import Ticket, Workshop
 from chargehand.errors import JournalFull, NotLeading
-from chargehand.facts.commands import StartAttempt
+from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import AttemptFinished, AttemptLost, Event, RunLed, RunReleased
 from chargehand.facts.outcome import Done
 
@@ -266,10 +266,11 @@ class Process:
             if number:
                 self._crash_if(FaultKind.CRASH_BETWEEN_ACTS)
             self._stage.observer.note(f"{self.name} {act}")
-            if isinstance(act, Stop):
+            if isinstance(act, (Stop, PreemptAttempt)):
                 stopped = self.shop.attempts.get((act.run, act.task, act.attempt))
                 if stopped is not None:
-                    self.shop.stop(stopped)
+                    leave = self.shop.stop if isinstance(act, Stop) else self.shop.give_way
+                    leave(stopped)
             else:
                 led = self.desk.runs[act.run]
                 epoch = self.epochs[act.run]

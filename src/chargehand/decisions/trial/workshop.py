@@ -77,6 +77,10 @@ class Workshop:
             delay = self._stage.dice.between(1000, SECOND // 2)
             self._stage.later(delay, lambda: self._obey(attempt))
 
+    def give_way(self, attempt: Attempt) -> None:
+        """Have a worker leave off at its next safe point: when it would begin another step."""
+        attempt.gives_way = True
+
     def close(self) -> None:
         """The process dies, and all that runs in it."""
         self._is_open = False
@@ -110,6 +114,9 @@ class Workshop:
                 self._stage.later(move.span, lambda: self._run(attempt, True))
                 return
             if isinstance(move, Tell):
+                if attempt.gives_way and isinstance(move.event, StepStarted):
+                    self._preempt(attempt)
+                    return
                 self._tell_step(attempt, move)
                 if move.waits:
                     return
