@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from chargehand.decisions.breaker import BreakerPolicy
 from chargehand.decisions.desk import Act, Desk, Message, Stop
 from chargehand.decisions.dispatch import Balance, Dispatch, Place
 from chargehand.decisions.schedule import Schedule
@@ -92,7 +93,8 @@ class Office:
         )
 
     def _new_desk(self) -> Desk:
-        dispatch = Dispatch(self._parallel, Balance.LEAST_BUSY)
+        # Sooner and longer than a supervisor's usual one, so that few failures show what it does.
+        dispatch = Dispatch(self._parallel, Balance.LEAST_BUSY, BreakerPolicy())
         for place in self._places:
             dispatch.join(place)
         return Desk(dispatch)

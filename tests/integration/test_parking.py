@@ -350,7 +350,8 @@ def tries_of(
 
     async def main() -> ch.RunResult:
         plan = make_plan(*(make_task(f"t{n}", "caller") for n in range(tasks)))
-        async with ch.Supervisor([caller], clock=FakeClock(), **terms) as boss:
+        chosen = {"breaker": ch.BreakerPolicy(), **terms}
+        async with ch.Supervisor([caller], clock=FakeClock(), **chosen) as boss:
             return await boss.run(plan)
 
     return run_virtual(main()), tries

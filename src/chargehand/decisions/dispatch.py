@@ -19,6 +19,9 @@ from chargehand.facts.commands import OfferAttempt, PreemptAttempt, Rank, StartA
 AGEING = 300.0
 #: seconds of waiting that weigh as much as one step of priority, so that no run starves
 
+USUAL_BREAKER = BreakerPolicy(failures=10, rest=5.0, longest_rest=60.0)
+#: of a worker: it works on many things at once, so that one blip is many failures in a row
+
 MOST_NAMES = 4
 #: of workers in an explanation
 
@@ -171,7 +174,7 @@ class Dispatch:
         #: when a breaker or the rate of starts lets the next attempt through, as of the last `place`
         self._bucket = None if starts is None else Bucket(starts.a_minute, starts.burst)
         self._balance = balance
-        self._breaker = breaker or BreakerPolicy()
+        self._breaker = breaker or USUAL_BREAKER
         self._troubled: dict[str, _Worker] = {}
         #: workers whose breaker is not closed
         self._workers: dict[str, _Worker] = {}
