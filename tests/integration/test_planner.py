@@ -97,7 +97,6 @@ FAULTY = [
     (plan_text(LYON, {**GRAZ, "id": "t1"}), "2 tasks have this id"),
     (plan_text(task("t1", "Process the data")), "too vague to be checked"),
     (plan_text(task("t1", "  ")), "the description is empty"),
-    (plan_text(), "the plan has no tasks"),
     (plan_text(LYON, strategy="vote"), "Invalid enum value 'vote'"),
     (json.dumps({"goal": "x", "tasks": [{"id": "t1"}]}), "missing required field"),
     (json.dumps(["t1"]), "The answer is no plan"),
@@ -167,7 +166,7 @@ async def test_a_plan_that_was_adopted_is_not_written_again() -> None:
 
 async def test_a_plan_that_was_paid_for_is_not_asked_for_again() -> None:
     """The process ended when the model had answered and before the plan was adopted."""
-    model = ch.ScriptedModel([plan_text(), PLAN])
+    model = ch.ScriptedModel([plan_text(task("t1", "  ")), PLAN])
     seat = Seated(model)
     seat.dies_after = 0
     with pytest.raises(Fenced):
@@ -552,3 +551,20 @@ async def test_the_offline_model_goes_through_a_request_step_by_step() -> None:
         await seat.plan(f"@plan:{number}")
     assert [each.worker for each in seat.tasks] == ["finder", "counter"]
     assert seat.led.schedule.status == "succeeded"
+
+
+@pytest.mark.parametrize("approach", ["whole", "stream"])
+async def test_a_request_that_nobody_can_serve_ends_with_the_reason(approach: str) -> None:
+    """The model says so by writing no tasks; that is an answer, and not sent back."""
+
+    @ch.worker("baker", "Bakes bread")
+    async def bake(_: ch.Brief) -> str:
+        return "bread"
+
+    nothing = {"goal": "Nobody here can send mail", "instruction": "", "strategy": "merge"}
+    model = ch.ScriptedModel([json.dumps({**nothing, "tasks": []})])
+    result = await ch.Supervisor([bake], model=model).run("Mail this to Ann", approach=approach)
+    assert result.status == "failed"
+    (gap,) = result.answer.gaps
+    assert "nobody on the roster can do anything of this: Nobody here can send mail" in gap.why
+    model.assert_complete()

@@ -9,13 +9,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chargehand.decisions.duties import of_plan
-from chargehand.decisions.schedule import RunState
 from chargehand.engines.brief import Brief
 from chargehand.facts.events import Event, PlanOpened, PlanSealed, TaskAdded
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Turn, user
-from chargehand.roles.drafting import NO_MORE, Bounds, no_plan, plan_schema, record, tasks_schema
+from chargehand.roles.drafting import (
+    NO_MORE,
+    Bounds,
+    no_plan,
+    plan_schema,
+    read_draft,
+    record,
+    refuse_unserved,
+    tasks_schema,
+)
 from chargehand.roles.gate import Gate
 from chargehand.roles.office import Office
 from chargehand.roles.seat import Seat
@@ -29,7 +37,7 @@ async def dictate(
 ) -> Outcome:
     """Have the plan written, and its tasks added as they come; going on from what there is of it."""
     schedule = seat.led.schedule
-    if schedule.version and schedule.state is not RunState.PLANNING:
+    if schedule.version and not schedule.is_being_planned:
         return NOTHING_DONE  # it was sealed just before the process ended that had it written
     dictation = _Dictation(brief, seat, office, request)
     try:
@@ -102,6 +110,8 @@ class _Dictation:
             if self._gate.accepted:
                 return "The answer was cut off at the maximum length."
         refuse_unusable(reply)
+        if not self._gate.accepted:
+            refuse_unserved(read_draft(reply.text)[0])
         return self._gate.settle(reply.text)
 
     async def _noted(self, objection: str) -> Any:

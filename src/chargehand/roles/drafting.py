@@ -137,13 +137,11 @@ def plan_schema(roster: Roster, limits: Limits) -> dict[str, Any]:
         goal={"type": "string", "description": "what is to be reached, in one sentence"},
         instruction={"type": "string", "description": "what the final answer should look like"},
         strategy={"type": "string", "enum": [each.value for each in Strategy]},
-        tasks=tasks_schema(bounds, bounds.ids, bounds.ids, least=1),
+        tasks=tasks_schema(bounds, bounds.ids, bounds.ids),
     )
 
 
-def tasks_schema(
-    bounds: Bounds, ids: Sequence[str], needs: Sequence[str], *, least: int = 0
-) -> dict[str, Any]:
+def tasks_schema(bounds: Bounds, ids: Sequence[str], needs: Sequence[str]) -> dict[str, Any]:
     """The schema of a list of tasks with these ids that may need those."""
     task = record(
         id={"type": "string", "enum": list(ids or needs)},
@@ -158,7 +156,7 @@ def tasks_schema(
         optional={"type": "boolean", "default": False},
         **_hire_schema(bounds),
     )
-    return {"type": "array", "items": task, "minItems": least, "maxItems": len(ids)}
+    return {"type": "array", "items": task, "maxItems": len(ids)}
 
 
 def _hire_schema(bounds: Bounds) -> dict[str, Any]:
@@ -232,6 +230,13 @@ def read_draft(text: str) -> tuple[Written | None, str | None]:
         return msgspec.convert(value, Written), None
     except msgspec.ValidationError as error:
         return None, f"The answer is no plan: {error}. Answer with the corrected JSON alone."
+
+
+def refuse_unserved(written: Written | None) -> None:
+    """Raise for a plan without tasks: nobody on the roster can do anything of what is asked."""
+    if written is not None and not written.tasks:
+        said = written.goal or written.reason or "no reason was given"
+        raise WorkerError(f"nobody on the roster can do anything of this: {said[:500]}")
 
 
 def read_task(value: object) -> Task | None:

@@ -13,7 +13,15 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.dictation import dictate
-from chargehand.roles.drafting import NO_MORE, Bounds, Written, drafted, no_plan, plan_schema
+from chargehand.roles.drafting import (
+    NO_MORE,
+    Bounds,
+    Written,
+    drafted,
+    no_plan,
+    plan_schema,
+    refuse_unserved,
+)
 from chargehand.roles.office import Office
 from chargehand.roles.prompts import prompt
 from chargehand.roles.replanning import replan
@@ -64,6 +72,7 @@ async def write_plan(
     bounds = Bounds(roster, limits)
 
     def examine(written: Written) -> list[Fault]:
+        refuse_unserved(written)
         return bounds.faults_in([each.task for each in written.tasks])
 
     turns = planning_turns(thinker.office, request, bounds, earlier, shape)
