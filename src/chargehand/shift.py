@@ -143,13 +143,14 @@ class Shift:
         if self.desk.is_draining:
             raise UsageError("the supervisor is stopping and takes no new runs")
         run = requested.run
+        reusable = await self._reusable(requested)  # first: the run that it names may not be there
         epoch = await self.journal.leases.lead(run)
         # Looked for while we lead: from now on nobody else can begin it.
         if may_exist and await self.has_begun(run):
             await self.journal.leases.release(run, epoch)
             return None
         ending = self._expect(run)
-        self.desk.open(run, above=above).reusable = await self._reusable(requested)
+        self.desk.open(run, above=above).reusable = reusable
         now = self._clock.now()
         self._post(Message(run, requested, mail=mail))
         led = self._propose(run, RunLed(node=self.journal.leases.node, epoch=epoch, at=now))

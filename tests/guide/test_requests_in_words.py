@@ -261,6 +261,13 @@ async def test_a_request_that_says_nothing_or_everything_is_refused(request_: st
         await boss.run(request_)
 
 
+@pytest.mark.parametrize("terms", [{"after": "nobody"}, {"reuse": "nobody"}], ids=str)
+async def test_a_run_that_is_not_there_cannot_be_gone_on_from(terms: Any) -> None:
+    boss = ch.Supervisor([find], model=ch.ScriptedModel())
+    with pytest.raises(ch.errors.UnknownRun, match="nobody"):
+        await boss.run("Shorter, please", **terms)
+
+
 async def test_a_planner_that_talks_nonsense_leaves_a_failed_run_that_says_so() -> None:
     boss = ch.Supervisor([find], model=ch.ScriptedModel(["nonsense", "more of it", "and more"]))
     result = await boss.run("How high is the Eiffel Tower?")
