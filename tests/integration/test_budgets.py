@@ -1,0 +1,95 @@
+"""Budgets hold however wide a run is: what is spent and reserved never passes a cap."""
+
+import os
+import random
+from datetime import timedelta
+from typing import Any
+
+import chargehand as ch
+from chargehand.decisions.budget import Account
+from chargehand.facts.outcome import NO_USAGE
+from chargehand.models.base import ModelReply, StopReason, Text
+from chargehand.testing import FakeClock, run_virtual
+
+RUNS = int(os.environ.get("CHARGEHAND_BUDGET_RUNS", "60"))
+WIDTH = 50
+
+
+def wide(width: int) -> ch.Plan:
+    tasks = [
+        ch.Task(id=f"t{number}", description=f"Say number {number}", worker="mind")
+        for number in range(width)
+    ]
+    return ch.Plan(goal="Say numbers", tasks=tasks)
+
+
+def said(dice: random.Random) -> Any:
+    def line(_: object) -> ModelReply:
+        usage = ch.Usage(calls=1, tokens_in=dice.randint(1, 60), tokens_out=dice.randint(1, 40))
+        return ModelReply(parts=(Text("a number"),), stop=StopReason.END, usage=usage)
+
+    return line
+
+
+def budgeted(seed: int) -> tuple[ch.RunResult, ch.ScriptedModel, ch.Limits, Account]:
+    dice = random.Random(seed)
+    limits = dice.choice(
+        [
+            ch.Limits(calls=dice.randint(1, WIDTH + 10)),
+            ch.Limits(tokens=dice.randint(500, 60_000)),
+            ch.Limits(calls=dice.randint(5, 30), tokens=dice.randint(500, 60_000)),
+        ]
+    )
+    latency = timedelta(milliseconds=dice.choice([0, 1, 50]))
+    model = ch.ScriptedModel([said(dice)] * (WIDTH + 10), latency=latency)
+    mind = ch.Worker("mind", "Says numbers", settings=ch.ModelSettings(max_tokens=50))
+    accounts: list[Account] = []
+
+    async def story() -> ch.RunResult:
+        boss = ch.Supervisor(
+            [mind], model=model, clock=FakeClock(), parallel=dice.choice([1, 8, WIDTH])
+        )
+        async with boss:
+            run = await boss.submit(wide(WIDTH), limits=limits)
+            shift = boss._shift
+            assert shift is not None
+            account = shift.account_of(run.id)
+            assert account is not None
+            accounts.append(account)
+            boss.on(ch.events.StepStarted)(lambda *_: _within(account, limits))
+            return await run.wait()
+
+    return run_virtual(story()), model, limits, accounts[0]
+
+
+def _within(account: Account, limits: ch.Limits) -> None:
+    held = account.spent + account.reserved
+    assert limits.calls is None or held.calls <= limits.calls
+    assert limits.tokens is None or held.tokens_in + held.tokens_out <= limits.tokens
+
+
+def test_a_cap_reached_in_mid_flight_is_never_passed() -> None:
+    for seed in range(RUNS):
+        result, model, limits, account = budgeted(seed)
+        _within(account, limits)
+        assert account.reserved == NO_USAGE, f"seed {seed}: something is still reserved"
+        sent = len(model.requests)
+        assert limits.calls is None or sent <= limits.calls, f"seed {seed}: {sent} calls"
+        assert result.usage.calls == sent
+        done = sum(task.state == "done" for task in result.tasks.values())
+        assert done == sent, f"seed {seed}: what was paid for is kept"
+        if done < WIDTH:
+            assert result.status == ("partial" if done else "failed")
+            assert result.reason == "over budget"
+            assert len(result.answer.gaps) == WIDTH - done
+
+
+def test_nine_calls_are_nine_and_not_sixteen() -> None:
+    """Sixteen at once under a limit of nine: others have made all sixteen."""
+    model = ch.ScriptedModel(["yes"] * 16, latency=timedelta(milliseconds=50))
+    boss = ch.Supervisor([ch.Worker("mind", "Says yes")], model=model, clock=FakeClock())
+    result = run_virtual(boss.run(wide(16), limits=ch.Limits(calls=9)))
+    assert len(model.requests) == 9
+    assert result.usage.calls == 9
+    assert sum(task.state == "done" for task in result.tasks.values()) == 9
+    assert result.reason == "over budget"
