@@ -59,7 +59,7 @@ from chargehand.journal.base import Journal
 from chargehand.mailroom import Mailroom
 from chargehand.records import spent_below
 from chargehand.roles.office import Office
-from chargehand.roles.roster import Roster
+from chargehand.roles.roster import Member, Roster
 from chargehand.workbench import Workbench
 
 log = logging.getLogger("chargehand")
@@ -103,12 +103,14 @@ class Shift:
         #: shifts of other supervisors that work for tasks of this one
         self._left: set[str] = set()
         #: runs that are being let go, to be resumed
+        self._departures: dict[str, asyncio.Event] = {}
+        #: by worker that leaves: set when it has nothing to do any more
         self._hooks = hooks
         self._notices = office.notices
         self._place = str(getattr(journal, "path", ""))
         #: of the journal, for other processes; a journal in memory has none
         self._engine: Engine = LocalEngine()
-        self._bench = Workbench(roster, office, journal.blobs, clock, desk.dispatch.parallel)
+        self._bench = Workbench(roster, office, journal.blobs, clock, desk.dispatch.most)
         self._mailroom = Mailroom(journal.mail, roster, clock, self)
         self._inbox: list[Message] = []
         self._wake = asyncio.Event()
@@ -116,7 +118,7 @@ class Shift:
         self._is_freed = False
         self._is_closing = False
         self.is_stopping = False
-        self._is_over = False
+        self.is_over = False
         self._unanswered: list[object] = []
         self._runs: dict[str, asyncio.Future[Led]] = {}
         self._claims: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -252,7 +254,7 @@ class Shift:
 
     def _propose(self, run: str, event: Event, mail: int = 0) -> "asyncio.Future[Event | None]":
         ticket: asyncio.Future[Event | None] = self.loop.create_future()
-        if self._is_over:
+        if self.is_over:
             ticket.set_result(None)
         else:
             self._post(Message(run, event, ticket=ticket, mail=mail))
@@ -311,6 +313,46 @@ class Shift:
         await self.journal.leases.release(run, led.schedule.epoch)
         self._settle(run, RunInterrupted(run, "resume it with this id: what is done is kept"))
 
+    # who takes part
+
+    def join(self, worker: Member) -> None:
+        """Give this worker work from now on; one that drains is given work again."""
+        if worker.name in self._departures:
+            raise UsageError(f"worker {worker.name!r} is still leaving; wait for that first")
+        if worker.name not in self._bench:
+            self._bench.join(worker)
+        self.desk.dispatch.join(worker.place)
+        self._look_around()
+
+    def drain_worker(self, name: str) -> None:
+        """Give this worker nothing new."""
+        self.desk.dispatch.drain(name)
+
+    async def part(self, name: str, grace: timedelta) -> None:
+        """Give a worker nothing new, let it end what it does for so long, and do the rest anew.
+
+        Returns when it is gone. Plain functions cannot be stopped: for those it waits.
+        """
+        idle = self._departures.setdefault(name, asyncio.Event())
+        if not self.desk.dispatch.leave(name):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(idle.wait(), grace.total_seconds())
+            for run, task, attempt in self.desk.dispatch.held_by(name):
+                self._engine.preempt(run, task, attempt)  # so that it costs the task no attempt
+                self._engine.stop(run, task, attempt, f"{name} has left")
+            if self.desk.dispatch.held_by(name):
+                await idle.wait()
+        if self._departures.pop(name, None) is not None:
+            await self._bench.leave(name)
+
+    def _look_around(self) -> None:
+        """A place may be free: decide anew, and let those who leave know that they have nothing left."""
+        for name, idle in self._departures.items():
+            if not self.desk.dispatch.held_by(name):
+                idle.set()
+        self._is_freed = True
+        self._wake.set()
+
     # the loop
 
     async def _work(self) -> None:
@@ -334,7 +376,7 @@ class Shift:
             raise
         finally:
             # Nothing is written any more: whoever waits for that, in a thread perhaps, is told so.
-            self._is_over = True
+            self.is_over = True
             for ticket in (*self._unanswered, *(message.ticket for message in self._inbox)):
                 _answer(ticket, None)
             await self._engine.close()
@@ -450,7 +492,7 @@ class Shift:
         ours = [act for act in round_.acts if act.run == run]
         round_.acts = [act for act in round_.acts if act.run != run]
         self.desk.free_unstarted(run, (act for act in ours if isinstance(act, StartAttempt)))
-        self._is_freed = True  # others may have the places
+        self._look_around()
         if led is not None:
             self._stop_all(run, led, "another process leads the run")
         self.desk.close(run)
@@ -468,6 +510,8 @@ class Shift:
     def _carry_out(self, round_: Round) -> None:
         for ticket, event in round_.tickets:
             _answer(ticket, event)
+        for worker, size in round_.sizes.items():
+            self._bench.fit(worker, size)
         for act in round_.acts:
             if type(act) is StartAttempt:
                 self._engine.start(self._bench.job(act, self.desk.runs[act.run], self), self)
@@ -514,8 +558,7 @@ class Shift:
     def freed(self, job: Job) -> None:
         brief = job.brief
         self.desk.free_place(brief.run, brief.task.id, brief.attempt)
-        self._is_freed = True
-        self._wake.set()
+        self._look_around()
         if self.desk.is_draining and not self.desk.busy:
             self._quiet.set()
 
@@ -540,19 +583,22 @@ class Shift:
             self._post(Message(brief.run, event))
             return
         while await self.propose(brief.run, event) is None:
-            await self._wait_for_room(brief, step)
+            await self._wait_for_room(brief, event)
             event = replace(event, at=self._clock.now())
 
-    async def _wait_for_room(self, brief: Brief, step: StepRecord) -> None:
+    async def _wait_for_room(self, brief: Brief, step: StepStarted) -> None:
         """Return when a step that was refused for want of money may be proposed again.
 
         Calls reserve their worst case and cost less: what is under way may still leave room. Once
         nothing is, the run's work is stopped.
         """
-        account = self.account_of(brief.run)
-        why = "" if account is None else account.refusal(brief.task.id, step.reserve)
-        if account is None or not why:
+        led = self.desk.runs.get(brief.run)
+        account = None if led is None else led.account
+        if led is None or account is None or led.schedule.admit(step) is None:
             raise Fenced("the task is no longer this attempt's")
+        why = account.refusal(brief.task.id, step.reserve)
+        if not why:
+            return  # something was settled since it was refused
         settled = asyncio.Event()
         if not account.when_settled(brief.task.id, step.reserve, settled.set):
             stopped = WorkStopped(reason=OVER_BUDGET, by=why, at=self._clock.now())

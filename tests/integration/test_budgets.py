@@ -13,6 +13,8 @@ from chargehand.testing import FakeClock, run_virtual
 
 RUNS = int(os.environ.get("CHARGEHAND_BUDGET_RUNS", "60"))
 WIDTH = 50
+ONCE_BROKEN = 528
+#: room came between the refusal of a call and the look at why it was refused
 
 
 def wide(width: int) -> ch.Plan:
@@ -69,7 +71,7 @@ def _within(account: Account, limits: ch.Limits) -> None:
 
 
 def test_a_cap_reached_in_mid_flight_is_never_passed() -> None:
-    for seed in range(RUNS):
+    for seed in (*range(RUNS), ONCE_BROKEN):
         result, model, limits, account = budgeted(seed)
         _within(account, limits)
         assert account.reserved == NO_USAGE, f"seed {seed}: something is still reserved"
