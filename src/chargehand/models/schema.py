@@ -45,7 +45,8 @@ class _CannotHold(Exception):
 
 def held_to(schema: Schema, dialect: Dialect) -> Schema | None:
     """The schema as this provider can enforce it; None if it cannot."""
-    return _held(msgspec.json.encode(schema, order="sorted"), dialect)
+    # In its own order: models write the properties in the order in which they stand there.
+    return _held(msgspec.json.encode(schema), dialect)
 
 
 @lru_cache(maxsize=256)
