@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 # plans
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.plan import Need, Plan, Strategy, Task
+from chargehand.facts.policy import OnFailure
 
 # workers
 from chargehand.engines.brief import Brief
@@ -28,6 +29,7 @@ from chargehand.facts.events import Approach, Effect, Event, RunStatus
 
 # running
 from chargehand.decisions.dispatch import Balance
+from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.graph import TaskState
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.report import Report
@@ -43,6 +45,9 @@ from chargehand.facts.answer import (
 )
 from chargehand.result import RunResult, TaskResult
 from chargehand.supervisor import Run, Supervisor
+
+# memory
+from chargehand.facts.board import Block, Note, Segment
 
 # people
 from chargehand import notify
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
     # agents
     from chargehand.decisions.breaker import BreakerPolicy
     from chargehand.decisions.limiter import Rates
+    from chargehand.decisions.quorum import quorum
     from chargehand.decisions.rules import (
         ApprovalRule,
         ChildRule,
@@ -76,13 +82,16 @@ if TYPE_CHECKING:
     from chargehand.models.opening import open_model
     from chargehand.models.scripted import ScriptedModel, When
     from chargehand.models.switchboard import Switchboard
+    from chargehand.roles.board import Board
     from chargehand.roles.factory import Factory
+    from chargehand.roles.voting import vote
     from chargehand.roles.worker import Worker
     from chargehand.tools.base import Tool, ToolContext, tool
     from chargehand.tools.mcp import McpServer, mcp_server
 
 _LATER = {
     "ApprovalRule": "decisions.rules",
+    "Board": "roles.board",
     "BreakerPolicy": "decisions.breaker",
     "ChildRule": "decisions.rules",
     "Factory": "roles.factory",
@@ -101,7 +110,9 @@ _LATER = {
     "Worker": "roles.worker",
     "mcp_server": "tools.mcp",
     "open_model": "models.opening",
+    "quorum": "decisions.quorum",
     "tool": "tools.base",
+    "vote": "roles.voting",
 }
 #: public names that are imported when first asked for: runs of plain functions need none of them
 
@@ -121,6 +132,8 @@ __all__ = [
     "Approach",
     "ApprovalRule",
     "Balance",
+    "Block",
+    "Board",
     "BreakerPolicy",
     "Brief",
     "Cancelled",
@@ -131,6 +144,7 @@ __all__ = [
     "Contradiction",
     "Done",
     "Effect",
+    "Elastic",
     "ErrorClass",
     "Event",
     "Factory",
@@ -145,6 +159,8 @@ __all__ = [
     "ModelSettings",
     "Need",
     "NeedsInput",
+    "Note",
+    "OnFailure",
     "Plan",
     "PlanRefused",
     "Question",
@@ -157,6 +173,7 @@ __all__ = [
     "RunResult",
     "RunStatus",
     "ScriptedModel",
+    "Segment",
     "Strategy",
     "Supervisor",
     "Switchboard",
@@ -179,6 +196,8 @@ __all__ = [
     "notify",
     "open_journal",
     "open_model",
+    "quorum",
     "tool",
+    "vote",
     "worker",
 ]

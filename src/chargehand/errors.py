@@ -7,6 +7,8 @@ ChargehandError
 │   ├── UnknownRun              no run of that id in this journal
 │   ├── UnknownQuestion         no open question of that id
 │   ├── KeyConflict             one idempotency key, two different bodies
+│   ├── BlockChanged            somebody else has written the block since it was read
+│   ├── BlockDenied             a block that this role may not read or write
 │   ├── RosterMismatch          a run needs workers that this supervisor lacks or that changed
 │   └── WrongLoop               one supervisor used from two event loops at once
 ├── WorkerError               a worker, saying itself how its failure is to be treated
@@ -102,6 +104,27 @@ class KeyConflict(UsageError):
         super().__init__(
             f"key {key!r} was used before with another body; use a new key, or send the same body"
         )
+
+
+class BlockChanged(UsageError):
+    """A block of a board is no longer what the writer had read; nothing was written."""
+
+    def __init__(self, label: str, expected: int, version: int) -> None:
+        self.label = label
+        self.expected = expected
+        self.version = version
+        super().__init__(
+            f"block {label!r} is at version {version} and no longer at {expected}; read it again, or "
+            "let board.update do so"
+        )
+
+
+class BlockDenied(UsageError, PermissionError):
+    """A block of a board was asked for by somebody who may not read or write it."""
+
+    def __init__(self, label: str, why: str) -> None:
+        self.label = label
+        super().__init__(f"block {label!r} is not open to you: {why}; ask one of them to do it")
 
 
 class RosterMismatch(UsageError):

@@ -14,8 +14,10 @@ from chargehand.decisions.schedule import RULES
 from chargehand.errors import UsageError
 from chargehand.facts.events import Approach, Pace, RunRequested
 from chargehand.facts.limits import Limits
-from chargehand.facts.plan import Plan, Strategy
+from chargehand.facts.plan import Plan, Strategy, Task
+from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import Value, digest_of
+from chargehand.roles.function import FunctionWorker
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Roster
 from chargehand.roles.schema import shape_of
@@ -78,8 +80,17 @@ class Leads(Protocol):
 class Intake:
     """Knows what can be asked of one supervisor."""
 
-    def __init__(self, roster: Roster, office: Office, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        office: Office,
+        limits: Limits,
+        clock: Clock,
+        on_failure: OnFailure | None = None,
+    ) -> None:
         self._roster = roster
+        self._on_failure = on_failure
+        policies_of(roster, on_failure)  # refuses what names nobody now, not with the first run
         self._office = office
         self._limits = limits
         self._clock = clock
@@ -122,6 +133,8 @@ class Intake:
             shape=shape,
             after=terms.get("after") or "",
             reuses=terms.get("reuse") or "",
+            hedges=plan is not None and any(task.hedge for task in plan.tasks),
+            policies=policies_of(self._roster, self._on_failure),
             earlier=origin.earlier,
             taint=(*origin.taint, *origin.earlier.taint),
             at=now,
@@ -146,9 +159,25 @@ class Intake:
                 )
 
     def _checked(self, plan: Plan, limits: Limits) -> Plan:
+        for task in plan.tasks:
+            if task.on_failure is not None:
+                refuse_unknown_fallbacks(task.on_failure, self._roster, f"task {task.id!r}")
+            if task.hedge:
+                self._refuse_unsafe_hedge(task)
         for warning in plan.refuse_faults(self._roster.names, limits).warnings:
             log.warning("plan_warning %s", warning)
         return plan
+
+    def _refuse_unsafe_hedge(self, task: Task) -> None:
+        for worker in self._roster:
+            if task.worker != worker.name and task.skill not in worker.skills:
+                continue
+            # Of a function, whoever wrote the plan has said so; the tools of others say it themselves.
+            if not isinstance(worker, FunctionWorker) and not worker.version(self._office):
+                raise UsageError(
+                    f"task {task.id!r}: hedge=True is for work that may be done twice, and {worker.name!r} "
+                    "leads others, or has tools that are neither pure nor idempotent; drop it"
+                )
 
     def check_words(self, request: str) -> None:
         """Refuse a request in words that no plan could be made of."""
@@ -201,6 +230,28 @@ class Intake:
         if refine and not self._office.has_model:
             raise UsageError("refine=True needs a model; Supervisor(…, model=…)")
         return plan is None if refine is None else refine
+
+
+def policies_of(roster: Roster, on_failure: OnFailure | None) -> dict[str, OnFailure]:
+    """What is done when tasks fail, by worker; under the empty name for all who have none of their own."""
+    own = {worker.name: getattr(worker, "on_failure", None) for worker in roster}
+    policies = {name: policy for name, policy in own.items() if isinstance(policy, OnFailure)}
+    for name, policy in policies.items():
+        refuse_unknown_fallbacks(policy, roster, f"worker {name!r}")
+    if on_failure is None:
+        return policies
+    refuse_unknown_fallbacks(on_failure, roster, "the supervisor")
+    return {**policies, "": on_failure}
+
+
+def refuse_unknown_fallbacks(policy: OnFailure, roster: Roster, whose: str) -> None:
+    """Raise `UsageError` if a policy hands tasks to somebody who is not there."""
+    names = [worker.name for worker in roster]
+    for name in policy.fallbacks:
+        if name not in names:
+            raise UsageError(
+                f"on_failure of {whose}: elsewhere:{name} names nobody; there are {', '.join(names)}"
+            )
 
 
 def run_id(key: str | None) -> str:

@@ -3,6 +3,7 @@
 import logging
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
+from uuid import uuid4
 
 import msgspec
 
@@ -13,7 +14,10 @@ from chargehand.facts.events import (
     CancelRequested,
     Event,
     QuestionAnswered,
+    RunPaused,
     RunRequested,
+    RunSteered,
+    RunUnpaused,
     WorkStopped,
 )
 from chargehand.facts.plan import Plan
@@ -35,6 +39,20 @@ class StopMail(msgspec.Struct):
 
     by: str = ""
     reason: str = ""
+
+
+class PauseMail(msgspec.Struct):
+    """Another process wants a run to pause, or to go on."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class SteerMail(msgspec.Struct):
+    """Another process has a note to a run."""
+
+    note: str
+    by: str = ""
 
 
 class AnswerMail(msgspec.Struct):
@@ -61,6 +79,24 @@ def cancel_mail(run: str, by: str, reason: str) -> Mail:
 def stop_mail(run: str, by: str, reason: str) -> Mail:
     body = msgspec.json.encode(StopMail(by, reason))
     return Mail(key=f"stop {run}", stream=run, subject="stop", body=body)
+
+
+def pause_mail(run: str, by: str, reason: str) -> Mail:
+    body = msgspec.json.encode(PauseMail(by, reason))
+    return Mail(key=f"pause {run} {uuid4().hex}", stream=run, subject="pause", body=body)
+
+
+def unpause_mail(run: str, by: str) -> Mail:
+    # A run may be paused and go on many times, so each letter has a key of its own.
+    body = msgspec.json.encode(PauseMail(by))
+    return Mail(key=f"unpause {run} {uuid4().hex}", stream=run, subject="unpause", body=body)
+
+
+def steer_mail(run: str, by: str, note: str, key: str = "") -> Mail:
+    """A note to a run; with a `key`, the same one is taken once however often it is sent."""
+    name = f"steer {run} {key or uuid4().hex}"
+    body = msgspec.json.encode(SteerMail(note, by))
+    return Mail(key=name, stream=run, subject="steer", body=body)
 
 
 def answer_mail(run: str, answer: AnswerMail) -> Mail:
@@ -140,6 +176,15 @@ class Mailroom:
             case "stop":
                 stop = msgspec.json.decode(letter.body, type=StopMail)
                 return WorkStopped(by=stop.by, reason=stop.reason, at=now)
+            case "pause":
+                pause = msgspec.json.decode(letter.body, type=PauseMail)
+                return RunPaused(by=pause.by, reason=pause.reason, at=now)
+            case "unpause":
+                unpause = msgspec.json.decode(letter.body, type=PauseMail)
+                return RunUnpaused(by=unpause.by, at=now)
+            case "steer":
+                steer = msgspec.json.decode(letter.body, type=SteerMail)
+                return RunSteered(note=steer.note, by=steer.by, at=now)
             case "answer":
                 answer = msgspec.json.decode(letter.body, type=AnswerMail)
                 return QuestionAnswered(

@@ -12,6 +12,7 @@ from chargehand.background import run_in_background
 from chargehand.decisions.composing import answer_of, done_in, why_not_done
 from chargehand.decisions.desk import Led
 from chargehand.decisions.duties import ANSWER, DRAFT, is_duty
+from chargehand.decisions.explaining import Explainer, Wait
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.schedule import RunState
@@ -21,6 +22,7 @@ from chargehand.facts.answer import Answer
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task
+from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.roles.schema import typed
@@ -32,12 +34,19 @@ EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000
 class TaskResult:
     """How one task stands."""
 
-    __slots__ = ("_load", "_node", "_value")
+    __slots__ = ("_explainer", "_load", "_node", "_value")
 
-    def __init__(self, node: Node, value: Value | None, load: Callable[[Value], Any]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        value: Value | None,
+        load: Callable[[Value], Any],
+        explainer: Explainer,
+    ) -> None:
         self._node = node
         self._value = value
         self._load = load
+        self._explainer = explainer
 
     @property
     def task(self) -> Task:
@@ -67,6 +76,11 @@ class TaskResult:
         return why_not_done(self._node)
 
     @property
+    def waits_for(self) -> Wait | None:
+        """What it waits for, and how long it has; None if it runs, or has ended."""
+        return self._explainer.why(self._node.task.id)
+
+    @property
     def question(self) -> Question | None:
         """What a person must answer before it can go on."""
         return self._node.question
@@ -88,15 +102,17 @@ class TaskResult:
 class _Tasks(Mapping[str, TaskResult]):
     """Tasks by id, in plan order, made when looked at: a run may have a hundred thousand."""
 
-    def __init__(self, led: Led, load: Callable[[Value], Any]) -> None:
+    def __init__(self, led: Led, load: Callable[[Value], Any], explainer: Explainer) -> None:
         nodes = led.schedule.nodes
         has_duties = any(is_duty(task) for task in nodes)
         self._nodes = {t: n for t, n in nodes.items() if not is_duty(t)} if has_duties else nodes
         self._outputs = led.results.outputs
         self._load = load
+        self._explainer = explainer
 
     def __getitem__(self, task: str) -> TaskResult:
-        return TaskResult(self._nodes[task], self._outputs.get(task), self._load)
+        node, value = self._nodes[task], self._outputs.get(task)
+        return TaskResult(node, value, self._load, self._explainer)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
@@ -115,6 +131,7 @@ class RunResult:
         reading: Callable[[], AbstractAsyncContextManager[Journal]],
         shape: Any = None,
         below: "Mapping[str, RunResult] | None" = None,
+        explainer: Explainer | None = None,
     ) -> None:
         self.id = run
         self.below: Mapping[str, RunResult] = below or {}
@@ -122,7 +139,8 @@ class RunResult:
         self._shape = shape
         self._led = led
         self._reading = reading
-        self.tasks: Mapping[str, TaskResult] = _Tasks(led, self._load)
+        self._explainer = explainer or Explainer(run, led)
+        self.tasks: Mapping[str, TaskResult] = _Tasks(led, self._load, self._explainer)
 
     @property
     def status(self) -> RunStatus | RunState:
@@ -164,6 +182,18 @@ class RunResult:
     def speedup(self) -> float:
         """How much sooner this ended than its tasks one after another would have."""
         return self._led.schedule.busy / self.wall if self.wall else 1.0
+
+    @property
+    def waits(self) -> list[Wait]:
+        """Everything in it that waits, and for what: tasks, the supervisor's own work, the runs below."""
+        return [
+            *self._explainer.all(),
+            *(wait for run in self.below.values() for wait in run.waits),
+        ]
+
+    def policy_of(self, task: str) -> OnFailure | None:
+        """What was said to be done when this task fails; None: the usual."""
+        return self._led.schedule.policy_of(task)
 
     @property
     def questions(self) -> list[Question]:

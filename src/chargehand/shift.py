@@ -20,7 +20,7 @@ from chargehand.decisions.budget import OVER_BUDGET, Account, has_caps
 from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
 from chargehand.decisions.results import StepRecord
 from chargehand.engines.base import Ending, Engine, Job, Lost, Parking
-from chargehand.engines.brief import Brief, Fenced
+from chargehand.engines.brief import Brief, Fenced, SharedBoard
 from chargehand.engines.local import LocalEngine
 from chargehand.errors import (
     JournalBusy,
@@ -105,6 +105,8 @@ class Shift:
         #: runs that are being let go, to be resumed
         self._departures: dict[str, asyncio.Event] = {}
         #: by worker that leaves: set when it has nothing to do any more
+        self._expelled: set[str] = set()
+        #: those whose time to end what they have is over
         self._hooks = hooks
         self._notices = office.notices
         self._place = str(getattr(journal, "path", ""))
@@ -333,17 +335,23 @@ class Shift:
 
         Returns when it is gone. Plain functions cannot be stopped: for those it waits.
         """
-        idle = self._departures.setdefault(name, asyncio.Event())
+        idle = self._departures[name] = asyncio.Event()
         if not self.desk.dispatch.leave(name):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(idle.wait(), grace.total_seconds())
-            for run, task, attempt in self.desk.dispatch.held_by(name):
-                self._engine.preempt(run, task, attempt)  # so that it costs the task no attempt
-                self._engine.stop(run, task, attempt, f"{name} has left")
+            self._expelled.add(name)
+            for attempt in self.desk.dispatch.held_by(name):
+                self._take_away(*attempt)
             if self.desk.dispatch.held_by(name):
                 await idle.wait()
-        if self._departures.pop(name, None) is not None:
-            await self._bench.leave(name)
+        del self._departures[name]
+        self._expelled.discard(name)
+        await self._bench.leave(name)
+
+    def _take_away(self, run: str, task: str, attempt: int) -> None:
+        """Stop an attempt at once, to be done anew by another."""
+        self._engine.preempt(run, task, attempt)  # so that it costs the task none of its attempts
+        self._engine.stop(run, task, attempt, "its worker has left")
 
     def _look_around(self) -> None:
         """A place may be free: decide anew, and let those who leave know that they have nothing left."""
@@ -515,6 +523,8 @@ class Shift:
         for act in round_.acts:
             if type(act) is StartAttempt:
                 self._engine.start(self._bench.job(act, self.desk.runs[act.run], self), self)
+                if act.worker in self._expelled:  # since this was decided
+                    self._take_away(act.run, act.task, act.attempt)
             elif type(act) is Stop:
                 self._engine.stop(act.run, act.task, act.attempt, act.reason)
             elif type(act) is PreemptAttempt:
@@ -623,6 +633,12 @@ class Shift:
         if self.desk.is_draining:
             raise Fenced("the supervisor is stopping")
         self._below.add(below)
+
+    def board_for(self, brief: Brief) -> SharedBoard:
+        # Imported when the first worker asks for it: most runs have no use for a board.
+        from chargehand.roles.board import BriefBoard
+
+        return BriefBoard(self.journal, self._clock, brief)
 
     def account_of(self, run: str) -> Account | None:
         led = self.desk.runs.get(run)

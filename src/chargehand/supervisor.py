@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack, cast
+from weakref import WeakSet
 
 from chargehand.background import run_in_background
 from chargehand.clock import Clock, SystemClock
@@ -20,6 +21,8 @@ from chargehand.decisions.budget import NESTED, Account
 from chargehand.decisions.desk import Desk, Led
 from chargehand.decisions.dispatch import Balance, Dispatch, Place
 from chargehand.decisions.duties import is_duty
+from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.explaining import Explainer
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.errors import (
@@ -33,25 +36,39 @@ from chargehand.errors import (
     WrongLoop,
 )
 from chargehand.facts.answer import AnswerPiece
+from chargehand.facts.board import LEADER, board_of_run
 from chargehand.facts.events import (
     CancelRequested,
     Effect,
     Event,
     QuestionAnswered,
     RunFinished,
+    RunPaused,
     RunRequested,
     RunStatus,
+    RunSteered,
+    RunUnpaused,
     WorkStopped,
 )
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Plan
+from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import Value
 from chargehand.intake import Intake, Origin, Terms
 from chargehand.interrupts import counting_signals
-from chargehand.journal.base import Journal
+from chargehand.journal.base import Journal, Mail
 from chargehand.journal.opening import open_journal
-from chargehand.mailroom import AnswerMail, answer_mail, cancel_mail, stop_mail, submit_mail
+from chargehand.mailroom import (
+    AnswerMail,
+    answer_mail,
+    cancel_mail,
+    pause_mail,
+    steer_mail,
+    stop_mail,
+    submit_mail,
+    unpause_mail,
+)
 from chargehand.nesting import origin_of, outcome_from, request_from, terms_for
 from chargehand.notify.base import Notify
 from chargehand.notify.notices import Notices
@@ -66,6 +83,7 @@ from chargehand.shift import Hooks, Shift
 if TYPE_CHECKING:
     from chargehand.models.base import ModelSettings
     from chargehand.models.switchboard import Switchboard
+    from chargehand.roles.board import Board
 
 log = logging.getLogger("chargehand")
 
@@ -102,6 +120,15 @@ class Run:
     async def cancel(self, reason: str = "") -> None:
         await self._boss.cancel(self.id, reason)
 
+    async def pause(self, reason: str = "") -> None:
+        await self._boss.pause(self.id, reason)
+
+    async def unpause(self) -> None:
+        await self._boss.unpause(self.id)
+
+    async def steer(self, note: str) -> None:
+        await self._boss.steer(self.id, note)
+
     def __repr__(self) -> str:
         return f"<run {self.id}>"
 
@@ -110,7 +137,7 @@ class Supervisor:
     """Leads runs over a roster of workers, embedded in this process.
 
     `journal` is a path for a durable journal, or None for one in memory. `parallel` is how many
-    attempts run at once over all runs; `breaker` says when a worker that keeps failing is left alone
+    attempts run at once over all runs, fixed or `Elastic`; `breaker` says when a worker that keeps failing is left alone
     for a while. `model` is what the supervisor itself plans and answers with
     (as `settings` and the files in `prompts` say), and what workers use that name none of their own;
     `deps` reaches their tools, `secrets` those tools of workers that are granted them by name.
@@ -131,7 +158,7 @@ class Supervisor:
         *,
         journal: str | os.PathLike[str] | Journal | None = None,
         limits: Limits | None = None,
-        parallel: int | None = None,
+        parallel: int | Elastic | None = None,
         balance: Balance | str = Balance.LEAST_BUSY,
         model: "ModelChoice | None" = None,
         switchboard: "Switchboard | None" = None,
@@ -140,6 +167,7 @@ class Supervisor:
         settings: "ModelSettings | None" = None,
         prompts: str | Path | None = None,
         retry: RetryPolicy | None = None,
+        on_failure: OnFailure | None = None,
         breaker: BreakerPolicy | None = None,
         clock: Clock | None = None,
         name: str = "supervisor",
@@ -168,7 +196,7 @@ class Supervisor:
         self._retry = retry
         self._breaker = breaker
         self._clock = clock or SystemClock()
-        self._intake = Intake(self.roster, self._office, self.limits, self._clock)
+        self._intake = Intake(self.roster, self._office, self.limits, self._clock, on_failure)
         self._path = journal if isinstance(journal, (str, os.PathLike)) else None
         self._journal = open_journal(journal)
         self._is_closed = False
@@ -180,6 +208,9 @@ class Supervisor:
         self._experience = Experience()
         self.on(RunFinished)(lambda _, event: self._experience.hear(event))
         self._shift: Shift | None = None
+        self._shifts: WeakSet[Shift] = WeakSet()
+        #: this one, and those of what works below others in its name
+        self._drained: set[str] = set()
         self._users = 0
         self._new_dispatch()  # refuses bad capacities now, not when the first run starts
 
@@ -305,12 +336,18 @@ class Supervisor:
     # from elsewhere
 
     async def look(self, run_id: str) -> RunResult:
-        """A run as the journal knows it now, whoever leads it."""
+        """A run as the journal knows it now, whoever leads it, and what each of its tasks waits for."""
+        led = await self._led(run_id)
+        shift = self._shift
+        dispatch = shift.desk.dispatch if shift is not None and shift.leads(run_id) else None
+        explainer = Explainer(run_id, led, self._clock.now(), dispatch)
+        below = await self._look_below(led)
+        return RunResult(run_id, led, self._reading, below=below, explainer=explainer)
+
+    async def _led(self, run_id: str) -> Led:
         shift = self._shift
         led = None if shift is None else shift.desk.runs.get(run_id)
-        if led is None:
-            led = await fold(self._journal, run_id, self._retry)
-        return RunResult(run_id, led, self._reading, below=await self._look_below(led))
+        return led or await fold(self._journal, run_id, self._retry)
 
     async def _look_below(self, led: Led) -> dict[str, RunResult]:
         """The runs under way that this one waits for."""
@@ -358,6 +395,50 @@ class Supervisor:
             return
         await self._journal.mail.post(stop_mail(run_id, _me(), reason))
 
+    async def pause(self, run_id: str, reason: str = "") -> None:
+        """Have a run start nothing new until `unpause`, wherever it is led; runs below it neither.
+
+        What runs stops at its next safe point and goes on from there later, without repeating a step;
+        what has no steps runs to its end. Active time stands still, deadlines do not. It stays paused
+        over a restart. Pausing twice, or a run that has ended, changes nothing.
+        """
+        paused = RunPaused(by=_me(), reason=reason, at=self._clock.now())
+        await self._tell(run_id, paused, pause_mail(run_id, paused.by, reason))
+        for below in (await self.look(run_id)).below.values():
+            await self.pause(below.id, reason)
+
+    async def unpause(self, run_id: str) -> None:
+        """Have a paused run go on, wherever it is led. One that is not paused is left as it is."""
+        unpaused = RunUnpaused(by=_me(), at=self._clock.now())
+        await self._tell(run_id, unpaused, unpause_mail(run_id, unpaused.by))
+        for below in (await self.look(run_id)).below.values():
+            await self.unpause(below.id)
+
+    async def steer(self, run_id: str, note: str, *, key: str = "") -> None:
+        """Have the plan of a run changed as the note says: what is not done yet, by a model.
+
+        The note reaches whoever composes the answer, too. With a `key`, sending it again to a run
+        that another process leads changes nothing. Raises `UsageError` if nothing can be changed any
+        more, or if the plan was given and the run has no model.
+        """
+        if not note.strip():
+            raise UsageError("the note is empty; say what is wanted")
+        why = (await self._led(run_id)).schedule.why_not_steered()
+        if why:
+            raise UsageError(f"run {run_id} cannot be steered: {why}")
+        steered = RunSteered(note=note, by=_me(), at=self._clock.now())
+        if not await self._tell(run_id, steered, steer_mail(run_id, steered.by, note, key)):
+            raise UsageError(f"run {run_id} cannot be steered: it has just moved on")
+
+    async def _tell(self, run_id: str, event: Event, letter: Mail) -> bool:
+        """Have this happen to a run: here if it is led here, else by mail. False if it was refused."""
+        shift = self._shift
+        if shift is not None and shift.leads(run_id):
+            return await shift.propose(run_id, event) is not None
+        if (await self._led(run_id)).schedule.status is None:
+            await self._journal.mail.post(letter)
+        return True
+
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         """Answer a question of a run, wherever it is led. The first valid answer counts.
 
@@ -388,7 +469,75 @@ class Supervisor:
         except KeyConflict:
             raise UnknownQuestion(question_id) from None
 
+    # who takes part
+
+    async def join(self, worker: Member) -> None:
+        """Put another worker on the roster, at work or not; one that was drained is given work again.
+
+        Runs under way that wait for its name or one of its skills go on with it.
+        """
+        shifts = self._shifts_here()
+        is_back = self.roster.get(worker.name) is worker and worker.name in self._drained
+        if not is_back:
+            self.roster.join(worker)
+        try:
+            self._new_dispatch()  # refuses a bad capacity
+            for shift in shifts:
+                shift.join(worker)
+        except BaseException:
+            if not is_back:
+                self.roster.leave(worker.name)
+            raise
+        self._drained.discard(worker.name)
+
+    async def drain(self, name: str) -> None:
+        """Give this worker nothing new; what it has, it may end. `join` takes it back."""
+        self._member(name)
+        for shift in self._shifts_here():
+            shift.drain_worker(name)
+        self._drained.add(name)
+
+    async def leave(self, name: str, grace: timedelta = GRACE) -> None:
+        """Take a worker off the roster: it may end what it has within `grace`; the rest is done anew.
+
+        Returns when it is gone. Giving something back costs a task none of its attempts. Tasks that
+        name this worker, or a skill that nobody else has, wait until somebody joins who can do them.
+        """
+        self._member(name)
+        shifts = self._shifts_here()
+        self.roster.leave(name)
+        self._drained.discard(name)
+        await asyncio.gather(*(shift.part(name, grace) for shift in shifts))
+
+    def _member(self, name: str) -> Member:
+        member = self.roster.get(name)
+        if member is None:
+            have = ", ".join(each.name for each in self.roster) or "nobody"
+            raise UsageError(f"worker {name!r} is not on the roster ({have})")
+        return member
+
+    def _shifts_here(self) -> list[Shift]:
+        shifts = [each for each in self._shifts if not (each.is_over or each.loop.is_closed())]
+        for shift in shifts:
+            self._refuse_other_loop(shift)
+        return shifts
+
     # working
+
+    def board(self, name: str = "", *, run: str = "") -> "Board":
+        """The board of this name, shared by all that use this journal; or the board of a run.
+
+        On the board of a run, what happens to the run can be read as notes. We hold it in the
+        supervisor's role, which may read and write every block.
+        """
+        from chargehand.roles.board import Board  # here, since most programs use none
+
+        if bool(name) == bool(run):
+            raise UsageError(
+                "name a board or a run: boss.board('market') or boss.board(run=run_id)"
+            )
+        which = name or board_of_run(run)
+        return Board(self._journal, self._clock, which, author=_me(), role=LEADER, run=run)
 
     async def __aenter__(self) -> Self:
         await self._enter()
@@ -587,9 +736,9 @@ class Supervisor:
         """The task above was told to stop: so is this run, in the same way. Returns what came of it."""
         ending = shift.ending(run_id)
         host = brief.host
-        if host is not None and host.is_leaving(brief.run):
-            await asyncio.shield(shift.let_go(run_id))  # to whoever goes on with the run above
-            raise Fenced("the run above is led no longer")
+        if host is not None and (brief.is_preempted or host.is_leaving(brief.run)):
+            await asyncio.shield(shift.let_go(run_id))  # to whoever goes on with the task above
+            raise Fenced("the task above is led no longer")
         if host is not None and host.is_winding_up(brief.run):
             await asyncio.shield(self.answer_now(run_id, f"task {brief.task.id} had to end"))
             await asyncio.wait([ending], timeout=brief.limits.grace.total_seconds())
@@ -612,12 +761,9 @@ class Supervisor:
 
     async def _enter(self) -> Shift:
         shift = self._shift
-        if shift is not None and shift.loop is not asyncio.get_running_loop():
-            raise WrongLoop(
-                "this supervisor is at work in another event loop; "
-                "await it there, or make a second supervisor on the same journal"
-            )
-        if shift is None:
+        if shift is not None:
+            self._refuse_other_loop(shift)
+        else:
             from chargehand.engines.target import refuse_while_loading
 
             refuse_while_loading()
@@ -629,8 +775,16 @@ class Supervisor:
                 self._clock,
                 self._hooks,
             )
+            self._shifts.add(shift)
         self._users += 1
         return shift
+
+    def _refuse_other_loop(self, shift: Shift) -> None:
+        if shift.loop is not asyncio.get_running_loop():
+            raise WrongLoop(
+                "this supervisor is at work in another event loop; "
+                "await it there, or make a second supervisor on the same journal"
+            )
 
     async def _send_notices(self) -> None:
         """Let notices that are under way be sent before the event loop may end, for a few seconds."""
@@ -647,6 +801,8 @@ class Supervisor:
         dispatch = Dispatch(self._parallel, self._balance, self._breaker)
         for worker in self.roster:
             dispatch.join(worker.place)
+            if worker.name in self._drained:
+                dispatch.drain(worker.name)
         return dispatch
 
     # without an event loop

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 
@@ -11,8 +11,9 @@ from chargehand.clock import Clock
 from chargehand.decisions.desk import Led
 from chargehand.decisions.duties import ANSWERER, PLANNER, REFINER, is_duty
 from chargehand.decisions.graph import Node
+from chargehand.decisions.hedging import is_hedge
 from chargehand.engines.base import Ending, Job, outcome_of
-from chargehand.engines.brief import Brief, Host, Line
+from chargehand.engines.brief import Brief, Host, Line, SharedBoard
 from chargehand.engines.local import Threads
 from chargehand.errors import InternalError, JournalError, WorkerError
 from chargehand.facts.commands import StartAttempt
@@ -21,16 +22,22 @@ from chargehand.facts.outcome import Done, Failed, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
-from chargehand.roles.function import Where
+from chargehand.roles.function import FunctionWorker, Where
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.seat import Duty
+
+if TYPE_CHECKING:
+    from chargehand.engines.children import Children
 
 
 class Floor(Line, Host, Protocol):
     """Where attempts are heard: what they write down, and what the supervisor itself says."""
 
     async def propose(self, run: str, event: Event) -> Event | None: ...
+
+    def board_for(self, brief: Brief) -> SharedBoard:
+        """The board of its run in the hands of this attempt."""
 
     def tell(self, run: str, piece: str | None) -> None:
         """Let listeners hear the answer grow; None: it begins anew."""
@@ -47,14 +54,41 @@ class Workbench:
         self._blobs = blobs
         self._clock = clock
         self._threads = Threads(parallel)
-        self._closers: list[Callable[[], Awaitable[None]]] = []
-        self._works = {worker.name: self._work_of(worker) for worker in roster}
-        self._versions = {worker.name: worker.version(office) for worker in roster}
+        self._flights = _Flights()
+        self._members: dict[str, Member] = {}
+        #: who may still be at work: it leaves here later than it leaves the roster
+        self._works: dict[str, Callable[[Job], Awaitable[Ending]]] = {}
+        self._versions: dict[str, str] = {}
+        self._children: dict[str, Children] = {}
+        for worker in roster:
+            self.join(worker)
+
+    def join(self, worker: Member) -> None:
+        """Have work of this worker done here from now on."""
+        self._works[worker.name] = self._work_of(worker)
+        self._versions[worker.name] = worker.version(self._office)
+        self._members[worker.name] = worker
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    async def leave(self, name: str) -> None:
+        """Let go of a worker that has nothing to do any more."""
+        del self._works[name], self._versions[name], self._members[name]
+        children = self._children.pop(name, None)
+        if children is not None:
+            await children.close()
+
+    def fit(self, name: str, size: int) -> None:
+        """A worker may do so many things at once from now on."""
+        children = self._children.get(name)
+        if children is not None:
+            children.fit(size)
 
     async def close(self) -> None:
         """Let go of threads and children."""
         self._threads.close()
-        await asyncio.gather(*(close() for close in self._closers))
+        await asyncio.gather(*(children.close() for children in self._children.values()))
 
     def job(self, start: StartAttempt, led: Led, floor: Floor) -> Job:
         """The attempt that was decided on, with all that its worker is to know."""
@@ -87,10 +121,11 @@ class Workbench:
             for source in requested.taint:
                 brief.distrust(source)
         brief.tries = node.tries
+        brief.boards = floor.board_for
         brief.is_capped = led.account is not None
-        if is_duty(start.task):
+        if is_duty(start.worker):
             return Job(brief, self._duty_of(start.worker, _Seat(led, self._roster, floor, self)))
-        member = self._roster[start.worker]
+        member = self._members[start.worker]
         if member.where is Where.HERE:
             brief.host, brief.ends_at = floor, led.schedule.work_ends_at(start.task)
         timeout = task.limits.timeout or member.timeout
@@ -100,7 +135,10 @@ class Workbench:
         key = _key_of(task, version, values)
         known = led.reusable.get(key)
         if known is None or requested is None:
-            return Job(brief, self._works[start.worker], timeout, key)
+            work = self._works[start.worker]
+            # Whoever has a mind may find something else each time; a function says that it does not.
+            is_shared = isinstance(member, FunctionWorker) and not is_hedge(start.task)
+            return Job(brief, self._flights.shared(key, work) if is_shared else work, timeout, key)
         return Job(brief, _handing_over(known), timeout, key, requested.reuses)
 
     def _work_of(self, worker: Member) -> "Callable[[Job], Awaitable[Ending]]":
@@ -118,8 +156,12 @@ class Workbench:
             case Where.PROCESS:
                 from chargehand.engines.children import Children, importable
 
-                children = Children(importable(function), worker.place.capacity or 1)
-                self._closers.append(children.close)
+                children = self._children[worker.name] = Children(
+                    importable(function),
+                    worker.place.capacity or 1,
+                    memory=getattr(worker, "memory", None),
+                    cpu=getattr(worker, "cpu", None),
+                )
 
                 def call(job: Job) -> "Awaitable[object]":
                     return children.call(job.brief, job)
@@ -180,6 +222,43 @@ class Workbench:
         except JournalError as error:
             return failed_by(error)
         return Done(Value(blob=digest, size=len(value.json), taint=value.taint), done.usage)
+
+
+class _Flights:
+    """What is under way and would come to the same if it were done twice: it is done once."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[str, asyncio.Future[Done | None]]] = {}
+        #: by key: the run that it is done for, and what comes of it; None: nothing
+
+    def shared(
+        self, key: str, work: "Callable[[Job], Awaitable[Ending]]"
+    ) -> "Callable[[Job], Awaitable[Ending]]":
+        """This work, or the result of the same work that somebody has begun before."""
+
+        async def wait_or_work(job: Job) -> Ending:
+            while (flight := self._open.get(key)) is not None:
+                run, landing = flight
+                done = await asyncio.shield(landing)  # others may wait for it too
+                if done is not None:
+                    job.reused = run
+                    return Done(done.value, gaps=done.gaps)
+            return await self._lead(key, work, job)
+
+        return wait_or_work
+
+    async def _lead(self, key: str, work: "Callable[[Job], Awaitable[Ending]]", job: Job) -> Ending:
+        landing: asyncio.Future[Done | None] = asyncio.get_running_loop().create_future()
+        self._open[key] = (job.brief.run, landing)
+        done: Done | None = None
+        try:
+            ending = await work(job)
+            done = ending if type(ending) is Done else None
+            return ending
+        finally:
+            # However it ends: whoever waits for it goes on, with its result or by itself.
+            del self._open[key]
+            landing.set_result(done)
 
 
 class _Seat:

@@ -90,6 +90,14 @@ def test_nobody_gives_way_to_an_equal() -> None:
     assert pool.preempted == []
 
 
+def test_nobody_gives_way_to_an_equal_whoever_else_waits() -> None:
+    pool = Pool()
+    pool.submit("one", "a", priority=1)
+    pool.submit("low", "c")
+    pool.submit("two", "b", priority=1)
+    assert pool.preempted == []
+
+
 def test_nobody_gives_way_where_there_is_room() -> None:
     pool = Pool(parallel=2)
     pool.submit("low", "a")
@@ -193,6 +201,17 @@ def test_who_waits_long_enough_gains_a_step() -> None:
     pool.wait(1)
     pool.finish("busy", "z")
     assert pool.started[-1] == "old.a#1"
+
+
+def test_what_is_offered_late_has_waited_as_long_as_its_run() -> None:
+    pool = Pool()
+    pool.submit("old", "a")
+    pool.wait(AGEING)
+    pool.submit("busy", "z", priority=9)
+    pool.give_way("old", "a")
+    pool.submit("new", "b", priority=1)
+    pool.finish("busy", "z")
+    assert pool.started[-1] == "old.a#2"
 
 
 def test_a_moment_earlier_does_not_beat_a_higher_priority() -> None:

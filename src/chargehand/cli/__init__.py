@@ -8,10 +8,12 @@ import click
 from chargehand.cli.init import init
 from chargehand.cli.models import models
 from chargehand.cli.output import say
+from chargehand.cli.pause import pause, steer, unpause
 from chargehand.cli.plan import plan
 from chargehand.cli.run import resume, run
 from chargehand.cli.runs import answer, cancel, runs, show, trace
 from chargehand.cli.simulate import simulate
+from chargehand.cli.status import status
 from chargehand.errors import (
     ChargehandError,
     JournalError,
@@ -60,5 +62,8 @@ def main() -> None:
         log.addHandler(_Warnings(logging.WARNING))
 
 
-for _command in (run, plan, simulate, resume, runs, show, trace, answer, cancel, init, models):
+for _command in (
+    *(run, plan, simulate, resume, runs, status, show, trace),
+    *(answer, cancel, pause, unpause, steer, init, models),
+):
     main.add_command(_command)

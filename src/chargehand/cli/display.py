@@ -7,6 +7,7 @@ from chargehand.cli.words import clock_words, counted, money_words, one_line
 from chargehand.crews.lengths import shown_length
 from chargehand.decisions.duties import is_duty
 from chargehand.decisions.graph import TaskState
+from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -16,6 +17,7 @@ from chargehand.facts.events import (
     CancelRequested,
     DeadlinePassed,
     Event,
+    PersonAsked,
     PlanAdopted,
     PlanAmended,
     PlanSealed,
@@ -24,8 +26,11 @@ from chargehand.facts.events import (
     QuestionExpired,
     RetryPlanned,
     RunFinished,
+    RunPaused,
     RunReleased,
     RunRequested,
+    RunSteered,
+    RunUnpaused,
     TaskAdded,
     TaskFailed,
     TaskRewritten,
@@ -123,13 +128,16 @@ def _other_words(event: Event) -> str:
         case AttemptLost():
             return f"{event.task} was lost: {one_line(event.reason, 160)}"
         case AttemptPreempted():
-            return f"{event.task} makes room for something more urgent"
+            return f"{event.task} stopped for now, and goes on from there later"
         case AttemptParked():
             wait = shown_length(event.due_at - event.at)
             return f"{event.task} goes on in {wait}: {one_line(event.why, 160)}"
         case RetryPlanned() if not is_duty(event.task):
             wait = shown_length(event.due_at - event.at)
-            return f"{event.task} is tried again in {wait}"
+            by = f" by {event.worker}" if event.worker else ""
+            return f"{event.task} is tried again{by} in {wait}"
+        case PersonAsked():
+            return f"{event.task} asks: {one_line(event.question.text, 200)}"
         case TaskFailed() if not is_duty(event.task):
             return f"{event.task} is given up: {one_line(str(event.cause), 200)}"
         case TaskSkipped():
@@ -149,6 +157,12 @@ def _other_words(event: Event) -> str:
             return (
                 f"the work is stopped{_because(event.reason)}; the answer is made of what there is"
             )
+        case RunPaused():
+            return f"paused by {event.by or 'somebody'}" + _because(event.reason)
+        case RunUnpaused():
+            return f"{event.by or 'somebody'} lets it go on"
+        case RunSteered():
+            return f"{event.by or 'somebody'} wants: {one_line(event.note, 200)}"
         case RunReleased():
             return "nothing more is started here"
         case RunFinished():
@@ -174,6 +188,8 @@ def _duty_words(duty: str) -> str:
         return "planning again"
     if duty.startswith("@answer"):
         return "composing the answer"
+    if is_hedge(duty):
+        return f"{hedged(duty)} takes too long: a second attempt"
     return f"rewriting {duty.split(':')[1]}" if ":" in duty else duty
 
 

@@ -47,7 +47,7 @@ async def still_asked(boss: Supervisor, result: RunResult, place: Path) -> list[
         letters = await journal.mail.unread()
     finally:
         await journal.close()
-    if any(each.stream == result.id and each.subject != "answer" for each in letters):
+    if any(each.stream == result.id and each.subject in ("cancel", "stop") for each in letters):
         return []  # it is to be cancelled, or to answer at once
     answered = {letter.key.partition(" ")[2] for letter in letters}
     return [each for each in await questions_of(boss, result) if each.id not in answered]

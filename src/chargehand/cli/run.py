@@ -9,6 +9,7 @@ import click
 from chargehand.cli import output
 from chargehand.cli.options import (
     PathsCommand,
+    again,
     boss_for,
     choice_of,
     crew_options,
@@ -117,6 +118,7 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     from chargehand.cli.finding import find_run, still_asked
     from chargehand.cli.leading import Conductor
     from chargehand.cli.watching import Watch
+    from chargehand.decisions.schedule import RunState
     from chargehand.facts.events import KINDS
     from chargehand.settings import journal_place
 
@@ -130,6 +132,8 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     async def start() -> None:
         result = await boss.look(found)
         watch.catch_up(result, await still_asked(boss, result, place))
+        if result.status is RunState.PAUSED:
+            output.say(f"it is paused; let it go on with:  {again('unpause', found, choice)}")
         boss.on(*KINDS.values())(lambda run, event: watch.hear(event) if run == found else None)
         await boss.resume(found, accept=accept)
 

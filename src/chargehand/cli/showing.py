@@ -11,6 +11,7 @@ from chargehand.cli.questions import question_lines
 from chargehand.cli.words import answer_words, clean, clean_json, one_line
 from chargehand.crews.lengths import shown_length
 from chargehand.decisions.graph import TaskState
+from chargehand.decisions.schedule import RunState
 from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
@@ -35,6 +36,11 @@ def shown(standing: Standing, journal: str) -> Iterator[str]:
     for id_, task in result.tasks.items():
         yield f"  {clean(id_)}  {task.state.value}{_how(task)}"
         yield f"      {one_line(task.task.description, 200)}"
+        if task.waits_for is not None:
+            yield f"      {one_line(str(task.waits_for), 300)}"
+        policy = result.policy_of(id_)
+        if policy is not None and task.state is not TaskState.DONE:
+            yield f"      {one_line(policy.words(), 400)}"
     for question in asked:
         yield from _asked(question, result.id, choice)
     words = answer_words(result.answer)
@@ -43,6 +49,8 @@ def shown(standing: Standing, journal: str) -> Iterator[str]:
         yield words
     if isinstance(result.status, RunStatus):
         yield f"\n{clean(str(result.report))}"
+    elif result.status is RunState.PAUSED:
+        yield f"\nit is paused; let it go on with: {again('unpause', result.id, choice)}"
     elif not asked:
         go_on = again("resume", result.id, choice)
         yield f"\nif nobody leads it, go on with: {go_on}, with its --crew if it had one"
@@ -74,7 +82,13 @@ def shown_json(standing: Standing, _: str) -> Iterator[str]:
         "speedup": round(result.speedup, 3),
         "usage": result.usage,
         "tasks": {
-            id_: {"state": task.state.value, "worker": task.worker, "why": task.why}
+            id_: {
+                "state": task.state.value,
+                "worker": task.worker,
+                "why": task.why,
+                "waits_for": task.waits_for,
+                "on_failure": result.policy_of(id_),
+            }
             for id_, task in result.tasks.items()
         },
         "answer": result.answer,

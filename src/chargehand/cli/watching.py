@@ -14,6 +14,7 @@ from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.events import (
     AttemptFinished,
     Event,
+    PersonAsked,
     QuestionAnswered,
     QuestionExpired,
     RunFinished,
@@ -127,7 +128,10 @@ class Watch:
 
     def _note(self, event: Event) -> None:
         match event:
-            case AttemptFinished(outcome=NeedsInput(question=question)):
+            case (
+                AttemptFinished(outcome=NeedsInput(question=question))
+                | PersonAsked(question=question)
+            ):
                 self.open[question.id] = question
             case QuestionAnswered() | QuestionExpired():
                 self.open.pop(event.question, None)

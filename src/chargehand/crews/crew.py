@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from chargehand.errors import UsageError
 from chargehand.facts.limits import Limits
+from chargehand.facts.policy import OnFailure
 from chargehand.models.base import ModelSettings
 from chargehand.notify.base import Subscription
 from chargehand.roles.office import ModelChoice
@@ -32,6 +33,8 @@ class Crew:
     #: for planning, answering, and for workers that name none of their own
     settings: ModelSettings | None = None
     limits: Limits | None = None
+    on_failure: OnFailure | None = None
+    #: what is done when a task of a worker fails that says nothing of it itself
     parallel: int | None = None
     journal: str = ""
     prompts: Path | None = None

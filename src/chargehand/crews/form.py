@@ -56,6 +56,14 @@ class SettingsForm(Form):
     seed: int | None = None
 
 
+class OnFailureForm(Form):
+    """`[crew.on_failure]` and `[worker.on_failure]`; a list alone is its steps"""
+
+    steps: list[str] = ["fail"]
+    kinds: dict[str, list[str]] = {}
+    patience: Length | None = None
+
+
 class NotifyForm(Form):
     """One of `notify` that hears of more, or of less, than questions"""
 
@@ -74,6 +82,7 @@ class CrewForm(Form):
     prompts: str | None = None
     share: list[str] = []
     notify: list[str | NotifyForm] = []
+    on_failure: list[str] | OnFailureForm | None = None
     limits: LimitsForm = LimitsForm()
     settings: SettingsForm = SettingsForm()
 
@@ -103,6 +112,7 @@ class WorkerForm(Form):
     capacity: int | None = Field(default=None, ge=1)
     weight: float | None = Field(default=None, gt=0)
     timeout: Length | None = None
+    on_failure: list[str] | OnFailureForm | None = None
     secrets: list[str] = []
     destinations: list[str] = []
     prompts: str | None = None
@@ -233,6 +243,7 @@ _TABLES: dict[str, type[Form]] = {
     "limits": LimitsForm,
     "settings": SettingsForm,
     "rules": RulesForm,
+    "on_failure": OnFailureForm,
 }
 
 

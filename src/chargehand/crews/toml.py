@@ -11,6 +11,7 @@ from chargehand.crews.form import (
     CrewFile,
     CrewForm,
     LimitsForm,
+    OnFailureForm,
     RulesForm,
     SettingsForm,
     WorkerForm,
@@ -29,6 +30,7 @@ from chargehand.decisions.rules import (
 )
 from chargehand.errors import UsageError
 from chargehand.facts.limits import Limits
+from chargehand.facts.policy import OnFailure
 from chargehand.models.base import ModelSettings
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.notify.opening import open_notifiers
@@ -89,6 +91,7 @@ class _Reader:
             model=crew.model,
             settings=_settings(crew.settings),
             limits=_limits(crew.limits),
+            on_failure=self._crew_policy(),
             parallel=crew.parallel,
             journal=str(self._folder / crew.journal) if crew.journal else "",
             prompts=self._prompts(crew),
@@ -125,6 +128,7 @@ class _Reader:
             weight=form.weight,
             timeout=form.timeout,
             prompts=self._prompts(form),
+            on_failure=_on_failure(form.on_failure),
         )
 
     def _function(self, form: WorkerForm, reference: str) -> FunctionWorker:
@@ -144,6 +148,7 @@ class _Reader:
             weight=form.weight or (given.weight if given else None),
             timeout=form.timeout or (given.timeout if given else None),
             process=form.process or (given is not None and given.where == "process"),
+            on_failure=_on_failure(form.on_failure) or (given.on_failure if given else None),
         )
 
     def _nested(self, form: WorkerForm, file: str) -> Crew:
@@ -152,6 +157,12 @@ class _Reader:
         if not description.strip():
             raise UsageError(f"needs a description, here or as [crew] description in {file}")
         return replace(inner, name=form.name or inner.name, description=description)
+
+    def _crew_policy(self) -> OnFailure | None:
+        try:
+            return _on_failure(self._form.crew.on_failure)
+        except UsageError as error:
+            raise UsageError(f"{self._path}, [crew]: {error}") from error
 
     def _prompts(self, form: CrewForm | WorkerForm) -> Path | None:
         if form.prompts is None:
@@ -189,6 +200,12 @@ def _settings(form: SettingsForm) -> ModelSettings | None:
 def _limits(form: LimitsForm) -> Limits | None:
     given = form.model_dump(exclude_none=True)
     return Limits(**given) if given else None
+
+
+def _on_failure(form: list[str] | OnFailureForm | None) -> OnFailure | None:
+    if form is None or isinstance(form, list):
+        return None if form is None else OnFailure(form)
+    return OnFailure(form.steps, form.kinds, form.patience)
 
 
 def _rules(form: RulesForm) -> list[Rule]:

@@ -29,7 +29,8 @@ def amendment_faults(
     if change.version != version + 1:
         message = f"the plan is at version {version}, so the next is not {change.version}"
         yield Fault("version", "", message)
-    if replans >= limits.replans and not change.is_step:
+    is_counted = not (change.is_step or change.is_steered)
+    if replans >= limits.replans and is_counted:
         message = f"the plan was changed {replans} times, which is the cap; raise Limits(replans=…)"
         yield Fault("too_many_replans", "", message)
     total = len(of_plan(nodes)) + len(change.added)
@@ -55,7 +56,7 @@ def amendment_faults(
     if cycle:
         yield Fault("cycle", cycle[0], f"tasks need each other in a circle: {' → '.join(cycle)}")
     kept = [node.task for node in nodes.values() if node.task.id not in removed]
-    if part_of(nodes, (*kept, *change.added)) in earlier and not change.is_step:
+    if part_of(nodes, (*kept, *change.added)) in earlier and is_counted:
         yield Fault(
             "repeated", "", "this repeats an earlier plan, which would end as it did before"
         )

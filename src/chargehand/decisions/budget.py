@@ -78,6 +78,8 @@ class Account:
         #: what runs below have spent that are not led again yet
         self._waiting: list[Callable[[], None]] = []
         #: whom to tell when something that was reserved here is settled
+        self.short: dict[str, str] = {}
+        #: by task that waits for that: what it lacks
 
     def link(self, task: str) -> None:
         """A run below has an account of its own under this one."""
@@ -89,10 +91,16 @@ class Account:
 
     def when_settled(self, task: str, want: Usage, then: Callable[[], None]) -> bool:
         """Have `then` called when something has ended that holds what this lacks; False: nothing does."""
-        account, _ = self._refused(task, want)
+        account, why = self._refused(task, want)
         if account is None or not account.reserved.calls:
             return False
-        account._waiting.append(then)
+
+        def tell() -> None:
+            self.short.pop(task, None)
+            then()
+
+        self.short[task] = why
+        account._waiting.append(tell)
         return True
 
     def hold(self, run: str, spent: Usage) -> None:

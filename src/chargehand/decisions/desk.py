@@ -5,7 +5,7 @@ drains its inbox into `decide`, appends the round's entries to the journal, and 
 out the round's acts. The simulator does the same with a journal and a clock that it breaks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -35,6 +35,7 @@ from chargehand.facts.events import (
     AttemptStarted,
     Event,
     RunFinished,
+    RunPaused,
     RunRequested,
     StepFinished,
     StepStarted,
@@ -95,6 +96,8 @@ class Round(Struct):
     #: who waits, and what was written down in answer; None: refused
     ended: dict[str, Led] = {}
     #: runs whose last event is among the entries
+    sizes: dict[str, int] = {}
+    #: workers whose capacity has changed
 
 
 class Desk:
@@ -177,8 +180,8 @@ class Desk:
 
     def free_place(self, run: str, task: str, attempt: int) -> None:
         """An attempt has really ended, whatever was made of its report."""
-        if is_duty(task):
-            self._on_duty.discard((run, task, attempt))
+        if (run, task, attempt) in self._on_duty:
+            self._on_duty.remove((run, task, attempt))
         else:
             self.dispatch.freed(run, task, attempt)
 
@@ -236,6 +239,8 @@ class Desk:
             self._blame(message.run, admitted, worker, admitted.reason, now)
         elif type(admitted) is RunRequested:
             self.dispatch.open_run(message.run, admitted.at, admitted.limits.parallel)
+        elif type(admitted) is RunPaused:
+            round_.acts += _stops_for_pause(message.run, led)
         self._write(message.run, led, admitted, round_)
         commands = led.schedule.apply(admitted)
         if commands:
@@ -263,10 +268,10 @@ class Desk:
         for command in pending:  # grows while it is walked
             match command:
                 case Record(event):
-                    if schedule.status is None:
+                    if schedule.status is None and not schedule.is_moot(event):
                         self._write(run, led, event, round_)
                         pending.extend(schedule.apply(event))
-                case OfferAttempt(task) if is_duty(task):
+                case OfferAttempt(task) if is_duty(command.worker):
                     self._duties[run, task] = command
                 case OfferAttempt():
                     self.dispatch.offer(run, command, timestamp)
@@ -300,6 +305,7 @@ class Desk:
     def _fill_places(self, round_: Round, now: datetime) -> None:
         timestamp = now.timestamp()
         starts = (*self._take_up_duties(), *self.dispatch.place(timestamp))
+        round_.sizes.update(self.dispatch.resized)
         probes_at = self.dispatch.probes_at
         # A moment later: rounded down, the loop would be woken too early, time and again.
         self._probe_at = (
@@ -314,7 +320,9 @@ class Desk:
             )
             # Not `_write`: that somebody began has brought forth no result yet.
             round_.entries.setdefault(start.run, []).append(started)
-            led.schedule.apply(started)
+            timers = led.schedule.apply(started)
+            if timers:
+                self._carry(start.run, led, timers, round_, now)
             round_.acts.append(start)
         round_.acts += self.dispatch.make_room()
 
@@ -328,3 +336,10 @@ class Desk:
         self._duties.clear()
         self._on_duty.update((start.run, start.task, start.attempt) for start in starts)
         return starts
+
+
+def _stops_for_pause(run: str, led: Led) -> Iterator[PreemptAttempt]:
+    """All that runs is to stop at its next safe point; what has none goes on to its end."""
+    for node in led.schedule.nodes.values():
+        if node.is_open:
+            yield PreemptAttempt(run, node.task.id, node.attempt, "the run is paused")

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.elastic import Demand, Elastic, Resizer
 from chargehand.decisions.limiter import Bucket
 from chargehand.decisions.preemption import Holding, Want, givers
 from chargehand.decisions.queue import Queue
@@ -43,6 +44,13 @@ class Place(Struct, frozen=True, kw_only=True):
     #: attempts at once; None: as many as the pool
     weight: float | None = None
     #: its share under `Balance.WEIGHTED`; None: its capacity
+    elastic: Elastic | None = None
+    #: between which bounds its capacity follows the work, if it does
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What tasks may call for to get this worker."""
+        return (f"worker {self.worker}", *(f"skill {skill}" for skill in self.skills))
 
 
 class Starts(Struct, frozen=True, kw_only=True):
@@ -72,19 +80,24 @@ class _Worker:
         "capacity",
         "given",
         "is_draining",
+        "is_leaving",
         "is_resting",
         "name",
         "probe",
-        "skills",
+        "resizer",
+        "targets",
         "turn",
         "weight",
     )
 
     def __init__(self, place: Place, parallel: int, breaker: BreakerPolicy) -> None:
         self.name = place.worker
-        self.skills = place.skills
+        self.targets = place.targets
+        self.resizer = None if place.elastic is None else Resizer(place.elastic)
         self.capacity = parallel if place.capacity is None else place.capacity
         self.weight = float(self.capacity if place.weight is None else place.weight)
+        if self.resizer is not None:
+            self.capacity = self.resizer.size
         if self.capacity < 1 or self.weight <= 0:
             raise UsageError(
                 f"worker {place.worker!r}: capacity {self.capacity} must be at least 1, "
@@ -94,6 +107,7 @@ class _Worker:
         self.given = 0.0
         self.turn = 0
         self.is_draining = False
+        self.is_leaving = False
         self.breaker = Breaker(breaker)
         self.is_resting = False
         #: its breaker lets nothing through
@@ -103,6 +117,12 @@ class _Worker:
     @property
     def has_room(self) -> bool:
         return self.active < self.capacity and not self.is_draining and not self.is_resting
+
+    @property
+    def could_have_room(self) -> bool:
+        """Whether it has room, or may grow until it has."""
+        most = self.capacity if self.resizer is None else self.resizer.bounds.most
+        return self.active < most and not self.is_draining and not self.is_resting
 
 
 class _Waiting(Struct, order=True, gc=False):
@@ -120,6 +140,7 @@ class _Waiting(Struct, order=True, gc=False):
     number: int
     run: str
     offer: OfferAttempt
+    offered_at: float
     is_dead: bool = False
 
 
@@ -161,23 +182,31 @@ class Dispatch:
 
     def __init__(
         self,
-        parallel: int,
+        parallel: int | Elastic,
         balance: Balance = Balance.LEAST_BUSY,
         breaker: BreakerPolicy | None = None,
         starts: Starts | None = None,
     ) -> None:
-        if parallel < 1:
+        self._resizer = Resizer(parallel) if isinstance(parallel, Elastic) else None
+        self.most = parallel.most if isinstance(parallel, Elastic) else parallel
+        #: places that the pool may ever have
+        self.parallel = self.most if self._resizer is None else self._resizer.size
+        if self.parallel < 1:
             raise UsageError(f"parallel={parallel} must be at least 1")
-        self.parallel = parallel
         self.active = 0
         self.probes_at: float | None = None
-        #: when a breaker or the rate of starts lets the next attempt through, as of the last `place`
+        #: when a breaker, the rate of starts or an elastic size may let the next attempt through, as
+        #: of the last `place`
+        self.resized: dict[str, int] = {}
+        #: workers whose capacity the last `place` changed
         self._bucket = None if starts is None else Bucket(starts.a_minute, starts.burst)
         self._balance = balance
         self._breaker = breaker or USUAL_BREAKER
         self._troubled: dict[str, _Worker] = {}
         #: workers whose breaker is not closed
         self._workers: dict[str, _Worker] = {}
+        self._elastic: dict[str, tuple[_Worker, Resizer]] = {}
+        #: those whose capacity follows the work
         self._able: dict[str, list[_Worker]] = {}
         self._runs: dict[str, _Run] = {}
         self._queues: dict[str, Queue[_Waiting]] = {}
@@ -195,19 +224,52 @@ class Dispatch:
         self._started = 0
 
     def join(self, place: Place) -> None:
-        """A worker takes part from now on."""
-        if place.worker in self._workers:
-            raise UsageError(f"worker {place.worker!r} is in the pool already")
-        worker = _Worker(place, self.parallel, self._breaker)
+        """A worker takes part from now on; one that drains takes part again."""
+        known = self._workers.get(place.worker)
+        if known is not None:
+            self._readmit(known)
+            return
+        worker = _Worker(place, self.most, self._breaker)
         # A newcomer starts level with the others; from nothing it would get every task for a while.
         worker.given = min((other.given for other in self._workers.values()), default=0.0)
         self._workers[place.worker] = worker
-        for target in (f"worker {place.worker}", *(f"skill {skill}" for skill in place.skills)):
+        if worker.resizer is not None:
+            self._elastic[place.worker] = worker, worker.resizer
+        for target in place.targets:
             self._able.setdefault(target, []).append(worker)
 
     def drain(self, worker: str) -> None:
         """Give this worker nothing new."""
         self._workers[worker].is_draining = True
+
+    def leave(self, worker: str) -> bool:
+        """Give this worker nothing new, and forget it once it holds nothing; whether that is so now."""
+        known = self._workers.get(worker)
+        if known is not None:
+            known.is_draining = known.is_leaving = True
+            self._let_go(known)
+        return worker not in self._workers
+
+    def held_by(self, worker: str) -> list[tuple[str, str, int]]:
+        """The attempts that hold a place of this worker: run, task and number of each."""
+        return [key for key, (holder, _, _) in self._held.items() if holder.name == worker]
+
+    def _readmit(self, worker: _Worker) -> None:
+        if worker.is_leaving:
+            raise UsageError(f"worker {worker.name!r} is still leaving the pool; let it go first")
+        if not worker.is_draining:
+            raise UsageError(f"worker {worker.name!r} is in the pool already")
+        worker.is_draining = False
+
+    def _let_go(self, worker: _Worker) -> None:
+        if worker.is_leaving and not worker.active:
+            del self._workers[worker.name]
+            self._elastic.pop(worker.name, None)
+            self._troubled.pop(worker.name, None)
+            for target in worker.targets:
+                self._able[target].remove(worker)
+                if not self._able[target]:
+                    del self._able[target]
 
     def open_run(self, run: str, at: datetime, parallel: int) -> None:
         """Hear of a run before its offers. Runs are served in the order of their arrival."""
@@ -241,6 +303,7 @@ class Dispatch:
             self._arrivals,
             run,
             offer,
+            now,
         )
         owner.waiting[offer.task] = waiting
         self._queue_of(self._queues, _target(offer)).push(waiting)
@@ -263,6 +326,8 @@ class Dispatch:
         worker.active -= 1
         owner.active -= 1
         self._thaw(run, owner)
+        if worker.is_leaving:
+            self._let_go(worker)
 
     def succeeded(self, worker: str) -> None:
         """An attempt of this worker's is done: it works."""
@@ -290,9 +355,17 @@ class Dispatch:
             known.is_resting = True
 
     def place(self, now: float) -> list[StartAttempt]:
-        """Fill the free places, most urgent first."""
-        starts: list[StartAttempt] = []
+        """Fill the free places, most urgent first; where their number is elastic, fit it to the demand."""
         self.probes_at = self._rouse(now) if self._troubled else None
+        starts = self._fill(now)
+        if self._resizer is not None or self._elastic:
+            self.resized.clear()
+            while self._resize(now):
+                starts += self._fill(now)
+        return starts
+
+    def _fill(self, now: float) -> list[StartAttempt]:
+        starts: list[StartAttempt] = []
         if self.active >= self.parallel:
             return starts
         self._unpark(now)
@@ -323,6 +396,36 @@ class Dispatch:
             else:
                 heapreplace(heads, (head, target))
         return starts
+
+    def _resize(self, now: float) -> bool:
+        """Fit elastic numbers of places to the demand; whether there is more room than before."""
+        looks: list[float] = []
+        has_grown = False
+        if self._resizer is not None:
+            targets = [target for target in self._queues if self._could_have_room(target)]
+            size = self._resizer.fit(self._demand(self.active, targets, now), now)
+            has_grown, self.parallel = size > self.parallel, size
+            looks.append(self._resizer.looks_at or math.inf)
+        for worker, resizer in self._elastic.values():
+            size = resizer.fit(self._demand(worker.active, worker.targets, now), now)
+            if size != worker.capacity:
+                has_grown |= size > worker.capacity
+                self.resized[worker.name] = worker.capacity = size
+            looks.append(resizer.looks_at or math.inf)
+        looks_at = min(looks)
+        if math.isfinite(looks_at):
+            self.probes_at = min(self.probes_at or math.inf, looks_at)
+        return has_grown
+
+    def _demand(self, busy: int, targets: Iterable[str], now: float) -> Demand:
+        waiting, since = 0, now
+        for target in targets:
+            queue = self._queues.get(target)
+            head = None if queue is None else self._live_head(queue, now)
+            if queue is not None and head is not None:
+                waiting += len(queue)  # withdrawn ones may be among them; an elastic size has time
+                since = min(since, head.offered_at)
+        return Demand(busy, waiting, since)
 
     def make_room(self) -> list[PreemptAttempt]:
         """Whom to stop at the next safe point, because a more urgent offer finds no place. To be asked after `place`."""
@@ -443,12 +546,15 @@ class Dispatch:
         if owner is None or waiting is None:
             return ""
         if self.active >= self.parallel:
-            return f"a place in the pool ({self.active} of {self.parallel} taken)"
+            grows = f", up to {self.most} in a while" if self.parallel < self.most else ""
+            return f"a place in the pool ({self.active} of {self.parallel} taken{grows})"
         if owner.active >= owner.parallel:
             return f"a place of its run ({owner.active} of {owner.parallel} taken)"
         able = self._able.get(_target(waiting.offer), [])
         if not able:
             return f"a {_target(waiting.offer)} to join the pool"
+        if all(worker.is_draining for worker in able):
+            return f"somebody to take it; nothing new goes to {_names(able)}"
         if all(worker.is_resting for worker in able):
             return _breakers(able)
         if not any(worker.has_room for worker in able):
@@ -478,6 +584,9 @@ class Dispatch:
             if worker.active < worker.capacity and not worker.is_draining and not worker.is_resting:
                 return True
         return False
+
+    def _could_have_room(self, target: str) -> bool:
+        return any(worker.could_have_room for worker in self._able.get(target, ()))
 
     def _live_head(self, queue: Queue[_Waiting], now: float) -> _Waiting | None:
         while (waiting := queue.head()) is not None:

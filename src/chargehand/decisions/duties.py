@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.hedging import is_hedge
 from chargehand.facts.events import Approach, RunRequested
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
@@ -19,7 +20,7 @@ DRAFT = "@draft"
 REFINE = "@refine"
 PLANNER, REFINER, ANSWERER = "@planner", "@refiner", "@answerer"
 
-FAILURE, STEP = "failure", "step"
+FAILURE, STEP, STEER = "failure", "step", "steer"
 #: why there is planning again
 
 
@@ -59,6 +60,10 @@ class Planning(Struct):
     #: so that what fails from now on is not seen by it
     is_wanted: bool = False
     #: something failed while there was planning under way
+    steers: int = 0
+    #: plannings that a person's note led to: these are never too many
+    is_steered: bool = False
+    #: a note came while there was planning under way
 
     def first(self, requested: RunRequested) -> Task | None:
         """The planning that a run begins with, if it came without a plan."""
@@ -81,26 +86,50 @@ class Planning(Struct):
             return None
         return self._again(requested, version)
 
+    def after_note(self, version: int) -> Task | None:
+        """A change of the plan that a person wants; what is being planned already ends first."""
+        if self.is_open:
+            self.is_steered = True
+            return None
+        self.steers += 1
+        # A plan that was given is the first one, though nobody here wrote it.
+        self.count = max(self.count, 1)
+        return self._next(STEER, version)
+
     def after_planning(self, requested: RunRequested, version: int) -> Task | None:
         """What is left to plan when a planning has ended."""
         self.is_open = False
+        if self.is_steered and version:
+            # It sees what failed meanwhile too, so one planning is enough for both.
+            self.is_steered = self.is_wanted = False
+            return self.after_note(version)
         if not self.is_wanted:
             return None
         self.is_wanted = False
         return self._again(requested, version)
 
     def _again(self, requested: RunRequested, version: int) -> Task | None:
-        return None if self.count > requested.limits.replans else self._next(FAILURE, version)
+        is_enough = self.count - self.steers > requested.limits.replans
+        return None if is_enough else self._next(FAILURE, version)
 
     def _next(self, because: str, version: int, default: str = "") -> Task:
         self.count += 1
-        self.version, self.is_open, self.has_begun = version, True, False
-        if self.count == 1:
+        self.is_open, self.has_begun = True, False
+        if because != STEER:  # a note is no step: one that changes nothing does not end the run
+            self.version = version
+        if not because:
             args = {"default": default} if default else {}
             return Task(id=PLAN, description="Write the plan", worker=PLANNER, args=args)
-        words = "Choose the next step" if because == STEP else "Plan again after a failure"
         args = {"because": because}
+        words = _PLANNING_AGAIN[because]
         return Task(id=f"{PLAN}:{self.count}", description=words, worker=PLANNER, args=args)
+
+
+_PLANNING_AGAIN = {
+    FAILURE: "Plan again after a failure",
+    STEP: "Choose the next step",
+    STEER: "Change the plan as a person wants",
+}
 
 
 def answering(nodes: Mapping[str, Node], requested: RunRequested) -> Task | None:
@@ -132,7 +161,7 @@ def missing_of(nodes: Mapping[str, Node], requested: RunRequested) -> tuple[str,
 
 
 def _is_missing(node: Node, requested: RunRequested) -> bool:
-    if node.is_removed or node.is_replaced:
+    if node.is_removed or node.is_replaced or is_hedge(node.task.id):
         return False
     if node.state is TaskState.DONE:
         return bool(node.gaps) and not node.task.optional
@@ -142,7 +171,7 @@ def _is_missing(node: Node, requested: RunRequested) -> bool:
     # model composed is put together by rule, unless it was to have a shape.
     if node.task.worker == ANSWERER:
         return node.task.id == ANSWER and requested.shape is not None
-    return node.task.worker != REFINER and node.task.args.get("because") != FAILURE
+    return node.task.worker != REFINER and node.task.args.get("because") not in (FAILURE, STEER)
 
 
 def _was_stopped(node: Node) -> bool:

@@ -95,7 +95,7 @@ class Efforts:
             return
         if isinstance(outcome, Done):
             _keep_value(span, outcome.value)
-            span.gaps = outcome.gaps
+            span.gaps, span.reused = outcome.gaps, event.reused
         self._spend(span, outcome.usage)
         self._end(event.task, event.at, _ENDINGS[type(outcome)], _error_of(outcome))
 

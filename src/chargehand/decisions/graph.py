@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import Failed, Question
+from chargehand.facts.outcome import ErrorClass, Failed, Question
 from chargehand.facts.plan import Task
 
 
@@ -64,6 +64,8 @@ class Node(Struct, eq=False, gc=False):
     worker: str = ""
     avoid: tuple[str, ...] = ()
     started_at: datetime | None = None
+    since_at: datetime | None = None
+    #: when it came to wait for what it waits for
     due_at: datetime | None = None
     question: Question | None = None
     cause: Failed | None = None
@@ -81,6 +83,18 @@ class Node(Struct, eq=False, gc=False):
     #: taken out of the plan
     is_replaced: bool = False
     #: came to nothing, and later tasks make up for it
+    is_waived: bool = False
+    #: given up, and what needs it goes on without it
+    failures: tuple[ErrorClass, ...] = ()
+    #: the classes of those that count
+    failed_first: str = ""
+    #: the worker that did, whose policy is kept whoever has it later
+    is_watched: bool = False
+    #: it is known when its open attempt will have taken too long
+    hedge: str = ""
+    #: the id of a second attempt beside the open one
+    granted: int = 0
+    #: tries beyond the first that its policy, or a person, has given it
     is_unclear: bool = False
     #: its words are to be rewritten before it is tried again
     last_failure: Failed | None = None
@@ -207,7 +221,7 @@ def check_nodes(
         if node.is_parked:
             assert node.state is TaskState.RETRYING, f"{node} is parked"
         assert (node.question is not None) == (node.state is TaskState.ASKING), f"{node}: question"
-        most = node.task.limits.attempts or limits.attempts
+        most = max(node.task.limits.attempts or limits.attempts, 1 + node.granted)
         assert node.tries <= most, f"{node} was tried {node.tries} times of {most}"
         assert node.losses <= limits.losses + 1, f"{node} was lost {node.losses} times"
         for dependent in node.dependents:

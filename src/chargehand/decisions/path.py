@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from chargehand.decisions.duties import PLAN, REFINE, is_duty
+from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.spans import AttemptSpan, Link, covered
 from chargehand.facts.events import (
     AttemptFinished,
@@ -110,6 +111,8 @@ class Ways:
 
 def served_by(task: str) -> str:
     """The task that an effort is for: a refiner works for the task that it rewrites."""
+    if is_hedge(task):
+        return hedged(task)
     if not task.startswith(f"{REFINE}:"):
         return task
     return task.removeprefix(f"{REFINE}:").rpartition(":")[0]

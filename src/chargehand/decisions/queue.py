@@ -35,6 +35,9 @@ class Queue(Generic[T]):
     def __bool__(self) -> bool:
         return bool(self._sorted or self._late)
 
+    def __len__(self) -> int:
+        return len(self._sorted) + len(self._late)
+
     def push(self, item: T) -> None:
         heappush(self._late, item)
 

@@ -15,6 +15,7 @@ from chargehand.facts.events import (
     QuestionAnswered,
     RetryHow,
     RetryPlanned,
+    RunSteered,
     StepFinished,
     StepStarted,
     TaskFailed,
@@ -70,6 +71,8 @@ class Results:
         self.answers: dict[str, str] = {}
         self.nested: dict[str, str] = {}
         #: by task: the run that a supervisor below leads for it, or led last
+        self.notes: list[str] = []
+        #: what people wanted of the run after its request
         self.usage: Usage = NO_USAGE
 
     def apply(self, event: Event) -> None:
@@ -84,6 +87,8 @@ class Results:
                 self.answers[event.question] = event.text
             case RetryPlanned():
                 self._start_over(event)
+            case RunSteered():
+                self.notes.append(event.note)
             case TaskFailed() | TaskSkipped():
                 self.steps.pop(event.task, None)
             case _:

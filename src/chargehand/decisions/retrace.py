@@ -32,7 +32,10 @@ from chargehand.facts.events import (
     QuestionAnswered,
     RunFinished,
     RunLed,
+    RunPaused,
     RunRequested,
+    RunSteered,
+    RunUnpaused,
     TaskAdded,
     TaskRewritten,
     WorkStopped,
@@ -49,9 +52,13 @@ _OUTSIDE = (
     TaskRewritten,
     CancelRequested,
     WorkStopped,
+    RunPaused,
+    RunUnpaused,
+    RunSteered,
     QuestionAnswered,
 )
 #: what no schedule decides: planners, people and budgets bring it about
+_BY_PEOPLE = (CancelRequested, WorkStopped, RunPaused, RunUnpaused, RunSteered)
 
 
 class Retraced(Struct, frozen=True):
@@ -158,7 +165,7 @@ class _Record:
         tries: Mapping[tuple[str, int], _Try] = self._tries
         if isinstance(event, QuestionAnswered):
             return [each for each in tries.values() if each.task == event.task][-1]
-        if isinstance(event, CancelRequested | WorkStopped):
+        if isinstance(event, _BY_PEOPLE):
             return None
         ours = [each for each in tries.values() if each.worker in (PLANNER, REFINER)]
         is_open = [each for each in ours if each.ending is None]

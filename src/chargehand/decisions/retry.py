@@ -6,8 +6,18 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from chargehand.decisions.graph import Node
 from chargehand.facts.events import RetryHow
-from chargehand.facts.outcome import ErrorClass, Failed
+from chargehand.facts.outcome import ErrorClass, Failed, Question
+from chargehand.facts.policy import (
+    ABOUT_FAILURE,
+    GIVE_UP,
+    GO_ON_WITHOUT,
+    TRY_AGAIN,
+    OnFailure,
+    Recourse,
+    Step,
+)
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
@@ -30,15 +40,23 @@ class Again(Struct, frozen=True):
 
     due_at: datetime
     how: RetryHow
+    worker: str = ""
+    #: by this one from now on
+
+
+class Ask(Struct, frozen=True):
+    """A person is to say what becomes of the task."""
 
 
 class GiveUp(Struct, frozen=True):
     """The task has failed for good."""
 
     cause: Failed
+    then: Recourse = Recourse.FAIL
+    #: what becomes of the rest
 
 
-Verdict: TypeAlias = Again | GiveUp
+Verdict: TypeAlias = Again | Ask | GiveUp
 
 
 class History(Struct, frozen=True, kw_only=True):
@@ -54,25 +72,74 @@ class History(Struct, frozen=True, kw_only=True):
     #: whether the task asked for a skill, so that another worker may have it
     refines: bool = False
     #: whether a model may rewrite what the task says
+    terms: OnFailure | None = None
+    #: what was said to be done about failures; None: the usual
+    before: tuple[ErrorClass, ...] = ()
+    #: the classes of the failures before this one
 
 
 def judge(policy: RetryPolicy, failure: Failed, history: History, draw: float) -> Verdict:
     """Decide what becomes of a task whose attempt failed this way. Deadline beats retry."""
+    if history.terms is not None:
+        return _judge_by(history.terms, policy, failure, history, draw)
     if failure.kind.is_final or failure.is_final:
         return GiveUp(failure)
     if history.tries >= history.attempts:
         if history.tries == 1:
             return GiveUp(failure)
         return GiveUp(_with_message(failure, f"{failure.message} (tried {history.tries} times)"))
+    due_at = _due_at(policy, failure, history, draw)
+    if due_at is None:
+        return GiveUp(_without_time(failure))
+    return Again(due_at, _how(failure, history))
+
+
+def set_aside(failure: Failed, terms: OnFailure | None, *, may_ask: bool) -> Ask | GiveUp:
+    """Decide what becomes of a task that is not tried again, whatever was planned for its failures."""
+    if terms is None:
+        return GiveUp(failure)
+    step = terms.ending(failure.kind, may_ask=may_ask)
+    return Ask() if step.recourse is Recourse.ASK else GiveUp(failure, step.recourse)
+
+
+def question_about(run: str, node: Node, terms: OnFailure | None) -> Question:
+    """What a person is asked about a task that failed."""
+    told = f"Task {node.task.id} failed ({node.last_failure}): {node.task.description}"
+    is_timed = terms is not None and terms.patience is not None
+    return Question(
+        id=f"{run}:{node.task.id}:failed-{node.attempt}",
+        text=f"{told}\nWhat is to become of it?",
+        about=ABOUT_FAILURE,
+        choices=(TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP),
+        default=GIVE_UP if is_timed else None,
+        patience=None if terms is None else terms.patience,
+    )
+
+
+def _judge_by(
+    terms: OnFailure, policy: RetryPolicy, failure: Failed, history: History, draw: float
+) -> Verdict:
+    step = terms.step(failure, history.before)
+    if step.recourse is Recourse.ASK:
+        return Ask()
+    if not step.recourse.is_try:
+        return GiveUp(failure, step.recourse)
+    due_at = _due_at(policy, failure, history, draw)
+    if due_at is None:
+        return set_aside(_without_time(failure), terms, may_ask=False)
+    return Again(due_at, _how_by(step, failure, history), step.worker)
+
+
+def _due_at(policy: RetryPolicy, failure: Failed, history: History, draw: float) -> datetime | None:
+    """When the next try is due; None if there is no time for one."""
     wait = timedelta(0)
     if failure.kind.backs_off:
         wait = policy.backoff(history.tries, draw)
     if failure.retry_after is not None:
         wait = max(wait, failure.retry_after)
     due_at = history.at + wait
-    if history.deadline_at is not None and due_at >= history.deadline_at:
-        return GiveUp(_with_message(failure, f"{failure.message} (no time left for another try)"))
-    return Again(due_at, _how(failure, history))
+    is_late = history.deadline_at is not None and due_at >= history.deadline_at
+    return None if is_late else due_at
 
 
 def draw_for(seed: int, task: str, attempt: int) -> float:
@@ -86,6 +153,19 @@ def _how(failure: Failed, history: History) -> RetryHow:
     if failure.kind is not ErrorClass.LOGIC:
         return RetryHow.AGAIN
     return RetryHow.REWRITTEN if history.refines else RetryHow.AFRESH
+
+
+def _how_by(step: Step, failure: Failed, history: History) -> RetryHow:
+    """Where nobody else can be meant, elsewhere is here."""
+    if step.recourse is Recourse.REWRITTEN:
+        return RetryHow.REWRITTEN
+    if step.recourse is Recourse.ELSEWHERE and (step.worker or history.has_others):
+        return RetryHow.ELSEWHERE
+    return RetryHow.AFRESH if failure.kind is ErrorClass.LOGIC else RetryHow.AGAIN
+
+
+def _without_time(failure: Failed) -> Failed:
+    return _with_message(failure, f"{failure.message} (no time left for another try)")
 
 
 def _with_message(failure: Failed, message: str) -> Failed:

@@ -31,8 +31,26 @@ from chargehand.decisions.duties import (
 )
 from chargehand.decisions.estimate import Estimates
 from chargehand.decisions.graph import Graph, Node, TaskState, check_nodes
+from chargehand.decisions.hedging import (
+    LAST,
+    hedge_of,
+    hedged,
+    is_hedge,
+    may_begin,
+    patience_with,
+)
 from chargehand.decisions.hours import CANCELLED, OUT_OF_TIME, Hours
-from chargehand.decisions.retry import Again, History, RetryPolicy, draw_for, judge
+from chargehand.decisions.retry import (
+    Again,
+    GiveUp,
+    History,
+    RetryPolicy,
+    Verdict,
+    draw_for,
+    judge,
+    question_about,
+    set_aside,
+)
 from chargehand.errors import Fault, InternalError
 from chargehand.facts.commands import (
     Command,
@@ -44,6 +62,7 @@ from chargehand.facts.commands import (
     WithdrawOffer,
 )
 from chargehand.facts.events import (
+    Approach,
     AttemptFinished,
     AttemptLost,
     AttemptParked,
@@ -52,7 +71,9 @@ from chargehand.facts.events import (
     CancelRequested,
     DeadlinePassed,
     Event,
+    HedgeDue,
     Pace,
+    PersonAsked,
     PlanAdopted,
     PlanAmended,
     PlanOpened,
@@ -66,9 +87,12 @@ from chargehand.facts.events import (
     RetryPlanned,
     RunFinished,
     RunLed,
+    RunPaused,
     RunReleased,
     RunRequested,
     RunStatus,
+    RunSteered,
+    RunUnpaused,
     StepFinished,
     StepStarted,
     TaskAdded,
@@ -78,8 +102,9 @@ from chargehand.facts.events import (
     WorkStopped,
 )
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput
+from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Strategy, Task
+from chargehand.facts.policy import ABOUT_FAILURE, GO_ON_WITHOUT, TRY_AGAIN, OnFailure, Recourse
 
 RULES = 1
 """Version of the decisions in this room; a run is led by the rules it was requested under."""
@@ -91,6 +116,7 @@ class RunState(StrEnum):
     PLANNING = "planning"  #: there is no plan yet, or it is still being written
     RUNNING = "running"  #: something is running, ready or due
     WAITING = "waiting"  #: all that is left waits for a person
+    PAUSED = "paused"  #: a person wants nothing new to be started for now
     STOPPING = "stopping"  #: cancelled or out of time; open attempts are told to stop
 
 
@@ -107,6 +133,8 @@ class Schedule:
         self.instruction = ""
         self.strategy = Strategy.MERGE
         self.last_at: datetime | None = None
+        self.paused_at: datetime | None = None
+        #: since when nothing new is started, because a person wants it so
         self._retry = retry or RetryPolicy()
         self._graph = Graph(lambda _: 1.0, lambda _: float("inf"))
         self.nodes = self._graph.nodes
@@ -125,6 +153,7 @@ class Schedule:
         self._paces: dict[str, tuple[int, timedelta]] = {}
         self._amended: set[Part] = set()
         self._replans = 0
+        self._has_hedged_tasks = False
 
     # what is asked of it
 
@@ -134,11 +163,22 @@ class Schedule:
             return self.status
         if self._stop_reason:
             return RunState.STOPPING
-        if not self._is_sealed:
+        if self.is_paused:
+            return RunState.PAUSED
+        if self.is_being_planned:
             return RunState.PLANNING
         if self._live or not self._unsettled or self._has_parked():
             return RunState.RUNNING
         return RunState.WAITING
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_at is not None
+
+    @property
+    def is_being_planned(self) -> bool:
+        """Whether tasks may still be added to its first plan."""
+        return self.status is None and not self._stop_reason and not self._is_sealed
 
     @property
     def limits(self) -> Limits:
@@ -183,7 +223,10 @@ class Schedule:
                 return event if self._holds(event.task, event.attempt) else None
             case StepStarted():
                 is_open = self._holds(event.task, event.attempt)
-                return event if is_open and not self._is_told_to_stop(event.task) else None
+                is_free = not self._is_told_to_stop(event.task) and may_begin(event)
+                return event if is_open and is_free else None
+            case HedgeDue():
+                return event if self._is_straggling(event) else None
             case AttemptStarted():
                 node = self.nodes[event.task]
                 is_due = node.state is TaskState.READY and event.attempt == node.attempt + 1
@@ -202,6 +245,12 @@ class Schedule:
                 return event if self._stop_reason != CANCELLED else None
             case WorkStopped():
                 return None if self._stop_reason else event
+            case RunPaused():
+                return None if self._stop_reason or self.is_paused else event
+            case RunUnpaused():
+                return event if self.is_paused else None
+            case RunSteered():
+                return None if self.why_not_steered() else event
             case TaskRewritten():
                 return event if self._is_rewritable(event) else None
             case PlanAmended():
@@ -223,7 +272,7 @@ class Schedule:
         if self._hours.glass.is_late:
             self._hours.glass.is_late = False
             commands = [*commands, *self._hours.active_timer()]
-        return commands
+        return commands if self.paused_at is None else self._unless_paused(commands)
 
     def _change(self, event: Event, before: datetime | None) -> list[Command]:
         match event:
@@ -249,6 +298,10 @@ class Schedule:
                 node = self.nodes[event.task]
                 node.task = replace(node.task, description=event.description)
                 return []
+            case HedgeDue():
+                return self._hedge(self.nodes[event.task])
+            case PersonAsked():
+                return self._await_answer(self.nodes[event.task], event.question, event.at)
             case TaskFailed():
                 return self._give_up(event)
             case TaskSkipped():
@@ -256,7 +309,7 @@ class Schedule:
             case DeadlinePassed():
                 return self._expire(event)
             case QuestionAnswered():
-                return [self._offer(self.nodes[event.task])]
+                return self._go_by(event)
             case QuestionExpired():
                 return self._fail(self.nodes[event.task], _NOBODY_ANSWERED, event.at)
             case CancelRequested():
@@ -269,6 +322,13 @@ class Schedule:
                 return self._be_led(event, before)
             case RunReleased():
                 return []
+            case RunPaused():
+                return self._pause(event.at)
+            case RunUnpaused():
+                return self._unpause(event.at)
+            case RunSteered():
+                planning = self._planning.after_note(self.version)
+                return [] if planning is None else [self._take_on(planning)]
             case PlanAdopted():
                 self.version = event.plan.version
                 self.instruction, self.strategy = event.plan.instruction, event.plan.strategy
@@ -289,6 +349,16 @@ class Schedule:
                 self.status, self.reason = event.status, event.reason
                 return []
 
+    def is_moot(self, event: Event) -> bool:
+        """Whether a decision has been overtaken by one before it: a run that stops settles much at once."""
+        match event:
+            case AttemptFinished() | AttemptLost():
+                return not self._holds(event.task, event.attempt)
+            case RetryPlanned() | PersonAsked() | TaskFailed() | TaskSkipped():
+                return self.nodes[event.task].state.is_settled
+            case _:
+                return False
+
     def outstanding(self) -> list[Command]:
         """What is to be done now by a process that has only just read the events so far."""
         if self.status is not None or self.last_at is None:
@@ -304,7 +374,24 @@ class Schedule:
                 commands += patience(node)
             if node.task.deadline is not None and not node.state.is_settled:
                 commands.append(self._task_timer(node))
-        return commands + self._end_if_settled(self.last_at)
+        return self._unless_paused(commands + self._end_if_settled(self.last_at))
+
+    def why_not_steered(self) -> str:
+        """Why a note to this run would change nothing any more; empty if it can."""
+        requested = self._request_of_run
+        if requested.approach is Approach.GIVEN and not requested.answers:
+            return "its plan was given and it has no model that could change it"
+        if self._stop_reason or self.status is not None:
+            return "it is stopping, or has ended"
+        return "its answer is being composed already" if ANSWER in self.nodes else ""
+
+    def policy_of(self, task: str) -> OnFailure | None:
+        """What was said to be done when this task fails: by the plan, else by its worker, else for all."""
+        node, policies = self.nodes[task], self._request_of_run.policies
+        if node.task.on_failure is not None or not policies or is_duty(task):
+            return node.task.on_failure
+        worker = node.failed_first or node.worker or node.task.worker
+        return policies.get(worker) or policies.get("")
 
     def check_amendment(self, event: PlanAmended) -> list[Fault]:
         """Everything that speaks against this change of plan."""
@@ -336,27 +423,30 @@ class Schedule:
         node.started_at = event.at
         self._open += 1
         self._planning.has_begun |= event.worker == PLANNER
-        return []
+        node.is_watched = False
+        return self._watch(node)
 
     def _finish(self, event: AttemptFinished) -> list[Command]:
         node = self.nodes[event.task]
         node.is_open = False
+        node.since_at = event.at
         self._open -= 1
         outcome = event.outcome
+        beside = self._part(node, event)
         if type(outcome) is Done:
             self._learn(node, event.at)
             node.gaps = outcome.gaps
-            return self._settle(node, TaskState.DONE, event.at)
+            return [*beside, *self._settle(node, TaskState.DONE, event.at), *self._watch_all()]
+        if is_hedge(event.task):
+            return self._settle(node, TaskState.CANCELLED, event.at)
+        return [*beside, *self._come_to_nothing(node, event)]
+
+    def _come_to_nothing(self, node: Node, event: AttemptFinished) -> list[Command]:
+        outcome = event.outcome
         node.state = TaskState.RETRYING
         node.due_at = None
         if isinstance(outcome, NeedsInput) and not self._is_told_to_stop(event.task):
-            node.state = TaskState.ASKING
-            node.question = outcome.question
-            self._live -= 1
-            self._note_idle(event.at)
-            if outcome.question.patience is not None:
-                node.due_at = event.at + outcome.question.patience
-            return patience(node)
+            return self._await_answer(node, outcome.question, event.at)
         if self._is_told_to_stop(event.task):
             return self._stopped(node, event.at)
         if isinstance(outcome, Cancelled):
@@ -366,9 +456,32 @@ class Schedule:
         assert isinstance(outcome, Failed)
         return self._judge(node, outcome, event.at)
 
+    def _await_answer(self, node: Node, question: Question, at: datetime) -> list[Command]:
+        node.state = TaskState.ASKING
+        node.question = question
+        self._live -= 1
+        self._note_idle(at)
+        if question.patience is not None:
+            node.due_at = at + question.patience
+        return patience(node)
+
+    def _go_by(self, event: QuestionAnswered) -> list[Command]:
+        node = self.nodes[event.task]
+        question, failure = node.question, node.last_failure
+        if question is None or question.about != ABOUT_FAILURE or failure is None:
+            return [self._offer(node)]
+        if event.text == TRY_AGAIN:
+            node.losses = 0
+            how = RetryHow.AFRESH if failure.kind is ErrorClass.LOGIC else RetryHow.AGAIN
+            return self._conclude(node, Again(event.at, how), event.at)
+        then = Recourse.WITHOUT if event.text == GO_ON_WITHOUT else Recourse.FAIL
+        return self._conclude(node, GiveUp(failure, then), event.at)
+
     def _judge(self, node: Node, failure: Failed, at: datetime) -> list[Command]:
         node.tries += 1
         node.last_failure = failure
+        node.failed_first = node.failed_first or node.worker
+        before, node.failures = node.failures, (*node.failures, failure.kind)
         history = History(
             tries=node.tries,
             attempts=self._attempts_of(node, failure),
@@ -376,19 +489,30 @@ class Schedule:
             deadline_at=self.work_ends_at(node.task.id),
             has_others=bool(node.task.skill),
             refines=self._request_of_run.refines and not is_duty(node.task.id),
+            terms=self.policy_of(node.task.id),
+            before=before,
         )
         draw = draw_for(self._request_of_run.seed, node.task.id, node.attempt)
-        verdict = judge(self._retry, failure, history, draw)
+        return self._conclude(node, judge(self._retry, failure, history, draw), at)
+
+    def _conclude(self, node: Node, verdict: Verdict, at: datetime) -> list[Command]:
+        """Have it written down what becomes of a task that failed."""
+        task, attempt = node.task.id, node.attempt
         if isinstance(verdict, Again):
             planned = RetryPlanned(
-                task=node.task.id,
-                attempt=node.attempt,
+                task=task,
+                attempt=attempt,
                 due_at=verdict.due_at,
                 how=verdict.how,
+                worker=verdict.worker,
                 at=at,
             )
             return [Record(planned)]
-        return self._fail(node, verdict.cause, at)
+        if isinstance(verdict, GiveUp):
+            failed = TaskFailed(task=task, cause=verdict.cause, then=verdict.then, at=at)
+            return [Record(failed)]
+        question = question_about(self._request_of_run.run, node, self.policy_of(task))
+        return [Record(PersonAsked(task=task, attempt=attempt, question=question, at=at))]
 
     def _attempts_of(self, node: Node, failure: Failed) -> int:
         if is_duty(node.task.id) and failure.kind is ErrorClass.LOGIC:
@@ -398,6 +522,9 @@ class Schedule:
     def _plan_retry(self, event: RetryPlanned) -> list[Command]:
         node = self.nodes[event.task]
         node.due_at = event.due_at
+        node.granted += self.policy_of(event.task) is not None
+        if event.worker:
+            node.task = replace(node.task, worker=event.worker, skill="")
         match event.how:
             case RetryHow.AFRESH:
                 node.lineage += 1
@@ -425,21 +552,33 @@ class Schedule:
     def _lose(self, event: AttemptLost | AttemptPreempted) -> list[Command]:
         node = self.nodes[event.task]
         node.is_open = False
+        node.since_at = event.at
         self._open -= 1
-        node.losses += 1
+        if is_hedge(event.task):
+            return self._settle(node, TaskState.CANCELLED, event.at)
+        beside = self._part(node, event)
+        # To be paused time and again says nothing of a task, nor of who does it.
+        node.losses += not (self.is_paused and type(event) is AttemptPreempted)
         node.state = TaskState.RETRYING
         node.due_at = None
         if self._is_told_to_stop(event.task):
-            return self._stopped(node, event.at)
+            return [*beside, *self._stopped(node, event.at)]
         if node.losses > self.limits.losses:
             why = f"its worker was lost {node.losses} times without getting on; it may be killing them"
-            return self._fail(node, Failed(kind=ErrorClass.RESOURCE, message=why), event.at)
-        return [self._offer(node)]
+            node.last_failure = Failed(kind=ErrorClass.RESOURCE, message=why)
+            terms = self.policy_of(event.task)
+            aside = set_aside(node.last_failure, terms, may_ask=True)
+            return [*beside, *self._conclude(node, aside, event.at)]
+        return [*beside, self._offer(node)]
 
     def _park(self, event: AttemptParked) -> list[Command]:
         node = self.nodes[event.task]
         node.is_open = False
+        node.since_at = event.at
         self._open -= 1
+        if is_hedge(event.task):
+            return self._settle(node, TaskState.CANCELLED, event.at)
+        beside = self._part(node, event)
         node.parks += 1
         node.state = TaskState.RETRYING
         if self._is_told_to_stop(event.task):
@@ -449,7 +588,74 @@ class Schedule:
         self._live -= 1
         self._note_idle(event.at)
         retry = RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
-        return [SetTimer(event.due_at, retry)]
+        return [*beside, SetTimer(event.due_at, retry)]
+
+    # hedges
+
+    def _watch(self, node: Node) -> list[Command]:
+        """The timer that goes off when an attempt will have taken far too long, once that is known."""
+        task, started_at = node.task, node.started_at
+        if not task.hedge or node.is_watched or started_at is None or not self._may_hedge:
+            return []
+        wait = patience_with(task, node.worker, self._paces, self._request_of_run.paces)
+        if wait is None:
+            return []
+        node.is_watched = True
+        due_at = started_at + wait
+        return [SetTimer(due_at, HedgeDue(task=task.id, attempt=node.attempt, at=due_at))]
+
+    def _watch_all(self) -> list[Command]:
+        """Now that one more is done, it may be known what is usual."""
+        if not self._has_hedged_tasks or not self._may_hedge:
+            return []
+        opened = [node for node in self.nodes.values() if node.is_open]
+        return [command for node in opened for command in self._watch(node)]
+
+    def _is_straggling(self, event: HedgeDue) -> bool:
+        is_open = self._holds(event.task, event.attempt)
+        is_free = is_open and not self._is_told_to_stop(event.task) and not self.is_paused
+        return is_free and not self.nodes[event.task].hedge
+
+    def _hedge(self, node: Node) -> list[Command]:
+        hedge = hedge_of(node.task, node.attempt)
+        node.hedge = hedge.id
+        fresh = self._graph.add([hedge])[0]
+        fresh.avoid = (*node.avoid, node.worker)
+        self._unsettled += 1
+        return [self._offer(fresh)]
+
+    def _part(
+        self, node: Node, event: AttemptFinished | AttemptLost | AttemptPreempted | AttemptParked
+    ) -> list[Command]:
+        """An attempt has ended: settle what it was beside of, or what was beside it."""
+        if is_hedge(event.task):
+            return self._win(event) if isinstance(event, AttemptFinished) else []
+        hedge = self.nodes.get(node.hedge)
+        node.hedge = ""
+        if hedge is None or hedge.state.is_settled:
+            return []
+        if not hedge.is_open:
+            withdrawn = self._withdraw(hedge)
+            return [*withdrawn, *self._settle(hedge, TaskState.CANCELLED, event.at)]
+        return self._end_beside(hedge, Cancelled(reason="the first attempt has ended"), event.at)
+
+    def _win(self, event: AttemptFinished) -> list[Command]:
+        """A hedge is done before the attempt beside which it was begun: its result is the task's."""
+        outcome, node = event.outcome, self.nodes[hedged(event.task)]
+        if not isinstance(outcome, Done) or not node.is_open or node.hedge != event.task:
+            return []
+        node.hedge = ""
+        return self._end_beside(node, Done(outcome.value, gaps=outcome.gaps), event.at)
+
+    def _end_beside(self, node: Node, outcome: Done | Cancelled, at: datetime) -> list[Command]:
+        task, attempt = node.task.id, node.attempt
+        ended = AttemptFinished(task=task, attempt=attempt, outcome=outcome, at=at)
+        stop = StopAttempt(task, attempt, "the other attempt was faster", self.limits.grace)
+        return [Record(ended), stop]
+
+    @property
+    def _may_hedge(self) -> bool:
+        return self._request_of_run.hedges and not self._stop_reason
 
     def _stopped(self, node: Node, at: datetime) -> list[Command]:
         if self._stop_reason == CANCELLED or node.is_removed:
@@ -476,7 +682,8 @@ class Schedule:
         commands: list[Command] = []
         if not self._stop_reason:
             for dependent in node.dependents:
-                if state is TaskState.DONE or node.task.id in dependent.optional_needs:
+                is_optional = node.is_waived or node.task.id in dependent.optional_needs
+                if state is TaskState.DONE or is_optional:
                     dependent.unmet -= 1
                     if not dependent.unmet and not (
                         dependent.is_doomed or dependent.state.is_settled
@@ -500,16 +707,28 @@ class Schedule:
         return Record(TaskSkipped(task=dependent.task.id, cause=root, why=why, at=at))
 
     def _fail(self, node: Node, cause: Failed, at: datetime) -> list[Command]:
-        return [Record(TaskFailed(task=node.task.id, cause=cause, at=at))]
+        # In a run that is stopping nothing more hangs on it.
+        terms = None if self._stop_reason else self.policy_of(node.task.id)
+        return self._conclude(node, set_aside(cause, terms, may_ask=False), at)
 
     def _give_up(self, event: TaskFailed) -> list[Command]:
         node = self.nodes[event.task]
         withdrawn = self._withdraw(node)
         node.cause = event.cause
         node.question = None
+        node.is_waived = event.then is Recourse.WITHOUT
+        if event.then is Recourse.FAIL_RUN and not self._stop_reason:
+            return withdrawn + self._fail_run(node, event.at)
         # Before it settles: the run must not end while there may be another way.
-        again = self._plan_again(node)
+        again = [] if node.is_waived else self._plan_again(node)
         return withdrawn + again + self._settle(node, TaskState.FAILED, event.at)
+
+    def _fail_run(self, node: Node, at: datetime) -> list[Command]:
+        """Stop the run for this task, and have its answer made of what there is."""
+        # Before it settles: what needs it is stopped like all the rest.
+        self._stop_reason = f"{node.task.id} failed"
+        settled = self._settle(node, TaskState.FAILED, at)
+        return [*settled, *self._stop_all(self._stop_reason, at), *self._hours.close(at)]
 
     def _skip(self, event: TaskSkipped) -> list[Command]:
         node = self.nodes[event.task]
@@ -631,6 +850,7 @@ class Schedule:
 
     def _stop_all(self, reason: str, at: datetime) -> list[Command]:
         self._stop_reason = reason
+        self.paused_at = None  # what is left to do, an answer perhaps, is done at once
         ending = TaskState.CANCELLED if reason == CANCELLED else TaskState.SKIPPED
         commands: list[Command] = []
         for node in self.nodes.values():
@@ -666,9 +886,10 @@ class Schedule:
     def _offer(self, node: Node) -> Command:
         if not node.is_live:
             self._live += 1
-            if self._hours.glass.stands_still and self.last_at is not None:
+            if self._hours.glass.stands_still and not self.is_paused and self.last_at is not None:
                 self._hours.glass.go_on(self.last_at)
         node.state = TaskState.READY
+        node.since_at = self.last_at
         node.is_parked = False
         node.question = None
         node.due_at = None
@@ -677,8 +898,30 @@ class Schedule:
     def _offer_of(self, node: Node) -> OfferAttempt:
         task = node.task
         latest = node.deadline - node.path if self._estimates_known else node.deadline
-        rank = Rank(-node.urgency - self._priority, node.deadline, latest, -node.path, node.order)
+        urgency = LAST if is_hedge(task.id) else -node.urgency - self._priority
+        rank = Rank(urgency, node.deadline, latest, -node.path, node.order)
         return OfferAttempt(task.id, node.attempt + 1, task.worker, task.skill, rank, node.avoid)
+
+    # pausing
+
+    def _pause(self, at: datetime) -> list[Command]:
+        """Take back all offers. Whoever carries this out stops running attempts at a safe point."""
+        self.paused_at = at
+        self._hours.glass.stop(at)
+        return [command for node in self.nodes.values() for command in self._withdraw(node)]
+
+    def _unpause(self, at: datetime) -> list[Command]:
+        self.paused_at = None
+        if self._live or not self._is_all_there():
+            self._hours.glass.go_on(at)
+        ready = [node for node in self.nodes.values() if node.state is TaskState.READY]
+        return [self._offer_of(node) for node in ready]
+
+    def _unless_paused(self, commands: list[Command]) -> list[Command]:
+        """The commands without offers while the run is paused; what is ready is offered when it goes on."""
+        if not self.is_paused:
+            return commands
+        return [command for command in commands if type(command) is not OfferAttempt]
 
     # the run
 
@@ -717,15 +960,19 @@ class Schedule:
                     at=event.at,
                 )
             )
-            for node in self.nodes.values()
+            # Hedges first: the end of what they were begun beside would end them, too.
+            for node in sorted(self.nodes.values(), key=lambda node: not is_hedge(node.task.id))
             if node.is_open
         ]
 
     def _add_tasks(self, tasks: Sequence[Task], *, seal: bool, at: datetime) -> list[Command]:
         is_first = not self.nodes
         fresh = self._graph.add(tasks)
+        for node in fresh:
+            node.since_at = at
         self._unsettled += len(fresh)
         self._is_sealed = self._is_sealed or seal
+        self._has_hedged_tasks |= any(task.hedge for task in tasks)
         self._estimates_known = self._estimates_known or any(node.task.expect for node in fresh)
         commands: list[Command] = self._hours.timers() if is_first and seal else []
         for node in self._graph.lifted:
@@ -746,13 +993,13 @@ class Schedule:
         for need in node.task.all_needs:
             upstream = self.nodes[need.task]
             is_lost = upstream.state.is_settled and upstream.state is not TaskState.DONE
-            if is_lost and not need.optional:
+            if is_lost and not (need.optional or upstream.is_waived):
                 return upstream
         return None
 
     def _amend(self, event: PlanAmended) -> list[Command]:
         self.version = event.version
-        self._replans += not event.is_step
+        self._replans += not (event.is_step or event.is_steered)
         tasks = [node.task for node in self.nodes.values()]
         self._amended.add(part_of(self.nodes, tasks))
         for task in event.replaced:

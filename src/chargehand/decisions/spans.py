@@ -99,6 +99,8 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
     notes: list[Note] = []
     is_carried_on: bool = False
     #: the next attempt went on from its finished steps
+    reused: str = ""
+    #: the run whose result it took over, this one or another
 
     @property
     def length(self) -> timedelta:
@@ -193,9 +195,27 @@ class Halt(Struct, forbid_unknown_fields=True):
     #: work (the answer is made of what there is), cancel (a person ends the run) or deadline
     at: datetime
     task: str = ""
-    #: whose deadline; empty: that of the run
+    #: whose deadline, or whose failure; empty: that of the run
     by: str = ""
     reason: str = ""
+
+
+class Pause(Struct, forbid_unknown_fields=True):
+    """A while in which a person wanted nothing new to be started."""
+
+    at: datetime
+    by: str = ""
+    reason: str = ""
+    ended_at: datetime | None = None
+    ended_by: str = ""
+
+
+class Steer(Struct, forbid_unknown_fields=True):
+    """What a person wanted of the run after its request."""
+
+    at: datetime
+    text: str
+    by: str = ""
 
 
 class Refusal(Struct, forbid_unknown_fields=True):

@@ -14,12 +14,14 @@ from chargehand.decisions.spans import (
     Lead,
     Level,
     Link,
+    Pause,
     Planned,
     PlanVersion,
     QuestionSpan,
     Refusal,
     Retry,
     Rewrite,
+    Steer,
     StepKind,
     StepSpan,
     covered,
@@ -30,6 +32,7 @@ from chargehand.facts.events import (
     CancelRequested,
     DeadlinePassed,
     Event,
+    PersonAsked,
     PlanAdopted,
     PlanAmended,
     PlanOpened,
@@ -40,8 +43,11 @@ from chargehand.facts.events import (
     RetryPlanned,
     RunFinished,
     RunLed,
+    RunPaused,
     RunReleased,
     RunRequested,
+    RunSteered,
+    RunUnpaused,
     TaskAdded,
     TaskFailed,
     TaskRewritten,
@@ -50,6 +56,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import NO_USAGE, NeedsInput, Question, Usage
 from chargehand.facts.plan import Task
+from chargehand.facts.policy import Recourse
 
 _CONTENT: dict[str, object] = {
     **dict.fromkeys(("request", "goal", "instruction", "description", "before", "accept"), ""),
@@ -93,6 +100,8 @@ class Trace(Struct, forbid_unknown_fields=True):
     rewrites: list[Rewrite] = []
     questions: list[QuestionSpan] = []
     halts: list[Halt] = []
+    pauses: list[Pause] = []
+    steers: list[Steer] = []
     refusals: list[Refusal] = []
     failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
@@ -250,11 +259,18 @@ class _Fold:
             case PlanAdopted() | PlanOpened() | TaskAdded() | PlanSealed() | PlanAmended():
                 self._plan(event)
             case TaskFailed():
-                trace.failed[event.task] = str(event.cause)
+                self._give_up(event)
             case TaskSkipped():
                 trace.skipped[event.task] = event.why
             case _:
                 self._apply_detour(event)
+
+    def _give_up(self, event: TaskFailed) -> None:
+        without = " (the rest goes on without it)" if event.then is Recourse.WITHOUT else ""
+        self._trace.failed[event.task] = f"{event.cause}{without}"
+        if event.then is Recourse.FAIL_RUN:
+            why = f"{event.task} failed, and the run with it"
+            self._trace.halts.append(Halt("work", event.at, event.task, "", why))
 
     def _apply_detour(self, event: Event) -> None:
         """What did not go straight on: tries, questions, stops, late results."""
@@ -266,7 +282,10 @@ class _Fold:
             case TaskRewritten(task=task, description=description):
                 before, self._words[task] = self._words.get(task, ""), description
                 trace.rewrites.append(Rewrite(task, event.attempt, at, before, description))
-            case AttemptFinished(outcome=NeedsInput(question=question)):
+            case (
+                AttemptFinished(outcome=NeedsInput(question=question))
+                | PersonAsked(question=question)
+            ):
                 self._ask(event.task, question, at)
             case QuestionAnswered():
                 self._answer(event)
@@ -281,6 +300,12 @@ class _Fold:
                 trace.halts.append(Halt("cancel", at, "", event.by, event.reason))
             case DeadlinePassed():
                 trace.halts.append(Halt("deadline", at, event.task))
+            case RunPaused():
+                trace.pauses.append(Pause(at, event.by, event.reason))
+            case RunUnpaused():
+                trace.pauses[-1].ended_at, trace.pauses[-1].ended_by = at, event.by
+            case RunSteered():
+                trace.steers.append(Steer(at, event.note, event.by))
             case _:
                 pass  # told by `Efforts`, or nothing new
 
@@ -308,7 +333,7 @@ class _Fold:
             case PlanSealed():
                 plans[-1].sealed_at = at
             case PlanAmended():
-                version = PlanVersion(event.version, "step" if event.is_step else "amended", at)
+                version = PlanVersion(event.version, _how_amended(event), at)
                 version.removed, version.replaced = event.removed, event.replaced
                 version.reason = event.reason
                 plans.append(version)
@@ -331,6 +356,12 @@ class _Fold:
         question = self._questions.get(event.question)
         if question is not None:
             question.answered_at, question.answer, question.by = event.at, event.text, event.by
+
+
+def _how_amended(event: PlanAmended) -> str:
+    if event.is_step:
+        return "step"
+    return "steered" if event.is_steered else "amended"
 
 
 def _without_content(facts: Any) -> Any:

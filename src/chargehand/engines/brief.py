@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from chargehand.decisions.results import StepLog, StepRecord
 from chargehand.errors import StepMismatch, UsageError, WorkerError
+from chargehand.facts.board import Block, Match, Note, Order, Segment
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Parked, Question, Usage, failed_by
@@ -55,6 +56,44 @@ class Line(Protocol):
         """Write down how far the worker is, some time soon."""
 
 
+class SharedBoard(Protocol):
+    """What a worker may do with the board of its run; `chargehand.Board` says more of each."""
+
+    async def post(
+        self,
+        content: object,
+        *,
+        tags: Sequence[str] = (),
+        segment: str = Segment.NOTES,
+        importance: float = 0.5,
+        metadata: dict[str, Any] | None = None,
+    ) -> Note:
+        """Put a note on the board."""
+
+    async def notes(
+        self,
+        *,
+        tags: Sequence[str] = (),
+        match: Match | str = Match.ANY,
+        segments: Sequence[str] = (),
+        min_importance: float = 0.0,
+        author: str = "",
+        exclude_own: bool = False,
+        order: Order | str = Order.NEWEST,
+        limit: int = 100,
+    ) -> list[Note]:
+        """The notes that fit all that is asked for."""
+
+    async def write(self, label: str, value: object, *, expect: int | None = None) -> Block:
+        """Write the next version of a block."""
+
+    async def read(self, label: str, version: int = 0) -> Block:
+        """One version of a block; 0 is the newest."""
+
+    async def update(self, label: str, change: Callable[[Any], object]) -> Block:
+        """Write what `change` makes of the newest value; nobody's update is lost."""
+
+
 class Host(Protocol):
     """The supervisor at work that an attempt belongs to; for workers that are supervisors themselves."""
 
@@ -86,6 +125,7 @@ class Brief:
 
     __slots__ = (
         "_answers",
+        "_board",
         "_counts",
         "_inputs",
         "_line",
@@ -93,6 +133,7 @@ class Brief:
         "_loop",
         "_taint",
         "attempt",
+        "boards",
         "depth",
         "ends_at",
         "host",
@@ -138,11 +179,14 @@ class Brief:
         self.ends_at: datetime | None = None
         #: when it will be stopped at the latest, if that is known
         self.host: Host | None = None
+        self.boards: Callable[[Brief], SharedBoard] | None = None
+        #: makes the board of its run, if it is asked for
         self.is_preempted = False
         #: it is to make room for something more urgent before it begins another step
         self.is_capped = False
         #: whether what it spends is limited, so that its calls must say what they may cost
         self._inputs: dict[str, Any] | None = None
+        self._board: SharedBoard | None = None
         self._line = line
         self._log = log
         self._answers: Mapping[str, str] = answers or _NOTHING
@@ -176,6 +220,18 @@ class Brief:
         if self._inputs is None:
             self._inputs = {name: value.read() for name, value in self.values.items()}
         return self._inputs
+
+    @property
+    def board(self) -> SharedBoard:
+        """The board that all workers of this run share. What is done with it is a step."""
+        if self._board is None:
+            if self.boards is None:
+                raise UsageError(
+                    f"worker {self.worker!r} has no board here; a worker in a process of its own must "
+                    "return what is to be noted, or be an async function or a thread"
+                )
+            self._board = self.boards(self)
+        return self._board
 
     @property
     def taint(self) -> tuple[str, ...]:

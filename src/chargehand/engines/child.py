@@ -30,6 +30,7 @@ from chargehand.engines.frames import (
     LENGTH_BYTES,
     NOTES_AHEAD,
     Attempt,
+    Beat,
     BeginStep,
     Ended,
     EndStep,
@@ -161,6 +162,7 @@ class Child:
         self._setup: Setup | None = None
         self._unfit: Failed | None = None
         self._is_busy = False
+        self._busy = threading.Event()  #: the same, for who waits for it
 
     def listen(self, source: int) -> None:
         """Hear the parent out. Runs in a thread, so that not even a blocked loop outlives the parent."""
@@ -191,6 +193,7 @@ class Child:
                 self._orders.put(frame)
             case Attempt():
                 self._is_busy = True
+                self._busy.set()
                 self._orders.put(frame)
             case Written() | Refused():
                 self._loop.call_soon_threadsafe(self._settle, frame)
@@ -209,10 +212,20 @@ class Child:
         os.environ.pop("PYTHONPATH", None)
         if setup.pythonpath is not None:
             os.environ["PYTHONPATH"] = setup.pythonpath
-        # The worker's thread is made now: under a tight limit there may be no room for it later.
+        # The threads are made now: under a tight limit there may be no room for them later.
         self._thread.submit(int).result()
+        threading.Thread(target=self._beat, args=(setup.beat,), daemon=True).start()
         if setup.memory is not None:
             self._limit("RLIMIT_AS", setup.memory)
+
+    def _beat(self, pause: float) -> None:
+        """Give signs of life while there is work, from a thread: the work may block the loop."""
+        beat = pack(Beat())
+        with suppress(OSError):  # the parent is gone
+            while self._busy.wait():
+                time.sleep(pause)
+                if self._is_busy:
+                    self._voice.write(beat)
 
     def _limit(self, name: str, most: int) -> None:
         """Set a limit of this process, or refuse all work: better none than work without its limit."""
@@ -278,8 +291,10 @@ class Child:
             ended = Ended(Cancelled(), lost=outcome.reason or "its worker said so")
         elif isinstance(outcome, Parking):  # no provider of ours is called here: a library's doing
             ended = Ended(_put_off(outcome))
+        elif isinstance(outcome, Failed):
+            ended = Ended(_legible(self._explained(outcome)))
         else:
-            ended = Ended(_legible(outcome) if isinstance(outcome, Failed) else outcome)
+            ended = Ended(outcome)
         try:
             data = pack(ended)
         except errors.UsageError as error:
@@ -287,7 +302,29 @@ class Child:
         self._voice.flush_notes()
         # Before the word is out, because the parent may hang up as soon as it hears it.
         self._is_busy = False
+        self._busy.clear()
         self._voice.write(data)
+
+    def _explained(self, failed: Failed) -> Failed:
+        """A want of memory in words that name the limit, if there is one."""
+        most = None if self._setup is None else self._setup.memory
+        if most is None or failed.error != MemoryError.__name__:
+            return failed
+        words = f"it used more than {_size(most)} of memory, which is all that a process of this worker gets"
+        return Failed(
+            kind=ErrorClass.RESOURCE,
+            message=words,
+            error=failed.error,
+            stack=failed.stack,
+            usage=failed.usage,
+        )
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 2**30), ("MB", 2**20)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:,} bytes"
 
 
 def _put_off(parking: Parking) -> Failed:

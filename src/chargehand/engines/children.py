@@ -18,6 +18,7 @@ from chargehand.engines.frames import (
     HELLO,
     LENGTH_BYTES,
     Attempt,
+    Beat,
     BeginStep,
     Ended,
     EndStep,
@@ -43,6 +44,10 @@ GRACE = 1.0
 #: seconds that a process gets to end by itself, and its pipes to run dry
 NOTE_PAUSE = 0.1
 #: seconds until a progress note that was passed on makes room for another
+BEAT = timedelta(seconds=1)
+#: between two signs of life of a process at work
+MOST_MISSED = 2
+#: of these, after which it is looked at
 TAIL_CHARACTERS, TAIL_LINES = 4_000, 20
 #: of what a process wrote to standard error: as much as is told of one that died
 
@@ -53,7 +58,9 @@ class Children:
     """Processes that run one importable function, `module:function`, for one attempt after another.
 
     Started when needed, at most `most` at once, kept for the next attempt. `memory` limits the
-    address space of each, in bytes; `cpu` the processor time of each attempt, to whole seconds.
+    address space of each, in bytes; `cpu` the processor time of each attempt, to whole seconds. One
+    that is stopped (by SIGSTOP, say) and so misses two of its signs of life, one every `beat`, is
+    killed and its attempt lost; one that only computes without a pause is not.
     What they print goes to `heard`, by default to our standard error. To be used from one event
     loop, whose thread has to live on: the kernel ends the children together with it.
     """
@@ -65,6 +72,7 @@ class Children:
         *,
         memory: int | None = None,
         cpu: timedelta | None = None,
+        beat: timedelta = BEAT,
         heard: Listener | None = None,
     ) -> None:
         if most < 1:
@@ -73,9 +81,12 @@ class Children:
         self._places = asyncio.Semaphore(most)
         self._memory = memory
         self._cpu = None if cpu is None else max(1, ceil(cpu.total_seconds()))
+        self._beat = beat.total_seconds()
         self._heard = heard or _to_stderr
         self._idle: list[_Child] = []
         self._all: set[_Child] = set()
+        self._going: set[_Child] = set()
+        #: were let go, and may not have ended yet
         self._is_closed = False
 
     async def call(self, brief: Brief, job: Job) -> Outcome | Lost:
@@ -93,6 +104,14 @@ class Children:
                 return _not_started(error)
             return await self._run(child, brief, job)
 
+    def fit(self, size: int) -> None:
+        """Let idle children go until no more than so many are left; the rest have work to do."""
+        while self._idle and len(self._all) > size:
+            child = self._idle.pop(0)  # the one that was not used for longest
+            child.hang_up()
+            self._all.discard(child)
+            self._going.add(child)
+
     async def close(self) -> None:
         """End all children: idle ones are let go, the rest and the slow are killed."""
         self._is_closed = True
@@ -101,6 +120,7 @@ class Children:
         for child in self._idle:
             child.hang_up()
         self._idle.clear()
+        self._all |= self._going
         await self._wait_gone()
         for child in self._all:
             child.kill()
@@ -118,7 +138,7 @@ class Children:
         return None
 
     async def _start(self) -> "_Child":
-        child = _Child(self._heard)
+        child = _Child(self._heard, self._beat, self._cpu)
         # -P, because what lies in the working folder must not hide modules that we import.
         command = (sys.executable, "-P", "-m", "chargehand.engines.child", self._target)
         setup = Setup(
@@ -127,6 +147,7 @@ class Children:
             pythonpath=os.environ.get("PYTHONPATH"),
             memory=self._memory,
             cpu=self._cpu,
+            beat=self._beat,
         )
         # Enough to find us wherever we were found here; the exact path comes with the setup.
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.curdir for p in sys.path)}
@@ -140,9 +161,13 @@ class Children:
             start_new_session=True,
         )
         self._all.add(child)
-        child.gone.add_done_callback(lambda _: self._all.discard(child))
+        child.gone.add_done_callback(lambda _: self._forget(child))
         child.send(setup)
         return child
+
+    def _forget(self, child: "_Child") -> None:
+        self._all.discard(child)
+        self._going.discard(child)
 
     async def _run(self, child: "_Child", brief: Brief, job: Job) -> Outcome | Lost:
         try:
@@ -164,7 +189,7 @@ class _Child(asyncio.SubprocessProtocol):
     started that still holds its pipes.
     """
 
-    def __init__(self, heard: Listener) -> None:
+    def __init__(self, heard: Listener, beat: float, cpu: int | None) -> None:
         loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[None] = loop.create_future()
         #: done when the process is reaped and its pipes are read to their end
@@ -172,6 +197,9 @@ class _Child(asyncio.SubprocessProtocol):
         self._exited: asyncio.Future[int] = loop.create_future()
         self._frames = asyncio.StreamReader(loop=loop)
         self._tail = _Tail(heard)
+        self._patience = MOST_MISSED * beat
+        self._cpu = cpu
+        self._heard_at = 0.0
         self._is_greeted = False
         self._is_done_for = False
         self._why = ""
@@ -191,6 +219,13 @@ class _Child(asyncio.SubprocessProtocol):
             self.send(_attempt_of(brief))
         except UsageError as error:
             return failed_by(error)
+        pulse = self._loop.create_task(self._feel_pulse())
+        try:
+            return await self._attend(brief)
+        finally:
+            pulse.cancel()
+
+    async def _attend(self, brief: Brief) -> Outcome | Lost:
         # What was said about steps before the end is still written down after it.
         async with asyncio.TaskGroup() as relays:
             try:
@@ -263,6 +298,8 @@ class _Child(asyncio.SubprocessProtocol):
                     relays.create_task(self._relay(brief, frame))
                 case NoteProgress():
                     self._pass_on(brief, frame)
+                case Beat():
+                    pass  # that it came is all it says
                 case _:
                     assert_never(frame)
 
@@ -271,7 +308,25 @@ class _Child(asyncio.SubprocessProtocol):
             await self._frames.readuntil(HELLO)
             self._is_greeted = True
         length = length_in(await self._frames.readexactly(LENGTH_BYTES))
-        return from_child(await self._frames.readexactly(length))
+        frame = from_child(await self._frames.readexactly(length))
+        self._heard_at = self._loop.time()
+        return frame
+
+    async def _feel_pulse(self) -> None:
+        """Kill the process if it is silent because somebody has stopped it: it may never go on.
+
+        Silence alone says little: code that never lets go of the interpreter is silent, too.
+        """
+        self._heard_at = self._loop.time()
+        while True:
+            silent = self._loop.time() - self._heard_at
+            if silent < self._patience:
+                await asyncio.sleep(self._patience - silent)
+            elif _is_stopped(self._transport.get_pid()):
+                self.kill(f"its process was stopped and gave no sign of life for {silent:.3g} s")
+                return
+            else:
+                await asyncio.sleep(self._patience)
 
     async def _relay(self, brief: Brief, frame: BeginStep | EndStep) -> None:
         answer: Written | Refused = Written(frame.number)
@@ -309,7 +364,8 @@ class _Child(asyncio.SubprocessProtocol):
             return Lost("its process does not react, not even to SIGKILL")
         code = self._exited.result()
         if code < 0 and -code == getattr(signal, "SIGXCPU", None):
-            return Failed(kind=ErrorClass.RESOURCE, message="it used up its processor time")
+            message = f"it used more than {self._cpu} s of processor time, which is all that an attempt gets"
+            return Failed(kind=ErrorClass.RESOURCE, message=message)
         reason = self._why or f"its process {_ending(code)}"
         return Lost(f"{reason}{self._tail.told()}")
 
@@ -360,6 +416,16 @@ def _attempt_of(brief: Brief) -> Attempt:
         log=brief.log,
         answers={q: answer for q, answer in brief.answers.items() if q.startswith(own)},
     )
+
+
+def _is_stopped(process: int) -> bool:
+    """Whether a child of ours is stopped, as far as the system tells."""
+    if not hasattr(os, "waitid"):
+        return False
+    look_only = os.WSTOPPED | os.WNOHANG | os.WNOWAIT  # its end is not ours to take
+    with suppress(ChildProcessError):
+        return os.waitid(os.P_PID, process, look_only) is not None
+    return False
 
 
 def _not_started(error: OSError) -> Failed:

@@ -41,6 +41,8 @@ class Setup(_Frame, frozen=True, kw_only=True):
     #: bytes of address space
     cpu: int | None = None
     #: seconds of processor time, for one attempt
+    beat: float = 1.0
+    #: seconds between two signs of life during an attempt
 
 
 class Attempt(_Frame, frozen=True, kw_only=True):
@@ -98,6 +100,10 @@ class NoteProgress(_Frame, frozen=True):
     fraction: float | None = None
 
 
+class Beat(_Frame, frozen=True):
+    """The process lives."""
+
+
 class Ended(_Frame, frozen=True):
     """The attempt is over; the child waits for the next."""
 
@@ -107,7 +113,7 @@ class Ended(_Frame, frozen=True):
 
 
 ToChild: TypeAlias = Setup | Attempt | Written | Refused | Stop | Room
-FromChild: TypeAlias = BeginStep | EndStep | NoteProgress | Ended
+FromChild: TypeAlias = BeginStep | EndStep | NoteProgress | Beat | Ended
 
 FrameT = TypeVar("FrameT", ToChild, FromChild)
 

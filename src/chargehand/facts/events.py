@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from chargehand.errors import JournalDamaged, JournalVersion
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Usage
+from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Question, Usage
 from chargehand.facts.plan import Plan, Strategy, Task
+from chargehand.facts.policy import OnFailure, Recourse
 from chargehand.facts.value import Value
 
 VERSION = 1
@@ -119,6 +120,10 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     #: untrusted sources that the request derives from, and so all that comes of it
     reuses: str = ""
     #: the run whose results are taken over where nothing they rest on has changed
+    policies: dict[str, OnFailure] = {}
+    #: what is done when a task fails, by worker; under the empty name: for all who have none
+    hedges: bool = False
+    #: whether tasks that ask for it get a second attempt when the first takes far too long
 
 
 class RunLed(_Event, frozen=True, kw_only=True):
@@ -163,6 +168,8 @@ class PlanAmended(_Event, frozen=True, kw_only=True):
     #: tasks that came to nothing, and that the added ones make up for
     is_step: bool = False
     #: the next step of a plan that is made step by step; no re-planning, and not counted as such
+    is_steered: bool = False
+    #: a person wanted it; not counted as re-planning either
 
 
 class TaskRewritten(_Event, frozen=True, kw_only=True):
@@ -240,6 +247,8 @@ class RetryPlanned(_Event, frozen=True, kw_only=True):
     #: the one that failed
     due_at: datetime
     how: RetryHow = RetryHow.AGAIN
+    worker: str = ""
+    #: the one who has it from now on; empty: as before
 
 
 class RetryDue(_Event, frozen=True, kw_only=True):
@@ -249,11 +258,29 @@ class RetryDue(_Event, frozen=True, kw_only=True):
     attempt: int
 
 
+class HedgeDue(_Event, frozen=True, kw_only=True):
+    """An attempt takes far longer than is usual; a second one is to be begun beside it."""
+
+    task: str
+    attempt: int
+
+
+class PersonAsked(_Event, frozen=True, kw_only=True):
+    """A task failed, and a person is to say what becomes of it. It holds no slot until then."""
+
+    task: str
+    attempt: int
+    #: the one that failed
+    question: Question
+
+
 class TaskFailed(_Event, frozen=True, kw_only=True):
     """A task is given up."""
 
     task: str
     cause: Failed
+    then: Recourse = Recourse.FAIL
+    #: what becomes of the rest: it fails with it, goes on without it, or the run stops
 
 
 class TaskSkipped(_Event, frozen=True, kw_only=True):
@@ -340,6 +367,26 @@ class WorkStopped(_Event, frozen=True, kw_only=True):
     by: str = ""
 
 
+class RunPaused(_Event, frozen=True, kw_only=True):
+    """Nothing new is started, and what runs stops at its next safe point, until `RunUnpaused`."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class RunUnpaused(_Event, frozen=True, kw_only=True):
+    """The run goes on where it was paused."""
+
+    by: str = ""
+
+
+class RunSteered(_Event, frozen=True, kw_only=True):
+    """A person wants something of the run that its request did not say."""
+
+    note: str
+    by: str = ""
+
+
 class RunReleased(_Event, frozen=True, kw_only=True):
     """The process that led the run has stopped gently and let go of it."""
 
@@ -375,6 +422,8 @@ Event: TypeAlias = (
     | ResultRefused
     | RetryPlanned
     | RetryDue
+    | HedgeDue
+    | PersonAsked
     | TaskFailed
     | TaskSkipped
     | DeadlinePassed
@@ -385,6 +434,9 @@ Event: TypeAlias = (
     | ProgressNoted
     | CancelRequested
     | WorkStopped
+    | RunPaused
+    | RunUnpaused
+    | RunSteered
     | RunReleased
     | RunFinished
 )

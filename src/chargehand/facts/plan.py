@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr
 
 from chargehand.errors import Fault, PlanRefused, UsageError
 from chargehand.facts.limits import Limits, TaskLimits
+from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import canonical, digest_of
 
 FAULTS = {
@@ -90,6 +91,10 @@ class Task(
     limits: TaskLimits = TaskLimits()
     output: dict[str, Any] | None = None
     #: JSON schema of the result
+    on_failure: OnFailure | None = None
+    #: what is done when it fails; None: what its worker, else its supervisor says
+    hedge: bool = False
+    #: begin a second attempt beside one that takes far too long; for what may be done twice only
 
     def __post_init__(self) -> None:
         if not self.needs:

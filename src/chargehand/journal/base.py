@@ -1,7 +1,7 @@
-"""What a journal must do: keep streams of events, say who leads which, carry mail, keep blobs.
+"""What a journal must do: keep streams of events, say who leads which, carry mail, keep blobs and boards.
 
-Four small ports. An adapter offers all four: `journal.append(…)`, `journal.leases.lead(…)`,
-`journal.mail.post(…)`, `journal.blobs.put(…)`.
+Five small ports. An adapter offers all five: `journal.append(…)`, `journal.leases.lead(…)`,
+`journal.mail.post(…)`, `journal.blobs.put(…)`, `journal.boards.append(…)`.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, Query
 from chargehand.facts.events import Event
 
 LEASE = timedelta(seconds=10)
@@ -125,6 +126,48 @@ class Blobs(Protocol):
         """The bytes of this digest, checked against it."""
 
 
+class Signal(Protocol):
+    """For those who follow what is stored: look, and then wait for what has come since."""
+
+    @property
+    def count(self) -> int:
+        """How many changes are known of; to be asked for before looking."""
+
+    async def wait(self, *, since: int) -> None:
+        """Return soon after a change since this count, or at once; may return for nothing."""
+
+
+class Boards(Protocol):
+    """Streams that anybody may append to at any time, and what is found in them without reading all.
+
+    A board that nobody has written to is empty. One that retention deleted raises `UnknownRun`.
+    """
+
+    @property
+    def signal(self) -> Signal:
+        """Tells of every change of the journal: of boards and of runs."""
+
+    async def append(self, board: str, act: Act, *, key: Key | None = None) -> BoardEntry:
+        """Decide on this act and store what comes of it; returns once a crash cannot lose it.
+
+        Versions are given and permissions looked at in the moment of storing, so that of two that
+        race one comes first. Raises `BlockChanged` as `decide` does. With a key that was used
+        before, nothing is stored and what came of it then is returned.
+        """
+
+    async def notes(self, board: str, query: Query) -> list[Note]:
+        """The notes that are asked for; what lies in blobs is left there."""
+
+    async def block(self, board: str, label: str, version: int = 0) -> Block | None:
+        """One version of a block, 0 for the newest; None if there is no such version."""
+
+    async def labels(self, board: str, only: str = "") -> list[Label]:
+        """What is known of each block, by label, or of only one, without its value."""
+
+    def read(self, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
+        """The entries after this number, in order, up to the newest one when reading began."""
+
+
 class Journal(Protocol):
     """Append-only streams of events."""
 
@@ -136,6 +179,9 @@ class Journal(Protocol):
 
     @property
     def blobs(self) -> Blobs: ...
+
+    @property
+    def boards(self) -> Boards: ...
 
     async def append(
         self,
@@ -161,7 +207,7 @@ class Journal(Protocol):
         """
 
     async def heads(self) -> list[Head]:
-        """All streams, the one that changed last first; those without an event are left out."""
+        """All runs, the one that changed last first; those without an event are left out."""
 
     async def forget(self, before: datetime) -> list[str]:
         """Delete the events of ended runs that last changed before this; heads stay as a trace."""

@@ -23,6 +23,11 @@ class Changes:
         """Whether anybody waits."""
         return bool(self._waiting)
 
+    @property
+    def count(self) -> int:
+        """How many there were so far; for a waiter that is not to miss what comes after its look."""
+        return self._count
+
     def notify(self) -> None:
         """Something has changed. May be called from any thread."""
         with self._lock:
@@ -34,15 +39,28 @@ class Changes:
             except RuntimeError:
                 continue  # that loop is closed; nobody waits in it any more
 
-    async def wait(self, nudge: Callable[[], None] = lambda: None) -> None:
-        """Return soon after the next change; at once if there was one since the last wait.
+    def note(self) -> None:
+        """Something has changed: `notify` for where it happens often and hardly anybody waits.
+
+        One who begins to wait in this very instant may be woken late, for its patience's sake.
+        """
+        self._count += 1
+        if self._waiting:
+            self.notify()
+
+    async def wait(
+        self, nudge: Callable[[], None] = lambda: None, *, since: int | None = None
+    ) -> None:
+        """Return soon after the next change; at once if there was one since the last wait, or
+        since the count that this waiter knew.
 
         `nudge` is called once the waiting is known, for whoever has to look for changes.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
-            if self._count != self._seen:
-                self._seen = self._count
+            if self._count != (self._seen if since is None else since):
+                if since is None:
+                    self._seen = self._count
                 return
             future: asyncio.Future[None] = loop.create_future()
             self._waiting[future] = loop
@@ -52,7 +70,8 @@ class Changes:
         finally:
             with self._lock:
                 self._waiting.pop(future, None)
-                self._seen = self._count
+                if since is None:
+                    self._seen = self._count
 
 
 def _wake(future: asyncio.Future[None]) -> None:

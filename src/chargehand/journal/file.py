@@ -79,6 +79,7 @@ class JournalFile:
     def open_to_read(self) -> apsw.Connection:
         """A second connection, which cannot write."""
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.pragma("cache_size", -16_000)  # kB: queries of a large board look all over
         connection.pragma("cell_size_check", True)
         connection.pragma("trusted_schema", False)
         return connection
@@ -182,7 +183,7 @@ class JournalFile:
     def _damage(self, connection: apsw.Connection) -> Iterator[JournalDamaged]:
         if self._last_commit(connection) is None:
             yield damaged(self.path, "its newest commit was changed")
-        if connection.execute(SQL["tables"]).fetchall() != _tables():
+        if connection.execute(SQL["tables"]).fetchall() not in (_tables(), _tables("boards")):
             yield damaged(self.path, "its tables are not those of a journal")
         made = connection.execute(SQL["meta"], ("streams",)).get
         there = connection.execute(SQL["count_streams"]).get
@@ -232,11 +233,12 @@ class JournalFile:
         )
 
 
-def _tables() -> list[tuple[object, ...]]:
-    """How the tables of a sound journal were made."""
+def _tables(*more: str) -> list[tuple[object, ...]]:
+    """How the tables of a sound journal were made; those of boards come with the first board."""
     connection = apsw.Connection(":memory:")
     try:
-        connection.execute(SQL["schema"])
+        for part in ("schema", *more):
+            connection.execute(SQL[part])
         return connection.execute(SQL["tables"]).fetchall()
     finally:
         connection.close()

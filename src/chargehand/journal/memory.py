@@ -11,6 +11,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from chargehand.errors import JournalDamaged, KeyConflict, NotLeading, UnknownRun, UsageError
+from chargehand.facts.board import BoardEntry, board_of_run, stream_of
 from chargehand.facts.events import Event, RunFinished, encode
 from chargehand.facts.value import digest_of
 from chargehand.journal.base import (
@@ -26,6 +27,7 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.chain import EPOCH, draft, header, header_start
 from chargehand.journal.changes import Changes
+from chargehand.journal.memory_boards import MemoryBoard, MemoryBoards
 
 _FORGOTTEN = "its events were deleted by retention"
 _SHEET = 1024
@@ -141,6 +143,10 @@ class _Store:
         self.put_at: dict[str, float] = {}
         self.nodes: set[str] = set()
         self.changes = Changes()
+        self.boards: dict[str, MemoryBoard] = {}
+        self.forgotten_boards: set[str] = set()
+        self.board_keys: dict[tuple[str, str], tuple[str, BoardEntry]] = {}
+        self.posts = Changes()
 
     def stream_of(self, name: str) -> _Stream:
         stream = self.streams.get(name)
@@ -168,6 +174,7 @@ class MemoryJournal:
         self.leases = _Leases(store, self._node)
         self.mail = _Mailbox(store)
         self.blobs = _Blobs(store)
+        self.boards = MemoryBoards(store, self._check_board)
         store.nodes.add(self._node)
 
     def neighbour(self) -> "MemoryJournal":
@@ -208,6 +215,7 @@ class MemoryJournal:
                 kept = store.stream_of(stream)
             if events:
                 kept.add(events, self._node)
+                store.posts.note()
             for number in taking:
                 store.mail.pop(number, None)
             position = Position(stream, len(kept.events))
@@ -215,6 +223,12 @@ class MemoryJournal:
                 repeated = Position(stream, position.seq, is_new=False)
                 store.keys[key.scope, key.name] = (key.digest, repeated)
             return position
+
+    def _check_board(self, board: str) -> None:
+        if self._is_closed:
+            raise UsageError("this journal is closed; open it again")
+        if board in self._store.forgotten_boards:
+            raise UnknownRun(stream_of(board), _FORGOTTEN)
 
     async def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
         """The entries after this number, up to the newest one when reading began."""
@@ -258,14 +272,24 @@ class MemoryJournal:
                 orphans |= _blobs_named_in(stream.events)
                 stream.head = replace(head, is_forgotten=True)
                 stream.events, stream.hashes, stream.spans = _Events(), [], []
+                orphans |= self._forget_board(board_of_run(name))
             if orphans:
                 self._drop_blobs(orphans)
         return forgotten
+
+    def _forget_board(self, board: str) -> set[str]:
+        kept = self._store.boards.pop(board, None)
+        if kept is None:
+            return set()
+        self._store.forgotten_boards.add(board)
+        return _blobs_on(kept)
 
     def _drop_blobs(self, orphans: set[str]) -> None:
         store = self._store
         for stream in store.streams.values():
             orphans -= _blobs_named_in(stream.events)
+        for board in store.boards.values():
+            orphans -= _blobs_on(board)
         # One that was put just now may be about to be named again.
         settled = time.monotonic() - BLOB_GRACE.total_seconds()
         for digest in orphans:
@@ -389,3 +413,9 @@ def _not_leading(stream: str, epoch: int, kept: _Stream | None) -> NotLeading:
 
 def _blobs_named_in(events: Iterable[Event]) -> set[str]:
     return {name for event in events for name in named_blobs(encode(event))}
+
+
+def _blobs_on(board: MemoryBoard) -> set[str]:
+    values = [note.stored for note in board.notes]
+    values += [block.stored for versions in board.shelf.versions.values() for block in versions]
+    return {value.blob for value in values if value.blob}

@@ -1,4 +1,4 @@
-"""The queries of `sqlite.sql`, by name."""
+"""The queries of `sqlite.sql` and `boards.sql`, by name."""
 
 import functools
 import re
@@ -19,7 +19,10 @@ def _without_comments(text: str) -> str:
     return "\n".join(lines).strip()
 
 
-SQL = _load(Path(__file__).with_name("sqlite.sql"))
+SQL = {
+    **_load(Path(__file__).with_name("sqlite.sql")),
+    **_load(Path(__file__).with_name("boards.sql")),
+}
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import apsw
 
 from chargehand.errors import JournalDamaged, UnknownRun
+from chargehand.facts.board import BOARD
 from chargehand.facts.events import decode
 from chargehand.journal.base import GENESIS, Entry, Head, Mail, chain_hash, payload_digest
 from chargehand.journal.chain import header, header_start, instant, seal
@@ -69,8 +70,11 @@ class Reader:
 class Walk:
     """One reading of a stream from a number on, checking every link of its chain."""
 
-    def __init__(self, stream: str, after: int) -> None:
+    def __init__(
+        self, stream: str, after: int, decoding: Callable[[bytes, int], Any] = decode
+    ) -> None:
         self._stream = stream
+        self._decode = decoding
         self._last = after
         self._head = HeadRow(stream, 0)
         self._previous = GENESIS
@@ -136,7 +140,7 @@ class Walk:
         if epoch < self._epoch:
             raise self._damaged(reader, seq, f"its epoch {epoch} is below {self._epoch} before it")
         try:
-            event = decode(payload, version)
+            event = self._decode(payload, version)
         except JournalDamaged as error:
             raise self._damaged(reader, seq, str(error)) from error
         self._last, self._previous, self._epoch = seq, made, epoch
@@ -153,7 +157,7 @@ class Walk:
 
 
 def all_heads(reader: Reader) -> list[Head]:
-    """All streams with an event, the one that changed last first."""
+    """All runs with an event, the one that changed last first."""
     heads = [_sound_head(reader, row) for row in reader.query("all_heads").fetchall()]
     return [
         Head(
@@ -167,7 +171,7 @@ def all_heads(reader: Reader) -> list[Head]:
             is_forgotten=bool(head.forgotten),
         )
         for head in heads
-        if head is not None and head.seq
+        if head is not None and head.seq and not head.name.startswith(BOARD)
     ]
 
 

@@ -81,6 +81,8 @@ class Sheet:
         self._keys: dict[tuple[str, str], tuple[str, str, int]] = {}
         self._taken: set[int] = set()
         self._blob_refs: list[tuple[str, int]] = []
+        self._facets: list[object] = []
+        self._ranks: list[object] = []
         self._seals: list[bytes] = []
         self._callbacks: list[Callable[[], None]] = []
         self.ended: list[str] = []
@@ -174,6 +176,11 @@ class Sheet:
             head.began_at = drafts[0][3]
         head.seq, head.hash, head.changed_at = seq, previous, at
 
+    def index_note(self, facets: Sequence[object], ranks: Sequence[object]) -> None:
+        """Let a note be found by these rows of `facets` and `ranks`, their columns in a row."""
+        self._facets += facets
+        self._ranks += ranks
+
     def _author_number(self) -> int:
         if self.author is None:
             execute = self.connection.execute
@@ -208,6 +215,10 @@ class Sheet:
         if self._blob_refs:
             self.connection.executemany(SQL["add_blob_ref"], self._blob_refs)
             self._blob_refs = []
+        if self._facets:
+            self._bulk("add_facet", self._facets, 3)
+            self._bulk("add_rank", self._ranks, 3)
+            self._facets, self._ranks = [], []
 
     def write(self) -> None:
         """Write all that was entered, under the next commit number of the journal."""

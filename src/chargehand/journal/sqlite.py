@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from chargehand.errors import KeyConflict, UsageError
+from chargehand.facts.board import board_of_run
 from chargehand.facts.events import Event
 from chargehand.journal.base import LEASE, Entry, Head, Key, Mail, Position, payload_digest
 from chargehand.journal.blobs import FileBlobs
@@ -23,6 +24,7 @@ from chargehand.journal.nodes import Node
 from chargehand.journal.queries import SQL
 from chargehand.journal.reader import Reader, Walk, all_heads, forgettable, orphans, unread_mail
 from chargehand.journal.sheet import Append, Sheet
+from chargehand.journal.sqlite_boards import SqliteBoards, forget_board
 from chargehand.journal.writer import Writer
 
 PATIENCE = timedelta(seconds=10)
@@ -68,6 +70,7 @@ class SqliteJournal:
         self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)
         self.leases = _Leases(self._writer)
         self.mail = _Mailbox(self._writer, self._reader)
+        self.boards = SqliteBoards(self._writer, self._reader)
         if durability == "relaxed":
             log.warning("journal_relaxed path=%s: a power cut may lose the last moments", path)
         self._writer.start()
@@ -99,7 +102,7 @@ class SqliteJournal:
                 yield entry
 
     async def heads(self) -> list[Head]:
-        """All streams that have an event, the one that changed last first."""
+        """All runs that have an event, the one that changed last first."""
         return await self._reader.do(all_heads)
 
     async def forget(self, before: datetime) -> list[str]:
@@ -216,6 +219,7 @@ def _forget(sheet: Sheet, stream: str, before: int) -> bool:
     execute(SQL["orphan_blobs"], (head.id, head.id))
     execute(SQL["drop_blob_refs"], (head.id,))
     execute(SQL["drop_mail"], (stream,))
+    forget_board(sheet, board_of_run(stream))
     head.forgotten = 1
     sheet.change(head)
     return True

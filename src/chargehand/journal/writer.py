@@ -1,6 +1,7 @@
 """The one thread of a process that writes to a journal, and how it commits in groups."""
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -53,6 +54,8 @@ class Writer:
         self, connection: apsw.Connection, file: JournalFile, node: Node, gate: Gate
     ) -> None:
         self.changes = Changes()
+        self.posts = Changes()
+        #: of boards and runs, our own too; apart, so that they wake nobody who waits for mail
         self.node = node
         self._connection = connection
         self._file = file
@@ -99,6 +102,15 @@ class Writer:
         self.check()
         # The thread may be asleep without end; once it knows of a waiter, it looks again and again.
         await self.changes.wait(lambda: self._requests.put(None))
+
+    async def wait_posted(self, since: int) -> None:
+        """Return soon after anything was stored, here or elsewhere, since this count of `posts`."""
+        self.check()
+        await self.posts.wait(lambda: self._requests.put(None), since=since)
+
+    @property
+    def _is_awaited(self) -> bool:
+        return self.changes.is_awaited or self.posts.is_awaited
 
     def check(self) -> None:
         """Raise if nothing can be written any more."""
@@ -158,7 +170,7 @@ class Writer:
             waits.append((self.node.due - steady()) / 1e6)
         if self._unmarked is not None:
             waits.append(self._mark_due - time.monotonic())
-        if self.changes.is_awaited:
+        if self._is_awaited:
             waits.append(POLL)
         return max(0.0, min(waits)) if waits else None
 
@@ -177,6 +189,7 @@ class Writer:
         self._author = sheet.author
         if sheet.commit is not None:
             self._note_commit(*sheet.commit)
+            self.posts.note()
         sheet.tell_committed()
         self.node.let_go(sheet.ended)
         self._answer(group, answers)
@@ -261,7 +274,7 @@ class Writer:
             self._write_mark()
         try:
             self._checkpoint()
-            if self.changes.is_awaited:
+            if self._is_awaited:
                 self._look_for_changes()
         except apsw.Error as error:
             told = self._judge(error)
@@ -285,7 +298,8 @@ class Writer:
             self._checkpoint_at = CHECKPOINT_PAGES
         elif self._log_pages >= self._checkpoint_at:
             self._checkpoint_at = self._log_pages + CHECKPOINT_PAGES // 4
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            with contextlib.suppress(apsw.BusyError):  # another process is at it: just as well
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _look_for_changes(self) -> None:
         # On this connection the number moves for commits of other processes only, so our own
@@ -294,6 +308,7 @@ class Writer:
         if version != self._data_version:
             self._data_version = version
             self.changes.notify()
+            self.posts.notify()
 
     def _finish(self) -> None:
         try:
@@ -311,6 +326,7 @@ class Writer:
             # Closed all the same, so there is nothing left to ask; what was acknowledged is synced.
             log.error("journal_close_failed path=%s error=%s", self._path, error)  # noqa: TRY400
         self.changes.notify()
+        self.posts.notify()
 
 
 def _tell(answers: list[Answer]) -> None:

@@ -14,6 +14,7 @@ from chargehand.decisions.schedule import Schedule
 from chargehand.facts.events import (
     AttemptFinished,
     Event,
+    PersonAsked,
     QuestionAnswered,
     QuestionExpired,
     RunFinished,
@@ -54,7 +55,7 @@ class Notices:
 
     def _hear(self, run: str, event: Event, schedule: Schedule, journal: str) -> None:
         match event:
-            case AttemptFinished(outcome=NeedsInput()):
+            case AttemptFinished(outcome=NeedsInput()) | PersonAsked():
                 self._ask(
                     [schedule.nodes[event.task]], _head(run, event, schedule, journal), journal
                 )

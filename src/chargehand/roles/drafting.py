@@ -70,6 +70,7 @@ class Written(Struct):
     strategy: Strategy = Strategy.MERGE
     reason: str = ""
     replaced: list[str] = []
+    removed: list[str] = []
 
 
 class Bounds:

@@ -9,8 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from chargehand.decisions.dispatch import Place
+from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
+from chargehand.facts.policy import OnFailure
 
 Work = Callable[[Brief], Any]
 """What a worker does: takes its brief, returns JSON (or a dataclass, a Pydantic model), or raises."""
@@ -35,11 +37,14 @@ class FunctionWorker:
         description: str,
         *,
         skills: Sequence[str] = (),
-        capacity: int | None = None,
+        capacity: int | Elastic | None = None,
         weight: float | None = None,
         timeout: timedelta | None = None,
         process: bool = False,
+        memory: int | None = None,
+        cpu_seconds: float | None = None,
         version: str = "",
+        on_failure: OnFailure | None = None,
     ) -> None:
         if not name.strip() or not description.strip():
             raise UsageError("a worker needs a name and a description; the planner chooses by them")
@@ -47,6 +52,7 @@ class FunctionWorker:
             raise UsageError(f"worker {name!r}: {function!r} is not a function")
         if timeout is not None and timeout <= timedelta(0):
             raise UsageError(f"worker {name!r}: timeout {timeout} must be longer than nothing")
+        _check_bounds(name, memory, cpu_seconds, process=process)
         self.function = function
         self.name = name
         self.description = description
@@ -55,6 +61,9 @@ class FunctionWorker:
         self.capacity = (os.cpu_count() or 1) if process and capacity is None else capacity
         self.weight = weight
         self.timeout = timeout
+        self.on_failure = on_failure
+        self.memory = memory
+        self.cpu = None if cpu_seconds is None else timedelta(seconds=cpu_seconds)
         self.where = Where.PROCESS if process else _where(function)
         self._version = version
         functools.update_wrapper(self, function)
@@ -75,8 +84,14 @@ class FunctionWorker:
 
     @property
     def place(self) -> Place:
+        capacity = self.capacity
+        elastic = capacity if isinstance(capacity, Elastic) else None
         return Place(
-            worker=self.name, skills=self.skills, capacity=self.capacity, weight=self.weight
+            worker=self.name,
+            skills=self.skills,
+            capacity=capacity.most if isinstance(capacity, Elastic) else capacity,
+            weight=self.weight,
+            elastic=elastic,
         )
 
 
@@ -85,19 +100,24 @@ def worker(
     description: str,
     *,
     skills: Sequence[str] = (),
-    capacity: int | None = None,
+    capacity: int | Elastic | None = None,
     weight: float | None = None,
     timeout: timedelta | None = None,
     process: bool = False,
+    memory: int | None = None,
+    cpu_seconds: float | None = None,
     version: str = "",
+    on_failure: OnFailure | None = None,
 ) -> Callable[[Work], FunctionWorker]:
     """Make a function a worker: `@worker("counter", "Counts the words of a text")`.
 
     An async function runs on the event loop, a plain one in a thread, either in a child process
     with `process=True` (it must then be importable). `capacity` is how many attempts it may have
-    at once (in processes: as many as there are processors), `timeout` how long one may take. A worker
+    at once (in processes: as many as there are processors), `timeout` how long one may take; in
+    processes, `memory` is how many bytes of address space each gets, Python itself included, and
+    `cpu_seconds` how much processor time each attempt, to whole seconds. A worker
     with a `version` does the same whenever it is asked the same: its results may be taken over by later
-    runs until the version changes.
+    runs until the version changes. `on_failure` says what is done when a task of its fails.
     """
 
     def made(function: Work) -> FunctionWorker:
@@ -110,10 +130,27 @@ def worker(
             weight=weight,
             timeout=timeout,
             process=process,
+            memory=memory,
+            cpu_seconds=cpu_seconds,
             version=version,
+            on_failure=on_failure,
         )
 
     return made
+
+
+def _check_bounds(
+    name: str, memory: int | None, cpu_seconds: float | None, *, process: bool
+) -> None:
+    for what, value in (("memory", memory), ("cpu_seconds", cpu_seconds)):
+        if value is None:
+            continue
+        if not process:
+            raise UsageError(
+                f"worker {name!r}: {what}={value} can be kept only in a process; add process=True"
+            )
+        if value <= 0:
+            raise UsageError(f"worker {name!r}: {what}={value} must be more than 0")
 
 
 def _where(function: Work) -> Where:

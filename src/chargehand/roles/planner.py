@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from chargehand.decisions.duties import FAILURE, STEP
+from chargehand.decisions.duties import FAILURE, STEER, STEP
 from chargehand.engines.brief import Brief
 from chargehand.errors import Fault, InternalError, StepMismatch, WorkerError
 from chargehand.facts.events import Approach, PlanAdopted, RunRequested
@@ -45,7 +45,7 @@ async def plan(brief: Brief, seat: Seat, office: Office) -> Outcome:
         raise InternalError("a run is to be planned that nobody requested")
     because = brief.task.args.get("because", "")
     try:
-        if because == FAILURE:
+        if because in (FAILURE, STEER):
             return await replan(brief, seat, office, requested)
         if because == STEP:
             return await next_step(brief, seat, office, requested)

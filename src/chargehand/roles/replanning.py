@@ -1,9 +1,9 @@
-"""Planning again: what failed is made up for by other tasks. What is finished is never touched."""
+"""Planning again, after a failure or because a person wants it. What is finished is never touched."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from chargehand.decisions.duties import of_plan
+from chargehand.decisions.duties import STEER, of_plan
 from chargehand.engines.brief import Brief
 from chargehand.errors import Fault, StepMismatch, WorkerError
 from chargehand.facts.events import PlanAmended, RunRequested
@@ -32,9 +32,13 @@ _POINTLESS = {"ended", "too_many_replans"}
 
 
 async def replan(brief: Brief, seat: Seat, office: Office, requested: RunRequested) -> Outcome:
-    """Have tasks written that make up for what failed; without any, the run goes on with what it has."""
+    """Have tasks written that make up for what failed, or that do what a person's note wants.
+
+    Without any, the run goes on with what it has.
+    """
     situation = await situation_of(brief, seat)
-    change = _Change(seat, situation, requested)
+    is_steered = brief.task.args["because"] == STEER
+    change = _Change(seat, situation, requested, is_steered=is_steered)
     if seat.led.schedule.version > situation.version:
         return NOTHING_DONE  # changed just before the process ended that planned it
     hindrance = change.hindrance()
@@ -47,7 +51,7 @@ async def replan(brief: Brief, seat: Seat, office: Office, requested: RunRequest
     try:
         written = await drafted(
             DurableThinker(brief, office),
-            "replan",
+            change.prompt,
             change.turns(office, data),
             change.schema,
             change.faults_in,
@@ -58,7 +62,7 @@ async def replan(brief: Brief, seat: Seat, office: Office, requested: RunRequest
     except WorkerError as error:
         brief.progress(f"the plan stays as it is: {error}")
         return NOTHING_DONE
-    if not written.tasks:
+    if not change.changes(written):
         brief.progress(f"the plan stays as it is: {written.reason or 'nothing can be made up for'}")
     elif await seat.propose(change.event(written)) is None:
         brief.progress("the plan stays as it is: the run has moved on meanwhile")
@@ -68,7 +72,11 @@ async def replan(brief: Brief, seat: Seat, office: Office, requested: RunRequest
 class _Change:
     """A change of the plan in the making, and what it is held to."""
 
-    def __init__(self, seat: Seat, situation: Situation, requested: RunRequested) -> None:
+    def __init__(
+        self, seat: Seat, situation: Situation, requested: RunRequested, *, is_steered: bool
+    ) -> None:
+        self.prompt = "steer" if is_steered else "replan"
+        self._is_steered = is_steered
         self._seat = seat
         self._situation = situation
         self._bounds = Bounds(seat.roster, requested.limits)
@@ -78,10 +86,9 @@ class _Change:
 
     def hindrance(self) -> str:
         """Why no change at all can be made; empty if one can."""
-        if not self._ids:
+        if not self._ids and not self._is_steered:
             return f"there is no room for further tasks ({self._bounds.limits.tasks} are the cap)"
-        nothing = PlanAmended(version=self._situation.version + 1, at=self._seat.now())
-        faults = self._seat.led.schedule.check_amendment(nothing)
+        faults = self._seat.led.schedule.check_amendment(self.event(Written(tasks=[])))
         return next((fault.message for fault in faults if fault.kind in _POINTLESS), "")
 
     @property
@@ -92,15 +99,25 @@ class _Change:
         return record(
             reason={"type": "string", "description": "what is done otherwise now, and why"},
             replaced={"type": "array", "items": replaced},
+            **self._removals,
             tasks=tasks_schema(self._bounds, self._ids, [*usable, *self._ids]),
         )
 
+    @property
+    def _removals(self) -> dict[str, Any]:
+        """What may be taken out of the plan: of a person's will alone, and only what is not done."""
+        if not self._is_steered:
+            return {}
+        open_ = [task.id for task in self._situation.open]
+        one = {"type": "string", "enum": open_} if open_ else {"type": "string"}
+        return {"removed": {"type": "array", "items": one}}
+
     def turns(self, office: Office, data: str) -> Sequence[Turn]:
         words = prompt(
-            "replan",
+            self.prompt,
             office.prompts,
             roster=self._bounds.lines,
-            first=self._ids[0],
+            first=next(iter(self._ids), "none"),
             most=str(len(self._ids)),
         )
         return system(words), user(f"Plan what is to be done now.\n{data}")
@@ -109,18 +126,25 @@ class _Change:
         return PlanAmended(
             version=self._situation.version + 1,
             added=tuple(each.task for each in written.tasks),
+            removed=tuple(dict.fromkeys(written.removed)) if self._is_steered else (),
             replaced=tuple(dict.fromkeys(written.replaced)),
             reason=written.reason,
+            is_steered=self._is_steered,
             at=self._seat.now(),
         )
 
+    def changes(self, written: Written) -> bool:
+        """Whether it comes to any change of the plan."""
+        change = self.event(written)
+        return bool(change.added or change.removed)
+
     def faults_in(self, written: Written) -> list[Fault]:
-        """All that speaks against this change; nothing does if it adds nothing."""
-        tasks = [each.task for each in written.tasks]
-        if not tasks:
+        """All that speaks against this change; nothing does if it changes nothing."""
+        if not self.changes(written):
             return []
+        tasks = [each.task for each in written.tasks]
         check = Plan(goal="", tasks=tasks).check(self._bounds.workers)
-        own = [fault for fault in check.faults if fault.kind != "dangling_need"]
+        own = [fault for fault in check.faults if fault.kind not in ("dangling_need", "no_tasks")]
         refused = self._seat.led.schedule.check_amendment(self.event(written))
         found = [*own, *check.warnings, *forward_needs(tasks), *refused, *self._repeats(tasks)]
         return list({(fault.kind, fault.task): fault for fault in found}.values())

@@ -46,14 +46,28 @@ class Roster:
     def __init__(self, workers: Sequence[Member]) -> None:
         self._workers: dict[str, Member] = {}
         for worker in workers:
-            if not hasattr(worker, "work") or not hasattr(worker, "place"):
-                raise UsageError(
-                    f"{worker!r} is not a worker; decorate it with @chargehand.worker(name, description)"
-                )
-            if worker.name in self._workers:
-                raise UsageError(f"two workers are named {worker.name!r}; names must be unique")
-            self._workers[worker.name] = worker
-        self.skills = {skill for worker in workers for skill in worker.skills}
+            self.join(worker)
+        lines = sorted([w.name, w.description, *sorted(w.skills)] for w in self)
+        self.digest = digest_of(canonical(lines))
+        #: of the names, descriptions and skills that it began with; who joins or leaves later does
+        #: not make it another crew
+
+    def join(self, worker: Member) -> None:
+        """Put another worker on it."""
+        if not hasattr(worker, "work") or not hasattr(worker, "place"):
+            raise UsageError(
+                f"{worker!r} is not a worker; decorate it with @chargehand.worker(name, description)"
+            )
+        if worker.name in self._workers:
+            raise UsageError(f"two workers are named {worker.name!r}; names must be unique")
+        self._workers[worker.name] = worker
+
+    def leave(self, name: str) -> None:
+        """Take a worker off it; unknown ones are fine."""
+        self._workers.pop(name, None)
+
+    def get(self, name: str) -> Member | None:
+        return self._workers.get(name)
 
     def __getitem__(self, name: str) -> Member:
         return self._workers[name]
@@ -62,17 +76,16 @@ class Roster:
         return iter(self._workers.values())
 
     @property
+    def skills(self) -> set[str]:
+        return {skill for worker in self for skill in worker.skills}
+
+    @property
     def names(self) -> set[str]:
         """Everything that a task may name: workers and skills."""
         return self.skills | set(self._workers)
 
     def lacks(self, tasks: Iterable[Task]) -> list[str]:
         """What these tasks name that is not here."""
+        names = self.names
         wanted = (task.worker or task.skill for task in tasks)
-        return sorted({name for name in wanted if name not in self.names})
-
-    @property
-    def digest(self) -> str:
-        """Changes when a worker is added, taken away, renamed, described or skilled otherwise."""
-        lines = sorted([w.name, w.description, *sorted(w.skills)] for w in self)
-        return digest_of(canonical(lines))
+        return sorted({name for name in wanted if name not in names})

@@ -40,6 +40,8 @@ class Situation(Struct, frozen=True):
 
     version: int
     tasks: tuple[Seen, ...] = ()
+    notes: tuple[str, ...] = ()
+    #: what people wanted of the run after its request
 
     @property
     def done(self) -> list[Seen]:
@@ -62,7 +64,8 @@ class Situation(Struct, frozen=True):
         told += "".join(fenced(f"result of {task.id}", task.came) for task in self.done)
         lost = "\n".join(f"{task}\n  {task.state}: {task.came}" for task in self.lost)
         told += f"Came to nothing:\n{fenced('failures', lost)}" if lost else ""
-        return told + _listed("Still running or waiting", self.open)
+        told += _listed("Still running or waiting", self.open)
+        return told + "".join(fenced("note", note) for note in self.notes)
 
 
 async def remembered(brief: Brief, name: str, look: Callable[[], Awaitable[Any]]) -> Any:
@@ -96,7 +99,7 @@ async def _seen_from(seat: Seat) -> Situation:
     shown = [node for node in kept if not node.is_replaced]
     share = max(SHORTEST, min(LONGEST, ALL_TOGETHER // max(1, len(shown))))
     tasks = [await _seen(seat, node, share) for node in shown]
-    return Situation(seat.led.schedule.version, tuple(tasks))
+    return Situation(seat.led.schedule.version, tuple(tasks), tuple(seat.led.results.notes))
 
 
 async def _seen(seat: Seat, node: Node, share: int) -> Seen:

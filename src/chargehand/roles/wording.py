@@ -1,5 +1,6 @@
 """How a planner is told of a request: as data, with what came before it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from chargehand.roles.fences import fenced, words_of
@@ -15,6 +16,11 @@ def asked(request: str, earlier: Any = None, shape: dict[str, Any] | None = None
     told = "" if earlier is None else fenced("earlier", cut(words_of(earlier), LONGEST_EARLIER))
     wanted = "" if shape is None else fenced("shape", shape)
     return f"{told}{wanted}{fenced('request', request)}"
+
+
+def with_notes(request: str, notes: Sequence[str]) -> str:
+    """The request together with what people wanted of it later."""
+    return "\n\n".join([request, *(f"Added later: {note}" for note in notes)])
 
 
 def request_again(request: str) -> str:

@@ -14,6 +14,7 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Outcome
+from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system
 from chargehand.roles.conversation import Conversation, digest_after
@@ -50,6 +51,7 @@ class Worker:
         weight: float | None = None,
         timeout: timedelta | None = None,
         prompts: str | Path | None = None,
+        on_failure: OnFailure | None = None,
     ) -> None:
         if not name.strip() or not description.strip():
             raise UsageError("a worker needs a name and a description; the planner chooses by them")
@@ -63,6 +65,7 @@ class Worker:
         self.secrets = frozenset(secrets)
         self.destinations = frozenset(destinations)
         self.timeout = timeout
+        self.on_failure = on_failure
         self.prompts = prompts
         self.opening = system(
             prompt(

@@ -58,6 +58,7 @@ class FaultKind(StrEnum):
     TASK_DEADLINE = "task has a deadline"
     SHORT_ACTIVE = "little active time"
 
+    PAUSE = "run paused for a while"
     ANSWER_NOW = "answer demanded early"
     FEW_CALLS = "few calls allowed"
     OVER_BUDGET = "step refused for want of budget"
@@ -113,6 +114,7 @@ RATES: dict[FaultKind, float] = {
     FaultKind.RUN_DEADLINE: 0.25,
     FaultKind.TASK_DEADLINE: 0.12,
     FaultKind.SHORT_ACTIVE: 0.3,
+    FaultKind.PAUSE: 0.2,
     FaultKind.ANSWER_NOW: 0.2,
     FaultKind.FEW_CALLS: 0.3,
     FaultKind.PLANNER_GIVES_UP: 0.08,

@@ -28,6 +28,8 @@ from chargehand.facts.events import (
     RetryDue,
     RetryPlanned,
     RunFinished,
+    RunPaused,
+    RunUnpaused,
     StepFinished,
     StepStarted,
     TaskAdded,
@@ -431,6 +433,7 @@ _STARTS = (
     i09_no_try_before_it_is_due,
     i11_what_is_final_is_not_tried_again,
     i29_nothing_starts_too_late,
+    oversight.i30_nothing_starts_while_paused,
     *oversight.STARTS,
 )
 _CHANGES = (
@@ -489,6 +492,8 @@ BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
     ),
     TaskFailed: (i06_an_ended_task_stays_ended, i08_a_task_is_given_up_for_a_reason),
     TaskSkipped: (i06_an_ended_task_stays_ended, i04_only_the_hopeless_are_skipped),
+    RunPaused: (oversight.i30_pauses_take_turns,),
+    RunUnpaused: (oversight.i30_pauses_take_turns,),
     WorkStopped: (oversight.i29_work_is_stopped_once_and_not_too_early,),
 }
 AFTER_APPEND: tuple[Callable[[RunStory], str], ...] = (

@@ -15,6 +15,8 @@ from chargehand.facts.events import (
     PlanAmended,
     RetryHow,
     RunFinished,
+    RunPaused,
+    RunUnpaused,
     StepFinished,
     StepStarted,
     TaskAdded,
@@ -104,6 +106,22 @@ def i27_only_what_failed_for_its_words_is_rewritten(run: RunStory, entry: Entry)
     if planned.attempt != event.attempt or task.attempts[-1].number != event.attempt:
         return f"{event.task} gets words for attempt {event.attempt}, which is long past"
     return ""
+
+
+# pauses
+
+
+def i30_nothing_starts_while_paused(run: RunStory, entry: Entry) -> str:
+    assert isinstance(entry.event, AttemptStarted)
+    return f"{entry.event.task} starts in a run that is paused" if run.is_paused else ""
+
+
+def i30_pauses_take_turns(run: RunStory, entry: Entry) -> str:
+    assert isinstance(entry.event, RunPaused | RunUnpaused)
+    is_pause = isinstance(entry.event, RunPaused)
+    if is_pause and run.stop:
+        return "a run is paused that is stopping"
+    return "a pause begins or ends twice" if is_pause == run.is_paused else ""
 
 
 # the time for the answer

@@ -103,6 +103,8 @@ def i30_duties_are_taken_up_at_once(sight: Sight) -> str:
     if sight.is_draining:
         return ""
     for run in sight.led.values():
+        if run.is_paused:
+            continue
         left = [] if run.finished is not None else run.owes()
         left += [duty.task.id for duty in run.duties.values() if _waits_for_nothing(duty)]
         if left:
@@ -159,7 +161,7 @@ def i30_the_more_urgent_is_not_passed_over(sight: Sight) -> str:
 
 def _ready(sight: Sight) -> Iterator[tuple[RunStory, TaskStory]]:
     for run in sight.led.values():
-        if run.finished is None and not run.stop:
+        if run.finished is None and not run.stop and not run.is_paused:
             for task in run.ready():
                 yield run, task
 

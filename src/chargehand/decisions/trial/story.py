@@ -20,6 +20,7 @@ from chargehand.facts.events import (
     AttemptStarted,
     CancelRequested,
     DeadlinePassed,
+    PersonAsked,
     PlanAdopted,
     PlanAmended,
     PlanOpened,
@@ -30,7 +31,9 @@ from chargehand.facts.events import (
     RetryPlanned,
     RunFinished,
     RunLed,
+    RunPaused,
     RunRequested,
+    RunUnpaused,
     StepFinished,
     StepStarted,
     TaskAdded,
@@ -128,6 +131,7 @@ class RunStory:
         self.has_plan = False
         self.is_sealed = False
         self.stop = ""
+        self.is_paused = False
         #: cancelled, out of time, or why else its work was stopped
         self.closes_at: datetime | None = None
         #: when the answer must be there, once the work was stopped
@@ -297,7 +301,7 @@ class RunStory:
 
     def note_group(self, at: datetime) -> None:
         """After all entries of one append: does the run wait for people from here on?"""
-        is_idle = (
+        is_idle = self.is_paused or (
             self.is_sealed
             and not self.stop
             and any(not task.ending for task in self.everything())
@@ -352,12 +356,16 @@ class RunStory:
             case AttemptLost() | AttemptPreempted():
                 task = self.find(event.task)
                 self._close(task, "preempted" if isinstance(event, AttemptPreempted) else "lost")
-                task.losses += 1
+                task.losses += not (self.is_paused and isinstance(event, AttemptPreempted))
                 task.is_unjudged = not task.ending and self.is_told_to_stop(task)
             case RetryPlanned():
                 self._plan_retry(self.find(event.task), event)
             case RetryDue():
                 self.find(event.task).retry = None
+            case PersonAsked():
+                task = self.find(event.task)
+                task.question, task.asked_at = event.question, event.at
+                task.is_unjudged = False
             case TaskFailed():
                 self._give_up(self.find(event.task), event.cause)
             case TaskSkipped():
@@ -372,6 +380,10 @@ class RunStory:
             case WorkStopped():
                 self._stop(event.reason, "skipped", event.at)
                 self._close_later(event.at)
+            case RunPaused():
+                self.is_paused = True
+            case RunUnpaused():
+                self.is_paused = False
             case QuestionAnswered():
                 self._answer(event)
             case StepStarted():
@@ -469,6 +481,7 @@ class RunStory:
 
     def _stop(self, reason: str, ending: str, at: datetime) -> None:
         self.stop = reason
+        self.is_paused = False
         for task in self.everything():
             if self.is_told_to_stop(task):
                 self._end_if_closed(task, ending, at)

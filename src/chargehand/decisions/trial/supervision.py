@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.decisions.graph import Node, TaskState
-from chargehand.decisions.schedule import RunState, Schedule
+from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.trial.attempt import (
     NO_INSTANT,
     Attempt,
@@ -124,7 +124,7 @@ def _write_plan(attempt: Attempt, order: Order, dice: Dice) -> Work:
 
 def _dictate(attempt: Attempt, plan: Plan, dice: Dice) -> Work:
     schedule = attempt.led.schedule
-    if schedule.version and schedule.state is not RunState.PLANNING:
+    if schedule.version and not schedule.is_being_planned:
         return Done()
     events: list[Event] = [
         TaskAdded(task=task, at=NO_INSTANT) for task in plan.tasks if task.id not in schedule.nodes

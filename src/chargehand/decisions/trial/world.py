@@ -46,7 +46,9 @@ from chargehand.facts.events import (
     PlanOpened,
     PlanSealed,
     QuestionAnswered,
+    RunPaused,
     RunRequested,
+    RunUnpaused,
     TaskAdded,
     WorkStopped,
 )
@@ -132,10 +134,20 @@ class World:
         if dice.hits(FaultKind.ANSWER_NOW):
             at = order.submitted + dice.between(SECOND // 10, 30 * SECOND)
             later(at, lambda: self._stop_work(order.run))
+        self._expect_pauses(order)
         for _ in range(3):
             if dice.hits(FaultKind.AMENDMENT):
                 at = order.submitted + dice.between(SECOND // 10, 20 * SECOND)
                 later(at, lambda: self._amend(order.run))
+
+    def _expect_pauses(self, order: Order) -> None:
+        """Have it paused and let go again, up to three times; a letter may come before the run is begun."""
+        dice, at = self._dice, order.submitted
+        while dice.hits(FaultKind.PAUSE) and at < order.submitted + 60 * SECOND:
+            at += dice.between(SECOND // 10, 20 * SECOND)
+            self._stage.later(at, partial(self._pause, order.run))
+            at += dice.between(SECOND // 10, 40 * SECOND)
+            self._stage.later(at, partial(self._unpause, order.run))
 
     def _submit(self, order: Order) -> None:
         """Ask until the request is durable, as a client does that gets no acknowledgement."""
@@ -186,6 +198,12 @@ class World:
 
     def _stop_work(self, run: str) -> None:
         self._post(run, lambda at: WorkStopped(reason="answer now", by="somebody", at=at))
+
+    def _pause(self, run: str) -> None:
+        self._post(run, lambda at: RunPaused(by="somebody", at=at))
+
+    def _unpause(self, run: str) -> None:
+        self._post(run, lambda at: RunUnpaused(by="somebody", at=at))
 
     def _post(self, run: str, report: Callable[[datetime], Event]) -> None:
         self._ledger.post(run, report)

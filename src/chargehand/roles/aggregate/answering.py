@@ -26,6 +26,7 @@ from chargehand.roles.office import Office
 from chargehand.roles.schema import objection_to
 from chargehand.roles.seat import Seat
 from chargehand.roles.thinking import DurableThinker
+from chargehand.roles.wording import with_notes
 
 _REQUEST_SHARE, _EARLIER_SHARE = 4, 8
 #: the request may take this part of the context, and what is told of an earlier run that part
@@ -65,8 +66,10 @@ async def _compose(brief: Brief, seat: Seat, office: Office, voice: Voice) -> An
     for source in requested.taint:
         brief.distrust(source)
     context = context_of(office)
+    # A draft is written while notes may still come, so only the answer itself knows them all.
+    notes = seat.led.results.notes if brief.task.id == ANSWER else ()
     words = Words(
-        request=clipped(requested.request, context // _REQUEST_SHARE),
+        request=clipped(with_notes(requested.request, notes), context // _REQUEST_SHARE),
         instruction=schedule.instruction,
         earlier=await _earlier(requested, brief, seat, context // _EARLIER_SHARE),
         draft=clipped(await _draft(seat), context // _EARLIER_SHARE),

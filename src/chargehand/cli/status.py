@@ -1,0 +1,93 @@
+"""`chargehand status`: the runs that have not ended, and what each of them waits for."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.options import journal_option, json_option
+
+if TYPE_CHECKING:
+    from chargehand.decisions.explaining import Wait
+    from chargehand.result import RunResult
+
+MOST_WAITS = 5
+#: of a run that are shown; `show` has them all
+
+
+@click.command(short_help="Say what runs, and what waits for what.")
+@journal_option
+@json_option("One JSON object per run.")
+def status(*, journal: str, as_json: bool) -> None:
+    """List the runs of a journal that have not ended, with what each of them waits for."""
+    from chargehand.cli.finding import heads_in, is_nested
+    from chargehand.cli.listing import status_of
+    from chargehand.facts.events import RunStatus
+    from chargehand.settings import journal_place, reader_of
+
+    place = journal_place(journal)
+
+    async def standing() -> "list[tuple[str, RunResult]]":
+        heads = [head for head in await heads_in(place) if not is_nested(head)]
+        if not heads:
+            return []
+        async with reader_of(place) as boss:
+            looked = [(head.owner, await boss.look(head.stream)) for head in heads]
+        return [
+            (status_of(result, owner), result)
+            for owner, result in looked
+            if not isinstance(result.status, RunStatus)
+        ]
+
+    found = asyncio.run(standing())
+    if not found and not as_json:
+        output.say(f"nothing is under way in {place}; chargehand runs lists what was")
+    for words, result in found:
+        for line in [_as_json(words, result)] if as_json else _in_words(words, result):
+            output.result(line)
+
+
+def _in_words(words: str, result: "RunResult") -> Iterator[str]:
+    from chargehand.cli.display import task_counts
+    from chargehand.cli.words import one_line
+
+    yield f"{result.id}  {_state(words, result)}  {task_counts(result)}  {one_line(result.request)}"
+    waits = _telling(result.waits)
+    for wait in waits[:MOST_WAITS]:
+        below = "" if wait.run == result.id else f"{wait.run}: "
+        yield f"    {below}{one_line(str(wait), 200)}"
+    if len(waits) > MOST_WAITS:
+        yield f"    and {len(waits) - MOST_WAITS} more; chargehand show {result.id} has them all"
+
+
+def _state(words: str, result: "RunResult") -> str:
+    """How it stands; a paused run stays paused though nobody leads it."""
+    from chargehand.decisions.schedule import RunState
+
+    is_left_paused = words == "interrupted" and result.status is RunState.PAUSED
+    return "paused, interrupted" if is_left_paused else words
+
+
+def _telling(waits: "Sequence[Wait]") -> "list[Wait]":
+    """Those that say something first: what waits only for other tasks of the run comes last."""
+    from chargehand.decisions.explaining import Cause
+
+    return sorted(waits, key=lambda wait: wait.cause is Cause.NEEDS)
+
+
+def _as_json(words: str, result: "RunResult") -> str:
+    import msgspec
+
+    from chargehand.cli.words import clean_json
+
+    facts: dict[str, Any] = {
+        "run": result.id,
+        "status": words,
+        "is_paused": result.status.value == "paused",
+        "request": result.request,
+        "tasks": {id_: task.state.value for id_, task in result.tasks.items()},
+        "waits": result.waits,
+    }
+    return clean_json(msgspec.json.encode(facts)).decode()

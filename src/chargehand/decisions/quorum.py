@@ -1,0 +1,91 @@
+"""A quorum: several answers to one task, of which enough must agree to make its result."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.errors import UsageError
+from chargehand.facts.plan import Need, Task
+from chargehand.facts.value import canonical
+
+VOTE = "vote"
+#: the worker that counts; it must be on the roster
+
+SHOWN = 80
+#: characters of each answer in an explanation
+
+
+def quorum(task: Task, agree: int, of: int, *, workers: Sequence[str] = ()) -> list[Task]:
+    """The tasks that do `task` so often that `agree` equal results `of` so many make its result.
+
+    The last of them has the id of `task`, so what needs it needs nothing else; the others are
+    `ID.1`, `ID.2` and so on, each may fail, and `workers` take them in turn. `chargehand.vote` must
+    be among the supervisor's workers.
+    """
+    if not 1 <= agree <= of:
+        raise UsageError(
+            f"quorum of {task.id!r}: {agree} of {of} cannot agree; 1 to {of} can, if there are any"
+        )
+    askings = [_asking(task, number, workers) for number in range(1, of + 1)]
+    counting = Task(
+        id=task.id,
+        description=f"Take what {agree} of {of} agree on: {task.description}",
+        worker=VOTE,
+        needs=[Need(each.id, optional=True) for each in askings],
+        args={"agree": agree},
+        optional=task.optional,
+        priority=task.priority,
+        deadline=task.deadline,
+    )
+    return [*askings, counting]
+
+
+class Ballot(Struct, frozen=True):
+    """How several answers to one question divide."""
+
+    agreed: tuple[str, ...]
+    #: who gave the answer that most gave, and the earliest of those that as many gave
+    groups: tuple[tuple[str, ...], ...]
+    #: who agrees with whom, the largest group first
+
+
+def count(answers: Mapping[str, Any]) -> Ballot:
+    """Put equal answers together: equal as JSON, texts whatever their case, spaces and last full stop."""
+    groups: dict[bytes, list[str]] = {}
+    for name, answer in answers.items():
+        groups.setdefault(canonical(_plain(answer)), []).append(name)
+    ordered = sorted((tuple(names) for names in groups.values()), key=len, reverse=True)
+    return Ballot(ordered[0] if ordered else (), tuple(ordered))
+
+
+def disagreement(answers: Mapping[str, Any], missing: Mapping[str, str], agree: int) -> str:
+    """Why nothing came of it, with every answer."""
+    of = len(answers) + len(missing)
+    said = [f"{name} says {_short(canonical(answer).decode())}" for name, answer in answers.items()]
+    silent = [f"{name} says nothing ({_short(why)})" for name, why in missing.items()]
+    return f"no {agree} of {of} agree: {'; '.join([*said, *silent])}"
+
+
+def _asking(task: Task, number: int, workers: Sequence[str]) -> Task:
+    own = replace(task, id=f"{task.id}.{number}", optional=True)
+    if not workers:
+        return own
+    return replace(own, worker=workers[(number - 1) % len(workers)], skill="")
+
+
+def _plain(answer: Any) -> Any:
+    if isinstance(answer, str):
+        return " ".join(answer.casefold().split()).removesuffix(".")
+    if isinstance(answer, float) and answer.is_integer():
+        return int(answer)
+    if isinstance(answer, dict):
+        return {key: _plain(value) for key, value in answer.items()}
+    if isinstance(answer, list):
+        return [_plain(value) for value in answer]
+    return answer
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

@@ -1,0 +1,242 @@
+"""What stands on a board: notes that anybody adds, blocks that are written version by version.
+
+A board is a stream of its own in the journal. The events below are all that can happen to one.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.errors import JournalDamaged, JournalVersion, UsageError
+from chargehand.facts.events import VERSION
+from chargehand.facts.value import Value
+
+BOARD = "board:"
+#: what the names of all streams begin with that are boards
+LEADER = "supervisor"
+#: the role that may read and write every block
+
+
+class Segment(StrEnum):
+    """The usual parts of a board. Any other word will do as well."""
+
+    TASKS = "tasks"  #: what is to be done
+    RESULTS = "results"  #: what came of it
+    ERRORS = "errors"  #: what failed
+    PROGRESS = "progress"  #: how far somebody is
+    CONFLICTS = "conflicts"  #: two that got in each other's way
+    NOTES = "notes"  #: all that has no better place
+
+
+class Order(StrEnum):
+    """Which notes come first."""
+
+    NEWEST = "newest"
+    IMPORTANT = "important"  #: among equally important ones, the newest
+
+
+class Match(StrEnum):
+    """How many of the tags that are asked for a note must have."""
+
+    ANY = "any"
+    ALL = "all"
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    """Something that somebody put on a board. It never changes."""
+
+    id: str
+    #: the stream it is in, and its number there
+    seq: int
+    author: str
+    stored: Value
+    tags: tuple[str, ...] = ()
+    segment: str = Segment.NOTES
+    importance: float = 0.5
+    metadata: dict[str, Any] = {}
+    at: datetime
+
+    @property
+    def content(self) -> Any:
+        """What it says; a fresh copy."""
+        return self.stored.read()
+
+    @property
+    def taint(self) -> tuple[str, ...]:
+        """The untrusted sources that it derives from."""
+        return self.stored.taint
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """One version of a labelled value that many may write."""
+
+    label: str
+    version: int
+    #: 1 for the first that was written, and then without a gap
+    stored: Value
+    author: str
+    at: datetime
+
+    @property
+    def value(self) -> Any:
+        """What was written; a fresh copy."""
+        return self.stored.read()
+
+    @property
+    def taint(self) -> tuple[str, ...]:
+        """The untrusted sources that it derives from."""
+        return self.stored.taint
+
+
+class Guard(Struct, frozen=True):
+    """Which roles may read and write a block. Nobody named means everybody."""
+
+    readers: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
+
+
+class Label(Struct, frozen=True):
+    """What is known of a block without loading its value."""
+
+    label: str
+    version: int
+    guard: Guard = Guard()
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """Which notes are wanted. Whatever is left out asks for nothing."""
+
+    tags: tuple[str, ...] = ()
+    match: Match = Match.ANY
+    segments: tuple[str, ...] = ()
+    #: a note of any of these
+    min_importance: float = 0.0
+    author: str = ""
+    not_by: str = ""
+    #: an author whose notes are left out
+    order: Order = Order.NEWEST
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise UsageError(f"limit={self.limit} asks for no note; use 1 or more")
+
+
+# What is asked of a board
+
+
+class WriteBlock(Struct, frozen=True, kw_only=True):
+    """Write the next version of a block."""
+
+    at: datetime
+    author: str
+    role: str
+    label: str
+    value: Value
+    expect: int | None = None
+    #: only if this is its newest version; 0: only if nobody has written it yet
+
+
+class GuardBlock(Struct, frozen=True, kw_only=True):
+    """Say who may read and write a block from now on."""
+
+    at: datetime
+    author: str
+    role: str
+    label: str
+    guard: Guard
+
+
+# What happened to a board
+
+
+class _Event(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag=True,
+    tag_field="kind",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
+    at: datetime
+    author: str
+
+
+class NotePosted(_Event, frozen=True, kw_only=True):
+    """Somebody put a note on the board."""
+
+    content: Value
+    tags: tuple[str, ...] = ()
+    segment: str = Segment.NOTES
+    importance: float = 0.5
+    metadata: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.importance <= 1:
+            raise UsageError(f"importance={self.importance} must lie between 0 and 1")
+
+
+class BlockWritten(_Event, frozen=True, kw_only=True):
+    """A block has a new version."""
+
+    label: str
+    version: int
+    value: Value
+
+
+class BlockGuarded(_Event, frozen=True, kw_only=True):
+    """From now on these roles may read and write a block."""
+
+    label: str
+    guard: Guard
+
+
+class BlockRefused(_Event, frozen=True, kw_only=True):
+    """Somebody tried to write or guard a block without being allowed to. Nothing was written."""
+
+    label: str
+    role: str
+    why: str
+
+
+BoardEvent: TypeAlias = NotePosted | BlockWritten | BlockGuarded | BlockRefused
+Act: TypeAlias = NotePosted | WriteBlock | GuardBlock
+#: what may be asked of a board; a note needs no decision and is its own event
+
+_decoder: msgspec.json.Decoder[BoardEvent] = msgspec.json.Decoder(BoardEvent)
+
+
+class BoardEntry(Struct, frozen=True):
+    """An event of a board as it is kept."""
+
+    board: str
+    seq: int
+    event: BoardEvent
+
+
+def stream_of(board: str) -> str:
+    """The stream that holds this board."""
+    return f"{BOARD}{board}"
+
+
+def board_of_run(run: str) -> str:
+    """The name of the board that the workers of a run share."""
+    return f"run/{run}"
+
+
+def decode_board(data: bytes, version: int = VERSION) -> BoardEvent:
+    """The event of a board in these bytes. What is not known is refused, never guessed."""
+    if version != VERSION:
+        raise JournalVersion(
+            f"an event of version {version} was found on a board; this chargehand reads {VERSION}: "
+            "upgrade chargehand to read this journal"
+        )
+    try:
+        return _decoder.decode(data)
+    except Exception as error:  # bytes that are not ours can fail in any way
+        raise JournalDamaged(f"an event of a board cannot be read: {error}") from error

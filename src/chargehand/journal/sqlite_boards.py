@@ -1,0 +1,368 @@
+"""Boards in an SQLite file: each a stream like any other, with an index beside it.
+
+The index is written in the transaction of the event and holds only where to look. What is found
+through it is read from the chained entry, checked against the hash before it, and looked at again.
+"""
+
+import functools
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+import apsw
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.board import (
+    block_of,
+    decide,
+    facets_asked,
+    facets_of,
+    matches,
+    note_of,
+    ranks_asked,
+    ranks_of,
+)
+from chargehand.errors import UnknownRun
+from chargehand.facts.board import (
+    Act,
+    Block,
+    BlockGuarded,
+    BlockWritten,
+    BoardEntry,
+    BoardEvent,
+    Guard,
+    Label,
+    Note,
+    NotePosted,
+    Order,
+    Query,
+    decode_board,
+    stream_of,
+)
+from chargehand.facts.events import Event
+from chargehand.journal.base import GENESIS, Key, chain_hash, payload_digest
+from chargehand.journal.chain import draft, header, header_start, seal
+from chargehand.journal.queries import SQL
+from chargehand.journal.reader import Reader, Walk
+from chargehand.journal.refusals import damaged
+from chargehand.journal.sheet import FORGOTTEN, HeadRow, Sheet, head_of
+from chargehand.journal.writer import Writer
+
+FEW = 5000
+#: notes that are rather all looked at than walked through in order until enough are found. With a
+#: million notes, the rarest facet above it fills a hundred within 20,000 probes
+
+
+class SqliteBoards:
+    """The boards of one journal file."""
+
+    def __init__(self, writer: Writer, reader: Reader) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._has_tables = False
+        self.signal = _Signal(writer)
+
+    async def append(self, board: str, act: Act, *, key: Key | None = None) -> BoardEntry:
+        """Decide on this act and store what comes of it, all in one transaction."""
+        return await self._writer.do(functools.partial(self._enter, board=board, act=act, key=key))
+
+    async def notes(self, board: str, query: Query) -> list[Note]:
+        """The notes that are asked for, found by the rarest thing that is asked for."""
+        return await self._reader.do(functools.partial(_find_notes, board=board, query=query))
+
+    async def block(self, board: str, label: str, version: int = 0) -> Block | None:
+        """One version of a block, 0 for the newest."""
+        work = functools.partial(_find_block, board=board, label=label, version=version)
+        return await self._reader.do(work)
+
+    async def labels(self, board: str, only: str = "") -> list[Label]:
+        """What is known of each block, by label, or of only one."""
+        return await self._reader.do(functools.partial(_find_labels, board=board, only=only))
+
+    async def read(self, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
+        """The entries after this number, checked one by one."""
+        head = await self._reader.do(functools.partial(_head, board=board))
+        if head is None:
+            return
+        walk = Walk(stream_of(board), after, decode_board)
+        while chunk := await self._reader.do(walk.next_chunk):
+            for entry in chunk:
+                yield BoardEntry(board, entry.seq, cast("BoardEvent", entry.event))
+
+    def _enter(self, sheet: Sheet, board: str, act: Act, key: Key | None) -> BoardEntry:
+        stream = stream_of(board)
+        # The key comes first: a repeated request gets its first answer.
+        if key is not None and (known := sheet.find_key(key)) is not None:
+            sheet.flush()  # it may be of this very sheet
+            return _kept(sheet, board, known.seq)
+        head = sheet.head(stream)
+        if head is not None and head.forgotten:
+            raise UnknownRun(stream, FORGOTTEN)
+        self._make_tables(sheet)
+        label = "" if isinstance(act, NotePosted) else act.label
+        found = Label(label, 0)
+        if label and head is not None:
+            found = _known(sheet.connection, sheet.path, head.id, label)
+        event = decide(act, found)
+        made = draft(cast("Event", event))  # chained like an event of a run
+        if head is None:
+            head = sheet.new_head(stream)
+        sheet.add_entries(head, [made])
+        sheet.change(head)
+        _index(sheet, board, head, event)
+        if key is not None:
+            sheet.add_key(key, stream, head.seq)
+        return BoardEntry(board, head.seq, event)
+
+    def _make_tables(self, sheet: Sheet) -> None:
+        if self._has_tables:
+            return
+        execute = sheet.connection.execute
+        if not execute(SQL["has_boards"]).get:
+            execute(SQL["boards"])
+        sheet.once_committed(self._note_tables)
+
+    def _note_tables(self) -> None:
+        self._has_tables = True
+
+
+class _Signal:
+    """Tells of what is stored: here at once, elsewhere by looking, ten times a second."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    @property
+    def count(self) -> int:
+        return self._writer.posts.count
+
+    async def wait(self, *, since: int) -> None:
+        await self._writer.wait_posted(since)
+
+
+def forget_board(sheet: Sheet, board: str) -> None:
+    """Delete a board; its head stays as a trace of it. What was entered must be flushed."""
+    head = sheet.head(stream_of(board))
+    if head is None or head.forgotten:
+        return
+    execute = sheet.connection.execute
+    rows = _rows(sheet.connection, SQL["board_payloads"], head.id)
+    for seq, payload, version in rows:
+        note = note_of(board, seq, decode_board(payload, version))
+        if note is not None:
+            facets = [(_facet(board, word), seq) for word in facets_of(note)]
+            sheet.connection.executemany(SQL["drop_facet"], facets)
+            ranks = [(_facet(board, word), note.importance, seq) for word in ranks_of(note)]
+            sheet.connection.executemany(SQL["drop_rank"], ranks)
+    for query in ("drop_blocks", "drop_guards", "drop_entries"):
+        execute(SQL[query], (head.id,))
+    execute(SQL["orphan_blobs"], (head.id, head.id))
+    execute(SQL["drop_blob_refs"], (head.id,))
+    head.forgotten = 1
+    sheet.change(head)
+
+
+def _index(sheet: Sheet, board: str, head: HeadRow, event: BoardEvent) -> None:
+    note = note_of(board, head.seq, event)
+    if note is not None:
+        facets: list[object] = []
+        for word in facets_of(note):
+            facets += (_facet(board, word), head.seq, note.importance)
+        ranks: list[object] = []
+        for word in ranks_of(note):
+            ranks += (_facet(board, word), note.importance, head.seq)
+        sheet.index_note(facets, ranks)
+    execute = sheet.connection.execute
+    if isinstance(event, BlockWritten):
+        place = (head.id, event.label, event.version, head.seq)
+        execute(SQL["add_block"], (*place, seal(*place)))
+    elif isinstance(event, BlockGuarded):
+        guard = (head.id, event.label, msgspec.json.encode(event.guard))
+        execute(SQL["put_guard"], (*guard, seal(*guard)))
+
+
+@functools.lru_cache(4096)
+def _facet(board: str, word: str) -> int:
+    """The number of a facet. Should two words ever share one, notes are looked at again when read."""
+    over = f"{len(board)}:{board}{word}".encode()
+    return int.from_bytes(hashlib.blake2b(over, digest_size=8).digest(), "big", signed=True)
+
+
+# Reading
+
+
+def _rows(connection: apsw.Connection, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    return connection.execute(query, values).fetchall()
+
+
+def _head(reader: Reader, board: str) -> HeadRow | None:
+    """The board's newest state; None if nobody has written to it."""
+    stream = stream_of(board)
+    row = reader.query("head", stream).fetchone()
+    if row is None:
+        return None
+    head = head_of(row, reader.path)
+    if head.forgotten:
+        raise UnknownRun(stream, FORGOTTEN)
+    return head
+
+
+def _find_notes(reader: Reader, board: str, query: Query) -> list[Note]:
+    head = _head(reader, board)
+    if head is None:
+        return []
+    places = _Search(reader, board, query).places()
+    found = {entry.seq: entry for entry in _entries(reader, board, head, places)}
+    notes = [note_of(board, seq, found[seq].event) for seq in places]
+    return [note for note in notes if note is not None and matches(note, query)]
+
+
+class _Search:
+    """Finds the numbers of the notes that a query is after, without reading any of them."""
+
+    def __init__(self, reader: Reader, board: str, query: Query) -> None:
+        self._reader = reader
+        self._query = query
+        asked = facets_asked(query)
+        self._groups = [[_facet(board, word) for word in group] for group in asked.groups]
+        self._ranks = [_facet(board, word) for word in ranks_asked(query)]
+        self._never = _facet(board, asked.never) if asked.never else None
+
+    def places(self) -> list[int]:
+        """In the order that is asked for, as many as are asked for."""
+        found: dict[int, float] = {}
+        is_ranked, driver, others = self._way()
+        # The first of several facets together are among the first of each.
+        for facet in driver:
+            found.update(self._walk(facet, others, is_ranked=is_ranked))
+        if self._query.order is Order.NEWEST:
+            ranked = sorted(found, reverse=True)
+        else:
+            ranked = sorted(found, key=lambda seq: (found[seq], seq), reverse=True)
+        return ranked[: self._query.limit]
+
+    def _way(self) -> tuple[bool, list[int], list[list[int]]]:
+        """Where to begin: by importance or not, at which facets, and which others to look at."""
+        groups, least = self._groups, self._query.min_importance
+        sizes = [sum(self._ask("count_facet", facet, FEW) for facet in each) for each in groups]
+        smallest = min(sizes)
+        if least > 0 and smallest >= FEW:
+            important = sum(self._ask("count_rank", facet, least, FEW) for facet in self._ranks)
+            if important < FEW:
+                return True, self._ranks, groups
+        if smallest < FEW:
+            place = sizes.index(smallest)
+        elif self._query.order is Order.IMPORTANT:
+            return True, self._ranks, [each for each in groups if each != self._ranks]
+        else:
+            reaches = [max(self._ask("reach", each, FEW - 1) or 0 for each in g) for g in groups]
+            place = reaches.index(min(reaches))
+        return False, groups[place], groups[:place] + groups[place + 1 :]
+
+    def _ask(self, name: str, *values: Any) -> int:
+        return cast("int", self._reader.query(name, *values).get)
+
+    def _walk(
+        self, facet: int, others: Sequence[Sequence[int]], *, is_ranked: bool
+    ) -> list[tuple[Any, ...]]:
+        parts = [SQL["by_rank" if is_ranked else "by_facet"]]
+        values: list[object] = [facet, self._query.min_importance]
+        for group in others:
+            parts.append(SQL["also_in"])
+            values.append(msgspec.json.encode(group).decode())
+        if self._never is not None:
+            parts.append(SQL["not_in"])
+            values.append(self._never)
+        is_newest = self._query.order is Order.NEWEST
+        parts.append(SQL["newest_notes" if is_newest else "important_notes"])
+        values.append(self._query.limit)
+        return _rows(self._reader.connection, "\n".join(parts), *values)
+
+
+def _find_block(reader: Reader, board: str, label: str, version: int) -> Block | None:
+    head = _head(reader, board)
+    if head is None:
+        return None
+    row = (
+        reader.query("block_version", head.id, label, version)
+        if version
+        else reader.query("newest_block", head.id, label)
+    ).fetchone()
+    if row is None:
+        return None
+    _, _, version, seq = _sealed(row, reader.path)
+    (entry,) = _entries(reader, board, head, [seq])
+    event = entry.event
+    if not isinstance(event, BlockWritten) or (event.label, event.version) != (label, version):
+        raise damaged(reader.path, f"event {seq} of board {board!r} is not block {label!r}")
+    return block_of(event)
+
+
+def _find_labels(reader: Reader, board: str, only: str) -> list[Label]:
+    head = _head(reader, board)
+    if head is None:
+        return []
+    labels = [(only,)] if only else _rows(reader.connection, SQL["block_labels"], head.id, head.id)
+    known = [_known(reader.connection, reader.path, head.id, label) for (label,) in labels]
+    return [each for each in known if each != Label(each.label, 0)]
+
+
+def _known(connection: apsw.Connection, path: Any, stream: int, label: str) -> Label:
+    newest = connection.execute(SQL["newest_block"], (stream, label)).fetchone()
+    guarded = connection.execute(SQL["guard"], (stream, label)).fetchone()
+    version = 0 if newest is None else _sealed(newest, path)[2]
+    guard = Guard() if guarded is None else _guard.decode(_sealed(guarded, path)[2])
+    return Label(label, version, guard)
+
+
+def _sealed(row: Sequence[Any], path: Any) -> list[Any]:
+    *fields, kept = row
+    if seal(*fields) != kept:
+        raise damaged(path, f"what is known of block {fields[1]!r} was changed")
+    return fields
+
+
+def _entries(reader: Reader, board: str, head: HeadRow, places: Sequence[int]) -> list[BoardEntry]:
+    """The entries at these places, each checked against the hash before it."""
+    listed = msgspec.json.encode(places).decode()
+    rows = _rows(reader.connection, SQL["board_entry"], head.id, listed)
+    if len(rows) != len(places):
+        raise damaged(reader.path, f"an event of board {board!r} is missing")
+    return [_checked(_Row(*row), reader.author(row[5]), board, reader.path) for row in rows]
+
+
+class _Row(Struct, frozen=True):
+    """A row of `board_entry`."""
+
+    seq: int
+    epoch: int
+    kind: str
+    version: int
+    at: int
+    author: int
+    payload: bytes
+    hash: bytes
+    previous: bytes | None
+
+
+def _checked(row: _Row, author: str | None, board: str, path: Any) -> BoardEntry:
+    start = header_start(stream_of(board), author or "")
+    over = header(start, row.seq, row.epoch, row.kind, row.at, row.version)
+    if chain_hash(row.previous or GENESIS, over, payload_digest(row.payload)) != row.hash:
+        raise damaged(path, f"event {row.seq} of board {board!r} was changed")
+    return BoardEntry(board, row.seq, decode_board(row.payload, row.version))
+
+
+def _kept(sheet: Sheet, board: str, seq: int) -> BoardEntry:
+    """What was stored there before."""
+    head = sheet.head(stream_of(board))
+    row = None
+    if head is not None and not head.forgotten:
+        row = sheet.connection.execute(SQL["board_payload"], (head.id, seq)).fetchone()
+    if row is None:
+        raise UnknownRun(stream_of(board), FORGOTTEN)
+    return BoardEntry(board, seq, decode_board(*row))
+
+
+_guard = msgspec.json.Decoder(Guard)

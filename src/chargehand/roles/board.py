@@ -1,0 +1,434 @@
+"""The board: what workers and people share while they work, and after."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from chargehand.clock import Clock
+from chargehand.decisions.board import (
+    block_of,
+    check_board_name,
+    check_reader,
+    diff,
+    matches,
+    note_of,
+    select,
+)
+from chargehand.decisions.lifecycle import Lifecycle
+from chargehand.engines.brief import Brief
+from chargehand.errors import BlockChanged, BlockDenied, InternalError, UnknownRun, UsageError
+from chargehand.facts.board import (
+    LEADER,
+    Act,
+    Block,
+    BlockRefused,
+    BlockWritten,
+    BoardEvent,
+    Guard,
+    GuardBlock,
+    Label,
+    Match,
+    Note,
+    NotePosted,
+    Order,
+    Query,
+    Segment,
+    WriteBlock,
+    board_of_run,
+    stream_of,
+)
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import Done
+from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.journal.base import Journal, Key
+
+T = TypeVar("T")
+
+RACES = 1000
+#: times that `update` loses against other writers before it gives up
+
+
+class Board:
+    """Notes that anybody adds and blocks that are written version by version, kept in the journal.
+
+    A call that writes returns once a crash cannot lose what it wrote. All boards of one name in one
+    journal are one board, whichever thread or process holds them.
+
+        board = boss.board("market")
+        await board.post("prices rose 3 %", tags=["prices"], importance=0.8)
+        await board.update("summary", lambda old: [*(old or []), "prices rose"])
+    """
+
+    def __init__(
+        self, journal: Journal, clock: Clock, name: str, *, author: str, role: str, run: str = ""
+    ) -> None:
+        check_board_name(name)
+        self.name = name
+        self.author = author
+        self.role = role
+        self._journal = journal
+        self._clock = clock
+        self._run = run
+        self._lifecycle = Lifecycle(run)
+
+    def signed(self, author: str, role: str = "") -> "Board":
+        """The same board in the hands of somebody else."""
+        return Board(self._journal, self._clock, self.name, author=author, role=role, run=self._run)
+
+    # Notes
+
+    async def post(
+        self,
+        content: object,
+        *,
+        tags: Sequence[str] = (),
+        segment: str = Segment.NOTES,
+        importance: float = 0.5,
+        metadata: dict[str, Any] | None = None,
+    ) -> Note:
+        """Put a note on the board. `content` is anything that JSON can hold."""
+        act = NotePosted(
+            at=self._clock.now(),
+            author=self.author,
+            content=self._trusting(content),
+            tags=_words(tags, "tags"),
+            segment=segment,
+            importance=importance,
+            metadata=Value.of(metadata or {}).read(),
+        )
+        event, seq = await self._act("board.post", act)
+        note = note_of(self.name, seq, event)
+        if note is None:
+            raise InternalError(f"a note on board {self.name!r} was stored as something else")
+        return replace(note, stored=act.content)
+
+    async def notes(
+        self,
+        *,
+        tags: Sequence[str] = (),
+        match: Match | str = Match.ANY,
+        segments: Sequence[str] = (),
+        min_importance: float = 0.0,
+        author: str = "",
+        exclude_own: bool = False,
+        order: Order | str = Order.NEWEST,
+        limit: int = 100,
+    ) -> list[Note]:
+        """The notes that fit all that is asked for, newest or most important first.
+
+        On the board of a run, what happened to the run is among them.
+        """
+        query = Query(
+            tags=_words(tags, "tags"),
+            match=Match(match),
+            segments=_words(segments, "segments"),
+            min_importance=min_importance,
+            author=author,
+            not_by=self.author if exclude_own else "",
+            order=Order(order),
+            limit=limit,
+        )
+
+        async def find(_: str) -> list[Note]:
+            found = await self._journal.boards.notes(self.name, query)
+            if self._run:
+                await self._catch_up(self._lifecycle)
+                found = select([*found, *self._lifecycle.notes], query)
+            return [replace(note, stored=await self._bring(note.stored)) for note in found]
+
+        identity = msgspec.to_builtins(query)
+        return await self._recorded("board.notes", identity, find, list[Note], _taint_of)
+
+    async def follow(
+        self,
+        *,
+        tags: Sequence[str] = (),
+        segments: Sequence[str] = (),
+        min_importance: float = 0.0,
+        from_now: bool = False,
+    ) -> AsyncIterator[Note]:
+        """Notes as they come, without end: first those that are there, unless `from_now`.
+
+        On the board of a run, what happens to the run is among them.
+        """
+        query = Query(
+            tags=_words(tags, "tags"),
+            segments=_words(segments, "segments"),
+            min_importance=min_importance,
+        )
+        signal = self._journal.boards.signal
+        life, seq = Lifecycle(self._run), 0
+        while True:
+            known = signal.count
+            posted = [entry async for entry in self._journal.boards.read(self.name, seq)]
+            seq = posted[-1].seq if posted else seq
+            notes = [note_of(self.name, entry.seq, entry.event) for entry in posted]
+            fresh = [note for note in notes if note is not None] + await self._catch_up(life)
+            for note in sorted(fresh, key=lambda note: note.at):
+                if matches(note, query) and not from_now:
+                    self._distrust(note.taint)
+                    yield replace(note, stored=await self._bring(note.stored))
+            from_now = False
+            await signal.wait(since=known)
+
+    # Blocks
+
+    async def write(self, label: str, value: object, *, expect: int | None = None) -> Block:
+        """Write the next version of a block.
+
+        With `expect`, only if that is its newest version (0: if there is none), else `BlockChanged`
+        is raised. Raises `BlockDenied`, and writes that down, if its guard does not let us.
+        """
+        act = WriteBlock(
+            at=self._clock.now(),
+            author=self.author,
+            role=self.role,
+            label=_named(label),
+            value=self._trusting(value),
+            expect=expect,
+        )
+        event, _ = await self._act("board.write", act)
+        if not isinstance(event, BlockWritten):
+            raise InternalError(f"block {label!r} was stored as something else")
+        return replace(block_of(event), stored=act.value)
+
+    async def update(self, label: str, change: Callable[[Any], object]) -> Block:
+        """Write what `change` makes of the newest value (None if there is none).
+
+        When somebody else writes meanwhile, it is called again with what they wrote: no update of
+        anybody is lost.
+        """
+        for _ in range(RACES):
+            known = await self.find(label)
+            value = change(None if known is None else known.value)
+            try:
+                return await self.write(label, value, expect=0 if known is None else known.version)
+            except BlockChanged:
+                continue
+        raise UsageError(
+            f"block {label!r} was changed by others {RACES} times in a row; write it less"
+        )
+
+    async def read(self, label: str, version: int = 0) -> Block:
+        """One version of a block; 0 is the newest. Raises `UsageError` if there is none."""
+        block = await self.find(label, version)
+        if block is None:
+            which = f"version {version} of block" if version else "block"
+            raise UsageError(
+                f"there is no {which} {label!r} on board {self.name!r}; write it first"
+            )
+        return block
+
+    async def find(self, label: str, version: int = 0) -> Block | None:
+        """One version of a block, or None; 0 is the newest."""
+
+        async def look(_: str) -> Block | None:
+            await self._check_reader(label)
+            block = await self._journal.boards.block(self.name, label, version)
+            return None if block is None else replace(block, stored=await self._bring(block.stored))
+
+        identity = [label, version]
+        return await self._recorded("board.read", identity, look, Block | None, _taint_of_block)
+
+    async def labels(self) -> list[Label]:
+        """All blocks with their newest version and guard; no value is loaded."""
+
+        async def look(_: str) -> list[Label]:
+            return await self._journal.boards.labels(self.name)
+
+        return await self._recorded("board.labels", [], look, list[Label], lambda _: ())
+
+    async def history(self, label: str) -> list[Block]:
+        """All versions of a block, the oldest first."""
+        newest = await self.find(label)
+        if newest is None:
+            return []
+        return [await self.read(label, version) for version in range(1, newest.version + 1)]
+
+    async def diff(self, label: str, old: int, new: int = 0) -> str:
+        """What changed from one version to another (0: the newest), line by line."""
+        return diff(await self.read(label, old), await self.read(label, new))
+
+    async def guard(
+        self, label: str, *, readers: Sequence[str] = (), writers: Sequence[str] = ()
+    ) -> None:
+        """Let only these roles or authors read and write a block from now on; none named: all.
+
+        Whoever may write a block may guard it. The supervisor's own role may always do both.
+        """
+        guard = Guard(_words(readers, "readers"), _words(writers, "writers"))
+        act = GuardBlock(
+            at=self._clock.now(),
+            author=self.author,
+            role=self.role,
+            label=_named(label),
+            guard=guard,
+        )
+        await self._act("board.guard", act)
+
+    # How it is done
+
+    async def _act(self, name: str, act: Act) -> tuple[BoardEvent, int]:
+        """Store what comes of an act, and raise if it was refused."""
+        body = _identity(act)
+
+        async def store(key: str) -> _Stored:
+            kept = await self._spilled(act)
+            once = Key(stream_of(self.name), key, digest_of(canonical(body))) if key else None
+            try:
+                entry = await self._journal.boards.append(self.name, kept, key=once)
+            except BlockChanged as error:
+                # A value, not an error: replayed, it must lose again in the same way.
+                return _Stored(changed=(error.label, error.expected, error.version))
+            return _Stored(event=entry.event, seq=entry.seq)
+
+        stored = await self._recorded(name, body, store, _Stored, lambda _: (), effect=Effect.KEYED)
+        if stored.changed is not None:
+            raise BlockChanged(*stored.changed)
+        if isinstance(stored.event, BlockRefused):
+            raise BlockDenied(stored.event.label, stored.event.why)
+        if stored.event is None:
+            raise InternalError(f"nothing came of an act on board {self.name!r}")
+        return stored.event, stored.seq
+
+    async def _recorded(
+        self,
+        name: str,  # noqa: ARG002 - for the board of a brief
+        identity: object,  # noqa: ARG002 - likewise
+        run: Callable[[str], Awaitable[T]],
+        kind: Any,  # noqa: ARG002 - likewise
+        taint_of: Callable[[T], tuple[str, ...]],  # noqa: ARG002 - likewise
+        *,
+        effect: Effect = Effect.PURE,  # noqa: ARG002 - likewise
+    ) -> T:
+        return await run("")
+
+    def _trusting(self, data: object) -> Value:
+        """What is written, with what it derives from."""
+        return data if isinstance(data, Value) else Value.of(data)
+
+    def _distrust(self, sources: tuple[str, ...]) -> None:
+        """Somebody has read what derives from these."""
+
+    async def _check_reader(self, label: str) -> None:
+        if self.role == LEADER:
+            return
+        for known in await self._journal.boards.labels(self.name, only=label):
+            check_reader(self.author, self.role, known)
+
+    async def _catch_up(self, life: Lifecycle) -> list[Note]:
+        """The notes of what has happened to the run since this was last asked."""
+        fresh: list[Note] = []
+        if not self._run:
+            return fresh
+        try:
+            async for entry in self._journal.read(self._run, life.seq):
+                if entry.seq == life.seq + 1:  # another call may have been faster
+                    fresh += life.apply(entry.seq, entry.event)
+        except UnknownRun:
+            pass  # it has not begun, or is forgotten; then nothing is known of it
+        return fresh
+
+    async def _bring(self, value: Value) -> Value:
+        if not value.blob:
+            return value
+        return Value(json=Raw(await self._journal.blobs.get(value.blob)), taint=value.taint)
+
+    async def _spill(self, value: Value) -> Value:
+        if not value.is_large:
+            return value
+        digest = await self._journal.blobs.put(bytes(value.json))
+        return Value(blob=digest, size=len(value.json), taint=value.taint)
+
+    async def _spilled(self, act: Act) -> Act:
+        if isinstance(act, NotePosted):
+            return replace(act, content=await self._spill(act.content))
+        if isinstance(act, WriteBlock):
+            return replace(act, value=await self._spill(act.value))
+        return act
+
+
+class BriefBoard(Board):
+    """The board of a run in the hands of one attempt.
+
+    What it writes and reads is a step: written once however often the attempt is resumed, and read
+    the same again. What it reads taints what it returns; what it writes carries what it has read.
+    """
+
+    def __init__(self, journal: Journal, clock: Clock, brief: Brief) -> None:
+        super().__init__(
+            journal,
+            clock,
+            board_of_run(brief.run),
+            author=brief.worker,
+            role=brief.worker,
+            run=brief.run,
+        )
+        self._brief = brief
+
+    async def _recorded(
+        self,
+        name: str,
+        identity: object,
+        run: Callable[[str], Awaitable[T]],
+        kind: Any,
+        taint_of: Callable[[T], tuple[str, ...]],
+        *,
+        effect: Effect = Effect.PURE,
+    ) -> T:
+        async def step(key: str) -> Done:
+            found = await run(key)
+            return Done(Value(json=Raw(msgspec.json.encode(found)), taint=taint_of(found)))
+
+        done = await self._brief.durable(name, identity, step, effect=effect, about=identity)
+        self._distrust(done.value.taint)
+        found: T = msgspec.json.decode(done.value.json, type=kind)
+        return found
+
+    def _trusting(self, data: object) -> Value:
+        value = super()._trusting(data)
+        return replace(value, taint=tuple(dict.fromkeys((*value.taint, *self._brief.taint))))
+
+    def _distrust(self, sources: tuple[str, ...]) -> None:
+        for source in sources:
+            self._brief.distrust(source)
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """What came of an act, as a step remembers it."""
+
+    event: BoardEvent | None = None
+    seq: int = 0
+    changed: tuple[str, int, int] | None = None
+
+
+def _taint_of(notes: list[Note]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(source for note in notes for source in note.taint))
+
+
+def _taint_of_block(block: Block | None) -> tuple[str, ...]:
+    return () if block is None else block.taint
+
+
+def _identity(act: Act) -> dict[str, object]:
+    """All that tells an act from another, in JSON; when it happened does not."""
+    said = {name: getattr(act, name) for name in act.__struct_fields__ if name != "at"}
+    return {
+        name: value.digest if isinstance(value, Value) else msgspec.to_builtins(value)
+        for name, value in said.items()
+    }
+
+
+def _words(words: Sequence[str], what: str) -> tuple[str, ...]:
+    if isinstance(words, str):
+        raise UsageError(f"{what}={words!r} is one word; give a list: [{words!r}]")
+    return tuple(words)
+
+
+def _named(label: str) -> str:
+    if not label:
+        raise UsageError("a block needs a label; give it a name")
+    return label

@@ -1,0 +1,112 @@
+"""`pause`, `unpause`, `steer` and `status` as people have them: from another terminal, on the journal."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.integration.test_cli_runs import chargehand, plan, read_until, start
+
+CREW = """
+import asyncio
+from pathlib import Path
+import chargehand as ch
+
+@ch.worker("walker", "Walks until it is enough")
+async def walker(brief: ch.Brief) -> str:
+    async def step(number: int) -> int:
+        await asyncio.sleep(0.05)
+        return number
+
+    number = 0
+    while not Path("enough").exists():
+        number = await brief.step("walk", step, number + 1, effect="pure")
+    return "far enough"
+
+boss = ch.Supervisor([walker])
+"""
+Leader: TypeAlias = "subprocess.Popen[str]"
+BY_HAND = ("--crew", "crew.py:boss", "--journal", "runs.db")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "crew.py").write_text(CREW)
+    return tmp_path
+
+
+@pytest.fixture
+def leader(place: Path) -> Iterator[Leader]:
+    process = start(place, "run", "--plan", plan(place, "walker", "walker"), *BY_HAND)
+    try:
+        read_until(process, "t0 started")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def on(place: Path, *args: str) -> str:
+    done = chargehand(place, *args, "--journal", "runs.db")
+    assert done.returncode == 0, done.stderr
+    return done.stdout or done.stderr
+
+
+def test_a_run_is_paused_and_goes_on_from_another_terminal(place: Path, leader: Leader) -> None:
+    assert "is paused as soon as" in on(place, "pause", "last", "--reason", "lunch")
+    said = read_until(leader, "t0 stopped for now")
+    assert "lunch" in said
+
+    told = json.loads(on(place, "status", "--json"))
+    assert (told["status"], told["is_paused"]) == ("paused", True)
+    assert [(wait["task"], wait["cause"]) for wait in told["waits"]] == [
+        ("t0", "pause"),
+        ("t1", "needs"),
+    ]
+    assert "t0 waits for its run to go on, which is paused" in on(place, "status")
+    shown = on(place, "show", "last")
+    assert "run" in shown
+    assert "t1 waits for t0 (ready)" in shown
+
+    assert "let it go on with: chargehand unpause" in shown
+    (place / "enough").touch()
+    assert "goes on as soon as" in on(place, "unpause", "last")
+    read_until(leader, "t1 done")
+
+
+def test_whoever_resumes_a_paused_run_is_told_how_to_let_it_go_on(
+    place: Path, leader: Leader
+) -> None:
+    on(place, "pause", "last")
+    read_until(leader, "t0 stopped for now")
+    leader.send_signal(signal.SIGINT)
+    leader.communicate()
+    assert "paused, interrupted" in on(place, "status")
+    again = start(place, "resume", "last", *BY_HAND)
+    try:
+        read_until(again, "it is paused; let it go on with:  chargehand unpause")
+        (place / "enough").touch()
+        on(place, "unpause", "last")
+        read_until(again, "t1 done")
+    finally:
+        again.kill()
+        again.communicate()
+
+
+def test_a_given_plan_cannot_be_steered_and_the_error_says_why(place: Path, leader: Leader) -> None:
+    done = chargehand(place, "steer", "last", "faster", "--journal", "runs.db")
+    assert done.returncode == 2
+    assert "its plan was given and it has no model that could change it" in done.stderr
+
+
+def test_status_lists_nothing_where_nothing_is_under_way(place: Path, leader: Leader) -> None:
+    (place / "enough").touch()
+    read_until(leader, "t1 done")
+    leader.wait()
+    assert "nothing is under way" in on(place, "status")
+    assert on(place, "status", "--json") == ""
+    assert "has ended: succeeded" in on(place, "pause", "last")
