@@ -205,13 +205,15 @@ def test_who_waits_long_enough_gains_a_step() -> None:
 
 def test_what_is_offered_late_has_waited_as_long_as_its_run() -> None:
     pool = Pool()
-    pool.submit("old", "a")
+    pool.submit("old", "a -> b")
     pool.wait(AGEING)
+    pool.finish("old", "a")
     pool.submit("busy", "z", priority=9)
-    pool.give_way("old", "a")
-    pool.submit("new", "b", priority=1)
+    pool.wait(1)
+    pool.give_way("old", "b")
+    pool.submit("new", "c", priority=1)
     pool.finish("busy", "z")
-    assert pool.started[-1] == "old.a#2"
+    assert pool.started[-1] == "old.b#2"
 
 
 def test_a_moment_earlier_does_not_beat_a_higher_priority() -> None:
