@@ -161,7 +161,7 @@ def test_whoever_gave_way_often_enough_may_finish() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_preempting_races_completion_a_thousand_times_and_each_time_one_wins(seed: int) -> None:
+def test_g1_preempting_races_completion_a_thousand_times_and_each_time_one_wins(seed: int) -> None:
     """Whichever report comes first is the attempt's end; the other changes nothing."""
     dice = random.Random(seed)
     for _ in range(1000):

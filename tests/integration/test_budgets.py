@@ -70,7 +70,7 @@ def _within(account: Account, limits: ch.Limits) -> None:
     assert limits.tokens is None or held.tokens_in + held.tokens_out <= limits.tokens
 
 
-def test_a_cap_reached_in_mid_flight_is_never_passed() -> None:
+def test_g6_a_cap_reached_in_mid_flight_is_never_passed() -> None:
     for seed in (*range(RUNS), ONCE_BROKEN):
         result, model, limits, account = budgeted(seed)
         _within(account, limits)

@@ -1,0 +1,143 @@
+"""Rows E of the faults: plans that are wrong, too large, or never-ending start nothing they should not."""
+
+import json
+from typing import Any
+
+import pytest
+
+import chargehand as ch
+from chargehand.errors import PlanRefused
+
+HEAD = {"goal": "g", "instruction": "", "strategy": "merge"}
+
+
+def task(id_: str, needs: tuple[str, ...] = (), worker: str = "hand") -> dict[str, Any]:
+    rest = {"needs": list(needs), "accept": "", "optional": False}
+    return {"id": id_, "description": f"Make part {id_} of it", "worker": worker, **rest}
+
+
+def written(*tasks: dict[str, Any]) -> str:
+    return json.dumps({**HEAD, "tasks": tasks})
+
+
+class Hand:
+    """A worker that remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+        @ch.worker("hand", "Makes parts")
+        async def hand(brief: ch.Brief) -> str:
+            self.given.append(brief.task.id)
+            return "made"
+
+        self.worker = hand
+
+
+@pytest.mark.parametrize("approach", ["whole", "stream"])
+@pytest.mark.parametrize(
+    ("plan", "fault"),
+    [
+        (written(task("t1", ("t2",)), task("t2", ("t1",))), "in a circle: t"),
+        (written(task("t1", worker="foot")), "'foot' is not on the roster"),
+    ],
+    ids=["e1_cycle", "e2_unknown_worker"],
+)
+async def test_e1_e2_a_faulty_plan_is_named_repaired_twice_at_most_and_never_started(
+    plan: str, fault: str, approach: str
+) -> None:
+    hand = Hand()
+    model = ch.ScriptedModel([plan] * 3)
+    result = await ch.Supervisor([hand.worker], model=model).run("Make it", approach=approach)
+    assert result.status == "failed"
+    assert fault in result.answer.gaps[0].why
+    assert len(model.requests) == 3
+    assert hand.given == []
+
+
+async def test_e1_a_plan_of_a_person_with_a_circle_is_refused_with_the_circle_named() -> None:
+    tasks = [
+        ch.Task(id="a", description="Make a", worker="hand", needs=["b"]),
+        ch.Task(id="b", description="Make b", worker="hand", needs=["a"]),
+    ]
+    with pytest.raises(PlanRefused, match=r"in a circle: [ab] → [ab] → [ab]"):
+        await ch.Supervisor([Hand().worker]).run(ch.Plan(goal="g", tasks=tasks))
+
+
+async def test_e4_an_empty_plan_starts_nothing_and_says_why() -> None:
+    with pytest.raises(PlanRefused, match="the plan has no tasks"):
+        await ch.Supervisor([Hand().worker]).run(ch.Plan(goal="g", tasks=[]))
+    hand = Hand()
+    boss = ch.Supervisor([hand.worker], model=ch.ScriptedModel([written()]))
+    result = await boss.run("Make it")
+    assert result.status == "failed"
+    assert "nobody on the roster can do anything of this" in result.answer.gaps[0].why
+    assert hand.given == []
+
+
+async def test_e5_a_vague_task_of_a_planner_goes_back_and_is_not_carried_out() -> None:
+    hand = Hand()
+    vague = {**task("t1"), "description": "Handle it"}
+    boss = ch.Supervisor([hand.worker], model=ch.ScriptedModel([written(vague)] * 3))
+    result = await boss.run("Make it")
+    assert result.status == "failed"
+    assert "too vague to be checked" in result.answer.gaps[0].why
+    assert hand.given == []
+
+
+def chain(length: int) -> list[ch.Task]:
+    return [
+        ch.Task(
+            id=f"t{n}", description=f"Link {n}", worker="hand", needs=[f"t{n - 1}"] if n else []
+        )
+        for n in range(length)
+    ]
+
+
+def fan(width: int) -> list[ch.Task]:
+    wide = [ch.Task(id=f"t{n}", description=f"Part {n}", worker="hand") for n in range(width)]
+    last = ch.Task(id="all", description="Join", worker="hand", needs=[each.id for each in wide])
+    return [*wide, last]
+
+
+async def test_e6_a_plan_over_the_cap_is_refused_with_the_figure() -> None:
+    plan = ch.Plan(goal="g", tasks=fan(9_999))
+    with pytest.raises(PlanRefused, match="10000 tasks are more than the cap of 200"):
+        await ch.Supervisor([Hand().worker]).run(plan)
+
+
+@pytest.mark.parametrize("tasks", [chain(1_000), fan(5_000)], ids=["depth 1,000", "fan-in 5,000"])
+async def test_e6_a_large_plan_under_the_cap_is_carried_out(tasks: list[ch.Task]) -> None:
+    hand = Hand()
+    boss = ch.Supervisor([hand.worker], limits=ch.Limits(tasks=10_000))
+    result = await boss.run(ch.Plan(goal="g", tasks=tasks))
+    assert result.status == "succeeded"
+    assert len(hand.given) == len(tasks)
+    assert hand.given[-1] == tasks[-1].id
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+async def test_e7_tasks_that_plan_ever_more_stop_at_the_depth_exactly(depth: int) -> None:
+    led: list[int] = []
+
+    def deeper(brief: ch.Brief) -> ch.Plan:
+        led.append(brief.depth + 1)
+        one = ch.Task(id="again", description="Delegate it once more", worker="boss")
+        return ch.Plan(goal="more", tasks=[one])
+
+    inner = ch.Supervisor([Hand().worker], name="boss", description="Delegates", plan_for=deeper)
+    await inner.join(inner)
+    top = ch.Supervisor([inner], limits=ch.Limits(depth=depth))
+    plan = ch.Plan(goal="g", tasks=[ch.Task(id="t", description="Delegate it away", worker="boss")])
+    result = await top.run(plan)
+    assert result.status == "failed"
+    assert f"Limits(depth={depth})" in result.answer.gaps[0].why
+    assert max(led, default=0) < depth
+
+
+async def test_e10_a_planner_that_says_it_is_done_before_anything_is_has_not_succeeded() -> None:
+    done = json.dumps({"next": "finish", "task": "", "why": "all is well"})
+    boss = ch.Supervisor([Hand().worker], model=ch.ScriptedModel([done] * 3))
+    result = await boss.run("Make it", approach="steps")
+    assert result.status == "failed"
+    assert "@plan" in result.answer.gaps[0].task
