@@ -6,11 +6,13 @@ from typing import Protocol
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.desk import Desk
 from chargehand.errors import JournalBusy, JournalFull, JournalReadOnly, NotLeading
 from chargehand.facts.events import (
+    BudgetChanged,
     CancelRequested,
     Event,
     QuestionAnswered,
@@ -99,6 +101,12 @@ def steer_mail(run: str, by: str, note: str, key: str = "") -> Mail:
     return Mail(key=name, stream=run, subject="steer", body=body)
 
 
+def budget_mail(run: str, changed: BudgetChanged) -> Mail:
+    # As the event itself: there is nothing to add but the instant at which it is taken in.
+    body = msgspec.json.encode(changed)
+    return Mail(key=f"budget {run} {uuid4().hex}", stream=run, subject="budget", body=body)
+
+
 def answer_mail(run: str, answer: AnswerMail) -> Mail:
     key = f"answer {answer.question}"
     return Mail(key=key, stream=run, subject="answer", body=msgspec.json.encode(answer))
@@ -185,6 +193,9 @@ class Mailroom:
             case "steer":
                 steer = msgspec.json.decode(letter.body, type=SteerMail)
                 return RunSteered(note=steer.note, by=steer.by, at=now)
+            case "budget":
+                changed = msgspec.json.decode(letter.body, type=BudgetChanged)
+                return replace(changed, at=now)
             case "answer":
                 answer = msgspec.json.decode(letter.body, type=AnswerMail)
                 return QuestionAnswered(

@@ -20,6 +20,7 @@ from chargehand.decisions.trace import Trace, trace_of
 from chargehand.errors import UnknownRun
 from chargehand.facts.answer import Answer
 from chargehand.facts.events import RunStatus
+from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task
 from chargehand.facts.policy import OnFailure
@@ -165,6 +166,11 @@ class RunResult:
     def reason(self) -> str:
         """Why it ended as it did, where that is not plain from its tasks."""
         return self._led.schedule.reason
+
+    @property
+    def limits(self) -> Limits:
+        """What the run may take, as it was asked for."""
+        return self._led.schedule.limits
 
     @property
     def usage(self) -> Usage:

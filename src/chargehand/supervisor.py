@@ -17,7 +17,7 @@ from weakref import WeakSet
 from chargehand.background import run_in_background
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.breaker import BreakerPolicy
-from chargehand.decisions.budget import NESTED, Account
+from chargehand.decisions.budget import NESTED, Account, has_caps
 from chargehand.decisions.desk import Desk, Led
 from chargehand.decisions.dispatch import Balance, Dispatch, Place
 from chargehand.decisions.duties import is_duty
@@ -38,6 +38,7 @@ from chargehand.errors import (
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.board import LEADER, board_of_run
 from chargehand.facts.events import (
+    BudgetChanged,
     CancelRequested,
     Effect,
     Event,
@@ -62,6 +63,7 @@ from chargehand.journal.opening import open_journal
 from chargehand.mailroom import (
     AnswerMail,
     answer_mail,
+    budget_mail,
     cancel_mail,
     pause_mail,
     steer_mail,
@@ -394,6 +396,34 @@ class Supervisor:
         if isinstance((await self.look(run_id)).status, RunStatus):
             return
         await self._journal.mail.post(stop_mail(run_id, _me(), reason))
+
+    async def change_budget(
+        self,
+        run_id: str,
+        *,
+        money: float | None = None,
+        tokens: int | None = None,
+        calls: int | None = None,
+    ) -> None:
+        """Raise or lower what a run may spend, wherever it is led; what is not named stays.
+
+        It holds for whatever is reserved from then on. Raises `UsageError` for a run without a budget, or
+        one that has ended; a run that was stopped as over budget is not taken up again.
+        """
+        Limits(money=money, tokens=tokens, calls=calls)  # refuses what no budget can be
+        result = await self.look(run_id)
+        if isinstance(result.status, RunStatus):
+            raise UsageError(f"run {run_id} has ended; ask anew with other limits")
+        if not has_caps(result.limits):
+            raise UsageError(f"run {run_id} was begun without a budget, so there is none to change")
+        changed = BudgetChanged(
+            money=money, tokens=tokens, calls=calls, by=_me(), at=self._clock.now()
+        )
+        shift = self._shift
+        if shift is not None and shift.leads(run_id):
+            await shift.propose(run_id, changed)
+        else:
+            await self._journal.mail.post(budget_mail(run_id, changed))
 
     async def pause(self, run_id: str, reason: str = "") -> None:
         """Have a run start nothing new until `unpause`, wherever it is led; runs below it neither.

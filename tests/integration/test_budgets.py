@@ -1,9 +1,13 @@
 """Budgets hold however wide a run is: what is spent and reserved never passes a cap."""
 
+import asyncio
 import os
 import random
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 import chargehand as ch
 from chargehand.decisions.budget import Account
@@ -95,3 +99,68 @@ def test_nine_calls_are_nine_and_not_sixteen() -> None:
     assert result.usage.calls == 9
     assert sum(task.state == "done" for task in result.tasks.values()) == 9
     assert result.reason == "over budget"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "from another supervisor"])
+async def test_g7_a_budget_is_raised_while_calls_wait_for_it(
+    elsewhere: bool, tmp_path: Path
+) -> None:
+    """Four calls of which two are allowed: the others wait for room, get it, and nobody is stopped."""
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def line(_: object) -> str:
+        asked.set()
+        await go.wait()
+        return "yes"
+
+    model = ch.ScriptedModel([line] * 4)
+    mind = ch.Worker("mind", "Says yes")
+    async with ch.Supervisor([mind], model=model, journal=tmp_path / "runs.db") as boss:
+        changed = asyncio.Event()
+        boss.on(ch.events.BudgetChanged)(lambda *_: changed.set())
+        run = await boss.submit(wide(4), limits=ch.Limits(calls=2))
+        await asked.wait()
+        other = ch.Supervisor([], journal=tmp_path / "runs.db") if elsewhere else boss
+        await other.change_budget(run.id, calls=4)
+        await changed.wait()
+        go.set()
+        result = await run.wait()
+        if elsewhere:
+            await other.close()
+    assert result.status == "succeeded"
+    assert len(model.requests) == 4
+
+
+async def test_g7_a_budget_is_lowered_for_what_comes_next() -> None:
+    first = asyncio.Event()
+
+    async def line(_: object) -> str:
+        first.set()
+        return "yes"
+
+    model = ch.ScriptedModel([line] * 8)
+    async with ch.Supervisor([ch.Worker("mind", "Says yes")], model=model, parallel=1) as boss:
+        run = await boss.submit(wide(8), limits=ch.Limits(calls=8))
+        await first.wait()
+        await boss.change_budget(run.id, calls=2)
+        result = await run.wait()
+    assert len(model.requests) <= 3, "one may have been reserved already"
+    assert result.reason == "over budget"
+
+
+async def test_g7_there_must_be_a_budget_to_change() -> None:
+    hold = asyncio.Event()
+
+    @ch.worker("hand", "Waits")
+    async def hand(_: ch.Brief) -> None:
+        await hold.wait()
+
+    async with ch.Supervisor([hand]) as boss:
+        task = ch.Task(id="t", description="Wait for it", worker="hand")
+        run = await boss.submit(ch.Plan(goal="Wait", tasks=[task]))
+        with pytest.raises(ch.UsageError, match="without a budget"):
+            await boss.change_budget(run.id, calls=4)
+        hold.set()
+        await run.wait()
+        with pytest.raises(ch.UsageError, match="has ended"):
+            await boss.change_budget(run.id, calls=4)

@@ -7,12 +7,15 @@ counts against every account above it too, so that no tree of runs can spend mor
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from chargehand.decisions.duties import ANSWER
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
     AttemptParked,
     AttemptPreempted,
+    BudgetChanged,
     Event,
     StepFinished,
     StepStarted,
@@ -140,8 +143,16 @@ class Account:
                     self._move(NO_USAGE, event.outcome.usage)
             case AttemptParked():
                 self._release(event.task, event.attempt)
+            case BudgetChanged():
+                self._change(event)
             case _:
                 pass  # nothing else is spent
+
+    def _change(self, event: BudgetChanged) -> None:
+        named = {"money": event.money, "tokens": event.tokens, "calls": event.calls}
+        changed = {name: cap for name, cap in named.items() if cap is not None}
+        self._limits = replace(self._limits, **changed)
+        self._tell_waiting()
 
     def _caps(self, held: Usage, *, is_answer: bool) -> "list[tuple[str, float, float]]":
         limits = self._limits
@@ -186,10 +197,13 @@ class Account:
             account.reserved += reserved
             account.spent += spent
             if reserved.calls < 0:
-                waiting, account._waiting = account._waiting, []
-                for then in waiting:
-                    then()
+                account._tell_waiting()
             account = account._above
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
 
 def _minus(one: Usage, other: Usage) -> Usage:

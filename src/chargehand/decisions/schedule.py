@@ -68,6 +68,7 @@ from chargehand.facts.events import (
     AttemptParked,
     AttemptPreempted,
     AttemptStarted,
+    BudgetChanged,
     CancelRequested,
     DeadlinePassed,
     Event,
@@ -284,7 +285,7 @@ class Schedule:
                 # It gets somewhere, so losing its worker time and again is not its own doing.
                 self.nodes[event.task].losses = 0
                 return []
-            case StepStarted() | ProgressNoted() | ResultRefused():
+            case StepStarted() | ProgressNoted() | ResultRefused() | BudgetChanged():
                 return []
             case AttemptLost() | AttemptPreempted():
                 return self._lose(event)

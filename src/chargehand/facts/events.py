@@ -380,6 +380,16 @@ class RunUnpaused(_Event, frozen=True, kw_only=True):
     by: str = ""
 
 
+class BudgetChanged(_Event, frozen=True, kw_only=True):
+    """A person raised or lowered what a run may spend; it holds for whatever is reserved from now on."""
+
+    by: str = ""
+    money: float | None = None
+    #: None, here and below: as it was
+    tokens: int | None = None
+    calls: int | None = None
+
+
 class RunSteered(_Event, frozen=True, kw_only=True):
     """A person wants something of the run that its request did not say."""
 
@@ -437,6 +447,7 @@ Event: TypeAlias = (
     | RunPaused
     | RunUnpaused
     | RunSteered
+    | BudgetChanged
     | RunReleased
     | RunFinished
 )
