@@ -12,7 +12,8 @@ ChargehandError
 │   ├── RosterMismatch          a run needs workers that this supervisor lacks or that changed
 │   └── WrongLoop               one supervisor used from two event loops at once
 ├── WorkerError               a worker, saying itself how its failure is to be treated
-│   └── StepMismatch            a replayed step differs from what was recorded
+│   ├── StepMismatch            a replayed step differs from what was recorded
+│   └── UnclearRequest          no plan was found in what is asked; other words may help
 ├── ModelError                the model or its provider
 │   ├── ModelUnreachable        no connection, or the provider is broken
 │   ├── ModelTooSlow            no answer, or half of one, for too long
@@ -155,6 +156,10 @@ class WorkerError(ChargehandError):
 
 class StepMismatch(WorkerError):
     """A worker that was resumed asked for another step than the one it had recorded."""
+
+
+class UnclearRequest(WorkerError):
+    """No plan that can be carried out was found in what is asked; other words may help."""
 
 
 class ModelError(ChargehandError):

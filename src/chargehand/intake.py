@@ -53,6 +53,8 @@ class Terms(TypedDict, total=False):
     #: the run whose answer this request goes on from
     reuse: str | None
     #: the run whose results are taken over where nothing they rest on has changed
+    clarify: bool
+    #: whether a person is asked when no plan can be made of the request; else the run fails
 
 
 class Origin(Struct, frozen=True):
@@ -130,6 +132,7 @@ class Intake:
             answers=self._composes(plan, shape, approach),
             drafts=terms.get("drafts", False),
             refines=self._refines(plan, terms),
+            clarifies=plan is None and terms.get("clarify", False),
             shape=shape,
             after=terms.get("after") or "",
             reuses=terms.get("reuse") or "",
@@ -188,7 +191,7 @@ class Intake:
                 f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; "
                 "put the material into files that a worker can read, and ask about those"
             )
-        if not self._office.has_model:
+        if not self._office.has_model and self._office.planner is None:
             raise UsageError(
                 "a request in words needs a planner, and that needs a model: "
                 "Supervisor(…, model='openai:gpt-5-mini', 'offline', …), or hand over a chargehand.Plan"
@@ -206,7 +209,8 @@ class Intake:
         choices = [each.value for each in Approach if each is not Approach.GIVEN]
         if given is not None and given not in choices:
             raise UsageError(f"approach={given!r} is none of {', '.join(choices)}")
-        return Approach(given or Approach.STREAM)
+        usual = Approach.STREAM if self._office.planner is None else Approach.STEPS
+        return Approach(given or usual)
 
     def _default(self, terms: Terms) -> str:
         default = terms.get("default", "")
@@ -218,7 +222,8 @@ class Intake:
         self, plan: Plan | None, shape: dict[str, Any] | None, approach: Approach
     ) -> bool:
         """Whether a model is to compose the answer: where somebody asked for more than the results."""
-        is_asked = approach is not Approach.ROUTE  # the one result is the answer
+        # The one result is the answer; and whoever plans in place of a model knows where it ends.
+        is_asked = approach is not Approach.ROUTE and self._office.planner is None
         if plan is not None:
             is_asked = bool(plan.instruction) or plan.strategy is not Strategy.MERGE
         if shape is not None and not self._office.has_model:
@@ -229,7 +234,8 @@ class Intake:
         refine = terms.get("refine")
         if refine and not self._office.has_model:
             raise UsageError("refine=True needs a model; Supervisor(…, model=…)")
-        return plan is None if refine is None else refine
+        is_usual = plan is None and self._office.planner is None
+        return is_usual if refine is None else refine
 
 
 def policies_of(roster: Roster, on_failure: OnFailure | None) -> dict[str, OnFailure]:

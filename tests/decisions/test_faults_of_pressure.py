@@ -1,16 +1,20 @@
 """Rows G of the faults that need no event loop: deadlines in every state, races, inherited priority."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from chargehand.decisions.desk import Desk, Message
 from chargehand.decisions.dispatch import Dispatch, Place
+from chargehand.decisions.estimate import learn
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
+    AttemptPreempted,
     CancelRequested,
+    Pace,
     PlanAdopted,
     RunFinished,
 )
@@ -116,3 +120,57 @@ def test_g5_a_cancel_that_races_the_end_of_an_attempt_leaves_one_end(first: str,
     won = kind == "done" and first == "end"
     assert ends[0].status == ("succeeded" if won else "cancelled")
     assert desk.tell(end) == [], "whatever comes late changes nothing"
+
+
+def test_g8_a_task_that_cannot_be_in_time_any_more_is_not_started() -> None:
+    """`b` takes at least 6 s; when the place is free, 5 s are left."""
+    tasks: dict[str, dict[str, Any]] = {"a": {"priority": 1}, "b": {"expect": seconds(6)}}
+    desk = desk_of("a, b, c", pool=1, tasks=tasks, deadline=seconds(10))
+    desk.wait(5)
+    desk.finish("a")
+    assert desk.started() == ["a#1", "c#1"]
+    assert desk.state("b") == "failed"
+    assert "it was not started" in str(desk.schedule.nodes["b"].cause)
+    desk.finish("c")
+    assert desk.status == "partial"
+
+
+def test_g8_nobody_waits_for_a_start_that_comes_too_late() -> None:
+    """It is given up the moment it is hopeless, not when a place is free or the deadline has passed."""
+    tasks: dict[str, dict[str, Any]] = {
+        "a": {"priority": 1},
+        "b": {"expect": seconds(6), "deadline": seconds(9)},
+    }
+    desk = desk_of("a, b -> d", pool=1, tasks=tasks)
+    desk.wait(2)
+    assert desk.state("b") == "ready"
+    desk.wait(1.5)
+    assert (desk.state("a"), desk.state("b"), desk.state("d")) == ("running", "failed", "skipped")
+
+
+@pytest.mark.parametrize(("count", "is_started"), [(9, True), (10, False)])
+def test_g8_what_past_runs_taught_counts_once_it_is_enough(count: int, is_started: bool) -> None:
+    paces = {"ann": Pace(count, seconds(20), seconds(12))}
+    desk = desk_of("a", deadline=seconds(10), asked={"paces": paces})
+    assert (desk.started() == ["a#1"]) is is_started
+
+
+def test_g8_what_was_preempted_half_way_may_take_less_and_is_started_again() -> None:
+    desk = desk_of("a", deadline=seconds(10), tasks={"a": {"expect": seconds(6)}})
+    desk.wait(5)
+    desk.desk.free_place("r", "a", 1)
+    desk.tell(AttemptPreempted(task="a", attempt=1, at=desk.now))
+    assert desk.started() == ["a#1", "a#2"]
+
+
+def test_the_fastest_attempt_of_a_worker_is_remembered_over_runs() -> None:
+    desk = desk_of("a, b", pool=2)
+    desk.wait(2)
+    desk.finish("a")
+    desk.wait(2)
+    desk.finish("b")
+    finished = desk.journal[-1]
+    assert isinstance(finished, RunFinished)
+    assert finished.paces == {"ann": Pace(2, seconds(3), seconds(2))}
+    again = learn({"ann": Pace(1, seconds(9), seconds(1))}, finished.paces.items())
+    assert again == {"ann": Pace(3, seconds(5), seconds(1))}

@@ -34,7 +34,7 @@ def straggling(arrows: str = "a -> b", **more: Any) -> Office:
 
 def test_what_a_run_has_seen_counts_more_than_what_was_known_before() -> None:
     assert patience_with(TASK, "ann", {}, KNOWN) == seconds(20)
-    assert patience_with(TASK, "ann", {"ann": (4, seconds(12))}, KNOWN) == seconds(6)
+    assert patience_with(TASK, "ann", {"ann": (4, seconds(12), seconds(1))}, KNOWN) == seconds(6)
 
 
 def test_what_the_plan_expects_counts_most_and_a_second_is_the_least() -> None:

@@ -1,5 +1,6 @@
 """Rows E of the faults: plans that are wrong, too large, or never-ending start nothing they should not."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -83,6 +84,48 @@ async def test_e5_a_vague_task_of_a_planner_goes_back_and_is_not_carried_out() -
     assert result.status == "failed"
     assert "too vague to be checked" in result.answer.gaps[0].why
     assert hand.given == []
+
+
+@pytest.mark.parametrize("approach", ["whole", "stream"])
+@pytest.mark.parametrize(
+    "bad", [[], [{**task("t1"), "description": "Handle it"}]], ids=["e4", "e5"]
+)
+async def test_e4_e5_an_unplannable_request_waits_for_a_person_and_goes_on_with_the_answer(
+    bad: list[dict[str, Any]], approach: str
+) -> None:
+    """An empty plan and a vague one end in a question; nothing is carried out before the answer."""
+    hand = Hand()
+    # An empty plan is believed at once; a vague one goes back twice.
+    replies = [written(*bad)] * (3 if bad else 1)
+    model = ch.ScriptedModel([*replies, written(task("t1")), "It is made."])
+    async with ch.Supervisor([hand.worker], model=model) as boss:
+        asked = asyncio.Event()
+        boss.on(ch.events.AttemptFinished)(lambda _, __: asked.set())
+        run = await boss.submit("Make it", approach=approach, clarify=True)
+        await asked.wait()
+        seen = await boss.look(run.id)
+        (question,) = seen.questions
+        assert "No plan can be made of this request" in question.text
+        assert hand.given == []
+        await boss.answer(question.id, "Make the red one")
+        result = await run.wait()
+    assert result.status == "succeeded"
+    assert len(hand.given) == 1
+    assert any("Make the red one" in str(each.turns) for each in model.requests)
+
+
+async def test_e4_a_person_may_give_up_a_request_that_cannot_be_planned() -> None:
+    hand = Hand()
+    async with ch.Supervisor([hand.worker], model=ch.ScriptedModel([written()])) as boss:
+        asked = asyncio.Event()
+        boss.on(ch.events.AttemptFinished)(lambda _, __: asked.set())
+        run = await boss.submit("Make it", clarify=True)
+        await asked.wait()
+        (question,) = (await boss.look(run.id)).questions
+        await boss.answer(question.id, "give up")
+        result = await run.wait()
+    assert result.status == "failed"
+    assert "nobody on the roster can do anything of this" in result.answer.gaps[0].why
 
 
 def chain(length: int) -> list[ch.Task]:

@@ -31,6 +31,7 @@ from chargehand.facts.events import (
     RunRequested,
     RunSteered,
     RunUnpaused,
+    StartMissed,
     TaskAdded,
     TaskFailed,
     TaskRewritten,
@@ -144,6 +145,8 @@ def _other_words(event: Event) -> str:
             return f"{event.task} is skipped: {one_line(event.why, 160)}"
         case DeadlinePassed():
             return f"the time of {event.task} is over" if event.task else "the time is over"
+        case StartMissed():
+            return f"{event.task} is not started: it could not be done in time any more"
         case QuestionAnswered():
             return f"{event.task} was answered by {event.by}: {one_line(event.text, 160)}"
         case QuestionExpired():

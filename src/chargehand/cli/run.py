@@ -14,6 +14,7 @@ from chargehand.cli.options import (
     choice_of,
     crew_options,
     length,
+    notify_option,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def showing_options(command: Any) -> Any:
 @click.option("--after", metavar="RUN", help="Go on from this run's answer.")
 @click.option("--reuse", metavar="RUN", help="Take over from this run what has not changed.")
 @click.option("--review", is_flag=True, help="Show the plan first; you approve or edit it.")
+@notify_option
 @showing_options
 def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     """Have a REQUEST done, and print the answer. `-` reads the request from stdin.
@@ -107,6 +109,7 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
 @click.argument("run_id", metavar="RUN")
 @click.option("--accept", is_flag=True, help="Go on although the crew has changed.")
 @crew_options
+@notify_option
 @showing_options
 def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     """Go on with a RUN that was interrupted; of a finished one, print the answer again.
@@ -167,7 +170,7 @@ def _terms(boss: "Supervisor", choice: "Choice", options: dict[str, Any]) -> "Te
     from chargehand.intake import Terms
     from chargehand.settings import journal_place
 
-    terms = Terms(priority=options["priority"], deadline=options["deadline"])
+    terms = Terms(priority=options["priority"], deadline=options["deadline"], clarify=True)
     if limits := _limits(boss, options):
         terms["limits"] = limits
     if options["approach"]:

@@ -37,6 +37,7 @@ from chargehand.facts.events import (
     RunFinished,
     RunPaused,
     RunRequested,
+    StartMissed,
     StepFinished,
     StepStarted,
 )
@@ -273,16 +274,22 @@ class Desk:
                         pending.extend(schedule.apply(event))
                 case OfferAttempt(task) if is_duty(command.worker):
                     self._duties[run, task] = command
-                case OfferAttempt():
+                case OfferAttempt(task, attempt):
                     self.dispatch.offer(run, command, timestamp)
+                    if command.latest_at is not None:
+                        missed = StartMissed(task=task, attempt=attempt, at=command.latest_at)
+                        self._set_timer(command.latest_at, run, missed)
                 case SetTimer(due_at, event):
-                    self._timer_count += 1
-                    heappush(self._timers, (due_at, self._timer_count, run, event))
+                    self._set_timer(due_at, run, event)
                 case StopAttempt(task, attempt, reason, _):
                     round_.acts.append(Stop(run, task, attempt, reason))
                 case WithdrawOffer(task):
                     if self._duties.pop((run, task), None) is None:
                         self.dispatch.withdraw(run, task)
+
+    def _set_timer(self, due_at: datetime, run: str, event: Event) -> None:
+        self._timer_count += 1
+        heappush(self._timers, (due_at, self._timer_count, run, event))
 
     def _write(self, run: str, led: Led, event: Event, round_: Round) -> None:
         entries = round_.entries.get(run)

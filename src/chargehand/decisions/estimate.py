@@ -1,12 +1,19 @@
 """How long things will take: what past runs taught about each worker, and what hangs on a task."""
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TypeAlias
 
 from chargehand.facts.events import Pace
 from chargehand.facts.plan import Task
 
+Times: TypeAlias = tuple[int, timedelta, timedelta]
+"""Of the attempts of one worker that were done: how many, their time together, the least of it."""
+
 _REMEMBERED = 200
 #: older attempts fade once a worker has this many
+ENOUGH = 10
+#: attempts of a worker after which none is expected to be much faster than all of them
 
 
 def learn(known: Mapping[str, Pace], seen: Iterable[tuple[str, Pace]]) -> dict[str, Pace]:
@@ -15,12 +22,24 @@ def learn(known: Mapping[str, Pace], seen: Iterable[tuple[str, Pace]]) -> dict[s
     for worker, pace in seen:
         before = paces.get(worker)
         if before is None:
-            paces[worker] = Pace(min(pace.count, _REMEMBERED), pace.mean)
+            paces[worker] = Pace(min(pace.count, _REMEMBERED), pace.mean, pace.least)
             continue
         count = before.count + pace.count
         mean = (before.mean * before.count + pace.mean * pace.count) / count
-        paces[worker] = Pace(min(count, _REMEMBERED), mean)
+        least = [each for each in (before.least, pace.least) if each is not None]
+        paces[worker] = Pace(min(count, _REMEMBERED), mean, min(least, default=None))
     return paces
+
+
+def least_time(task: Task, paces: Mapping[str, Pace]) -> timedelta | None:
+    """What this task takes at least: as its plan says, else as nobody has ever been faster at it.
+
+    None if too little is known to deny it a try.
+    """
+    if task.expect is not None:
+        return task.expect
+    pace = paces.get(task.worker)
+    return None if pace is None or pace.count < ENOUGH else pace.least
 
 
 class Estimates:

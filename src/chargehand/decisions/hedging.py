@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from chargehand.decisions.estimate import Times
 from chargehand.facts.events import Effect, Pace, StepStarted
 from chargehand.facts.plan import Task
 
@@ -40,7 +41,7 @@ def hedged(task: str) -> str:
 
 
 def patience_with(
-    task: Task, worker: str, seen: Mapping[str, tuple[int, timedelta]], known: Mapping[str, Pace]
+    task: Task, worker: str, seen: Mapping[str, Times], known: Mapping[str, Pace]
 ) -> timedelta | None:
     """How long an attempt may take before it is a straggler; None if nobody knows what is usual.
 
@@ -48,7 +49,7 @@ def patience_with(
     """
     usual = task.expect
     if usual is None and worker in seen:
-        count, total = seen[worker]
+        count, total, _ = seen[worker]
         usual = total / count
     elif usual is None and worker in known:
         usual = known[worker].mean

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.budget import NESTED
+from chargehand.decisions.duties import PLAN
 from chargehand.facts.events import (
     AttemptFinished,
     Effect,
@@ -22,6 +23,7 @@ from chargehand.facts.events import (
     TaskSkipped,
 )
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Usage
+from chargehand.facts.policy import GIVE_UP
 from chargehand.facts.value import Value
 
 
@@ -85,6 +87,8 @@ class Results:
                 self._end_step(event)
             case QuestionAnswered():
                 self.answers[event.question] = event.text
+                if event.task == PLAN and event.text.strip() != GIVE_UP:
+                    self.notes.append(event.text)  # what the request did not say
             case RetryPlanned():
                 self._start_over(event)
             case RunSteered():

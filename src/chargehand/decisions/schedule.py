@@ -29,7 +29,7 @@ from chargehand.decisions.duties import (
     of_plan,
     refining,
 )
-from chargehand.decisions.estimate import Estimates
+from chargehand.decisions.estimate import Estimates, Times, least_time
 from chargehand.decisions.graph import Graph, Node, TaskState, check_nodes
 from chargehand.decisions.hedging import (
     LAST,
@@ -94,6 +94,7 @@ from chargehand.facts.events import (
     RunStatus,
     RunSteered,
     RunUnpaused,
+    StartMissed,
     StepFinished,
     StepStarted,
     TaskAdded,
@@ -151,7 +152,7 @@ class Schedule:
         self._hours = Hours()
         self._planning = Planning()
         self._drafts = 0
-        self._paces: dict[str, tuple[int, timedelta]] = {}
+        self._times: dict[str, Times] = {}
         self._amended: set[Part] = set()
         self._replans = 0
         self._has_hedged_tasks = False
@@ -166,7 +167,7 @@ class Schedule:
             return RunState.STOPPING
         if self.is_paused:
             return RunState.PAUSED
-        if self.is_being_planned:
+        if self.is_being_planned and not self._is_unclear():
             return RunState.PLANNING
         if self._live or not self._unsettled or self._has_parked():
             return RunState.RUNNING
@@ -189,7 +190,7 @@ class Schedule:
     @property
     def busy(self) -> timedelta:
         """The time of all finished attempts, one after another."""
-        return sum((total for _, total in self._paces.values()), _NO_TIME)
+        return sum((total for _, total, _ in self._times.values()), _NO_TIME)
 
     @property
     def is_winding_up(self) -> bool:
@@ -238,6 +239,10 @@ class Schedule:
                 return event if is_due else None
             case DeadlinePassed():
                 return event if self._is_over(event) else None
+            case StartMissed():
+                node = self.nodes[event.task]
+                is_next = node.state is TaskState.READY and event.attempt == node.attempt + 1
+                return event if is_next else None
             case QuestionAnswered():
                 return event if is_answer(self.nodes, event) else None
             case QuestionExpired():
@@ -309,6 +314,8 @@ class Schedule:
                 return self._skip(event)
             case DeadlinePassed():
                 return self._expire(event)
+            case StartMissed():
+                return self._fail(self.nodes[event.task], _TOO_LATE, event.at)
             case QuestionAnswered():
                 return self._go_by(event)
             case QuestionExpired():
@@ -598,7 +605,7 @@ class Schedule:
         task, started_at = node.task, node.started_at
         if not task.hedge or node.is_watched or started_at is None or not self._may_hedge:
             return []
-        wait = patience_with(task, node.worker, self._paces, self._request_of_run.paces)
+        wait = patience_with(task, node.worker, self._times, self._request_of_run.paces)
         if wait is None:
             return []
         node.is_watched = True
@@ -668,8 +675,9 @@ class Schedule:
 
     def _learn(self, node: Node, at: datetime) -> None:
         assert node.started_at is not None
-        count, total = self._paces.get(node.worker, (0, _NO_TIME))
-        self._paces[node.worker] = (count + 1, total + (at - node.started_at))
+        took = at - node.started_at
+        count, total, least = self._times.get(node.worker, (0, _NO_TIME, took))
+        self._times[node.worker] = (count + 1, total + took, min(least, took))
 
     # settling
 
@@ -752,8 +760,8 @@ class Schedule:
         else:
             status = RunStatus.FAILED
         paces = {
-            worker: Pace(count, total / count)
-            for worker, (count, total) in self._paces.items()
+            worker: Pace(count, total / count, least)
+            for worker, (count, total, least) in self._times.items()
             if not is_duty(worker)
         }
         return [
@@ -901,7 +909,19 @@ class Schedule:
         latest = node.deadline - node.path if self._estimates_known else node.deadline
         urgency = LAST if is_hedge(task.id) else -node.urgency - self._priority
         rank = Rank(urgency, node.deadline, latest, -node.path, node.order)
-        return OfferAttempt(task.id, node.attempt + 1, task.worker, task.skill, rank, node.avoid)
+        number, latest_at = node.attempt + 1, self._latest_start(node)
+        return OfferAttempt(task.id, number, task.worker, task.skill, rank, node.avoid, latest_at)
+
+    def _latest_start(self, node: Node) -> datetime | None:
+        """When a task must have begun to be done in time, if it has a deadline and that is known."""
+        task, requested = node.task, self._request_of_run
+        if task.deadline is None and requested.deadline_at is None:
+            return None
+        # What was begun before, or may be taken over from another run, may take less.
+        if node.attempt or requested.reuses or is_duty(task.id):
+            return None
+        least, ends_at = least_time(task, requested.paces), self.work_ends_at(task.id)
+        return None if least is None or ends_at is None else ends_at - least
 
     # pausing
 
@@ -1037,7 +1057,12 @@ class Schedule:
 
     def _is_all_there(self) -> bool:
         """Whether nobody is just now writing on the plan."""
-        return self._is_sealed or (PLAN in self.nodes and self.nodes[PLAN].is_parked)
+        is_parked = PLAN in self.nodes and self.nodes[PLAN].is_parked
+        return self._is_sealed or is_parked or self._is_unclear()
+
+    def _is_unclear(self) -> bool:
+        """Whether a person is to say better what is wanted before there can be a plan."""
+        return PLAN in self.nodes and self.nodes[PLAN].state is TaskState.ASKING
 
     # small questions
 
@@ -1079,6 +1104,10 @@ class Schedule:
 
 _NO_TIME = timedelta(0)
 _OUT_OF_TIME = Failed(kind=ErrorClass.TIMEOUT, message="its deadline has passed")
+_TOO_LATE = Failed(
+    kind=ErrorClass.TIMEOUT,
+    message="it was not started: there was less time left than it takes at least",
+)
 _NOBODY_ANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its question in time")
 _WORDS = {
     TaskState.FAILED: "failed",

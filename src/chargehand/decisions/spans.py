@@ -192,7 +192,8 @@ class Halt(Struct, forbid_unknown_fields=True):
     """Something that ended work early."""
 
     what: str
-    #: work (the answer is made of what there is), cancel (a person ends the run) or deadline
+    #: work (the answer is made of what there is), cancel (a person ends the run), deadline, or too late (a
+    #: task that was not started, since it could not be in time any more)
     at: datetime
     task: str = ""
     #: whose deadline, or whose failure; empty: that of the run

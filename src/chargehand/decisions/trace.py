@@ -48,6 +48,7 @@ from chargehand.facts.events import (
     RunRequested,
     RunSteered,
     RunUnpaused,
+    StartMissed,
     TaskAdded,
     TaskFailed,
     TaskRewritten,
@@ -300,6 +301,8 @@ class _Fold:
                 trace.halts.append(Halt("cancel", at, "", event.by, event.reason))
             case DeadlinePassed():
                 trace.halts.append(Halt("deadline", at, event.task))
+            case StartMissed():
+                trace.halts.append(Halt("too late", at, event.task))
             case RunPaused():
                 trace.pauses.append(Pause(at, event.by, event.reason))
             case RunUnpaused():

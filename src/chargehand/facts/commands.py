@@ -39,6 +39,8 @@ class OfferAttempt(Struct, frozen=True, gc=False):
     rank: Rank
     avoid: tuple[str, ...] = ()
     #: workers that failed at it, to be passed over if there are others
+    latest_at: datetime | None = None
+    #: when it must have begun to be done before its deadline; None: not known
 
 
 class WithdrawOffer(Struct, frozen=True, gc=False):

@@ -65,6 +65,8 @@ class Pace(Struct, frozen=True, gc=False):
 
     count: int
     mean: timedelta
+    least: timedelta | None = None
+    #: the fastest of all; None: not known
 
 
 class _Event(
@@ -124,6 +126,8 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     #: what is done when a task fails, by worker; under the empty name: for all who have none
     hedges: bool = False
     #: whether tasks that ask for it get a second attempt when the first takes far too long
+    clarifies: bool = False
+    #: whether a person is asked when no plan can be made of the request
 
 
 class RunLed(_Event, frozen=True, kw_only=True):
@@ -298,6 +302,14 @@ class DeadlinePassed(_Event, frozen=True, kw_only=True):
     task: str = ""
 
 
+class StartMissed(_Event, frozen=True, kw_only=True):
+    """A task that has not begun can no longer be done before its deadline: it is not started."""
+
+    task: str
+    attempt: int
+    #: the one that would have been next
+
+
 class QuestionAnswered(_Event, frozen=True, kw_only=True):
     """A person, or the default when none came, answered."""
 
@@ -437,6 +449,7 @@ Event: TypeAlias = (
     | TaskFailed
     | TaskSkipped
     | DeadlinePassed
+    | StartMissed
     | QuestionAnswered
     | QuestionExpired
     | StepStarted

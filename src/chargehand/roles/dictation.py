@@ -18,6 +18,7 @@ from chargehand.roles.drafting import (
     NO_MORE,
     Bounds,
     no_plan,
+    not_found,
     plan_schema,
     read_draft,
     record,
@@ -96,7 +97,10 @@ class _Dictation:
             said += [reply.turn, user(noted["words"])]
             if noted["accepted"]:
                 schema = self._rest_schema(noted["accepted"])
-        return no_plan(f"the model could not do it in {REPAIRS + 1} tries. {objection}")
+        error = not_found(read_draft(reply.text)[0], objection)
+        if self._gate.accepted:
+            return no_plan(error)  # what was accepted runs, and its words are known by now
+        raise error
 
     async def _ask(self, turns: Sequence[Turn], schema: dict[str, Any]) -> ModelReply:
         settings = self._thinker.office.settings

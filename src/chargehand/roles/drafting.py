@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.errors import Fault, WorkerError
+from chargehand.errors import Fault, UnclearRequest, WorkerError
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 from chargehand.facts.plan import Plan, Strategy, Task
@@ -207,6 +207,7 @@ async def drafted(
     objection.
     """
     said = list(turns)
+    written: Written | None = None
     objection: str | None = None
     for _ in range(REPAIRS + 1):
         request = ModelRequest(turns=tuple(said), schema=schema, settings=thinker.office.settings)
@@ -219,7 +220,7 @@ async def drafted(
                 return written
             objection = faults_in_words(faults)
         said += [reply.turn, user(f"{objection}\n{again}")]
-    raise WorkerError(f"the model could not do it in {REPAIRS + 1} tries. {objection}")
+    raise not_found(written, objection)
 
 
 def read_draft(text: str) -> tuple[Written | None, str | None]:
@@ -233,11 +234,17 @@ def read_draft(text: str) -> tuple[Written | None, str | None]:
         return None, f"The answer is no plan: {error}. Answer with the corrected JSON alone."
 
 
+def not_found(written: Written | None, objection: str | None) -> WorkerError:
+    """That nothing came of all tries; a last one that could at least be read was about the request."""
+    kind = WorkerError if written is None else UnclearRequest
+    return kind(f"the model could not do it in {REPAIRS + 1} tries. {objection}")
+
+
 def refuse_unserved(written: Written | None) -> None:
     """Raise for a plan without tasks: nobody on the roster can do anything of what is asked."""
     if written is not None and not written.tasks:
         said = written.goal or written.reason or "no reason was given"
-        raise WorkerError(f"nobody on the roster can do anything of this: {said[:500]}")
+        raise UnclearRequest(f"nobody on the roster can do anything of this: {said[:500]}")
 
 
 def read_task(value: object) -> Task | None:

@@ -12,6 +12,7 @@ from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
+from chargehand.roles.clarifying import clarified
 from chargehand.roles.dictation import dictate
 from chargehand.roles.drafting import (
     NO_MORE,
@@ -82,7 +83,7 @@ async def write_plan(
     except StepMismatch:
         raise
     except WorkerError as error:
-        raise WorkerError(f"no plan: {error}", kind=error.kind) from error
+        raise type(error)(f"no plan: {error}", kind=error.kind) from error
     return Plan(
         goal=written.goal or request,
         tasks=[each.task for each in written.tasks],
@@ -108,27 +109,32 @@ async def _first_plan(brief: Brief, seat: Seat, office: Office, requested: RunRe
     earlier = await seat.bring(requested.earlier)
     for source in (*requested.taint, *earlier.taint):
         brief.distrust(source)
+
+    async def attempt(request: str) -> Outcome:
+        return await _planned(brief, seat, office, requested, request, earlier)
+
+    return await clarified(brief, requested, attempt)
+
+
+async def _planned(
+    brief: Brief, seat: Seat, office: Office, requested: RunRequested, request: str, earlier: Value
+) -> Outcome:
     if requested.approach is Approach.STREAM:
         bounds = Bounds(seat.roster, requested.limits)
-        turns = planning_turns(office, requested.request, bounds, earlier, requested.shape)
-        return await dictate(brief, seat, office, requested.request, turns)
+        turns = planning_turns(office, request, bounds, earlier, requested.shape)
+        return await dictate(brief, seat, office, request, turns)
     if seat.led.schedule.version:
         return NOTHING_DONE  # adopted just before the process ended that had it written
     thinker = DurableThinker(brief, office)
+    roster = seat.roster
     match requested.approach:
         case Approach.ROUTE:
             default = brief.task.args.get("default", "")
-            chosen = await route(thinker, seat.roster, requested.request, earlier, default)
+            chosen = await route(thinker, roster, request, earlier, default)
         case Approach.STEPS:
-            chosen = await first_step(thinker, seat.roster, requested.request, earlier)
+            chosen = await first_step(thinker, roster, request, earlier)
         case _:
-            chosen = await write_plan(
-                thinker,
-                requested.request,
-                seat.roster,
-                requested.limits,
-                earlier,
-                requested.shape,
-            )
+            limits, shape = requested.limits, requested.shape
+            chosen = await write_plan(thinker, request, roster, limits, earlier, shape)
     adopted = await seat.propose(PlanAdopted(plan=chosen, at=seat.now()))
     return NO_MORE if adopted is None else NOTHING_DONE

@@ -5,7 +5,7 @@ journal and what really happened in the world of the trial, never the schedule's
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -30,6 +30,7 @@ from chargehand.facts.events import (
     RunFinished,
     RunPaused,
     RunUnpaused,
+    StartMissed,
     StepFinished,
     StepStarted,
     TaskAdded,
@@ -194,7 +195,7 @@ def i08_a_task_is_given_up_for_a_reason(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, TaskFailed)
     task = run.find(event.task)
-    if run.is_told_to_stop(task) or task.losses > run.limits.losses:
+    if run.is_told_to_stop(task) or task.losses > run.limits.losses or task.is_too_late:
         return ""
     if task.question is not None:
         return ""  # it has expired; see i41
@@ -338,7 +339,25 @@ def i29_nothing_starts_too_late(run: RunStory, entry: Entry) -> str:
     deadline_at = run.deadline_of(task.task)
     if deadline_at is not None and event.at >= deadline_at:
         return f"{event.task} starts at or after its deadline"
+    if event.attempt == 1 and _is_too_late(run, task.task, event.at):
+        return f"{event.task} starts although it cannot be done before its deadline"
     return ""
+
+
+def i29_only_what_cannot_be_in_time_is_not_started(run: RunStory, entry: Entry) -> str:
+    event = entry.event
+    assert isinstance(event, StartMissed)
+    if run.find(event.task).attempts:
+        return f"{event.task} is not started, though it was before"
+    is_so = _is_too_late(run, run.find(event.task).task, event.at)
+    return "" if is_so else f"{event.task} is not started, though there was time enough"
+
+
+def _is_too_late(run: RunStory, task: Task, at: datetime) -> bool:
+    deadline_at = run.deadline_of(task)
+    if deadline_at is None or task.expect is None:
+        return False
+    return at >= deadline_at - task.expect
 
 
 def i29_time_was_really_over(run: RunStory, entry: Entry) -> str:
@@ -493,6 +512,7 @@ BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
     TaskFailed: (i06_an_ended_task_stays_ended, i08_a_task_is_given_up_for_a_reason),
     TaskSkipped: (i06_an_ended_task_stays_ended, i04_only_the_hopeless_are_skipped),
     RunPaused: (oversight.i30_pauses_take_turns,),
+    StartMissed: (i29_only_what_cannot_be_in_time_is_not_started,),
     RunUnpaused: (oversight.i30_pauses_take_turns,),
     WorkStopped: (oversight.i29_work_is_stopped_once_and_not_too_early,),
 }

@@ -34,6 +34,7 @@ from chargehand.facts.events import (
     RunPaused,
     RunRequested,
     RunUnpaused,
+    StartMissed,
     StepFinished,
     StepStarted,
     TaskAdded,
@@ -84,6 +85,8 @@ class TaskStory:
         self.is_unjudged = False
         #: an attempt failed, and nothing has been said of what becomes of the task
         self.is_expired = False
+        self.is_too_late = False
+        #: not begun, and it could not be done before its deadline any more
         self.is_removed = False
         self.is_replaced = False
         self.told_at: datetime | None = None
@@ -375,6 +378,8 @@ class RunStory:
             case DeadlinePassed():
                 self.tasks[event.task].is_expired = True
                 self.tasks[event.task].told_at = event.at
+            case StartMissed():
+                self.tasks[event.task].is_too_late = True
             case CancelRequested():
                 self._stop("cancelled", "cancelled", event.at)
             case WorkStopped():
