@@ -19,7 +19,10 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "chargehand"
 
 PORTS = ("journal", "models", "tools", "engines", "notify", "telemetry")
-WINDOWS = ("settings", "crews", "testing", "recorder", "alerts", "evaluation", "cli", "server")
+WINDOWS = (
+    *("settings", "crews", "interop", "testing", "recorder", "alerts"),
+    *("evaluation", "cli", "server"),
+)
 ROWS = (
     ("errors",),
     ("facts",),
@@ -32,6 +35,7 @@ ROWS = (
     ("shift",),
     ("intake",),
     ("nesting",),
+    ("supervising",),
     ("supervisor",),
     ("patterns",),
     WINDOWS,

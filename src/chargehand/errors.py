@@ -9,6 +9,7 @@ ChargehandError
 │   ├── KeyConflict             one idempotency key, two different bodies
 │   ├── BlockChanged            somebody else has written the block since it was read
 │   ├── BlockDenied             a block that this role may not read or write
+│   ├── TaskTaken               a task of a pool that somebody else has, or has done
 │   ├── RosterMismatch          a run needs workers that this supervisor lacks or that changed
 │   └── WrongLoop               one supervisor used from two event loops at once
 ├── WorkerError               a worker, saying itself how its failure is to be treated
@@ -39,7 +40,7 @@ ChargehandError
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -126,6 +127,20 @@ class BlockDenied(UsageError, PermissionError):
     def __init__(self, label: str, why: str) -> None:
         self.label = label
         super().__init__(f"block {label!r} is not open to you: {why}; ask one of them to do it")
+
+
+class TaskTaken(UsageError):
+    """A task of a pool is somebody else's: it is being done, or it is done already."""
+
+    def __init__(self, task: str, holder: str, since_at: datetime | None, *, is_done: bool) -> None:
+        self.task = task
+        self.holder = holder
+        self.since_at = since_at
+        self.is_done = is_done
+        since = "" if since_at is None else f" since {since_at:%Y-%m-%d %H:%M:%S} UTC"
+        fact = f"was done by {holder}" if is_done else f"is being done by {holder}{since}"
+        way_out = "its result is in the pool" if is_done else "take another, or wait for its result"
+        super().__init__(f"task {task!r} {fact}; {way_out}")
 
 
 class RosterMismatch(UsageError):

@@ -15,7 +15,7 @@ from chargehand.errors import UsageError
 from chargehand.facts.events import Approach, Pace, RunRequested
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Strategy, Task
-from chargehand.facts.policy import OnFailure
+from chargehand.facts.policy import ASK, STOP, OnFailure
 from chargehand.facts.value import Value, digest_of
 from chargehand.roles.function import FunctionWorker
 from chargehand.roles.office import Office
@@ -53,6 +53,10 @@ class Terms(TypedDict, total=False):
     #: the run whose answer this request goes on from
     reuse: str | None
     #: the run whose results are taken over where nothing they rest on has changed
+    on_budget: str
+    #: when nothing is left to spend: stop (default: the answer is made of what there is) or ask a person
+    source: dict[str, Any]
+    #: where the crew comes from, for whoever resumes the run by its id alone
     clarify: bool
     #: whether a person is asked when no plan can be made of the request; else the run fails
 
@@ -91,7 +95,7 @@ class Intake:
         on_failure: OnFailure | None = None,
     ) -> None:
         self._roster = roster
-        self._on_failure = on_failure
+        self.on_failure = on_failure
         policies_of(roster, on_failure)  # refuses what names nobody now, not with the first run
         self._office = office
         self._limits = limits
@@ -132,12 +136,14 @@ class Intake:
             answers=self._composes(plan, shape, approach),
             drafts=terms.get("drafts", False),
             refines=self._refines(plan, terms),
+            source=terms.get("source", {}),
+            asks_budget=_asks_budget(terms),
             clarifies=plan is None and terms.get("clarify", False),
             shape=shape,
             after=terms.get("after") or "",
             reuses=terms.get("reuse") or "",
             hedges=plan is not None and any(task.hedge for task in plan.tasks),
-            policies=policies_of(self._roster, self._on_failure),
+            policies=policies_of(self._roster, self.on_failure),
             earlier=origin.earlier,
             taint=(*origin.taint, *origin.earlier.taint),
             at=now,
@@ -206,7 +212,7 @@ class Intake:
                 raise UsageError(f"approach={given!r} is for requests in words; this is a plan")
             return Approach.GIVEN
         self.check_words(request)
-        choices = [each.value for each in Approach if each is not Approach.GIVEN]
+        choices = [each.value for each in Approach if not each.is_given]
         if given is not None and given not in choices:
             raise UsageError(f"approach={given!r} is none of {', '.join(choices)}")
         usual = Approach.STREAM if self._office.planner is None else Approach.STEPS
@@ -236,6 +242,13 @@ class Intake:
             raise UsageError("refine=True needs a model; Supervisor(…, model=…)")
         is_usual = plan is None and self._office.planner is None
         return is_usual if refine is None else refine
+
+
+def _asks_budget(terms: Terms) -> bool:
+    wish = terms.get("on_budget", STOP)
+    if wish not in (STOP, ASK):
+        raise UsageError(f"on_budget={wish!r} is neither {STOP!r} nor {ASK!r}")
+    return wish == ASK
 
 
 def policies_of(roster: Roster, on_failure: OnFailure | None) -> dict[str, OnFailure]:

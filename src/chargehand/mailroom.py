@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Protocol
 from uuid import uuid4
 
@@ -117,6 +118,40 @@ def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
     return Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
 
 
+def told_by(letter: Mail, now: datetime) -> Event | None:
+    """What a letter to a run says has happened."""
+    match letter.subject:
+        case "cancel":
+            cancel = msgspec.json.decode(letter.body, type=CancelMail)
+            return CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
+        case "stop":
+            stop = msgspec.json.decode(letter.body, type=StopMail)
+            return WorkStopped(by=stop.by, reason=stop.reason, at=now)
+        case "pause":
+            pause = msgspec.json.decode(letter.body, type=PauseMail)
+            return RunPaused(by=pause.by, reason=pause.reason, at=now)
+        case "unpause":
+            unpause = msgspec.json.decode(letter.body, type=PauseMail)
+            return RunUnpaused(by=unpause.by, at=now)
+        case "steer":
+            steer = msgspec.json.decode(letter.body, type=SteerMail)
+            return RunSteered(note=steer.note, by=steer.by, at=now)
+        case "budget":
+            changed = msgspec.json.decode(letter.body, type=BudgetChanged)
+            return replace(changed, at=now)
+        case "answer":
+            answer = msgspec.json.decode(letter.body, type=AnswerMail)
+            return QuestionAnswered(
+                question=answer.question,
+                task=answer.task,
+                text=answer.text,
+                by=answer.by,
+                at=now,
+            )
+        case _:
+            return None
+
+
 class Leader(Protocol):
     """What the mailroom asks of the shift it serves."""
 
@@ -157,7 +192,7 @@ class Mailroom:
         """
         letters = [each for each in await self._mail.unread() if each.stream == run]
         self._seen.update(letter.id for letter in letters)
-        told = [(self._told_by(letter), letter.id) for letter in letters]
+        told = [(told_by(letter, self._clock.now()), letter.id) for letter in letters]
         return [(event, number) for event, number in told if event is not None]
 
     async def _open(self, letter: Mail) -> None:
@@ -167,46 +202,12 @@ class Mailroom:
             return
         if letter.stream not in self._leader.desk.runs:
             return  # another leads it, or nobody does
-        event = self._told_by(letter)
+        event = told_by(letter, self._clock.now())
         if event is None:
             return
         self._seen.add(letter.id)
         if await self._leader.propose(letter.stream, event, mail=letter.id) is None:
             log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
-
-    def _told_by(self, letter: Mail) -> Event | None:
-        """What a letter to a run says has happened."""
-        now = self._clock.now()
-        match letter.subject:
-            case "cancel":
-                cancel = msgspec.json.decode(letter.body, type=CancelMail)
-                return CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
-            case "stop":
-                stop = msgspec.json.decode(letter.body, type=StopMail)
-                return WorkStopped(by=stop.by, reason=stop.reason, at=now)
-            case "pause":
-                pause = msgspec.json.decode(letter.body, type=PauseMail)
-                return RunPaused(by=pause.by, reason=pause.reason, at=now)
-            case "unpause":
-                unpause = msgspec.json.decode(letter.body, type=PauseMail)
-                return RunUnpaused(by=unpause.by, at=now)
-            case "steer":
-                steer = msgspec.json.decode(letter.body, type=SteerMail)
-                return RunSteered(note=steer.note, by=steer.by, at=now)
-            case "budget":
-                changed = msgspec.json.decode(letter.body, type=BudgetChanged)
-                return replace(changed, at=now)
-            case "answer":
-                answer = msgspec.json.decode(letter.body, type=AnswerMail)
-                return QuestionAnswered(
-                    question=answer.question,
-                    task=answer.task,
-                    text=answer.text,
-                    by=answer.by,
-                    at=now,
-                )
-            case _:
-                return None
 
     async def _accept(self, letter: Mail) -> None:
         """Lead a run that another process submitted, unless it names workers that we do not have."""

@@ -19,7 +19,7 @@ from chargehand.decisions.schedule import RunState
 from chargehand.decisions.trace import Trace, trace_of
 from chargehand.errors import UnknownRun
 from chargehand.facts.answer import Answer
-from chargehand.facts.events import RunStatus
+from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task
@@ -161,6 +161,12 @@ class RunResult:
         """What was asked."""
         requested = self._led.schedule.requested
         return "" if requested is None else requested.request
+
+    @property
+    def approach(self) -> Approach:
+        """How the request became tasks."""
+        requested = self._led.schedule.requested
+        return Approach.GIVEN if requested is None else requested.approach
 
     @property
     def reason(self) -> str:

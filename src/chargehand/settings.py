@@ -1,12 +1,14 @@
 """From flags, a crew and the environment to a supervisor. The only room that knows all adapters."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from chargehand.crews.crew import Crew, Hand
 from chargehand.errors import UsageError
+from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.roles.office import ModelChoice
 from chargehand.roles.roster import Member
 from chargehand.supervisor import Supervisor
@@ -34,13 +36,40 @@ class Choice:
     model: str = ""
     journal: str = ""
     parallel: int | None = None
+    notify: Sequence[str] = ()
+    #: who is told of questions and of the end, beside whom the crew names
+
+    def source(self) -> dict[str, Any]:
+        """Where the crew comes from, so that it is found again from whatever folder."""
+        path, colon, name = (
+            self.crew.rpartition(":") if ".py:" in self.crew else (self.crew, "", "")
+        )
+        crew = f"{Path(path).absolute()}{colon}{name}" if path else ""
+        files = [str(Path(file).absolute()) for file in self.files or [Path.cwd()]]
+        return {"crew": crew, "files": files, "model": self.model}
+
+    def or_as(self, source: Mapping[str, Any]) -> "Choice":
+        """The same, with what a run was started with for all that is not chosen here."""
+        if self.crew or self.files:
+            source = {"model": source.get("model", "")}
+        return replace(
+            self,
+            crew=self.crew or source.get("crew", ""),
+            files=self.files or [Path(file) for file in source.get("files", ())],
+            model=self.model or source.get("model", ""),
+        )
 
 
 def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
     """A supervisor with the chosen crew, on a durable journal. Its author's own is taken as it is."""
     crew = crew_for(choice, say)
-    if isinstance(crew, Supervisor):
-        return _taken(crew, choice)
+    boss = _taken(crew, choice) if isinstance(crew, Supervisor) else _made(crew, choice, say)
+    if choice.notify:
+        boss.notify_also([Subscription(to, tuple(NoticeKind)) for to in choice.notify])
+    return boss
+
+
+def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
     model = choice.model or crew.model or _usual_model(say)
     return Supervisor(
         [_member(hand, model) for hand in crew.workers],

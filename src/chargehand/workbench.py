@@ -120,12 +120,17 @@ class Workbench:
             brief.depth = requested.depth
             for source in requested.taint:
                 brief.distrust(source)
+        for source in node.taint:
+            brief.distrust(source)
         brief.tries = node.tries
         brief.boards = floor.board_for
         brief.is_capped = led.account is not None
         if is_duty(start.worker):
             return Job(brief, self._duty_of(start.worker, _Seat(led, self._roster, floor, self)))
         member = self._members[start.worker]
+        shared = getattr(member, "shared_board", None)
+        if shared is not None:  # it holds the board of its run together with others
+            brief.boards = lambda each: cast("SharedBoard", shared(floor.board_for(each)))
         if member.where is Where.HERE:
             brief.host, brief.ends_at = floor, led.schedule.work_ends_at(start.task)
         timeout = task.limits.timeout or member.timeout
@@ -158,7 +163,7 @@ class Workbench:
 
                 children = self._children[worker.name] = Children(
                     importable(function),
-                    worker.place.capacity or 1,
+                    worker.place.most or 1,
                     memory=getattr(worker, "memory", None),
                     cpu=getattr(worker, "cpu", None),
                 )
@@ -170,7 +175,8 @@ class Workbench:
 
     def _duty_of(self, duty: str, seat: "_Seat") -> "Callable[[Job], Awaitable[Ending]]":
         """What the supervisor does itself, as an attempt like any other."""
-        perform = _duty(duty)
+        planner = self._office.planner if duty == PLANNER else None
+        perform = planner or _duty(duty)
         return self._attempt(lambda job: perform(job.brief, seat, self._office))
 
     def _attempt(

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
-from chargehand import supervisor
 from chargehand.engines.base import Ending, Job
 from chargehand.facts.events import KINDS, ResultRefused
 from chargehand.shift import Shift
+from chargehand.supervising import shifts
 
 from . import client
 from .disks import here
@@ -218,7 +218,7 @@ def c5_trial(seed: int, folder: Path) -> Verdict:
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(supervisor, "Shift", TwiceShift)
+        patch.setattr(shifts, "Shift", TwiceShift)
         asyncio.run(lead())
         asked = asyncio.run(ask())
     verdict.fired += TwiceShift.heard - before

@@ -18,7 +18,7 @@ from chargehand.errors import (
 from chargehand.facts.events import Event, ProgressNoted, RunFinished, RunStatus, TaskAdded
 from chargehand.facts.plan import Task
 from chargehand.facts.value import digest_of
-from chargehand.journal.base import Entry, Journal, Key, Mail
+from chargehand.journal.base import Entry, Journal, Key, Mail, Tail
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -540,3 +540,117 @@ async def test_appends_under_way_are_stored_when_the_journal_is_closed(
 async def test_journal_errors_are_one_family(journal: Journal) -> None:
     with pytest.raises(JournalError):
         await journal.append("run", notes("a"), epoch=5)
+
+
+# Deciding at the end of a stream
+
+
+async def test_what_is_decided_is_appended_at_the_end_it_was_decided_from(journal: Journal) -> None:
+    await journal.append("run", notes("a", "b"))
+    position = await journal.decide("run", lambda tail: notes(f"after {tail.seq}"))
+    assert position.seq == 3
+    assert await texts_of(journal) == ["a", "b", "after 2"]
+
+
+async def test_a_decision_about_a_new_stream_begins_it(journal: Journal) -> None:
+    seen: list[int] = []
+
+    def begin(tail: Tail) -> list[Event]:
+        seen.append(tail.seq)
+        assert tail.read(0) == []
+        return notes("first")
+
+    await journal.decide("run", begin)
+    assert seen == [0]
+    assert await texts_of(journal) == ["first"]
+
+
+async def test_deciding_nothing_stores_nothing(journal: Journal) -> None:
+    await journal.append("run", notes("a"))
+    assert (await journal.decide("run", lambda _: [])).seq == 1
+    assert (await journal.decide("nowhere", lambda _: [])).seq == 0
+    with pytest.raises(UnknownRun):
+        await entries_of(journal, "nowhere")
+
+
+async def test_a_decision_sees_the_entries_that_reading_would(
+    journal: Journal, neighbour: Journal
+) -> None:
+    await journal.append("run", notes("a"))
+    await neighbour.append("run", notes("b", "c"))
+    seen: list[Entry] = []
+
+    def look(tail: Tail) -> list[Event]:
+        seen.extend(tail.read(1))
+        assert tail.read(tail.seq) == []
+        return []
+
+    await journal.decide("run", look)
+    assert seen == await entries_of(journal, after=1)
+    assert {entry.author for entry in seen} == {neighbour.leases.node}
+
+
+async def test_decisions_that_race_see_each_other(journal: Journal, neighbour: Journal) -> None:
+    """Each of them counts what is there; in the end every number was given once."""
+
+    def count(tail: Tail) -> list[Event]:
+        return notes(str(len(tail.read(0))))
+
+    deciding = [(journal, neighbour)[n % 2].decide("run", count) for n in range(100)]
+    await asyncio.gather(*deciding)
+    assert await texts_of(journal) == [str(number) for number in range(100)]
+
+
+async def test_what_a_decision_raises_reaches_its_caller_alone(journal: Journal) -> None:
+    def refuse(_: Tail) -> list[Event]:
+        raise ZeroDivisionError("not today")
+
+    refused, *kept = await asyncio.gather(
+        journal.decide("run", refuse),
+        journal.decide("run", lambda _: notes("a")),
+        journal.append("run", notes("b")),
+        return_exceptions=True,
+    )
+    assert isinstance(refused, ZeroDivisionError)
+    assert not any(isinstance(each, BaseException) for each in kept)
+    assert await texts_of(journal) == ["a", "b"]
+
+
+async def test_nothing_is_decided_about_a_stream_that_is_led(
+    journal: Journal, neighbour: Journal
+) -> None:
+    epoch = await journal.leases.lead("run")
+    for each in (journal, neighbour):
+        with pytest.raises(NotLeading, match="alone adds to it"):
+            await each.decide("run", lambda _: notes("a"))
+    await journal.leases.release("run", epoch)
+    assert (await neighbour.decide("run", lambda _: notes("a"))).seq == 1
+
+
+async def test_nothing_is_decided_about_a_forgotten_stream(journal: Journal) -> None:
+    await journal.append("run", [note("a"), finished()])
+    await journal.forget(NOON + timedelta(days=1))
+    with pytest.raises(UnknownRun, match="retention"):
+        await journal.decide("run", lambda _: notes("b"))
+
+
+async def test_whoever_has_decided_is_alive_until_it_closes(
+    journal: Journal, neighbour: Journal
+) -> None:
+    seen: list[bool] = []
+
+    def look(tail: Tail) -> list[Event]:
+        seen.append(tail.is_alive(neighbour.leases.node))
+        return []
+
+    await neighbour.decide("run", lambda _: notes("a"))
+    await journal.decide("run", look)
+    await neighbour.close()
+    await journal.decide("run", look)
+    assert seen == [True, False]
+
+
+async def test_a_closed_journal_decides_nothing(journal: Journal) -> None:
+    await journal.close()
+    with pytest.raises(UsageError, match="closed"):
+        await journal.decide("run", lambda _: notes("a"))

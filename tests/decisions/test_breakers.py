@@ -10,6 +10,7 @@ from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UsageError
 from chargehand.facts.events import (
+    Approach,
     AttemptFinished,
     AttemptLost,
     AttemptParked,
@@ -261,7 +262,7 @@ def test_a_deadline_counts_while_a_task_is_parked() -> None:
 
 
 def test_a_parked_plan_leaves_the_run_no_less_time() -> None:
-    office = desk_of("", asked={"approach": "whole"}, active=seconds(60))
+    office = desk_of("", asked={"approach": Approach.WHOLE}, active=seconds(60))
     assert running(office) == ["@plan"]
     office.park("@plan", 600)
     office.wait(601)

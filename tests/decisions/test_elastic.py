@@ -67,6 +67,27 @@ def test_after_shrinking_it_grows_again_only_after_a_period() -> None:
     assert resizer.fit(Demand(1, 9, since=24.0), 33.0) == 2
 
 
+def test_for_the_pressing_it_grows_at_once_and_for_them_alone() -> None:
+    resizer = Resizer(BOUNDS)
+    assert resizer.fit(Demand(1, 20, since=0.0, pressing=2), 0.0) == 3
+    assert resizer.fit(Demand(3, 18, since=0.0), 0.5) == 3
+    assert resizer.looks_at == 1.0, "the rest waits on as it would have"
+
+
+def test_the_pressing_do_not_hold_it_back_where_all_have_waited() -> None:
+    resizer = Resizer(Elastic(least=4, most=20))
+    assert resizer.fit(Demand(4, 20, since=0.0, pressing=1), 5.0) == 8
+    assert resizer.fit(Demand(8, 20, since=5.0, pressing=50), 5.0) == 20
+
+
+def test_even_for_the_pressing_it_grows_only_a_period_after_it_shrank() -> None:
+    resizer = grown_to_eight()
+    resizer.fit(Demand(0), 13.0)
+    assert resizer.fit(Demand(0), 23.0) == 1
+    assert resizer.fit(Demand(1, 1, since=24.0, pressing=1), 24.0) == 1
+    assert resizer.looks_at == 33.0
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_whatever_comes_it_turns_at_most_once_a_period_and_keeps_what_is_taken(seed: int) -> None:
     chance = random.Random(seed)
@@ -84,7 +105,8 @@ def test_whatever_comes_it_turns_at_most_once_a_period_and_keeps_what_is_taken(s
         before = resizer.size
         busy = chance.choice((0, before, chance.randint(0, before)))
         waiting = chance.choice((0, 0, 1, 50))
-        size = resizer.fit(Demand(busy, waiting, now - 3 * chance.random()), now)
+        pressing = chance.choice((0, waiting))
+        size = resizer.fit(Demand(busy, waiting, now - 3 * chance.random(), pressing), now)
         assert max(bounds.least, busy) <= size <= bounds.most
         turned = (size > before) - (size < before)
         if turned and turned != direction:
@@ -122,7 +144,7 @@ def test_a_burst_is_done_by_eight_and_then_one_is_left() -> None:
 
 
 def test_a_workers_own_capacity_follows_the_work_and_is_told() -> None:
-    dispatch = pool(50, Place(worker="w", capacity=8, elastic=BOUNDS))
+    dispatch = pool(50, Place(worker="w", capacity=BOUNDS))
     story = Burst(dispatch, 40, seconds=2.0)
     story.play()
     assert story.done == 40
@@ -130,7 +152,7 @@ def test_a_workers_own_capacity_follows_the_work_and_is_told() -> None:
 
 
 def test_an_elastic_worker_in_an_elastic_pool_grows_with_it() -> None:
-    dispatch = pool(BOUNDS, Place(worker="w", capacity=8, elastic=BOUNDS))
+    dispatch = pool(BOUNDS, Place(worker="w", capacity=BOUNDS))
     story = Burst(dispatch, 40, seconds=2.0)
     story.play()
     assert story.done == 40
@@ -147,6 +169,77 @@ def test_a_pool_does_not_grow_for_a_worker_that_is_full() -> None:
     assert (
         dispatch.why_waiting(RUN, "b") == "a place in the pool (1 of 1 taken, up to 8 in a while)"
     )
+
+
+def test_a_full_pool_that_can_grow_has_nobody_give_way() -> None:
+    dispatch = pool(BOUNDS, Place(worker="w"))
+    offer(dispatch, "usual", 0.0)
+    assert len(dispatch.place(0.0)) == 1
+    offer(dispatch, "urgent", 0.1, urgency=-5)
+    offer(dispatch, "patient", 0.1)
+    assert [start.task for start in dispatch.place(0.1)] == ["urgent"]
+    assert dispatch.make_room() == []
+    assert dispatch.parallel == 2, "one more, for the urgent one; the other waits like any"
+
+
+def test_a_full_worker_that_can_grow_has_nobody_give_way() -> None:
+    dispatch = pool(50, Place(worker="w", capacity=BOUNDS), Place(worker="v"))
+    offer(dispatch, "usual", 0.0)
+    assert len(dispatch.place(0.0)) == 1
+    offer(dispatch, "urgent", 0.1, urgency=-5)
+    assert [start.task for start in dispatch.place(0.1)] == ["urgent"]
+    assert dispatch.make_room() == []
+    assert dispatch.resized == {"w": 2}
+
+
+def test_a_full_pool_and_a_full_worker_grow_together_for_the_urgent() -> None:
+    dispatch = pool(BOUNDS, Place(worker="w", capacity=BOUNDS))
+    offer(dispatch, "usual", 0.0)
+    dispatch.place(0.0)
+    offer(dispatch, "urgent", 0.1, urgency=-5)
+    assert [start.task for start in dispatch.place(0.1)] == ["urgent"]
+    assert (dispatch.parallel, dispatch.resized) == (2, {"w": 2})
+
+
+@pytest.mark.parametrize(
+    ("parallel", "capacity"), [(1, BOUNDS), (BOUNDS, 1), (Elastic(least=1, most=1), None)]
+)
+def test_where_growing_would_not_help_somebody_gives_way(
+    parallel: int | Elastic, capacity: int | Elastic | None
+) -> None:
+    dispatch = pool(parallel, Place(worker="w", capacity=capacity))
+    offer(dispatch, "usual", 0.0)
+    dispatch.place(0.0)
+    offer(dispatch, "urgent", 0.1, urgency=-5)
+    assert dispatch.place(0.1) == []
+    assert [preempt.task for preempt in dispatch.make_room()] == ["usual"]
+    assert not dispatch.resized
+    assert dispatch.parallel == 1
+
+
+def test_what_is_offered_again_under_another_rank_has_waited_all_the_time() -> None:
+    """As when a plan grows that is still being written: each new task may change the order."""
+    dispatch = pool(BOUNDS, Place(worker="w"))
+    offer(dispatch, "first", 0.0)
+    offer(dispatch, "second", 0.0)
+    dispatch.place(0.0)
+    for tenth in range(1, 10):
+        dispatch.withdraw(RUN, "second")
+        offer(dispatch, "second", tenth / 10)
+        assert dispatch.place(tenth / 10) == []
+    assert [start.task for start in dispatch.place(1.0)] == ["second"]
+
+
+def test_what_is_offered_again_later_has_not_waited_meanwhile() -> None:
+    dispatch = pool(BOUNDS, Place(worker="w"))
+    offer(dispatch, "first", 0.0)
+    offer(dispatch, "second", 0.0)
+    dispatch.place(0.0)
+    dispatch.withdraw(RUN, "second")
+    dispatch.place(0.5)
+    offer(dispatch, "second", 5.0)
+    assert dispatch.place(5.0) == []
+    assert dispatch.probes_at == 6.0
 
 
 # Coming and going
@@ -229,9 +322,8 @@ def test_whoever_comes_and_goes_no_task_is_lost_and_none_is_started_twice(seed: 
 
 
 def any_place(chance: random.Random) -> Place:
-    elastic = chance.choice((None, Elastic(most=4, wait=timedelta(0))))
-    name = f"v{chance.randrange(4)}"
-    return Place(worker=name, skills=("s",), capacity=chance.randint(1, 4), elastic=elastic)
+    capacity = chance.choice((chance.randint(1, 4), Elastic(most=4, wait=timedelta(0))))
+    return Place(worker=f"v{chance.randrange(4)}", skills=("s",), capacity=capacity)
 
 
 def grown_to_eight() -> Resizer:
@@ -250,8 +342,10 @@ def pool(parallel: int | Elastic, *places: Place) -> Dispatch:
     return dispatch
 
 
-def offer(dispatch: Dispatch, task: str, now: float, n: int = 1, skill: str = "") -> None:
-    rank = Rank(0, math.inf, math.inf, -1.0, 0)
+def offer(
+    dispatch: Dispatch, task: str, now: float, n: int = 1, skill: str = "", urgency: int = 0
+) -> None:
+    rank = Rank(urgency, math.inf, math.inf, -1.0, 0)
     worker = "" if skill else "w"
     dispatch.offer(RUN, OfferAttempt(task, n, worker, skill, rank), now)
 

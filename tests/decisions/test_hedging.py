@@ -201,3 +201,15 @@ def _happen(desk: Office, dice: random.Random) -> None:
         desk.fail(dice.choice(opened), "logic")
     else:
         desk.finish(dice.choice(opened))
+
+
+@pytest.mark.parametrize("places", [2, 3])
+def test_a_hedge_ends_with_a_straggler_that_is_parked_when_its_time_is_over(places: int) -> None:
+    late = {"a": {"hedge": True, "deadline": seconds(25)}}
+    desk = straggling("a, c", pool=places, tasks=late)
+    assert desk.state(HEDGE) == ("ready" if places == 2 else "running")
+    desk.wait(5)
+    desk.park("a", 9)
+    assert (desk.state("a"), desk.state(HEDGE)) == ("failed", "cancelled")
+    desk.wait(1)
+    assert desk.started().count(f"{HEDGE}#1") == places - 2

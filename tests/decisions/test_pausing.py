@@ -365,3 +365,12 @@ def test_no_note_is_taken_once_the_answer_is_being_composed() -> None:
     desk.finish("a")
     assert steer(desk) == []
     assert "composed" in desk.schedule.why_not_steered()
+
+
+def test_an_answer_that_a_pause_held_back_is_composed_when_the_work_is_stopped() -> None:
+    desk = desk_of("a", asked={"answers": True})
+    pause(desk)
+    desk.finish("a")
+    assert desk.started() == ["a#1"]
+    desk.tell(WorkStopped(reason="answer now", by="eva", at=desk.now))
+    assert desk.started() == ["a#1", "@answer#1"]

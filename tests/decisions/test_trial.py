@@ -46,7 +46,7 @@ def test_every_invariant_holds_under_every_kind_of_fault() -> None:
             duties += report.duties
     assert [kind for kind in FaultKind if not faults[kind]] == [], "some faults never happened"
     assert {"succeeded", "partial", "failed", "cancelled", "parked"} <= set(ended)
-    assert set(duties) == {"plan", "plan again", "refine", "draft", "answer"}
+    assert set(duties) == {"plan", "plan again", "refine", "draft", "answer", "budget"}
 
 
 def test_a_healed_trial_leaves_no_run_in_between() -> None:

@@ -388,6 +388,22 @@ def test_a_question_is_shown_answered_and_the_run_resumed() -> None:
     assert "(2 of 2)" in resumed.stderr
 
 
+def test_a_run_is_resumed_from_another_folder_with_the_crew_it_began_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing has to be said again but where the journal is."""
+    run(a="asker")
+    journal = str(Path(".chargehand/runs.db").absolute())
+    other = Path("elsewhere")
+    other.mkdir()
+    monkeypatch.chdir(other)
+    assert chargehand("answer", "last", "red", "--journal", journal).exit_code == 0
+    resumed = chargehand("resume", "last", "--journal", journal)
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "painted red" in resumed.stdout
+    assert "crew.py:workers, as at the start" in resumed.stderr
+
+
 def test_the_only_question_of_a_run_is_meant_by_the_run() -> None:
     run(a="asker")
     assert chargehand("answer", "last", "red").exit_code == 0

@@ -9,10 +9,28 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
+from chargehand.crews.crew import Crew
+from chargehand.crews.toml import toml_crew
 from chargehand.errors import RosterMismatch, RunInterrupted, UsageError
 from chargehand.testing import FakeClock, run_virtual
 from tests.integration.children_at_work import HeldPipe
 from tests.integration.elastic_at_work import wait_at_gate
+
+CREW = """
+[crew]
+parallel = { min = 2, max = 6, wait = "3s", period = "1m" }
+
+[[worker]]
+name = "thinker"
+description = "Thinks"
+capacity = { min = 1, max = 8 }
+
+[[worker]]
+name = "digger"
+description = "Digs"
+function = "work.py:dig"
+capacity = { max = 4 }
+"""
 
 
 def plan(count: int, *, worker: str = "", skill: str = "") -> ch.Plan:
@@ -79,6 +97,72 @@ def test_a_short_queue_is_no_reason_to_grow() -> None:
 
     assert run_virtual(story()).status == "succeeded"
     assert gauge.most == 1
+
+
+def test_an_urgent_run_gets_a_place_of_its_own_and_interrupts_nobody() -> None:
+    gauge = Gauge()
+
+    async def story() -> tuple[ch.RunResult, ch.RunResult]:
+        async with ch.Supervisor(
+            [gauge.worker()], parallel=ch.Elastic(most=2), clock=FakeClock()
+        ) as boss:
+            usual = await boss.submit(plan(1, worker="w"))
+            urgent = await boss.submit(plan(1, worker="w"), priority=5)
+            return await usual.wait(), await urgent.wait()
+
+    usual, urgent = run_virtual(story())
+    assert usual.wall == urgent.wall == timedelta(seconds=2)
+    assert usual.tasks["t0"].attempts == 1
+
+
+def test_a_worker_with_a_mind_may_be_elastic_too() -> None:
+    places = ch.Elastic(least=2, most=5)
+    agent = ch.Worker("agent", "Thinks", capacity=places, model="offline")
+    assert agent.place.capacity == places
+    assert agent.place.most == 5
+
+
+def test_a_crew_file_says_between_which_bounds_places_follow_the_work(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("def dig(brief):\n    return 7\n")
+    (tmp_path / "crew.toml").write_text(CREW)
+    crew = toml_crew(tmp_path / "crew.toml")
+    patient = ch.Elastic(least=2, most=6, wait=timedelta(seconds=3), period=timedelta(minutes=1))
+    assert crew.parallel == patient
+    assert [hand.place.capacity for hand in crew.workers if not isinstance(hand, Crew)] == [
+        ch.Elastic(least=1, most=8),
+        ch.Elastic(least=1, most=4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        ("{ min = 1 }", r"\('thinker'\), capacity max: is missing"),
+        ("{ min = 9, max = 8 }", r"capacity: min = 9 is above max = 8"),
+        ("{ max = 0 }", r"capacity max: .* not 0"),
+        ("{ max = 8, most = 8 }", r"capacity most: is not known here; .*known are min, max, wait"),
+        ("{ max = 8, wait = 1 }", r"capacity wait: must be a length of time in quotes"),
+    ],
+)
+def test_bounds_that_mean_nothing_are_told_with_their_place(
+    tmp_path: Path, places: str, told: str
+) -> None:
+    (tmp_path / "crew.toml").write_text(CREW.replace("{ min = 1, max = 8 }", places))
+    with pytest.raises(UsageError, match=told):
+        toml_crew(tmp_path / "crew.toml")
+
+
+def test_no_more_is_started_a_minute_than_was_agreed() -> None:
+    gauge = Gauge()
+
+    async def story() -> ch.RunResult:
+        agreed = ch.Starts(a_minute=30, burst=2)
+        boss = ch.Supervisor([gauge.worker(seconds=1)], starts=agreed, clock=FakeClock())
+        return await boss.run(plan(5, worker="w"))
+
+    # Two at once, then one every two seconds, each a moment late rather than early.
+    wall = run_virtual(story()).wall
+    assert timedelta(seconds=7) <= wall < timedelta(seconds=7.1)
 
 
 async def test_processes_are_started_for_a_burst_and_let_go_when_they_idle(tmp_path: Path) -> None:

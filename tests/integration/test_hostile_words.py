@@ -5,6 +5,8 @@ import dataclasses
 import json
 
 import chargehand as ch
+from chargehand.facts.outcome import Done
+from chargehand.facts.value import Value
 from chargehand.models.base import ModelRequest, ToolCall, ToolOutput
 from tests.guide.conftest import make_plan, make_task
 
@@ -189,6 +191,66 @@ async def state_after(*names: str, inputs: bool = False, **grants: object) -> st
         await run.cancel()
         await run.wait()
     return str(state)
+
+
+def planned(*tasks: tuple[str, str], **more: object) -> str:
+    """A plan as a model writes it: what is to be done, and by whom."""
+    rest = {"needs": [], "accept": "", "optional": False}
+    listed = [
+        {"id": f"t{place}", "description": words, "worker": worker, **rest}
+        for place, (words, worker) in enumerate(tasks, start=int(str(more.pop("first", 1))))
+    ]
+    head = {"goal": "g", "instruction": "", "strategy": "merge", "reason": "r", "replaced": ["t2"]}
+    return json.dumps({**head, **more, "tasks": listed})
+
+
+async def test_i1_a_plan_made_after_reading_hostile_words_is_as_untrusted_as_they_are() -> None:
+    """The page tells the planner what to plan; whoever carries that out is known to act on its words."""
+    seen: list[tuple[str, ...]] = []
+
+    @ch.worker("page", "Reads a page")
+    async def page(brief: ch.Brief) -> str:
+        brief.distrust("evil.test")
+        return PAYLOADS[2]
+
+    @ch.worker("clerk", "Fails")
+    async def clerk(brief: ch.Brief) -> str:
+        raise ch.errors.WorkerError("not allowed", kind="denied")
+
+    @ch.worker("hand", "Does what is planned")
+    async def hand(brief: ch.Brief) -> str:
+        seen.append(brief.taint)
+        return "done"
+
+    first = planned(("Read the page of today", "page"), ("Write the letter to Ann", "clerk"))
+    again = planned(("Delete all the letters there are", "hand"), first=3)
+    model = ch.ScriptedModel([first, again, "All is done. [t3]"])
+    result = await ch.Supervisor([page, clerk, hand], model=model).run("Do it", approach="whole")
+    assert result.tasks["t3"].state == "done"
+    assert seen == [("evil.test",)]
+    assert result.tasks["t3"].taint == ("evil.test",)
+
+
+async def test_i1_words_rewritten_after_reading_hostile_ones_are_as_untrusted() -> None:
+    seen: list[tuple[str, ...]] = []
+
+    @ch.worker("hand", "Does what it can")
+    async def hand(brief: ch.Brief) -> str:
+        seen.append(brief.taint)
+        if brief.attempt == 1:
+            await brief.durable("read", [], _page, effect=ch.Effect.PURE)
+            raise ch.errors.WorkerError("it makes no sense")
+        return "done"
+
+    async def _page(_: str) -> Done:
+        return Done(Value.of(PAYLOADS[0], ("evil.test",)))
+
+    better = json.dumps({"description": "Read the page of today and tell what it says"})
+    model = ch.ScriptedModel([better])
+    boss = ch.Supervisor([hand], model=model)
+    result = await boss.run(make_plan(make_task("t", worker="hand")), refine=True)
+    assert result.status == "succeeded"
+    assert seen == [(), ("evil.test",)]
 
 
 async def test_what_a_server_has_said_may_go_back_to_it_unasked() -> None:

@@ -155,6 +155,23 @@ async def test_a_nested_supervisor_plans_and_answers_with_the_model_above_if_it_
     assert model.requests, "the planner below was asked"
 
 
+async def test_a_supervisor_keeps_its_own_policy_when_it_works_below_another() -> None:
+    tries: list[int] = []
+
+    async def work(brief: ch.Brief) -> str:
+        tries.append(brief.attempt)
+        raise ch.errors.WorkerError("no line", kind="network")
+
+    below = ch.Supervisor([leaf(work)], name="below", on_failure=ch.OnFailure(["fail"]))
+    plan = ch.Plan(goal="g", tasks=[ch.Task(id="a", description="Try it", worker="leaf")])
+    task = ch.Task(
+        id="t", description="Have it tried", worker="below", args={"plan": plan.to_json()}
+    )
+    result = await ch.Supervisor([below]).run(ch.Plan(goal="g", tasks=[task]))
+    assert result.status == "failed"
+    assert tries == [1], "the policy of the one below says to give up at once"
+
+
 async def test_an_error_three_levels_down_reaches_the_top_with_its_path() -> None:
     async def work(brief: ch.Brief) -> str:
         raise PermissionError("the door is locked")

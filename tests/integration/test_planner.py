@@ -91,7 +91,7 @@ def test_the_schema_is_one_that_strict_providers_hold_a_model_to(limits: Limits)
 
 FAULTY = [
     (plan_text(task("t1", "Find the towers", "nobody")), "worker 'nobody' is not on the roster"),
-    (plan_text(task("t1", "Compare", "counter", "t2"), GRAZ), "'t2', which comes later"),
+    (plan_text(task("t1", "Compare", "counter", "t2"), GRAZ), "'t2', which is written after it"),
     (plan_text(task("t1", "Find the towers", "finder", "t9")), "'t9', which is not in the plan"),
     (plan_text(task("t1", "Find the towers", "finder", "t1")), "it needs itself"),
     (plan_text(LYON, {**GRAZ, "id": "t1"}), "2 tasks have this id"),

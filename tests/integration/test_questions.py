@@ -204,6 +204,29 @@ async def test_answers_that_race_from_many_processes_are_recorded_once(
     assert set(results) == {"taken", "UnknownQuestion"}
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_run_that_waits_for_people_below_uses_up_no_active_time(levels: int) -> None:
+    """Five hours of patience, and an hour of active time at every level."""
+
+    @ch.worker("painter", "Paints a wall")
+    async def paint(brief: ch.Brief) -> str:
+        return await brief.ask("Which colour?", default="blue", patience=timedelta(hours=5))
+
+    task = ch.Task(id="wall", description="Paint the wall", worker="painter")
+    plan = ch.Plan(goal="A wall", tasks=[task])
+    workers: list[Any] = [paint]
+    limits = ch.Limits(active=timedelta(hours=1))
+    for name in [f"team{level}" for level in range(levels)]:
+        workers = [ch.Supervisor(workers, name=name, limits=limits)]
+        args = {"plan": plan.to_json()}
+        above = ch.Task(id="all", description="Have it painted", worker=name, args=args)
+        plan = ch.Plan(goal="A wall", tasks=[above])
+    boss = ch.Supervisor(workers, clock=FakeClock(), limits=limits)
+    result = run_virtual(boss.run(plan))
+    assert result.status == "succeeded"
+    assert result.wall >= timedelta(hours=5)
+
+
 async def test_a_question_of_a_nested_run_is_seen_above_and_answered_from_another_process(
     tmp_path: Path, start: Callable[..., Process]
 ) -> None:

@@ -13,6 +13,60 @@ from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 
 
+async def test_the_stream_of_a_run_that_has_ended_tells_its_story_and_ends() -> None:
+    @ch.worker("quick", "Does it")
+    async def quick(brief: ch.Brief) -> str:
+        return "done"
+
+    plan = make_plan(make_task("a", "quick"))
+    async with ch.Supervisor([quick]) as boss:
+        first = [event async for event in boss.stream(plan, key="mine")]
+        again = [event async for event in boss.stream(plan, key="mine")]
+    assert again == first
+    assert isinstance(again[0], ch.events.RunRequested)
+    assert isinstance(again[-1], ch.events.RunFinished)
+
+
+async def test_a_stream_that_joins_a_run_under_way_tells_it_from_its_beginning() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @ch.worker("slow", "Takes its time")
+    async def slow(brief: ch.Brief) -> str:
+        begun.set()
+        await go.wait()
+        return "done"
+
+    plan = make_plan(make_task("a", "slow"), make_task("b", "slow", "a"))
+    async with ch.Supervisor([slow]) as boss:
+        run = await boss.submit(plan, key="mine")
+        await begun.wait()
+        heard = []
+        async for event in boss.stream(plan, key="mine"):
+            heard.append(event)
+            go.set()
+        result = await run.wait()
+        story = [entry.event async for entry in boss.journal.read(run.id)]
+    assert result.status == "succeeded"
+    assert heard == story
+
+
+async def test_an_error_beside_a_run_that_waits_for_a_person_is_heard() -> None:
+    @ch.worker("painter", "Paints")
+    async def paint(brief: ch.Brief) -> str:
+        return await brief.ask("Which colour?")
+
+    async def err() -> None:
+        async with ch.Supervisor([paint]) as boss:
+            asked = asyncio.Event()
+            boss.on(ch.events.AttemptFinished)(lambda _, __: asked.set())
+            await boss.submit(make_plan(make_task("wall", "painter")))
+            await asked.wait()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await err()
+
+
 async def test_a_plain_function_runs_in_a_thread_and_does_not_block_the_loop() -> None:
     may_end = threading.Event()
 

@@ -3,9 +3,10 @@
 import difflib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chargehand.errors import UnknownRun, UsageError
+from chargehand.facts.events import RunRequested
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
 from chargehand.journal.opening import open_journal
@@ -73,6 +74,17 @@ async def find_run(typed: str, place: Path) -> str:
         )
     near = difflib.get_close_matches(typed, ids, n=3, cutoff=0.3) or ids[:3]
     raise UnknownRun(typed, f"the nearest are {', '.join(near)}; chargehand runs lists all")
+
+
+async def source_of(run: str, place: Path) -> dict[str, Any]:
+    """Where the crew of a run comes from, if it was started at the command line."""
+    journal = open_journal(place)
+    try:
+        async for entry in journal.read(run):
+            return entry.event.source if isinstance(entry.event, RunRequested) else {}
+        return {}
+    finally:
+        await journal.close()
 
 
 async def owner_of(run: str, journal: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from chargehand.cli.words import clean_json, money_words, table
 from chargehand.crews.lengths import shown_length
 from chargehand.decisions.graph import TaskState
-from chargehand.facts.events import RunStatus
+from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Head
 from chargehand.result import RunResult
 
@@ -47,8 +47,16 @@ def told(head: Head, result: RunResult) -> Row:
 
 def status_of(result: RunResult, owner: str) -> str:
     """How a run stands; one that its last leader has let go of is interrupted."""
-    is_left = not owner and not isinstance(result.status, RunStatus)
+    is_led = result.approach is not Approach.POOL
+    is_left = is_led and not owner and not isinstance(result.status, RunStatus)
     return "interrupted" if is_left else result.status.value
+
+
+def when_heard(result: RunResult) -> str:
+    """When something that was sent to a run takes effect."""
+    if result.approach is Approach.POOL:
+        return "as soon as an agent of its pool looks at it"
+    return "as soon as whoever leads it hears of it; if nobody does, resume it"
 
 
 def listed(rows: Sequence[Row]) -> Iterator[str]:

@@ -99,6 +99,16 @@ def crew_options(command: Command) -> Command:
     return command
 
 
+def notify_option(command: Command) -> Command:
+    return click.option(
+        "--notify",
+        multiple=True,
+        metavar="WAY",
+        help="Tell of questions and of the end: log, webhook:https://… or command:PROGRAM WORDS…; "
+        "may be given several times.",
+    )(command)
+
+
 def choice_of(options: dict[str, Any]) -> "Choice":
     """Take the crew's options out of a command's."""
     from chargehand.settings import Choice
@@ -109,6 +119,7 @@ def choice_of(options: dict[str, Any]) -> "Choice":
         model=options.pop("model"),
         journal=options.pop("journal"),
         parallel=options.pop("parallel"),
+        notify=options.pop("notify", ()),
     )
 
 
@@ -125,8 +136,6 @@ def again(command: str, run: str, choice: "Choice") -> str:
 
     parts = ["chargehand", command, run]
     if command == "resume":
-        parts += ["--crew", choice.crew] if choice.crew else []
-        parts += [word for path in choice.files for word in ("--files", str(path))]
-        parts += ["--model", choice.model] if choice.model else []
+        parts += [word for way in choice.notify for word in ("--notify", way)]
     parts += ["--journal", choice.journal] if choice.journal else []
     return shlex.join(parts)

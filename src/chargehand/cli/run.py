@@ -71,6 +71,12 @@ def showing_options(command: Any) -> Any:
 )
 @click.option("--tokens", type=click.IntRange(0), metavar="N", help="At most so many tokens.")
 @click.option("--calls", type=click.IntRange(0), metavar="N", help="At most so many model calls.")
+@click.option(
+    "--on-budget",
+    type=click.Choice(["stop", "ask"]),
+    default="stop",
+    help="When the budget is used up: answer from what there is (default), or ask whether it may be raised.",
+)
 @click.option("--priority", type=int, default=0, metavar="N", help="Larger is more urgent.")
 @click.option("--after", metavar="RUN", help="Go on from this run's answer.")
 @click.option("--reuse", metavar="RUN", help="Take over from this run what has not changed.")
@@ -114,11 +120,12 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
 def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     """Go on with a RUN that was interrupted; of a finished one, print the answer again.
 
-    RUN is an id, the beginning of one, or `last`. Give the same --crew and --model as before.
+    RUN is an id, the beginning of one, or `last`. The crew is found as it was at the start, unless you give
+    another.
     """
     import asyncio
 
-    from chargehand.cli.finding import find_run, still_asked
+    from chargehand.cli.finding import find_run, source_of, still_asked
     from chargehand.cli.leading import Conductor
     from chargehand.cli.watching import Watch
     from chargehand.decisions.schedule import RunState
@@ -129,6 +136,9 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     manner = _manner(choice, options)
     place = journal_place(choice.journal)
     found = asyncio.run(find_run(run_id, place))
+    given, choice = choice, choice.or_as(asyncio.run(source_of(found, place)))
+    if choice.crew != given.crew and not manner.quiet:
+        output.say(f"crew: {choice.crew}, as at the start")
     boss = boss_for(choice, quiet=manner.quiet)
     watch = Watch(manner, found)
 
@@ -170,7 +180,13 @@ def _terms(boss: "Supervisor", choice: "Choice", options: dict[str, Any]) -> "Te
     from chargehand.intake import Terms
     from chargehand.settings import journal_place
 
-    terms = Terms(priority=options["priority"], deadline=options["deadline"], clarify=True)
+    terms = Terms(
+        priority=options["priority"],
+        deadline=options["deadline"],
+        on_budget=options["on_budget"],
+        source=choice.source(),
+        clarify=True,
+    )
     if limits := _limits(boss, options):
         terms["limits"] = limits
     if options["approach"]:

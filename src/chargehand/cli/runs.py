@@ -103,6 +103,7 @@ def trace(run_id: str | None, journal: str, *, schema: bool, no_content: bool) -
 def cancel(run_id: str, journal: str, *, answer_now: bool, reason: str) -> None:
     """End a RUN, wherever it is led; with --answer-now, have its answer at once."""
     from chargehand.cli.finding import with_run
+    from chargehand.cli.listing import when_heard
     from chargehand.facts.events import RunStatus
 
     async def end(boss: "Supervisor", run: str) -> "RunResult":
@@ -119,10 +120,7 @@ def cancel(run_id: str, journal: str, *, answer_now: bool, reason: str) -> None:
     if isinstance(result.status, RunStatus):
         output.say(f"run {result.id} has ended: {result.status.value}")
     elif answer_now:
-        output.say(
-            f"run {result.id} answers as soon as whoever leads it hears of it; "
-            "if nobody does, resume it"
-        )
+        output.say(f"run {result.id} answers {when_heard(result)}")
     else:
         output.say(f"run {result.id} is cancelled as soon as whoever leads it hears of it")
 
@@ -139,14 +137,16 @@ def answer(question: str, text: str, journal: str) -> None:
     from chargehand.cli.finding import questions_of, with_run
     from chargehand.cli.questions import answer_in
     from chargehand.cli.showing import question_meant
+    from chargehand.facts.events import Approach
 
     typed, _, rest = question.partition(":")
 
     async def give(boss: "Supervisor", run: str) -> str:
-        open_ = await questions_of(boss, await boss.look(run))
-        asked = question_meant(open_, run, rest and f"{run}:{rest}")
+        result = await boss.look(run)
+        asked = question_meant(await questions_of(boss, result), run, rest and f"{run}:{rest}")
         await boss.answer(asked.id, answer_in(asked, text) or text)
-        return asked.id
+        is_pooled = result.approach is Approach.POOL
+        then = "its pool goes on with it" if is_pooled else "if nobody leads the run now, resume it"
+        return f"{asked.id} is answered; {then}"
 
-    given = asyncio.run(with_run(typed, journal, give))
-    output.say(f"{given} is answered; if nobody leads the run now, resume it")
+    output.say(asyncio.run(with_run(typed, journal, give)))

@@ -13,7 +13,7 @@ from chargehand.crews.lengths import shown_length
 from chargehand.decisions.graph import TaskState
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UnknownQuestion, UsageError
-from chargehand.facts.events import RunStatus
+from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
@@ -42,7 +42,7 @@ def shown(standing: Standing, journal: str) -> Iterator[str]:
         if policy is not None and task.state is not TaskState.DONE:
             yield f"      {one_line(policy.words(), 400)}"
     for question in asked:
-        yield from _asked(question, result.id, choice)
+        yield from _asked(question, result, choice)
     words = answer_words(result.answer)
     if words:
         yield "\nanswer:" if isinstance(result.status, RunStatus) else "\nanswer so far:"
@@ -51,9 +51,11 @@ def shown(standing: Standing, journal: str) -> Iterator[str]:
         yield f"\n{clean(str(result.report))}"
     elif result.status is RunState.PAUSED:
         yield f"\nit is paused; let it go on with: {again('unpause', result.id, choice)}"
+    elif result.approach is Approach.POOL:
+        yield "\nnobody leads it: it goes on as workers of its pool take its tasks"
     elif not asked:
         go_on = again("resume", result.id, choice)
-        yield f"\nif nobody leads it, go on with: {go_on}, with its --crew if it had one"
+        yield f"\nif nobody leads it, go on with: {go_on}"
 
 
 def _how(task: TaskResult) -> str:
@@ -64,11 +66,13 @@ def _how(task: TaskResult) -> str:
     return by + tries + ("" if is_plain or not task.why else f": {one_line(task.why, 200)}")
 
 
-def _asked(question: Question, run: str, choice: Choice) -> Iterator[str]:
+def _asked(question: Question, result: RunResult, choice: Choice) -> Iterator[str]:
     yield ""
     yield from question_lines(question)
     yield f"  answer it: {again('answer', question.id, choice)} TEXT"
-    yield f"  then:      {again('resume', run, choice)}, with its --crew if it had one"
+    if result.approach is not Approach.POOL:
+        go_on = again("resume", result.id, choice)
+        yield f"  then:      {go_on}"
 
 
 def shown_json(standing: Standing, _: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """`chargehand status`: the runs that have not ended, and what each of them waits for."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +12,12 @@ from chargehand.cli.options import journal_option, json_option
 if TYPE_CHECKING:
     from chargehand.decisions.explaining import Wait
     from chargehand.result import RunResult
+    from chargehand.supervisor import Supervisor
 
 MOST_WAITS = 5
 #: of a run that are shown; `show` has them all
+WARNING = 400
+#: characters of what does not go well
 
 
 @click.command(short_help="Say what runs, and what waits for what.")
@@ -29,24 +32,46 @@ def status(*, journal: str, as_json: bool) -> None:
 
     place = journal_place(journal)
 
-    async def standing() -> "list[tuple[str, RunResult]]":
+    async def standing() -> "tuple[list[tuple[str, RunResult]], list[str]]":
         heads = [head for head in await heads_in(place) if not is_nested(head)]
+        heads = [head for head in heads if not head.is_ended]
         if not heads:
-            return []
+            return [], []
         async with reader_of(place) as boss:
             looked = [(head.owner, await boss.look(head.stream)) for head in heads]
+            owned = {head.stream for head in heads if head.owner}
+            warnings = [] if as_json else await _warnings(boss, owned)
         return [
             (status_of(result, owner), result)
             for owner, result in looked
             if not isinstance(result.status, RunStatus)
-        ]
+        ], warnings
 
-    found = asyncio.run(standing())
+    found, warnings = asyncio.run(standing())
     if not found and not as_json:
         output.say(f"nothing is under way in {place}; chargehand runs lists what was")
     for words, result in found:
         for line in [_as_json(words, result)] if as_json else _in_words(words, result):
             output.result(line)
+    for warning in warnings:
+        output.say(warning)
+
+
+async def _warnings(boss: "Supervisor", owned: Collection[str]) -> list[str]:
+    """What does not go well beside what each run waits for, and who is in whose way."""
+    from chargehand.cli.words import one_line
+    from chargehand.decisions.coordination.health import RECENT, Symptom
+
+    coordinator = boss.coordinator(recent=RECENT)
+    health = await coordinator.health()
+    troubles = [each for each in health.troubles if each.kind is not Symptom.ASKING]
+    # One that was let go of is called interrupted in the list; one whose leader is silent is not.
+    troubles = [each for each in troubles if each.kind is not Symptom.UNLED or each.run in owned]
+    conflicts = [each for each in await coordinator.conflicts() if not each.is_settled]
+    return [
+        *(f"trouble: {one_line(str(each), WARNING)}" for each in troubles),
+        *(f"conflict: {one_line(str(each), WARNING)}" for each in conflicts),
+    ]
 
 
 def _in_words(words: str, result: "RunResult") -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from chargehand.decisions.elastic import Elastic
 from chargehand.errors import UsageError
 from chargehand.facts.limits import Limits
 from chargehand.facts.policy import OnFailure
@@ -35,7 +36,7 @@ class Crew:
     limits: Limits | None = None
     on_failure: OnFailure | None = None
     #: what is done when a task of a worker fails that says nothing of it itself
-    parallel: int | None = None
+    parallel: int | Elastic | None = None
     journal: str = ""
     prompts: Path | None = None
     notify: Sequence[Subscription] = ()

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from chargehand.crews.lengths import length_of
 from chargehand.errors import UsageError
@@ -64,6 +73,28 @@ class OnFailureForm(Form):
     patience: Length | None = None
 
 
+class ElasticForm(Form):
+    """`capacity` and `parallel` that follow the work; a number alone is fixed"""
+
+    min: int = Field(default=1, ge=1)
+    max: int = Field(ge=1)
+    wait: Length | None = None
+    period: Length | None = None
+
+    @model_validator(mode="after")
+    def _is_a_span(self) -> "ElasticForm":
+        if self.min > self.max:
+            raise ValueError(f"min = {self.min} is above max = {self.max}; swap them")
+        return self
+
+
+Places = Annotated[
+    Annotated[int, Field(ge=1), Tag("int")] | Annotated[ElasticForm, Tag("ElasticForm")],
+    # Only the kind that was meant is held against the form, so that a fault is told once.
+    Discriminator(lambda given: "ElasticForm" if isinstance(given, dict) else "int"),
+]
+
+
 class NotifyForm(Form):
     """One of `notify` that hears of more, or of less, than questions"""
 
@@ -77,7 +108,7 @@ class CrewForm(Form):
     name: str = ""
     description: str = ""
     model: ModelName | None = None
-    parallel: int | None = Field(default=None, ge=1)
+    parallel: Places | None = None
     journal: str = ""
     prompts: str | None = None
     share: list[str] = []
@@ -109,7 +140,7 @@ class WorkerForm(Form):
     tools: list[str] = []
     settings: SettingsForm = SettingsForm()
     rules: RulesForm = RulesForm()
-    capacity: int | None = Field(default=None, ge=1)
+    capacity: Places | None = None
     weight: float | None = Field(default=None, gt=0)
     timeout: Length | None = None
     on_failure: list[str] | OnFailureForm | None = None
@@ -202,6 +233,10 @@ def read_form(document: dict[str, Any], origin: str) -> CrewFile:
         raise UsageError(f"{origin} has {count}:{shown}") from None
 
 
+_KINDS = ("str", "list[str]", "int", "ElasticForm")
+#: of values; a place in a file does not name them
+
+
 def place_of(location: Sequence[int | str], document: dict[str, Any]) -> str:
     """Where in the file: `[[worker]] 2 ('analyst'), tools`."""
     match location:
@@ -214,7 +249,7 @@ def place_of(location: Sequence[int | str], document: dict[str, Any]) -> str:
         case _:
             head, rest = "the file", list(location)
     told = [f"item {part + 1}" if isinstance(part, int) else part for part in rest]
-    told = [part for part in told if part not in ("str", "list[str]")]
+    told = [part for part in told if part not in _KINDS]
     return f"{head}, {' '.join(told)}" if told else head
 
 
@@ -244,6 +279,7 @@ _TABLES: dict[str, type[Form]] = {
     "settings": SettingsForm,
     "rules": RulesForm,
     "on_failure": OnFailureForm,
+    "ElasticForm": ElasticForm,
 }
 
 

@@ -10,6 +10,7 @@ from chargehand.crews.crew import Crew, Hand
 from chargehand.crews.form import (
     CrewFile,
     CrewForm,
+    ElasticForm,
     LimitsForm,
     OnFailureForm,
     RulesForm,
@@ -19,6 +20,7 @@ from chargehand.crews.form import (
 )
 from chargehand.crews.python import load
 from chargehand.crews.toolsets import Toolsets, secrets_from_environment
+from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.rules import (
     ApprovalRule,
     ChildRule,
@@ -92,7 +94,7 @@ class _Reader:
             settings=_settings(crew.settings),
             limits=_limits(crew.limits),
             on_failure=self._crew_policy(),
-            parallel=crew.parallel,
+            parallel=_places(crew.parallel),
             journal=str(self._folder / crew.journal) if crew.journal else "",
             prompts=self._prompts(crew),
             notify=self._notify(crew),
@@ -124,7 +126,7 @@ class _Reader:
             skills=form.skills,
             secrets=form.secrets,
             destinations=form.destinations,
-            capacity=form.capacity,
+            capacity=_places(form.capacity),
             weight=form.weight,
             timeout=form.timeout,
             prompts=self._prompts(form),
@@ -144,7 +146,7 @@ class _Reader:
             form.name or (given.name if given else ""),
             form.description or (given.description if given else ""),
             skills=form.skills or (given.skills if given else ()),
-            capacity=form.capacity or (given.capacity if given else None),
+            capacity=_places(form.capacity) or (given.capacity if given else None),
             weight=form.weight or (given.weight if given else None),
             timeout=form.timeout or (given.timeout if given else None),
             process=form.process or (given is not None and given.where == "process"),
@@ -200,6 +202,17 @@ def _settings(form: SettingsForm) -> ModelSettings | None:
 def _limits(form: LimitsForm) -> Limits | None:
     given = form.model_dump(exclude_none=True)
     return Limits(**given) if given else None
+
+
+def _places(form: int | ElasticForm | None) -> int | Elastic | None:
+    if not isinstance(form, ElasticForm):
+        return form
+    return Elastic(
+        least=form.min, most=form.max, **form.model_dump(include=_TIMES, exclude_none=True)
+    )
+
+
+_TIMES = {"wait", "period"}
 
 
 def _on_failure(form: list[str] | OnFailureForm | None) -> OnFailure | None:

@@ -2,9 +2,21 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
+from chargehand.decisions.budget import OVER_BUDGET, Shortage
+from chargehand.decisions.duties import BUDGET
 from chargehand.decisions.graph import Node
 from chargehand.facts.commands import Command, SetTimer
-from chargehand.facts.events import QuestionAnswered, QuestionExpired
+from chargehand.facts.events import (
+    BudgetChanged,
+    QuestionAnswered,
+    QuestionExpired,
+    WorkStopped,
+)
+from chargehand.facts.outcome import Question
+from chargehand.facts.policy import ABOUT_BUDGET, RAISE_TO, STOP
+from chargehand.facts.value import Value
 
 
 def patience(node: Node) -> list[Command]:
@@ -13,6 +25,46 @@ def patience(node: Node) -> list[Command]:
         return []
     expired = QuestionExpired(question=node.question.id, task=node.task.id, at=node.due_at)
     return [SetTimer(node.due_at, expired)]
+
+
+def next_asking_for_more(nodes: Mapping[str, Node]) -> str:
+    """The id of the next task in which a person is asked for more to spend."""
+    return f"{BUDGET}:{sum(task.startswith(BUDGET) for task in nodes) + 1}"
+
+
+def budget_question(run: str, task: str, short: Shortage) -> Question:
+    """Whether more may be spent; without an answer in time, nothing is."""
+    cap = getattr(short.account.limits, short.limit)
+    spent = {"limit": short.limit, "cap": cap, "spent": _spent(short)}
+    return Question(
+        id=f"{run}:{task}:more",
+        text=(
+            f"The budget is used up: {short}. Nothing new is started. Answer {STOP!r} to have the answer made "
+            f"of what there is, or '{RAISE_TO}: <amount>' to set Limits({short.limit}=…) anew and go on."
+        ),
+        about=ABOUT_BUDGET,
+        choices=(STOP,),
+        telling=RAISE_TO,
+        default=STOP,
+        evidence=Value.of(spent),
+    )
+
+
+def _spent(short: Shortage) -> float:
+    spent = short.account.spent
+    if short.limit == "tokens":
+        return spent.tokens_in + spent.tokens_out
+    return spent.money if short.limit == "money" else spent.calls
+
+
+def budget_after(question: Question, event: QuestionAnswered) -> BudgetChanged | WorkStopped:
+    """What a person's answer about the budget comes to."""
+    amount = None if event.text in question.choices else question.told(event.text)
+    if not isinstance(amount, (int, float)):
+        return WorkStopped(reason=OVER_BUDGET, by=event.by, at=event.at)
+    limit = question.evidence.read()["limit"]
+    changed = BudgetChanged(by=event.by, at=event.at)
+    return replace(changed, **{limit: float(amount) if limit == "money" else int(amount)})
 
 
 def is_answer(nodes: Mapping[str, Node], event: QuestionAnswered) -> bool:

@@ -7,6 +7,7 @@ counts against every account above it too, so that no tree of runs can spend mor
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.duties import ANSWER
@@ -62,6 +63,22 @@ def spent_in(history: Iterable[Event]) -> Usage:
     return account.spent
 
 
+class Shortage(Struct, frozen=True):
+    """Something cannot be reserved. As text: which cap it would pass."""
+
+    account: "Account"
+    #: whose cap that is
+    limit: str
+    #: money, tokens or calls
+    cap: float
+    #: or what of it is not kept back for the answer
+    amount: float
+    #: that would be spent or reserved
+
+    def __str__(self) -> str:
+        return f"Limits({self.limit}=…) leaves {self.cap:g}, and {self.amount:g} would be spent or reserved"
+
+
 class Account:
     """What one run, and all below it, has spent and has reserved. A fold of its events."""
 
@@ -83,6 +100,8 @@ class Account:
         #: whom to tell when something that was reserved here is settled
         self.short: dict[str, str] = {}
         #: by task that waits for that: what it lacks
+        self.plead: Callable[[Shortage], None] | None = None
+        #: asks a person for more, if somebody is to be asked
 
     def link(self, task: str) -> None:
         """A run below has an account of its own under this one."""
@@ -90,21 +109,31 @@ class Account:
 
     def refusal(self, task: str, want: Usage) -> str:
         """Why this cannot be reserved, naming the cap it would pass; empty if it can."""
-        return self._refused(task, want)[1]
+        short = self.shortage(task, want)
+        return "" if short is None else str(short)
 
     def when_settled(self, task: str, want: Usage, then: Callable[[], None]) -> bool:
         """Have `then` called when something has ended that holds what this lacks; False: nothing does."""
-        account, why = self._refused(task, want)
-        if account is None or not account.reserved.calls:
+        short = self.shortage(task, want)
+        if short is None or not short.account.reserved.calls:
             return False
 
         def tell() -> None:
             self.short.pop(task, None)
             then()
 
-        self.short[task] = why
-        account._waiting.append(tell)
+        self.short[task] = str(short)
+        short.account.when_changed(tell)
         return True
+
+    def when_changed(self, then: Callable[[], None]) -> None:
+        """Have `then` called once when something was settled here, or a cap was changed."""
+        self._waiting.append(then)
+
+    @property
+    def limits(self) -> Limits:
+        """The caps as they are now."""
+        return self._limits
 
     def hold(self, run: str, spent: Usage) -> None:
         """A run below has spent this; it counts here until that run itself does."""
@@ -120,15 +149,14 @@ class Account:
         for task, attempt, *_ in list(self._open):
             self._write_off(task, attempt)
 
-    def _refused(self, task: str, want: Usage) -> "tuple[Account | None, str]":
-        """The account, of this one and those above, that refuses it, and why."""
+    def shortage(self, task: str, want: Usage) -> Shortage | None:
+        """What keeps this from being reserved, here or above; None if nothing does."""
         held = self.spent + self.reserved + want
         is_answer = task == ANSWER or not self._keeps_back
         for name, cap, amount in self._caps(held, is_answer=is_answer):
             if amount > cap:
-                why = f"Limits({name}=…) leaves {cap:g}, and {amount:g} would be spent or reserved"
-                return self, why
-        return (None, "") if self._above is None else self._above._refused("", want)
+                return Shortage(self, name, cap, amount)
+        return None if self._above is None else self._above.shortage("", want)
 
     def apply(self, event: Event) -> None:
         """Take in what has happened to the run."""

@@ -240,8 +240,6 @@ class Desk:
             self._blame(message.run, admitted, worker, admitted.reason, now)
         elif type(admitted) is RunRequested:
             self.dispatch.open_run(message.run, admitted.at, admitted.limits.parallel)
-        elif type(admitted) is RunPaused:
-            round_.acts += _stops_for_pause(message.run, led)
         self._write(message.run, led, admitted, round_)
         commands = led.schedule.apply(admitted)
         if commands:
@@ -299,6 +297,8 @@ class Desk:
         self._note(led, event)
         if type(event) is RunFinished:
             round_.ended[run] = led
+        elif type(event) is RunPaused:
+            round_.acts += _stops_for_pause(run, led)
 
     def _note(self, led: Led, event: Event) -> None:
         led.results.apply(event)

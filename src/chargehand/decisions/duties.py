@@ -18,7 +18,8 @@ PLAN = "@plan"
 ANSWER = "@answer"
 DRAFT = "@draft"
 REFINE = "@refine"
-PLANNER, REFINER, ANSWERER = "@planner", "@refiner", "@answerer"
+BUDGET = "@budget"
+PLANNER, REFINER, ANSWERER, TREASURER = "@planner", "@refiner", "@answerer", "@treasurer"
 
 FAILURE, STEP, STEER = "failure", "step", "steer"
 #: why there is planning again
@@ -49,6 +50,11 @@ def refining(task: str, attempt: int) -> Task:
     )
 
 
+def asking_for_more(id_: str) -> Task:
+    """Have a person say whether more may be spent. Nobody does it: it is there to hold the question."""
+    return Task(id=id_, description="Ask whether more may be spent", worker=TREASURER)
+
+
 class Planning(Struct):
     """Knows when there is to be planning, and that it never goes on for ever."""
 
@@ -67,9 +73,7 @@ class Planning(Struct):
 
     def first(self, requested: RunRequested) -> Task | None:
         """The planning that a run begins with, if it came without a plan."""
-        return (
-            None if requested.approach is Approach.GIVEN else self._next("", 0, requested.default)
-        )
+        return None if requested.approach.is_given else self._next("", 0, requested.default)
 
     def step(self, requested: RunRequested, version: int) -> Task | None:
         """The choice of the next step, unless the last one was to choose none."""
@@ -78,7 +82,7 @@ class Planning(Struct):
 
     def after_failure(self, node: Node, requested: RunRequested, version: int) -> Task | None:
         """A look for another way, now that a task has come to nothing."""
-        is_ours = requested.approach not in (Approach.GIVEN, Approach.STEPS)
+        is_ours = not (requested.approach.is_given or requested.approach is Approach.STEPS)
         if not is_ours or node.task.optional or is_duty(node.task.id) or _was_stopped(node):
             return None
         if self.is_open:
@@ -171,7 +175,8 @@ def _is_missing(node: Node, requested: RunRequested) -> bool:
     # model composed is put together by rule, unless it was to have a shape.
     if node.task.worker == ANSWERER:
         return node.task.id == ANSWER and requested.shape is not None
-    return node.task.worker != REFINER and node.task.args.get("because") not in (FAILURE, STEER)
+    is_planning = node.task.worker == PLANNER
+    return is_planning and node.task.args.get("because") not in (FAILURE, STEER)
 
 
 def _was_stopped(node: Node) -> bool:

@@ -16,9 +16,10 @@ class Elastic(Struct, frozen=True, kw_only=True):
     """A number of places that follows the work, between two bounds.
 
     It grows when the next task in the queue has waited for a place as long as `wait`, by what waits
-    but at most to double, and no sooner than another `wait` again. It shrinks to the most that was in
-    use when more than that lay idle for a whole `period`. It turns from growing to shrinking, or
-    back, at most once a period.
+    but at most to double, and no sooner than another `wait` again; and at once for a task that is
+    more urgent than one that runs, rather than have that one give way. It shrinks to the most that
+    was in use when more than that lay idle for a whole `period`. It turns from growing to shrinking,
+    or back, at most once a period.
     """
 
     least: int = 1
@@ -47,6 +48,8 @@ class Demand(Struct, frozen=True):
     #: tasks that wait for nothing but a place
     since: float = 0.0
     #: when the next of them began to wait
+    pressing: int = 0
+    #: those of them for which somebody would have to give way
 
 
 class _Direction(IntEnum):
@@ -78,8 +81,8 @@ class Resizer:
         self._peak = max(self._peak, asked)
         grows_at = self._grows_at(demand)
         if grows_at is not None and now >= grows_at:
+            wanted = self._wanted(demand, now)
             self._grown_at = now
-            wanted = min(asked, 2 * self.size, self.bounds.most)
             self._become(wanted, _Direction.GROWING, now)
             self._watch(asked, now)
         elif now >= self._peak_from + self._period:
@@ -94,9 +97,20 @@ class Resizer:
         """When this demand is reason to grow, if it lasts; None: it is none."""
         if not demand.waiting or demand.busy < self.size or self.size >= self.bounds.most:
             return None
-        due_at = max(demand.since, self._grown_at) + self._wait
+        due_at = -math.inf if demand.pressing else self._waited_at(demand)
         is_turn = self._direction is _Direction.SHRINKING
         return max(due_at, self._turned_at + self._period) if is_turn else due_at
+
+    def _waited_at(self, demand: Demand) -> float:
+        """When the next task will have waited long enough."""
+        return max(demand.since, self._grown_at) + self._wait
+
+    def _wanted(self, demand: Demand, now: float) -> int:
+        """How far to grow: for all that wait, if they have waited; else for the pressing alone."""
+        wanted = self.size + demand.pressing
+        if now >= self._waited_at(demand):
+            wanted = max(wanted, min(demand.busy + demand.waiting, 2 * self.size))
+        return min(wanted, self.bounds.most)
 
     def _become(self, size: int, direction: _Direction, now: float) -> None:
         if direction is not self._direction:

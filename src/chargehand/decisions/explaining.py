@@ -78,6 +78,9 @@ class Explainer:
         paused_at = self._schedule.paused_at
         if paused_at is not None and node.state in (TaskState.READY, TaskState.RETRYING):
             since_at = max(paused_at, node.since_at or paused_at)
+            if self._schedule.is_short:
+                words = "a person to say whether more may be spent"
+                return self._wait(node, Cause.PERSON, words, since_at)
             return self._wait(node, Cause.PAUSE, "its run to go on, which is paused", since_at)
         match node.state:
             case TaskState.WAITING:
@@ -88,6 +91,8 @@ class Explainer:
                 return self._retry(node)
             case TaskState.ASKING:
                 return self._question(node)
+            case TaskState.RUNNING if node.is_held_up:
+                return self._wait(node, Cause.PERSON, "answers that the run below it waits for")
             case TaskState.RUNNING:
                 return self._money(node)
             case _:

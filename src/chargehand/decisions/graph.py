@@ -75,6 +75,8 @@ class Node(Struct, eq=False, gc=False):
     #: to be skipped, as soon as that is written down
     is_parked: bool = False
     #: it waits, retrying, for somebody outside who cannot be called yet
+    is_held_up: bool = False
+    #: its open attempt leads a run in which all that is left waits for people
     parks: int = 0
     #: how often it did; attempts that count neither as tries nor as losses
     is_expired: bool = False
@@ -98,13 +100,15 @@ class Node(Struct, eq=False, gc=False):
     is_unclear: bool = False
     #: its words are to be rewritten before it is tried again
     last_failure: Failed | None = None
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that its words derive from
     gaps: tuple[str, ...] = ()
     #: of a task that was done in part: what is missing
 
     @property
     def is_live(self) -> bool:
         """Whether the run moves on by itself through this task: nobody outside is waited for."""
-        return self.state.is_live and not self.is_parked
+        return self.state.is_live and not self.is_parked and not self.is_held_up
 
     def __repr__(self) -> str:
         return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"
@@ -174,6 +178,8 @@ class Graph:
         while rising:
             for need in rising.pop().task.all_needs:
                 upstream = self.nodes[need.task]
+                if upstream.state.is_settled:
+                    continue  # nobody waits for it any more, nor through it for others
                 if upstream.order < oldest_fresh and need.task not in above:
                     above[need.task] = upstream
                     rising.append(upstream)
@@ -218,13 +224,14 @@ def check_nodes(
             assert node.unmet > 0, f"{node} waits for nothing"
         if node.state in (TaskState.RUNNING, TaskState.READY, TaskState.DONE):
             assert node.unmet == 0, f"{node} went ahead of its needs"
+        assert node.is_open or not node.is_held_up, f"{node} is held up though nobody is at it"
         if node.is_parked:
             assert node.state is TaskState.RETRYING, f"{node} is parked"
         assert (node.question is not None) == (node.state is TaskState.ASKING), f"{node}: question"
         most = max(node.task.limits.attempts or limits.attempts, 1 + node.granted)
         assert node.tries <= most, f"{node} was tried {node.tries} times of {most}"
         assert node.losses <= limits.losses + 1, f"{node} was lost {node.losses} times"
-        for dependent in node.dependents:
+        for dependent in () if node.state.is_settled else node.dependents:
             is_below = node.urgency < dependent.urgency and not dependent.state.is_settled
             assert not is_below, f"{node} is less urgent than {dependent}, which waits for it"
     return live, unsettled, opened

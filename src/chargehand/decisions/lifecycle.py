@@ -107,8 +107,14 @@ class Lifecycle:
 
     def _again(self, event: RetryPlanned, task: str) -> Note:
         said = {"task": task, "how": event.how.value, "due_at": event.due_at.isoformat()}
-        note = self._note(event, Segment.TASKS, "reassigned", task, said, author=LEADER)
-        return replace(note, importance=_REASSIGNED)
+        if not event.worker:
+            note = self._note(event, Segment.TASKS, "reassigned", task, said, author=LEADER)
+            return replace(note, importance=_REASSIGNED)
+        # Somebody else has it from now on, and finds it where its first worker found it.
+        said["worker"] = self._workers[task] = event.worker
+        note = self._note(event, Segment.TASKS, "pending", task, said, author=LEADER)
+        tags = (*note.tags, event.worker, "reassigned")
+        return replace(note, tags=tags, importance=_REASSIGNED)
 
     def _finished(self, event: AttemptFinished, task: str) -> list[Note]:
         outcome = event.outcome

@@ -30,6 +30,8 @@ class Want(Struct, frozen=True, gc=False):
 
     task: str
     urgency: int
+    target: str
+    #: what it calls for
     serves: Callable[[str], bool]
     #: whether the place that this worker's attempt would free is one that the offer can have
 

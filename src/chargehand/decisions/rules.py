@@ -79,6 +79,10 @@ class Rules:
             self._take(rule)
         self._refuse_contradictions()
 
+    def with_tools(self, tools: Iterable[str]) -> "Rules":
+        """The same rules for somebody who has these tools, too."""
+        return Rules(self._rules, (*self._tools, *tools))
+
     def allowed(self, history: History) -> frozenset[str] | str:
         """The tools that may be called next; a single name is of the tool that must be."""
         if not history and len(self._inits) == 1:

@@ -8,72 +8,32 @@ applied in turn. So replay never decides anything again.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import datetime
+from typing import TypeAlias
 
-from msgspec.structs import replace
-
-from chargehand.decisions.amendment import Part, amendment_faults, part_of
-from chargehand.decisions.asking import is_answer, patience, unanswered
-from chargehand.decisions.duties import (
-    ANSWER,
-    PLAN,
-    PLANNER,
-    REFINER,
-    Planning,
-    answering,
-    drafting,
-    has_results,
-    is_duty,
-    missing_of,
-    of_plan,
-    refining,
-)
-from chargehand.decisions.estimate import Estimates, Times, least_time
-from chargehand.decisions.graph import Graph, Node, TaskState, check_nodes
-from chargehand.decisions.hedging import (
-    LAST,
-    hedge_of,
-    hedged,
-    is_hedge,
-    may_begin,
-    patience_with,
-)
-from chargehand.decisions.hours import CANCELLED, OUT_OF_TIME, Hours
-from chargehand.decisions.retry import (
-    Again,
-    GiveUp,
-    History,
-    RetryPolicy,
-    Verdict,
-    draw_for,
-    judge,
-    question_about,
-    set_aside,
-)
-from chargehand.errors import Fault, InternalError
-from chargehand.facts.commands import (
-    Command,
-    OfferAttempt,
-    Rank,
-    Record,
-    SetTimer,
-    StopAttempt,
-    WithdrawOffer,
-)
+from chargehand.decisions.amendment import part_of
+from chargehand.decisions.asking import patience
+from chargehand.decisions.estimate import Estimates
+from chargehand.decisions.graph import Graph, Node, TaskState
+from chargehand.decisions.hedging import is_hedge
+from chargehand.decisions.hours import CANCELLED
+from chargehand.decisions.run.attempts import Attempts
+from chargehand.decisions.run.standing import RunState
+from chargehand.decisions.run.verdicts import TOO_LATE, UNANSWERED
+from chargehand.facts.commands import Command, Record, SetTimer, WithdrawOffer
 from chargehand.facts.events import (
-    Approach,
     AttemptFinished,
+    AttemptHeldUp,
     AttemptLost,
     AttemptParked,
     AttemptPreempted,
     AttemptStarted,
+    AttemptWentOn,
     BudgetChanged,
     CancelRequested,
     DeadlinePassed,
     Event,
     HedgeDue,
-    Pace,
     PersonAsked,
     PlanAdopted,
     PlanAmended,
@@ -84,14 +44,12 @@ from chargehand.facts.events import (
     QuestionExpired,
     ResultRefused,
     RetryDue,
-    RetryHow,
     RetryPlanned,
     RunFinished,
     RunLed,
     RunPaused,
     RunReleased,
     RunRequested,
-    RunStatus,
     RunSteered,
     RunUnpaused,
     StartMissed,
@@ -103,184 +61,48 @@ from chargehand.facts.events import (
     TaskSkipped,
     WorkStopped,
 )
-from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
-from chargehand.facts.plan import Strategy, Task
-from chargehand.facts.policy import ABOUT_FAILURE, GO_ON_WITHOUT, TRY_AGAIN, OnFailure, Recourse
+from chargehand.facts.plan import Task
+from chargehand.facts.policy import ABOUT_BUDGET
+
+__all__ = ["RULES", "RunState", "Schedule"]
 
 RULES = 1
 """Version of the decisions in this room; a run is led by the rules it was requested under."""
 
 
-class RunState(StrEnum):
-    """Where a run stands that has not ended; an ended one has a `RunStatus`."""
+_OfRun: TypeAlias = (
+    RunRequested
+    | RunLed
+    | RunReleased
+    | RunPaused
+    | RunUnpaused
+    | RunSteered
+    | RunFinished
+    | BudgetChanged
+    | CancelRequested
+    | WorkStopped
+    | PlanAdopted
+    | PlanOpened
+    | TaskAdded
+    | PlanSealed
+    | PlanAmended
+)
+"""What happens to a run as a whole, and to its plan."""
 
-    PLANNING = "planning"  #: there is no plan yet, or it is still being written
-    RUNNING = "running"  #: something is running, ready or due
-    WAITING = "waiting"  #: all that is left waits for a person
-    PAUSED = "paused"  #: a person wants nothing new to be started for now
-    STOPPING = "stopping"  #: cancelled or out of time; open attempts are told to stop
 
-
-class Schedule:
+class Schedule(Attempts):
     """Decides what one run does next. Holds no clock, no I/O, no outputs and no task of the event loop."""
-
-    def __init__(self, retry: RetryPolicy | None = None) -> None:
-        self.requested: RunRequested | None = None
-        self.status: RunStatus | None = None
-        self.reason = ""
-        #: why it ended so, where its tasks do not tell
-        self.epoch = 0
-        self.version = 0
-        self.instruction = ""
-        self.strategy = Strategy.MERGE
-        self.last_at: datetime | None = None
-        self.paused_at: datetime | None = None
-        #: since when nothing new is started, because a person wants it so
-        self._retry = retry or RetryPolicy()
-        self._graph = Graph(lambda _: 1.0, lambda _: float("inf"))
-        self.nodes = self._graph.nodes
-        #: all tasks by id, in plan order; to be read only
-        self._estimates_known = False
-        self._priority = 0
-        #: of the run, on top of that of its tasks
-        self._is_sealed = False
-        self._stop_reason = ""
-        self._unsettled = 0
-        self._live = 0
-        self._open = 0
-        self._hours = Hours()
-        self._planning = Planning()
-        self._drafts = 0
-        self._times: dict[str, Times] = {}
-        self._amended: set[Part] = set()
-        self._replans = 0
-        self._has_hedged_tasks = False
-
-    # what is asked of it
-
-    @property
-    def state(self) -> RunState | RunStatus:
-        if self.status is not None:
-            return self.status
-        if self._stop_reason:
-            return RunState.STOPPING
-        if self.is_paused:
-            return RunState.PAUSED
-        if self.is_being_planned and not self._is_unclear():
-            return RunState.PLANNING
-        if self._live or not self._unsettled or self._has_parked():
-            return RunState.RUNNING
-        return RunState.WAITING
-
-    @property
-    def is_paused(self) -> bool:
-        return self.paused_at is not None
-
-    @property
-    def is_being_planned(self) -> bool:
-        """Whether tasks may still be added to its first plan."""
-        return self.status is None and not self._stop_reason and not self._is_sealed
-
-    @property
-    def limits(self) -> Limits:
-        """The caps that the run was requested under."""
-        return self._request_of_run.limits
-
-    @property
-    def busy(self) -> timedelta:
-        """The time of all finished attempts, one after another."""
-        return sum((total for _, total, _ in self._times.values()), _NO_TIME)
-
-    @property
-    def is_winding_up(self) -> bool:
-        """Whether the work was stopped for an answer of what there is."""
-        return self._stop_reason not in ("", CANCELLED)
-
-    def work_ends_at(self, task: str) -> datetime | None:
-        """When an attempt of this task will be stopped at the latest, if that is known."""
-        deadline = self._graph.deadline_of(self.nodes[task].task)
-        ends = [] if deadline == float("inf") else [self._instant(deadline)]
-        stops_at = self._hours.ends_at if task == ANSWER else self._hours.work_ends_at()
-        return min([*ends, stops_at] if stops_at is not None else ends, default=None)
-
-    def admit(self, event: Event) -> Event | None:
-        """What is to be written down when somebody reports `event`.
-
-        That is the event itself, another in its place (a late result becomes `ResultRefused`), or
-        nothing if it says nothing new. Changes no state.
-        """
-        if self.status is not None:
-            return None
-        match event:
-            case AttemptFinished():
-                return event if self._holds(event.task, event.attempt) else self._refusal(event)
-            case (
-                AttemptLost()
-                | AttemptPreempted()
-                | AttemptParked()
-                | StepFinished()
-                | ProgressNoted()
-            ):
-                return event if self._holds(event.task, event.attempt) else None
-            case StepStarted():
-                is_open = self._holds(event.task, event.attempt)
-                is_free = not self._is_told_to_stop(event.task) and may_begin(event)
-                return event if is_open and is_free else None
-            case HedgeDue():
-                return event if self._is_straggling(event) else None
-            case AttemptStarted():
-                node = self.nodes[event.task]
-                is_due = node.state is TaskState.READY and event.attempt == node.attempt + 1
-                return event if is_due else None
-            case RetryDue():
-                node = self.nodes[event.task]
-                is_due = node.state is TaskState.RETRYING and event.attempt == node.attempt
-                return event if is_due else None
-            case DeadlinePassed():
-                return event if self._is_over(event) else None
-            case StartMissed():
-                node = self.nodes[event.task]
-                is_next = node.state is TaskState.READY and event.attempt == node.attempt + 1
-                return event if is_next else None
-            case QuestionAnswered():
-                return event if is_answer(self.nodes, event) else None
-            case QuestionExpired():
-                return unanswered(self.nodes, event)
-            case CancelRequested():
-                return event if self._stop_reason != CANCELLED else None
-            case WorkStopped():
-                return None if self._stop_reason else event
-            case RunPaused():
-                return None if self._stop_reason or self.is_paused else event
-            case RunUnpaused():
-                return event if self.is_paused else None
-            case RunSteered():
-                return None if self.why_not_steered() else event
-            case TaskRewritten():
-                return event if self._is_rewritable(event) else None
-            case PlanAmended():
-                return None if self.check_amendment(event) else event
-            case PlanAdopted() | PlanOpened():
-                # A run has one plan; whatever comes later amends it.
-                return None if self._stop_reason or self.version else event
-            case TaskAdded():
-                return event if self._may_add(event.task) else None
-            case PlanSealed():
-                return None if self._stop_reason or self._is_sealed else event
-            case _:
-                return event
 
     def apply(self, event: Event) -> list[Command]:
         """Take in what has happened and say what is to be done about it."""
         before, self.last_at = self.last_at, event.at
-        commands = self._change(event, before)
+        commands = self._change_task(event, before)
         if self._hours.glass.is_late:
             self._hours.glass.is_late = False
             commands = [*commands, *self._hours.active_timer()]
         return commands if self.paused_at is None else self._unless_paused(commands)
 
-    def _change(self, event: Event, before: datetime | None) -> list[Command]:
+    def _change_task(self, event: Event, before: datetime | None) -> list[Command]:
         match event:
             case AttemptFinished():
                 return self._finish(event)
@@ -290,22 +112,26 @@ class Schedule:
                 # It gets somewhere, so losing its worker time and again is not its own doing.
                 self.nodes[event.task].losses = 0
                 return []
-            case StepStarted() | ProgressNoted() | ResultRefused() | BudgetChanged():
+            case StepStarted() | ProgressNoted() | ResultRefused():
                 return []
             case AttemptLost() | AttemptPreempted():
                 return self._lose(event)
             case AttemptParked():
                 return self._park(event)
+            case AttemptHeldUp():
+                return self._hold_up(self.nodes[event.task], event.at)
+            case AttemptWentOn():
+                return self._go_on(self.nodes[event.task], event.at)
             case RetryPlanned():
                 return self._plan_retry(event)
             case RetryDue():
                 return [self._try_again(self.nodes[event.task])]
             case TaskRewritten():
-                node = self.nodes[event.task]
-                node.task = replace(node.task, description=event.description)
-                return []
+                return self._rewrite(event)
             case HedgeDue():
                 return self._hedge(self.nodes[event.task])
+            case PersonAsked() if event.question.about == ABOUT_BUDGET:
+                return self._ask_for_more(event)
             case PersonAsked():
                 return self._await_answer(self.nodes[event.task], event.question, event.at)
             case TaskFailed():
@@ -315,11 +141,16 @@ class Schedule:
             case DeadlinePassed():
                 return self._expire(event)
             case StartMissed():
-                return self._fail(self.nodes[event.task], _TOO_LATE, event.at)
+                return self._fail(self.nodes[event.task], TOO_LATE, event.at)
             case QuestionAnswered():
                 return self._go_by(event)
             case QuestionExpired():
-                return self._fail(self.nodes[event.task], _NOBODY_ANSWERED, event.at)
+                return self._fail(self.nodes[event.task], UNANSWERED, event.at)
+            case _:
+                return self._change_run(event, before)
+
+    def _change_run(self, event: _OfRun, before: datetime | None) -> list[Command]:
+        match event:
             case CancelRequested():
                 return self._stop_all(CANCELLED, event.at)
             case WorkStopped():
@@ -330,6 +161,8 @@ class Schedule:
                 return self._be_led(event, before)
             case RunReleased():
                 return []
+            case BudgetChanged():
+                return self._have_more(event)
             case RunPaused():
                 return self._pause(event.at)
             case RunUnpaused():
@@ -357,16 +190,6 @@ class Schedule:
                 self.status, self.reason = event.status, event.reason
                 return []
 
-    def is_moot(self, event: Event) -> bool:
-        """Whether a decision has been overtaken by one before it: a run that stops settles much at once."""
-        match event:
-            case AttemptFinished() | AttemptLost():
-                return not self._holds(event.task, event.attempt)
-            case RetryPlanned() | PersonAsked() | TaskFailed() | TaskSkipped():
-                return self.nodes[event.task].state.is_settled
-            case _:
-                return False
-
     def outstanding(self) -> list[Command]:
         """What is to be done now by a process that has only just read the events so far."""
         if self.status is not None or self.last_at is None:
@@ -383,568 +206,6 @@ class Schedule:
             if node.task.deadline is not None and not node.state.is_settled:
                 commands.append(self._task_timer(node))
         return self._unless_paused(commands + self._end_if_settled(self.last_at))
-
-    def why_not_steered(self) -> str:
-        """Why a note to this run would change nothing any more; empty if it can."""
-        requested = self._request_of_run
-        if requested.approach is Approach.GIVEN and not requested.answers:
-            return "its plan was given and it has no model that could change it"
-        if self._stop_reason or self.status is not None:
-            return "it is stopping, or has ended"
-        return "its answer is being composed already" if ANSWER in self.nodes else ""
-
-    def policy_of(self, task: str) -> OnFailure | None:
-        """What was said to be done when this task fails: by the plan, else by its worker, else for all."""
-        node, policies = self.nodes[task], self._request_of_run.policies
-        if node.task.on_failure is not None or not policies or is_duty(task):
-            return node.task.on_failure
-        worker = node.failed_first or node.worker or node.task.worker
-        return policies.get(worker) or policies.get("")
-
-    def check_amendment(self, event: PlanAmended) -> list[Fault]:
-        """Everything that speaks against this change of plan."""
-        if self._stop_reason or self.status is not None or not self._is_sealed:
-            return [Fault("ended", "", "the run is stopping, has ended, or has no whole plan yet")]
-        if ANSWER in self.nodes:
-            return [Fault("ended", "", "the answer is being composed from what there is")]
-        return list(
-            amendment_faults(
-                self.nodes, event, self.version, self.limits, self._amended, self._replans
-            )
-        )
-
-    def check(self) -> None:
-        """State the invariants; the tests call this after every event."""
-        counts = check_nodes(self.nodes.values(), self.limits, is_stopping=bool(self._stop_reason))
-        assert counts == (self._live, self._unsettled, self._open), "the counts are off"
-        if self.status is not None:
-            assert not self._unsettled, "the run ended before its tasks"
-
-    # attempts
-
-    def _start(self, event: AttemptStarted) -> list[Command]:
-        node = self.nodes[event.task]
-        node.state = TaskState.RUNNING
-        node.attempt = event.attempt
-        node.is_open = True
-        node.worker = event.worker
-        node.started_at = event.at
-        self._open += 1
-        self._planning.has_begun |= event.worker == PLANNER
-        node.is_watched = False
-        return self._watch(node)
-
-    def _finish(self, event: AttemptFinished) -> list[Command]:
-        node = self.nodes[event.task]
-        node.is_open = False
-        node.since_at = event.at
-        self._open -= 1
-        outcome = event.outcome
-        beside = self._part(node, event)
-        if type(outcome) is Done:
-            self._learn(node, event.at)
-            node.gaps = outcome.gaps
-            return [*beside, *self._settle(node, TaskState.DONE, event.at), *self._watch_all()]
-        if is_hedge(event.task):
-            return self._settle(node, TaskState.CANCELLED, event.at)
-        return [*beside, *self._come_to_nothing(node, event)]
-
-    def _come_to_nothing(self, node: Node, event: AttemptFinished) -> list[Command]:
-        outcome = event.outcome
-        node.state = TaskState.RETRYING
-        node.due_at = None
-        if isinstance(outcome, NeedsInput) and not self._is_told_to_stop(event.task):
-            return self._await_answer(node, outcome.question, event.at)
-        if self._is_told_to_stop(event.task):
-            return self._stopped(node, event.at)
-        if isinstance(outcome, Cancelled):
-            outcome = Failed(
-                kind=ErrorClass.CANCELLED, message=outcome.reason or "it was cancelled"
-            )
-        assert isinstance(outcome, Failed)
-        return self._judge(node, outcome, event.at)
-
-    def _await_answer(self, node: Node, question: Question, at: datetime) -> list[Command]:
-        node.state = TaskState.ASKING
-        node.question = question
-        self._live -= 1
-        self._note_idle(at)
-        if question.patience is not None:
-            node.due_at = at + question.patience
-        return patience(node)
-
-    def _go_by(self, event: QuestionAnswered) -> list[Command]:
-        node = self.nodes[event.task]
-        question, failure = node.question, node.last_failure
-        if question is None or question.about != ABOUT_FAILURE or failure is None:
-            return [self._offer(node)]
-        if event.text == TRY_AGAIN:
-            node.losses = 0
-            how = RetryHow.AFRESH if failure.kind is ErrorClass.LOGIC else RetryHow.AGAIN
-            return self._conclude(node, Again(event.at, how), event.at)
-        then = Recourse.WITHOUT if event.text == GO_ON_WITHOUT else Recourse.FAIL
-        return self._conclude(node, GiveUp(failure, then), event.at)
-
-    def _judge(self, node: Node, failure: Failed, at: datetime) -> list[Command]:
-        node.tries += 1
-        node.last_failure = failure
-        node.failed_first = node.failed_first or node.worker
-        before, node.failures = node.failures, (*node.failures, failure.kind)
-        history = History(
-            tries=node.tries,
-            attempts=self._attempts_of(node, failure),
-            at=at,
-            deadline_at=self.work_ends_at(node.task.id),
-            has_others=bool(node.task.skill),
-            refines=self._request_of_run.refines and not is_duty(node.task.id),
-            terms=self.policy_of(node.task.id),
-            before=before,
-        )
-        draw = draw_for(self._request_of_run.seed, node.task.id, node.attempt)
-        return self._conclude(node, judge(self._retry, failure, history, draw), at)
-
-    def _conclude(self, node: Node, verdict: Verdict, at: datetime) -> list[Command]:
-        """Have it written down what becomes of a task that failed."""
-        task, attempt = node.task.id, node.attempt
-        if isinstance(verdict, Again):
-            planned = RetryPlanned(
-                task=task,
-                attempt=attempt,
-                due_at=verdict.due_at,
-                how=verdict.how,
-                worker=verdict.worker,
-                at=at,
-            )
-            return [Record(planned)]
-        if isinstance(verdict, GiveUp):
-            failed = TaskFailed(task=task, cause=verdict.cause, then=verdict.then, at=at)
-            return [Record(failed)]
-        question = question_about(self._request_of_run.run, node, self.policy_of(task))
-        return [Record(PersonAsked(task=task, attempt=attempt, question=question, at=at))]
-
-    def _attempts_of(self, node: Node, failure: Failed) -> int:
-        if is_duty(node.task.id) and failure.kind is ErrorClass.LOGIC:
-            return 1  # it has told the model what was wrong, time and again
-        return node.task.limits.attempts or self.limits.attempts
-
-    def _plan_retry(self, event: RetryPlanned) -> list[Command]:
-        node = self.nodes[event.task]
-        node.due_at = event.due_at
-        node.granted += self.policy_of(event.task) is not None
-        if event.worker:
-            node.task = replace(node.task, worker=event.worker, skill="")
-        match event.how:
-            case RetryHow.AFRESH:
-                node.lineage += 1
-            case RetryHow.REWRITTEN:
-                node.lineage += 1
-                node.is_unclear = True
-            case RetryHow.ELSEWHERE:
-                node.avoid = (*node.avoid, node.worker)
-            case RetryHow.AGAIN:
-                pass
-        if event.due_at <= event.at:
-            return [self._try_again(node)]
-        return [
-            SetTimer(
-                event.due_at, RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
-            )
-        ]
-
-    def _try_again(self, node: Node) -> Command:
-        if not node.is_unclear:
-            return self._offer(node)
-        node.due_at = None
-        return self._take_on(refining(node.task.id, node.attempt))
-
-    def _lose(self, event: AttemptLost | AttemptPreempted) -> list[Command]:
-        node = self.nodes[event.task]
-        node.is_open = False
-        node.since_at = event.at
-        self._open -= 1
-        if is_hedge(event.task):
-            return self._settle(node, TaskState.CANCELLED, event.at)
-        beside = self._part(node, event)
-        # To be paused time and again says nothing of a task, nor of who does it.
-        node.losses += not (self.is_paused and type(event) is AttemptPreempted)
-        node.state = TaskState.RETRYING
-        node.due_at = None
-        if self._is_told_to_stop(event.task):
-            return [*beside, *self._stopped(node, event.at)]
-        if node.losses > self.limits.losses:
-            why = f"its worker was lost {node.losses} times without getting on; it may be killing them"
-            node.last_failure = Failed(kind=ErrorClass.RESOURCE, message=why)
-            terms = self.policy_of(event.task)
-            aside = set_aside(node.last_failure, terms, may_ask=True)
-            return [*beside, *self._conclude(node, aside, event.at)]
-        return [*beside, self._offer(node)]
-
-    def _park(self, event: AttemptParked) -> list[Command]:
-        node = self.nodes[event.task]
-        node.is_open = False
-        node.since_at = event.at
-        self._open -= 1
-        if is_hedge(event.task):
-            return self._settle(node, TaskState.CANCELLED, event.at)
-        beside = self._part(node, event)
-        node.parks += 1
-        node.state = TaskState.RETRYING
-        if self._is_told_to_stop(event.task):
-            return self._stopped(node, event.at)
-        node.due_at = event.due_at
-        node.is_parked = True
-        self._live -= 1
-        self._note_idle(event.at)
-        retry = RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
-        return [*beside, SetTimer(event.due_at, retry)]
-
-    # hedges
-
-    def _watch(self, node: Node) -> list[Command]:
-        """The timer that goes off when an attempt will have taken far too long, once that is known."""
-        task, started_at = node.task, node.started_at
-        if not task.hedge or node.is_watched or started_at is None or not self._may_hedge:
-            return []
-        wait = patience_with(task, node.worker, self._times, self._request_of_run.paces)
-        if wait is None:
-            return []
-        node.is_watched = True
-        due_at = started_at + wait
-        return [SetTimer(due_at, HedgeDue(task=task.id, attempt=node.attempt, at=due_at))]
-
-    def _watch_all(self) -> list[Command]:
-        """Now that one more is done, it may be known what is usual."""
-        if not self._has_hedged_tasks or not self._may_hedge:
-            return []
-        opened = [node for node in self.nodes.values() if node.is_open]
-        return [command for node in opened for command in self._watch(node)]
-
-    def _is_straggling(self, event: HedgeDue) -> bool:
-        is_open = self._holds(event.task, event.attempt)
-        is_free = is_open and not self._is_told_to_stop(event.task) and not self.is_paused
-        return is_free and not self.nodes[event.task].hedge
-
-    def _hedge(self, node: Node) -> list[Command]:
-        hedge = hedge_of(node.task, node.attempt)
-        node.hedge = hedge.id
-        fresh = self._graph.add([hedge])[0]
-        fresh.avoid = (*node.avoid, node.worker)
-        self._unsettled += 1
-        return [self._offer(fresh)]
-
-    def _part(
-        self, node: Node, event: AttemptFinished | AttemptLost | AttemptPreempted | AttemptParked
-    ) -> list[Command]:
-        """An attempt has ended: settle what it was beside of, or what was beside it."""
-        if is_hedge(event.task):
-            return self._win(event) if isinstance(event, AttemptFinished) else []
-        hedge = self.nodes.get(node.hedge)
-        node.hedge = ""
-        if hedge is None or hedge.state.is_settled:
-            return []
-        if not hedge.is_open:
-            withdrawn = self._withdraw(hedge)
-            return [*withdrawn, *self._settle(hedge, TaskState.CANCELLED, event.at)]
-        return self._end_beside(hedge, Cancelled(reason="the first attempt has ended"), event.at)
-
-    def _win(self, event: AttemptFinished) -> list[Command]:
-        """A hedge is done before the attempt beside which it was begun: its result is the task's."""
-        outcome, node = event.outcome, self.nodes[hedged(event.task)]
-        if not isinstance(outcome, Done) or not node.is_open or node.hedge != event.task:
-            return []
-        node.hedge = ""
-        return self._end_beside(node, Done(outcome.value, gaps=outcome.gaps), event.at)
-
-    def _end_beside(self, node: Node, outcome: Done | Cancelled, at: datetime) -> list[Command]:
-        task, attempt = node.task.id, node.attempt
-        ended = AttemptFinished(task=task, attempt=attempt, outcome=outcome, at=at)
-        stop = StopAttempt(task, attempt, "the other attempt was faster", self.limits.grace)
-        return [Record(ended), stop]
-
-    @property
-    def _may_hedge(self) -> bool:
-        return self._request_of_run.hedges and not self._stop_reason
-
-    def _stopped(self, node: Node, at: datetime) -> list[Command]:
-        if self._stop_reason == CANCELLED or node.is_removed:
-            return self._settle(node, TaskState.CANCELLED, at)
-        if self._stop_reason in ("", OUT_OF_TIME):
-            return self._fail(node, _OUT_OF_TIME, at)
-        why = f"it was stopped: {self._stop_reason}"
-        return self._fail(node, Failed(kind=ErrorClass.CANCELLED, message=why), at)
-
-    def _learn(self, node: Node, at: datetime) -> None:
-        assert node.started_at is not None
-        took = at - node.started_at
-        count, total, least = self._times.get(node.worker, (0, _NO_TIME, took))
-        self._times[node.worker] = (count + 1, total + took, min(least, took))
-
-    # settling
-
-    def _settle(self, node: Node, state: TaskState, at: datetime) -> list[Command]:
-        """Put a node where it stays, and release what may go on without anything more."""
-        if node.is_live:
-            self._live -= 1
-        node.state = state
-        node.is_parked = False
-        self._unsettled -= 1
-        commands: list[Command] = []
-        if not self._stop_reason:
-            for dependent in node.dependents:
-                is_optional = node.is_waived or node.task.id in dependent.optional_needs
-                if state is TaskState.DONE or is_optional:
-                    dependent.unmet -= 1
-                    if not dependent.unmet and not (
-                        dependent.is_doomed or dependent.state.is_settled
-                    ):
-                        commands.append(self._offer(dependent))
-                elif not dependent.is_doomed and not dependent.state.is_settled:
-                    commands.append(self._doom(dependent, node, at))
-            if is_duty(node.task.id):
-                commands += self._discharge(node)
-            if self._request_of_run.drafts:
-                commands += self._draft()
-            self._note_idle(at)
-        if not self._unsettled:
-            commands += self._end_if_settled(at)
-        return commands
-
-    def _doom(self, dependent: Node, node: Node, at: datetime) -> Command:
-        dependent.is_doomed = True
-        root = node.why if node.state is TaskState.SKIPPED else node.task.id
-        why = f"it needs {node.task.id}, which {_WORDS[node.state]}"
-        return Record(TaskSkipped(task=dependent.task.id, cause=root, why=why, at=at))
-
-    def _fail(self, node: Node, cause: Failed, at: datetime) -> list[Command]:
-        # In a run that is stopping nothing more hangs on it.
-        terms = None if self._stop_reason else self.policy_of(node.task.id)
-        return self._conclude(node, set_aside(cause, terms, may_ask=False), at)
-
-    def _give_up(self, event: TaskFailed) -> list[Command]:
-        node = self.nodes[event.task]
-        withdrawn = self._withdraw(node)
-        node.cause = event.cause
-        node.question = None
-        node.is_waived = event.then is Recourse.WITHOUT
-        if event.then is Recourse.FAIL_RUN and not self._stop_reason:
-            return withdrawn + self._fail_run(node, event.at)
-        # Before it settles: the run must not end while there may be another way.
-        again = [] if node.is_waived else self._plan_again(node)
-        return withdrawn + again + self._settle(node, TaskState.FAILED, event.at)
-
-    def _fail_run(self, node: Node, at: datetime) -> list[Command]:
-        """Stop the run for this task, and have its answer made of what there is."""
-        # Before it settles: what needs it is stopped like all the rest.
-        self._stop_reason = f"{node.task.id} failed"
-        settled = self._settle(node, TaskState.FAILED, at)
-        return [*settled, *self._stop_all(self._stop_reason, at), *self._hours.close(at)]
-
-    def _skip(self, event: TaskSkipped) -> list[Command]:
-        node = self.nodes[event.task]
-        node.why = event.cause
-        return self._settle(node, TaskState.SKIPPED, event.at)
-
-    def _end_if_settled(self, at: datetime) -> list[Command]:
-        if self._unsettled or self.status is not None or not (self._is_sealed or self._stop_reason):
-            return []
-        duty = self._next_duty()
-        if duty is not None:
-            return [self._take_on(duty)]
-        missing = missing_of(self.nodes, self._request_of_run)
-        if self._stop_reason == CANCELLED:
-            status = RunStatus.CANCELLED
-        elif not missing and self._is_sealed:
-            status = RunStatus.SUCCEEDED
-        elif has_results(self.nodes):
-            status = RunStatus.PARTIAL
-        else:
-            status = RunStatus.FAILED
-        paces = {
-            worker: Pace(count, total / count, least)
-            for worker, (count, total, least) in self._times.items()
-            if not is_duty(worker)
-        }
-        return [
-            Record(
-                RunFinished(
-                    status=status, reason=self._stop_reason, missing=missing, paces=paces, at=at
-                )
-            )
-        ]
-
-    # duties
-
-    def _take_on(self, duty: Task) -> Command:
-        """Do something ourselves; it is offered at once."""
-        node = self._graph.add([duty])[0]
-        self._unsettled += 1
-        return self._offer(node)
-
-    def _next_duty(self) -> Task | None:
-        """What we must do ourselves before a run of which nothing is left to do can end."""
-        requested = self._request_of_run
-        if self._stop_reason == CANCELLED or self._hours.is_closed:
-            return None
-        step = None if self._stop_reason else self._planning.step(requested, self.version)
-        return step or answering(self.nodes, requested)
-
-    def _draft(self) -> list[Command]:
-        """Begin with the answer while stragglers are under way: nothing else is left to start."""
-        if not self._is_sealed or self._live > self._open:
-            return []
-        duty = drafting(self.nodes, self._drafts + 1)
-        if duty is None:
-            return []
-        self._drafts += 1
-        return [self._take_on(duty)]
-
-    def _discharge(self, node: Node) -> list[Command]:
-        """Go on after something that we did ourselves."""
-        task = node.task
-        if task.worker == REFINER:
-            target = self.nodes[task.args["task"]]
-            if target.state is not TaskState.RETRYING or not target.is_unclear:
-                return []
-            target.is_unclear = False  # rewritten or not, it is tried again
-            return [self._offer(target)]
-        if task.id == PLAN:
-            self._is_sealed = True
-        if not task.id.startswith(PLAN):
-            return []
-        again = self._planning.after_planning(self._request_of_run, self.version)
-        return [] if again is None else [self._take_on(again)]
-
-    def _plan_again(self, node: Node) -> list[Command]:
-        """See whether there is another way, now that a task has come to nothing."""
-        if self._stop_reason:
-            return []
-        again = self._planning.after_failure(node, self._request_of_run, self.version)
-        return [] if again is None else [self._take_on(again)]
-
-    def _may_add(self, task: Task) -> bool:
-        is_open = bool(self.version) and not self._is_sealed and not self._stop_reason
-        has_room = len(of_plan(self.nodes)) < self.limits.tasks
-        needs = [need.task for need in task.all_needs]
-        is_known = all(need in self.nodes for need in needs) and of_plan(needs) == needs
-        is_new = task.id not in self.nodes and not is_duty(task.id)
-        return is_open and has_room and is_known and is_new
-
-    def _is_rewritable(self, event: TaskRewritten) -> bool:
-        node = self.nodes.get(event.task)
-        if node is None or node.state is not TaskState.RETRYING:
-            return False
-        return node.is_unclear and node.attempt == event.attempt
-
-    # stopping
-
-    def _expire(self, event: DeadlinePassed) -> list[Command]:
-        if not event.task:
-            return self._run_out(event.at)
-        node = self.nodes[event.task]
-        node.is_expired = True
-        if node.is_open:
-            return self._stop(node, "its deadline has passed", event.at)
-        return self._fail(node, _OUT_OF_TIME, event.at)
-
-    def _run_out(self, at: datetime) -> list[Command]:
-        """The run's time is over: all of it, or all but what composing the answer may take."""
-        if self._hours.has_time_to_answer():
-            return [*self._stop_all(OUT_OF_TIME, at), *self._hours.close(at)]
-        self._hours.is_closed = True
-        if not self._stop_reason:
-            return self._stop_all(OUT_OF_TIME, at)
-        answer = self.nodes.get(ANSWER)
-        halted = [] if answer is None else self._halt(answer, TaskState.SKIPPED, at)
-        return halted + self._end_if_settled(at)
-
-    def _stop_all(self, reason: str, at: datetime) -> list[Command]:
-        self._stop_reason = reason
-        self.paused_at = None  # what is left to do, an answer perhaps, is done at once
-        ending = TaskState.CANCELLED if reason == CANCELLED else TaskState.SKIPPED
-        commands: list[Command] = []
-        for node in self.nodes.values():
-            if self._is_told_to_stop(node.task.id):
-                commands += self._halt(node, ending, at)
-        return commands + self._end_if_settled(at)
-
-    def _halt(self, node: Node, ending: TaskState, at: datetime) -> list[Command]:
-        if node.is_open:
-            return self._stop(node, self._stop_reason, at)
-        if node.state.is_settled:
-            return []
-        withdrawn = self._withdraw(node)
-        if node.is_live:
-            self._live -= 1
-        node.state = ending
-        node.is_parked = False
-        node.question = None
-        self._unsettled -= 1
-        return withdrawn
-
-    def _stop(self, node: Node, reason: str, at: datetime) -> list[Command]:
-        grace = self.limits.grace
-        silent = f"it did not stop within {grace.total_seconds():g} s of being told to"
-        lost = AttemptLost(task=node.task.id, attempt=node.attempt, reason=silent, at=at + grace)
-        return [StopAttempt(node.task.id, node.attempt, reason, grace), SetTimer(at + grace, lost)]
-
-    def _withdraw(self, node: Node) -> list[Command]:
-        return [WithdrawOffer(node.task.id)] if node.state is TaskState.READY else []
-
-    # offers
-
-    def _offer(self, node: Node) -> Command:
-        if not node.is_live:
-            self._live += 1
-            if self._hours.glass.stands_still and not self.is_paused and self.last_at is not None:
-                self._hours.glass.go_on(self.last_at)
-        node.state = TaskState.READY
-        node.since_at = self.last_at
-        node.is_parked = False
-        node.question = None
-        node.due_at = None
-        return self._offer_of(node)
-
-    def _offer_of(self, node: Node) -> OfferAttempt:
-        task = node.task
-        latest = node.deadline - node.path if self._estimates_known else node.deadline
-        urgency = LAST if is_hedge(task.id) else -node.urgency - self._priority
-        rank = Rank(urgency, node.deadline, latest, -node.path, node.order)
-        number, latest_at = node.attempt + 1, self._latest_start(node)
-        return OfferAttempt(task.id, number, task.worker, task.skill, rank, node.avoid, latest_at)
-
-    def _latest_start(self, node: Node) -> datetime | None:
-        """When a task must have begun to be done in time, if it has a deadline and that is known."""
-        task, requested = node.task, self._request_of_run
-        if task.deadline is None and requested.deadline_at is None:
-            return None
-        # What was begun before, or may be taken over from another run, may take less.
-        if node.attempt or requested.reuses or is_duty(task.id):
-            return None
-        least, ends_at = least_time(task, requested.paces), self.work_ends_at(task.id)
-        return None if least is None or ends_at is None else ends_at - least
-
-    # pausing
-
-    def _pause(self, at: datetime) -> list[Command]:
-        """Take back all offers. Whoever carries this out stops running attempts at a safe point."""
-        self.paused_at = at
-        self._hours.glass.stop(at)
-        return [command for node in self.nodes.values() for command in self._withdraw(node)]
-
-    def _unpause(self, at: datetime) -> list[Command]:
-        self.paused_at = None
-        if self._live or not self._is_all_there():
-            self._hours.glass.go_on(at)
-        ready = [node for node in self.nodes.values() if node.state is TaskState.READY]
-        return [self._offer_of(node) for node in ready]
-
-    def _unless_paused(self, commands: list[Command]) -> list[Command]:
-        """The commands without offers while the run is paused; what is ready is offered when it goes on."""
-        if not self.is_paused:
-            return commands
-        return [command for command in commands if type(command) is not OfferAttempt]
-
-    # the run
 
     def _request(self, event: RunRequested) -> list[Command]:
         self.requested = event
@@ -1034,83 +295,12 @@ class Schedule:
             else:
                 commands += self._halt(node, TaskState.CANCELLED, event.at)
         commands += self._add_tasks(event.added, seal=False, at=event.at)
+        for added in event.added:
+            self.nodes[added.id].taint = event.taint
         self._note_idle(event.at)
         return commands + self._end_if_settled(event.at)
-
-    # time
 
     def _task_timer(self, node: Node) -> SetTimer:
         assert node.task.deadline is not None
         due_at = self._request_of_run.at + node.task.deadline
         return SetTimer(due_at, DeadlinePassed(task=node.task.id, at=due_at))
-
-    def _is_over(self, event: DeadlinePassed) -> bool:
-        if event.task:
-            return not self.nodes[event.task].state.is_settled and not self._is_told_to_stop(
-                event.task
-            )
-        return self._hours.are_over(event.at, self._stop_reason)
-
-    def _note_idle(self, at: datetime) -> None:
-        if not self._live and self._unsettled and self._is_all_there():
-            self._hours.glass.stop(at)
-
-    def _is_all_there(self) -> bool:
-        """Whether nobody is just now writing on the plan."""
-        is_parked = PLAN in self.nodes and self.nodes[PLAN].is_parked
-        return self._is_sealed or is_parked or self._is_unclear()
-
-    def _is_unclear(self) -> bool:
-        """Whether a person is to say better what is wanted before there can be a plan."""
-        return PLAN in self.nodes and self.nodes[PLAN].state is TaskState.ASKING
-
-    # small questions
-
-    def _has_parked(self) -> bool:
-        return any(node.is_parked for node in self.nodes.values())
-
-    def _holds(self, task: str, attempt: int) -> bool:
-        node = self.nodes.get(task)
-        return node is not None and node.is_open and node.attempt == attempt
-
-    def _is_told_to_stop(self, task: str) -> bool:
-        node = self.nodes[task]
-        if task == ANSWER and self._stop_reason != CANCELLED and not self._hours.is_closed:
-            return node.is_expired
-        return bool(self._stop_reason) or node.is_expired or node.is_removed
-
-    def _refusal(self, event: AttemptFinished) -> Event | None:
-        node = self.nodes.get(event.task)
-        if node is None:
-            return None
-        return ResultRefused(
-            task=event.task,
-            attempt=event.attempt,
-            reported=type(event.outcome).__name__,
-            why=f"the task is {node.state.value} at attempt {node.attempt}",
-            at=event.at,
-        )
-
-    def _instant(self, seconds: float) -> datetime:
-        start = self._request_of_run.at
-        return start + timedelta(seconds=seconds - start.timestamp())
-
-    @property
-    def _request_of_run(self) -> RunRequested:
-        if self.requested is None:
-            raise InternalError("a run's first event must be RunRequested")
-        return self.requested
-
-
-_NO_TIME = timedelta(0)
-_OUT_OF_TIME = Failed(kind=ErrorClass.TIMEOUT, message="its deadline has passed")
-_TOO_LATE = Failed(
-    kind=ErrorClass.TIMEOUT,
-    message="it was not started: there was less time left than it takes at least",
-)
-_NOBODY_ANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its question in time")
-_WORDS = {
-    TaskState.FAILED: "failed",
-    TaskState.SKIPPED: "was skipped",
-    TaskState.CANCELLED: "was cancelled",
-}

@@ -112,6 +112,9 @@ class Host(Protocol):
     def is_winding_up(self, run: str) -> bool:
         """Whether what is stopped now in this run is to bring what it has: it must end, and is not cancelled."""
 
+    def hold_up(self, brief: "Brief", *, is_held_up: bool) -> None:
+        """Say whether all that is left of the run that this attempt leads waits for people."""
+
     def take_in(self, below: Any) -> None:
         """Have a shift that works for this one stop with it. Raises `Fenced` if that is under way."""
 
@@ -227,8 +230,8 @@ class Brief:
         if self._board is None:
             if self.boards is None:
                 raise UsageError(
-                    f"worker {self.worker!r} has no board here; a worker in a process of its own must "
-                    "return what is to be noted, or be an async function or a thread"
+                    f"worker {self.worker!r} has no board here: its brief is of no run; "
+                    "have a supervisor run it"
                 )
             self._board = self.boards(self)
         return self._board

@@ -70,6 +70,16 @@ class Note(Struct, frozen=True, kw_only=True):
         return self.stored.taint
 
 
+class Hit(Struct, frozen=True, kw_only=True):
+    """A note that a search has found, and how well it fits."""
+
+    note: Note
+    score: float
+    #: larger is better; to be compared within one search only
+    by: str
+    #: meaning, or words
+
+
 class Block(Struct, frozen=True, kw_only=True):
     """One version of a labelled value that many may write."""
 

@@ -58,6 +58,12 @@ class Approach(StrEnum):
     STREAM = "stream"  #: tasks start while the planner still writes
     ROUTE = "route"  #: one worker gets the request, rewritten for it
     STEPS = "steps"  #: after each result the next worker is chosen
+    POOL = "pool"  #: a plan that nobody leads: workers take its tasks themselves, from any process
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the run begins with its plan."""
+        return self in (Approach.GIVEN, Approach.POOL)
 
 
 class Pace(Struct, frozen=True, gc=False):
@@ -126,6 +132,10 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     #: what is done when a task fails, by worker; under the empty name: for all who have none
     hedges: bool = False
     #: whether tasks that ask for it get a second attempt when the first takes far too long
+    source: dict[str, Any] = {}
+    #: where its crew comes from, as the command line finds it again
+    asks_budget: bool = False
+    #: whether a person is asked when nothing is left to spend; else the work is stopped
     clarifies: bool = False
     #: whether a person is asked when no plan can be made of the request
 
@@ -174,6 +184,8 @@ class PlanAmended(_Event, frozen=True, kw_only=True):
     #: the next step of a plan that is made step by step; no re-planning, and not counted as such
     is_steered: bool = False
     #: a person wanted it; not counted as re-planning either
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that whoever wrote it had read, and so all that comes of the added tasks
 
 
 class TaskRewritten(_Event, frozen=True, kw_only=True):
@@ -183,6 +195,8 @@ class TaskRewritten(_Event, frozen=True, kw_only=True):
     description: str
     attempt: int
     #: the one that failed
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that whoever rewrote it had read
 
 
 class AttemptStarted(_Event, frozen=True, kw_only=True):
@@ -234,6 +248,20 @@ class AttemptParked(_Event, frozen=True, kw_only=True):
     why: str = ""
 
 
+class AttemptHeldUp(_Event, frozen=True, kw_only=True):
+    """All that is left of the run that this attempt leads waits for people: no active time from now on."""
+
+    task: str
+    attempt: int
+
+
+class AttemptWentOn(_Event, frozen=True, kw_only=True):
+    """The run that this attempt leads goes on."""
+
+    task: str
+    attempt: int
+
+
 class ResultRefused(_Event, frozen=True, kw_only=True):
     """An attempt reported that no longer held the task. Nothing changes by it."""
 
@@ -270,11 +298,14 @@ class HedgeDue(_Event, frozen=True, kw_only=True):
 
 
 class PersonAsked(_Event, frozen=True, kw_only=True):
-    """A task failed, and a person is to say what becomes of it. It holds no slot until then."""
+    """A task failed, or nothing is left to spend, and a person is to say what becomes of it.
+
+    It holds no slot until then.
+    """
 
     task: str
     attempt: int
-    #: the one that failed
+    #: the one that failed; 0 if none did
     question: Question
 
 
@@ -441,6 +472,8 @@ Event: TypeAlias = (
     | AttemptLost
     | AttemptPreempted
     | AttemptParked
+    | AttemptHeldUp
+    | AttemptWentOn
     | ResultRefused
     | RetryPlanned
     | RetryDue

@@ -65,7 +65,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     text: str
     about: str = "plain"
-    #: what kind of question: plain, approval, in_doubt
+    #: what kind of question: plain, approval, in_doubt, failure, budget
     choices: tuple[str, ...] = ()
     #: empty: any text will do
     telling: str = ""
@@ -86,6 +86,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
             told = self.told(text)
         except msgspec.DecodeError:
             return False
+        if self.about == "budget":
+            return isinstance(told, (int, float)) and told is not True and told > 0
         return self.about != "approval" or isinstance(told, dict)  # arguments go by their names
 
     def told(self, text: str) -> object:

@@ -16,6 +16,14 @@ TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP = "try again", "go on without it", "give up"
 ABOUT_FAILURE = "failure"
 #: what such a question is about
 
+ASK = "ask"
+#: of a budget: ask a person when it is used up
+STOP, RAISE_TO = "stop", "raise to"
+#: what a person who is asked about a budget may say; the second with an amount behind a colon
+
+ABOUT_BUDGET = "budget"
+#: what such a question is about
+
 
 class Recourse(StrEnum):
     """What may be done about a failure."""

@@ -6,12 +6,13 @@ Five small ports. An adapter offers all five: `journal.append(…)`, `journal.le
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from msgspec import Struct
 
+from chargehand.errors import NotLeading
 from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, Query
 from chargehand.facts.events import Event
 
@@ -168,6 +169,25 @@ class Boards(Protocol):
         """The entries after this number, in order, up to the newest one when reading began."""
 
 
+class Tail(Protocol):
+    """The end of a stream in the moment of a decision: nobody can add to it before we do."""
+
+    @property
+    def seq(self) -> int:
+        """The number of the newest entry; 0 if there is none."""
+
+    def read(self, after: int) -> list[Entry]:
+        """The entries after this number, those that were decided on a moment ago too."""
+
+    def is_alive(self, node: str) -> bool:
+        """Whether that node may still be at work: it has not closed its journal, nor died, nor
+        fallen silent for longer than its lease."""
+
+
+def nothing_to_undo() -> None:
+    """For decisions that keep nothing of their own."""
+
+
 class Journal(Protocol):
     """Append-only streams of events."""
 
@@ -199,6 +219,23 @@ class Journal(Protocol):
         taken already makes the append raise `KeyConflict`.
         """
 
+    async def decide(
+        self,
+        stream: str,
+        decide: Callable[[Tail], Sequence[Event]],
+        *,
+        undo: Callable[[], None] = nothing_to_undo,
+    ) -> Position:
+        """Append what `decide` makes of the end of the stream, with nobody in between.
+
+        It is called once, in the thread that writes: it is to be quick, and must not ask anything
+        else of the journal. What it raises reaches this caller alone, and nothing is appended. If
+        what it returned cannot be stored after all, `undo` is called before the next decision.
+        Raises `NotLeading` while somebody leads the stream, ourselves included: then it is for the
+        leader to say what is added. Whoever has decided something is alive to others until it
+        closes its journal, or its process ends.
+        """
+
     def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
         """The entries after this number, in order, up to the newest one when reading began.
 
@@ -214,6 +251,13 @@ class Journal(Protocol):
 
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""
+
+
+def led_by(stream: str, node: str) -> NotLeading:
+    """Why nothing can be decided about a stream that is led."""
+    return NotLeading(
+        f"run {stream!r} is led by node {node}, which alone adds to it; wait until it has let go"
+    )
 
 
 def named_blobs(payload: bytes) -> list[str]:

@@ -3,7 +3,7 @@
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -22,8 +22,11 @@ from chargehand.journal.base import (
     Key,
     Mail,
     Position,
+    Tail,
     chain_hash,
+    led_by,
     named_blobs,
+    nothing_to_undo,
 )
 from chargehand.journal.chain import EPOCH, draft, header, header_start
 from chargehand.journal.changes import Changes
@@ -224,6 +227,30 @@ class MemoryJournal:
                 store.keys[key.scope, key.name] = (key.digest, repeated)
             return position
 
+    async def decide(
+        self,
+        stream: str,
+        decide: Callable[[Tail], Sequence[Event]],
+        *,
+        undo: Callable[[], None] = nothing_to_undo,  # noqa: ARG002 - what is in memory is stored
+    ) -> Position:
+        """Append what `decide` makes of the end of the stream, without suspending."""
+        store = self._store
+        with store.lock:
+            if self._is_closed:
+                raise UsageError("this journal is closed; open it again")
+            kept = store.streams.get(stream)
+            if kept is not None and kept.head is not None:
+                raise UnknownRun(stream, _FORGOTTEN)
+            if kept is not None and kept.owner in store.nodes:
+                raise led_by(stream, kept.owner)
+            events = decide(_Tail(store, stream, kept))
+            if events:
+                kept = store.stream_of(stream)
+                kept.add(events, self._node)
+                store.posts.note()
+            return Position(stream, 0 if kept is None else len(kept.events))
+
     def _check_board(self, board: str) -> None:
         if self._is_closed:
             raise UsageError("this journal is closed; open it again")
@@ -313,6 +340,28 @@ class MemoryJournal:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+class _Tail:
+    """The end of a stream, looked at under the lock."""
+
+    def __init__(self, store: _Store, name: str, kept: _Stream | None) -> None:
+        self._store = store
+        self._name = name
+        self._kept = kept
+
+    @property
+    def seq(self) -> int:
+        return 0 if self._kept is None else len(self._kept.events)
+
+    def read(self, after: int) -> list[Entry]:
+        if self._kept is None or after >= self.seq:
+            return []
+        self._kept.hash_up_to(self._name, self.seq)
+        return self._kept.entries(self._name, after, self.seq)
+
+    def is_alive(self, node: str) -> bool:
+        return node in self._store.nodes
 
 
 class _Leases:

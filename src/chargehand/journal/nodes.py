@@ -112,6 +112,7 @@ class Node:
         self._boot = boot_id()
         self._file = self._file_of(self.id)
         self._led: set[str] = set()
+        self._stays = False  # though it may lead nothing
         self._renewed: int | None = None  # just before the last renewal that was committed
         self._tried = 0
 
@@ -122,8 +123,8 @@ class Node:
 
     @property
     def due(self) -> int | None:
-        """When the lease is to be renewed next; None while nothing is led."""
-        return self._tried + self._lease // 3 if self._led else None
+        """When the lease is to be renewed next; None while there is no need of one."""
+        return self._tried + self._lease // 3 if self._led or self._stays else None
 
     def try_renewal(self) -> None:
         """A renewal is being tried; if it fails, the next try has to wait like any other."""
@@ -157,6 +158,15 @@ class Node:
         sheet.once_committed(lambda: self._led.add(stream))
         return head.epoch
 
+    def stay(self, sheet: Sheet) -> None:
+        """Hold a lease from now on until the end, whatever is led: others rely on our being here."""
+        if not self._stays:
+            self.renew(sheet)
+            sheet.once_committed(self._settle_in)
+
+    def _settle_in(self) -> None:
+        self._stays = True
+
     def release(self, sheet: Sheet, stream: str, epoch: int) -> None:
         """Let go of the stream, if it is still held in this epoch."""
         head = sheet.head(stream)
@@ -169,17 +179,31 @@ class Node:
         """These have ended, so that nobody need lead them."""
         self._led.difference_update(streams)
 
-    def _refuse_living(self, sheet: Sheet, stream: str, owner: str) -> None:
-        row = sheet.connection.execute(SQL["node"], (owner,)).fetchone()
+    def is_alive(self, sheet: Sheet, node: str) -> bool:
+        """Whether this node may still be at work."""
+        return node == self.id or self._living(sheet, node) is not None
+
+    def _living(self, sheet: Sheet, node: str) -> tuple[int, int, str] | None:
+        """Microseconds that its lease lasts, its process and host; None if it is surely gone."""
+        row = sheet.connection.execute(SQL["node"], (node,)).fetchone()
         if row is None:
-            return
+            return None
         boot, expires, pid, host = row
         left = expires - steady()
         if boot != self._boot or left <= 0:
+            return None
+        if self._file_of(node).is_free():
+            sheet.connection.execute(SQL["drop_node"], (node,))
+            # Its file is cleared away, so its row must go too, even if nothing else is stored now.
+            sheet.once_committed(_nothing_more)
+            return None
+        return left, pid, host
+
+    def _refuse_living(self, sheet: Sheet, stream: str, owner: str) -> None:
+        living = self._living(sheet, owner)
+        if living is None:
             return
-        if self._file_of(owner).is_free():
-            sheet.connection.execute(SQL["drop_node"], (owner,))
-            return
+        left, pid, host = living
         raise NotLeading(
             f"run {stream!r} is led by node {owner} (process {pid} on {host}), whose lease lasts "
             f"another {left / 1e6:.1f} s if it is not renewed; stop that process, or wait for it"
@@ -212,3 +236,7 @@ class Node:
 
     def _file_of(self, node: str) -> NodeFile:
         return NodeFile(self._database.with_name(f"{self._database.name}-node-{node}"))
+
+
+def _nothing_more() -> None:
+    """For what is stored without a further thought."""

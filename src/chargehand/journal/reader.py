@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
@@ -67,6 +67,17 @@ class Reader:
         self.connection.close()
 
 
+class Source(Protocol):
+    """What a stream is read from: a reader, or a transaction that is being written."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def query(self, name: str, *values: Any) -> apsw.Cursor: ...
+
+    def author(self, number: int) -> str | None: ...
+
+
 class Walk:
     """One reading of a stream from a number on, checking every link of its chain."""
 
@@ -81,7 +92,7 @@ class Walk:
         self._epoch = 0
         self._has_begun = False
 
-    def next_chunk(self, reader: Reader) -> list[Entry]:
+    def next_chunk(self, reader: Source) -> list[Entry]:
         """The next entries; none when the end that was there at the beginning is reached."""
         if not self._has_begun:
             self._begin(reader)
@@ -104,7 +115,7 @@ class Walk:
             raise self._damaged(reader, self._last, "the last event is not the one that was stored")
         return entries
 
-    def _begin(self, reader: Reader) -> None:
+    def _begin(self, reader: Source) -> None:
         self._has_begun = True
         row = reader.query("head", self._stream).fetchone()
         if row is None:
@@ -118,14 +129,14 @@ class Walk:
                 raise self._damaged(reader, self._last, "it is missing")
             self._previous, self._epoch = known
 
-    def _checked(self, reader: Reader, row: tuple[Any, ...]) -> Entry:
+    def _checked(self, reader: Source, row: tuple[Any, ...]) -> Entry:
         try:
             return self._entry(reader, row)
         except NONSENSE as error:
             fact = f"it holds what no event holds ({error})"
             raise self._damaged(reader, self._last + 1, fact) from error
 
-    def _entry(self, reader: Reader, row: tuple[Any, ...]) -> Entry:
+    def _entry(self, reader: Source, row: tuple[Any, ...]) -> Entry:
         seq, epoch, kind, version, at, author, payload, kept = row
         if seq != self._last + 1:
             self._refuse_gap(reader, self._last + 1)
@@ -146,13 +157,13 @@ class Walk:
         self._last, self._previous, self._epoch = seq, made, epoch
         return Entry(self._stream, seq, epoch, name, event, made)
 
-    def _refuse_gap(self, reader: Reader, seq: int) -> None:
+    def _refuse_gap(self, reader: Source, seq: int) -> None:
         row = reader.query("head", self._stream).fetchone()
         if row is not None and head_of(row, reader.path).forgotten:
             raise UnknownRun(self._stream, FORGOTTEN)  # by retention, while it was being read
         raise self._damaged(reader, seq, "it is missing")
 
-    def _damaged(self, reader: Reader, seq: int, fact: str) -> JournalDamaged:
+    def _damaged(self, reader: Source, seq: int, fact: str) -> JournalDamaged:
         return damaged(reader.path, f"event {seq} of stream {self._stream!r}: {fact}")
 
 

@@ -85,6 +85,7 @@ class Sheet:
         self._ranks: list[object] = []
         self._seals: list[bytes] = []
         self._callbacks: list[Callable[[], None]] = []
+        self._undoing: list[Callable[[], None]] = []
         self.ended: list[str] = []
         #: streams whose run has ended
         self.commit: tuple[int, bytes] | None = None
@@ -98,6 +99,10 @@ class Sheet:
     def once_committed(self, callback: Callable[[], None]) -> None:
         """Call this when, and only if, the sheet has become durable."""
         self._callbacks.append(callback)
+
+    def unless_committed(self, callback: Callable[[], None]) -> None:
+        """Call this if the sheet comes to nothing, before another one is begun."""
+        self._undoing.append(callback)
 
     def head(self, stream: str) -> HeadRow | None:
         """The newest state of a stream, with what this sheet has entered."""
@@ -237,6 +242,11 @@ class Sheet:
     def tell_committed(self) -> None:
         """It is durable now."""
         for callback in self._callbacks:
+            callback()
+
+    def tell_undone(self) -> None:
+        """Nothing of it is kept."""
+        for callback in self._undoing:
             callback()
 
     def _bulk(self, query: str, values: list[object], columns: int) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -15,9 +15,20 @@ from typing import Self
 from chargehand.errors import KeyConflict, UsageError
 from chargehand.facts.board import board_of_run
 from chargehand.facts.events import Event
-from chargehand.journal.base import LEASE, Entry, Head, Key, Mail, Position, payload_digest
+from chargehand.journal.base import (
+    LEASE,
+    Entry,
+    Head,
+    Key,
+    Mail,
+    Position,
+    Tail,
+    nothing_to_undo,
+    payload_digest,
+)
 from chargehand.journal.blobs import FileBlobs
 from chargehand.journal.chain import draft, microseconds, seal
+from chargehand.journal.deciding import Decide
 from chargehand.journal.file import JournalFile
 from chargehand.journal.gate import Gate
 from chargehand.journal.nodes import Node
@@ -93,6 +104,23 @@ class SqliteJournal:
         """
         drafts = [draft(event) for event in events]
         return await self._writer.do(Append(stream, drafts, epoch, key, tuple(taking)))
+
+    async def decide(
+        self,
+        stream: str,
+        decide: Callable[[Tail], Sequence[Event]],
+        *,
+        undo: Callable[[], None] = nothing_to_undo,
+    ) -> Position:
+        """Append what `decide` makes of the end of the stream, all in one transaction.
+
+        It is called in the thread of the writer. Other decisions may be of the same transaction;
+        each sees those before it.
+        """
+        decided = await self._writer.do(Decide(stream, decide, undo, self._writer.node))
+        if isinstance(decided, Exception):
+            raise decided
+        return decided
 
     async def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
         """The entries after this number, checked one by one, up to the newest when reading began."""

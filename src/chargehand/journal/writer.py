@@ -202,6 +202,22 @@ class Writer:
             self.node.try_renewal()
         execute("BEGIN IMMEDIATE")
         sheet = Sheet(self._connection, self._path, self.node.id, self._author)
+        try:
+            self._enter(group, sheet, answers)
+            if is_renewal:
+                self.node.renew(sheet)
+            if sheet.is_blank:
+                execute("ROLLBACK")
+            else:
+                sheet.write()
+                execute("COMMIT")
+        except BaseException:
+            sheet.tell_undone()
+            raise
+        return sheet
+
+    @staticmethod
+    def _enter(group: list[Request], sheet: Sheet, answers: list[Answer]) -> None:
         for request in group:
             try:
                 answers.append((request.future, request.work(sheet), None))
@@ -210,14 +226,6 @@ class Writer:
             except UnicodeError as error:  # a name that is no text, met before anything was entered
                 told = UsageError(f"the journal can only hold text: {error}")
                 answers.append((request.future, None, told))
-        if is_renewal:
-            self.node.renew(sheet)
-        if sheet.is_blank:
-            execute("ROLLBACK")
-        else:
-            sheet.write()
-            execute("COMMIT")
-        return sheet
 
     def _judge(self, error: Exception) -> ChargehandError:
         """What the waiting are told; after an error of the disk, everybody from now on."""

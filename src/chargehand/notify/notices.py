@@ -41,7 +41,12 @@ class Notices:
     """
 
     def __init__(self, notify: Notify) -> None:
-        self._couriers = [Courier(notifier, of) for notifier, of in open_notifiers(notify)]
+        self._couriers: list[Courier] = []
+        self.add(notify)
+
+    def add(self, notify: Notify) -> None:
+        """Tell these, too. Raises `UsageError` for what is no way to tell anybody."""
+        self._couriers += [Courier(notifier, of) for notifier, of in open_notifiers(notify)]
 
     def hear(self, run: str, event: Event, schedule: Schedule, journal: str) -> None:
         """Take in what has been written down. Never waits and never fails.

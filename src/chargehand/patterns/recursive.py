@@ -21,7 +21,7 @@ from chargehand.journal.base import Journal
 from chargehand.models.base import ModelRequest, ModelSettings, system, user
 from chargehand.nesting import words_from
 from chargehand.result import RunResult
-from chargehand.roles.drafting import faults_in_words, forward_needs, record
+from chargehand.roles.drafting import faults_in_words, record
 from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.prompts import prompt
@@ -150,8 +150,8 @@ class RecursiveSupervisor:
         if len(division.parts) == 1:
             return "One part is no division; do it yourself, or divide it into two at least."
         plan = division.plan("", self.name)
-        check = plan.check([self.name])
-        faults = [*check.faults, *check.warnings, *forward_needs(plan.tasks)]
+        check = plan.check([self.name], in_order=True)
+        faults = [*check.faults, *check.warnings]
         return faults_in_words(faults) if faults else None
 
 

@@ -94,8 +94,8 @@ class Bounds:
 
     def faults_in(self, tasks: Sequence[Task]) -> list[Fault]:
         """All that speaks against these tasks, written in this order; to be vague is a fault here."""
-        check = Plan(goal="", tasks=tasks).check(self.workers, self.limits)
-        return [*check.faults, *check.warnings, *forward_needs(tasks), *self._ungranted(tasks)]
+        check = Plan(goal="", tasks=tasks).check(self.workers, self.limits, in_order=True)
+        return [*check.faults, *check.warnings, *self._ungranted(tasks)]
 
     def _ungranted(self, tasks: Sequence[Task]) -> Iterator[Fault]:
         for task in tasks:
@@ -117,18 +117,6 @@ def fresh_ids(count: int, used: Collection[str] = ()) -> list[str]:
     numbers = [int(id_[1:]) for id_ in used if id_[:1] == "t" and id_[1:].isdecimal()]
     first = max(numbers, default=0) + 1
     return [f"t{number}" for number in range(first, first + count)]
-
-
-def forward_needs(tasks: Sequence[Task]) -> Iterator[Fault]:
-    """Needs of tasks that are written only later: a plan is read and started from its beginning."""
-    places = {task.id: place for place, task in enumerate(tasks)}
-    for place, task in enumerate(tasks):
-        for need in task.all_needs:
-            if places.get(need.task, 0) > place:
-                message = (
-                    f"it needs {need.task!r}, which comes later; needs name earlier tasks only"
-                )
-                yield Fault("forward_need", task.id, message)
 
 
 def plan_schema(roster: Roster, limits: Limits) -> dict[str, Any]:

@@ -84,14 +84,8 @@ class FunctionWorker:
 
     @property
     def place(self) -> Place:
-        capacity = self.capacity
-        elastic = capacity if isinstance(capacity, Elastic) else None
         return Place(
-            worker=self.name,
-            skills=self.skills,
-            capacity=capacity.most if isinstance(capacity, Elastic) else capacity,
-            weight=self.weight,
-            elastic=elastic,
+            worker=self.name, skills=self.skills, capacity=self.capacity, weight=self.weight
         )
 
 

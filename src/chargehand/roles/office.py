@@ -3,7 +3,7 @@
 Models and tools are imported when first asked for: a run of plain functions needs neither.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec.structs import replace
 
 from chargehand.errors import UsageError
-from chargehand.facts.outcome import NO_USAGE, Usage
+from chargehand.facts.outcome import NO_USAGE, Outcome, Usage
 from chargehand.facts.value import canonical
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 ModelChoice: TypeAlias = "str | Model | Sequence[str | Model]"
 """A model by name or as an object; several are a chain: the next is asked when one cannot be had."""
+
+Planner: TypeAlias = "Callable[..., Awaitable[Outcome]]"
+"""A duty (see `roles/seat.py`, which knows the office)."""
 
 
 class Office:
@@ -45,6 +48,8 @@ class Office:
         self._default = model
         self._switchboard = switchboard
         self._opened: dict[str, Model] = {}
+        self.planner: Planner | None = None
+        #: who plans in place of a model that is asked for plans: after each result, what comes next
         self.notices: Notices | None = None
         #: how people are told that they are needed, beside whoever looks
 
@@ -60,6 +65,7 @@ class Office:
         )
         below._opened = above._opened
         below.notices = self.notices or above.notices
+        below.planner = self.planner
         return below
 
     @property

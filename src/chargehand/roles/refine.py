@@ -19,7 +19,7 @@ from chargehand.roles.fences import fenced
 from chargehand.roles.office import Office
 from chargehand.roles.prompts import prompt
 from chargehand.roles.seat import Seat
-from chargehand.roles.situation import remembered
+from chargehand.roles.situation import remembered, sources_of
 from chargehand.roles.thinking import DurableThinker, ask_for
 from chargehand.roles.wording import cut
 
@@ -45,6 +45,8 @@ async def refine(brief: Brief, seat: Seat, office: Office) -> Outcome:
     node = seat.led.schedule.nodes[id_]
 
     async def look() -> Mishap:
+        for source in sources_of(seat, id_):
+            brief.distrust(source)
         return _mishap(seat, node)
 
     seen = msgspec.convert(await remembered(brief, "mishap", look), Mishap)
@@ -57,7 +59,9 @@ async def refine(brief: Brief, seat: Seat, office: Office) -> Outcome:
     except WorkerError as error:
         message = f"no better words for {id_}: {error}"
         return Failed(kind=ErrorClass(error.kind), message=message, error="NotRefined")
-    event = TaskRewritten(task=id_, description=words, attempt=attempt, at=seat.now())
+    event = TaskRewritten(
+        task=id_, description=words, attempt=attempt, taint=brief.taint, at=seat.now()
+    )
     if await seat.propose(event) is None:
         brief.progress(f"{id_} stays as it is: the run has moved on meanwhile")
         return NOTHING_DONE

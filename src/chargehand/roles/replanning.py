@@ -15,7 +15,6 @@ from chargehand.roles.drafting import (
     Bounds,
     Written,
     drafted,
-    forward_needs,
     fresh_ids,
     record,
     tasks_schema,
@@ -38,7 +37,7 @@ async def replan(brief: Brief, seat: Seat, office: Office, requested: RunRequest
     """
     situation = await situation_of(brief, seat)
     is_steered = brief.task.args["because"] == STEER
-    change = _Change(seat, situation, requested, is_steered=is_steered)
+    change = _Change(brief, seat, situation, requested, is_steered=is_steered)
     if seat.led.schedule.version > situation.version:
         return NOTHING_DONE  # changed just before the process ended that planned it
     hindrance = change.hindrance()
@@ -73,9 +72,16 @@ class _Change:
     """A change of the plan in the making, and what it is held to."""
 
     def __init__(
-        self, seat: Seat, situation: Situation, requested: RunRequested, *, is_steered: bool
+        self,
+        brief: Brief,
+        seat: Seat,
+        situation: Situation,
+        requested: RunRequested,
+        *,
+        is_steered: bool,
     ) -> None:
         self.prompt = "steer" if is_steered else "replan"
+        self._brief = brief
         self._is_steered = is_steered
         self._seat = seat
         self._situation = situation
@@ -130,6 +136,7 @@ class _Change:
             replaced=tuple(dict.fromkeys(written.replaced)),
             reason=written.reason,
             is_steered=self._is_steered,
+            taint=self._brief.taint,  # what it reads may be what speaks from the tasks it writes
             at=self._seat.now(),
         )
 
@@ -143,10 +150,10 @@ class _Change:
         if not self.changes(written):
             return []
         tasks = [each.task for each in written.tasks]
-        check = Plan(goal="", tasks=tasks).check(self._bounds.workers)
+        check = Plan(goal="", tasks=tasks).check(self._bounds.workers, in_order=True)
         own = [fault for fault in check.faults if fault.kind not in ("dangling_need", "no_tasks")]
         refused = self._seat.led.schedule.check_amendment(self.event(written))
-        found = [*own, *check.warnings, *forward_needs(tasks), *refused, *self._repeats(tasks)]
+        found = [*own, *check.warnings, *refused, *self._repeats(tasks)]
         return list({(fault.kind, fault.task): fault for fault in found}.values())
 
     def _repeats(self, tasks: Sequence[Task]) -> list[Fault]:

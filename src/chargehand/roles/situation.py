@@ -1,6 +1,6 @@
 """Where a run stands, as the supervisor sees it when it has to decide: remembered, so that it asks the same again."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -85,12 +85,28 @@ async def situation_of(brief: Brief, seat: Seat) -> Situation:
 
     async def look() -> Situation:
         seen = await _seen_from(seat)
-        for task in seen.done:
-            for source in seat.led.results.outputs[task.id].taint:
+        for task in (*seen.done, *seen.lost):
+            for source in sources_of(seat, task.id):
                 brief.distrust(source)
         return seen
 
     return msgspec.convert(await remembered(brief, "situation", look), Situation)
+
+
+def sources_of(seat: Seat, task: str) -> Iterator[str]:
+    """The untrusted sources behind what a task has brought forth, or behind its failure."""
+    results = seat.led.results
+    yield from seat.led.schedule.nodes[task].taint
+    if task in results.outputs:
+        yield from results.outputs[task].taint
+        return
+    for need in seat.led.schedule.nodes[task].task.all_needs:
+        if need.task in results.outputs:
+            yield from results.outputs[need.task].taint
+    log = results.steps.get(task)
+    for record in () if log is None else (*log.before, *log.lineage.values()):
+        if isinstance(record.outcome, Done):
+            yield from record.outcome.value.taint
 
 
 async def _seen_from(seat: Seat) -> Situation:

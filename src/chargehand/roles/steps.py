@@ -57,6 +57,7 @@ async def next_step(brief: Brief, seat: Seat, office: Office, requested: RunRequ
             added=(_step(id_, chosen, situation),),
             reason=chosen["why"],
             is_step=True,
+            taint=brief.taint,
             at=seat.now(),
         )
 

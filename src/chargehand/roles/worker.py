@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from chargehand.decisions.dispatch import Place
+from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.rules import Rule, Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
@@ -47,7 +48,7 @@ class Worker:
         skills: Sequence[str] = (),
         secrets: Sequence[str] = (),
         destinations: Sequence[str] = (),
-        capacity: int | None = None,
+        capacity: int | Elastic | None = None,
         weight: float | None = None,
         timeout: timedelta | None = None,
         prompts: str | Path | None = None,

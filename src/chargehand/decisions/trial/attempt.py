@@ -1,18 +1,28 @@
 """A worker at work in a trial: it takes its steps, asks, fails, dies, comes too late."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand.decisions.asking import budget_question, next_asking_for_more
 from chargehand.decisions.budget import OVER_BUDGET
 from chargehand.decisions.desk import Led
+from chargehand.decisions.hedging import is_hedge
+from chargehand.decisions.quorum import count
 from chargehand.decisions.results import StepRecord
 from chargehand.decisions.trial.faults import Dice, FaultKind
 from chargehand.decisions.trial.scenario import SECOND, StepScript
-from chargehand.facts.events import Effect, Event, StepFinished, StepStarted, WorkStopped
+from chargehand.facts.events import (
+    Effect,
+    Event,
+    PersonAsked,
+    StepFinished,
+    StepStarted,
+    WorkStopped,
+)
 from chargehand.facts.outcome import (
     NO_USAGE,
     Cancelled,
@@ -49,7 +59,30 @@ class Touch(Struct, frozen=True):
     step: StepScript
 
 
-Move: TypeAlias = Sleep | Tell | Touch
+class Park(Struct, frozen=True):
+    """The worker stops here, for it needs somebody who cannot be called for so many microseconds."""
+
+    span: int
+
+
+class GiveWay(Struct, frozen=True):
+    """The worker stops here, to go on once there is reason to."""
+
+
+class Script(Struct, frozen=True, kw_only=True):
+    """What a worker is given for one attempt, and what it will do about it."""
+
+    steps: tuple[StepScript, ...]
+    inputs: dict[str, str | None]
+    words: str
+    fate: ErrorClass | None
+    #: how it fails, whoever tries it
+    votes: Mapping[str, str] | None = None
+    #: for the one who counts: who says what
+    agree: int = 0
+
+
+Move: TypeAlias = Sleep | Tell | Touch | Park | GiveWay
 Work: TypeAlias = Generator[Move, bool, Outcome]
 
 _FAILURES = {
@@ -94,7 +127,7 @@ class Attempt:
 
     @property
     def is_duty(self) -> bool:
-        return self.task.startswith("@")
+        return self.task.startswith("@") and not is_hedge(self.task)
 
     def find(self, step: StepScript) -> StepRecord | None:
         """What the record says of this step, as a worker's brief looks it up."""
@@ -112,34 +145,57 @@ class Attempt:
         account = self.led.account
         return "" if account is None else account.refusal(self.task, self.reserve(step))
 
+    @property
+    def may_plead(self) -> bool:
+        """Whether a person is to be asked for more before the work is stopped."""
+        schedule = self.led.schedule
+        asks = schedule.requested is not None and schedule.requested.asks_budget
+        return asks and not schedule.is_winding_up
 
-def work(
-    attempt: Attempt,
-    steps: tuple[StepScript, ...],
-    inputs: dict[str, str | None],
-    words: str,
-    fate: ErrorClass | None,
-    dice: Dice,
-) -> Work:
+    def plea(self, step: StepScript) -> PersonAsked:
+        """The question whether more may be spent, as a shift puts it."""
+        assert self.led.account is not None
+        short = self.led.account.shortage(self.task, self.reserve(step))
+        assert short is not None
+        task = next_asking_for_more(self.led.schedule.nodes)
+        question = budget_question(self.run, task, short)
+        return PersonAsked(task=task, attempt=0, question=question, at=NO_INSTANT)
+
+
+def work(attempt: Attempt, script: Script, dice: Dice) -> Work:
     """What the worker does, up to what comes of it."""
     pace = 20 if dice.hits(FaultKind.SLOW_WORKER) else 1
-    for step in steps:
+    for step in script.steps:
         yield Sleep(pace * dice.between(SECOND // 50, SECOND))
         trouble = yield from take(attempt, step, dice)
         if trouble is not None:
             return trouble
     yield Sleep(pace * dice.between(SECOND // 50, 3 * SECOND))
-    if fate is not None and dice.hits(FaultKind.FAILS_TIME_AND_AGAIN):
-        return _failure(fate, dice)
+    yield from pause(dice)
+    if script.fate is not None and dice.hits(FaultKind.FAILS_TIME_AND_AGAIN):
+        return _failure(script.fate, dice)
     failure = mishap(dice)
     if failure is not None:
         return failure
     question = f"{attempt.run}/{attempt.task}/which"
     if attempt.answer(question) is None and dice.hits(FaultKind.ASKS):
-        return NeedsInput(question=_question(question, (), dice))
-    report = {"task": attempt.task, "attempt": attempt.number, "inputs": inputs, "words": words}
+        return NeedsInput(question=question_of(question, (), dice))
+    says = dice.random.choice(("yes", "yes", "no"))
+    if script.votes is not None:
+        said = list(count(script.votes).agreed)
+        if len(said) < script.agree:
+            dice.note(FaultKind.NO_QUORUM)
+            return Failed(kind=ErrorClass.LOGIC, message="too few agree", is_final=True)
+        says = script.votes[said[0]]
+    report = {"attempt": attempt.id, "inputs": script.inputs, "words": script.words, "says": says}
     # Where calls are limited each is a step, and paid for as such.
     return Done(Value.of(report), Usage(calls=1) if attempt.led.account is None else NO_USAGE)
+
+
+def pause(dice: Dice) -> Generator[Move, bool, None]:
+    """Find, now and then, that a provider cannot be called yet."""
+    if dice.hits(FaultKind.PARKED):
+        yield Park(dice.between(SECOND // 10, 60 * SECOND))
 
 
 def mishap(dice: Dice) -> Failed | None:
@@ -163,7 +219,7 @@ def take(
             said = attempt.answer(question)
             if said is None:
                 dice.note(FaultKind.IN_DOUBT)
-                return NeedsInput(question=_question(question, (RAN, AGAIN, GIVE_UP), dice))
+                return NeedsInput(question=question_of(question, (RAN, AGAIN, GIVE_UP), dice))
             if said == GIVE_UP:
                 return Failed(kind=ErrorClass.DENIED, message="given up by a person")
             if said == RAN:
@@ -177,6 +233,8 @@ def take(
     is_urgent = step.effect in (Effect.ONCE, Effect.KEYED) or reserve != NO_USAGE
     if not (yield Tell(_begun(attempt, step), waits=is_urgent)):
         return (yield from _refused(attempt, step, dice))
+    if step.effect in (Effect.PURE, Effect.IDEMPOTENT):
+        yield from pause(dice)
     attempt.in_flight = step
     yield Sleep(dice.between(SECOND // 100, SECOND))
     attempt.in_flight = None
@@ -195,11 +253,15 @@ def take(
 def _refused(
     attempt: Attempt, step: StepScript, dice: Dice
 ) -> Generator[Move, bool, Outcome | None]:
-    """As a shift does it: whoever has no money for a step stops the work of the whole run."""
+    """As a shift does it: whoever has no money for a step asks for more, or stops the work of the run."""
     hindrance = attempt.hindrance(step)
     if not hindrance:
         return Cancelled(reason="the step was refused")
     dice.note(FaultKind.OVER_BUDGET)
+    if attempt.may_plead:
+        dice.note(FaultKind.ASKED_FOR_MORE)
+        yield Tell(attempt.plea(step), waits=False)
+        yield GiveWay()
     yield Tell(WorkStopped(reason=OVER_BUDGET, by=hindrance, at=NO_INSTANT), waits=False)
     return Failed(kind=ErrorClass.DENIED, message=OVER_BUDGET)
 
@@ -237,7 +299,7 @@ def _failure(kind: ErrorClass, dice: Dice) -> Failed:
     return Failed(kind=kind, message=f"a {kind} failure", retry_after=wait)
 
 
-def _question(id_: str, choices: tuple[str, ...], dice: Dice) -> Question:
+def question_of(id_: str, choices: tuple[str, ...], dice: Dice) -> Question:
     default = patience = None
     if dice.hits(FaultKind.ANSWERED_BY_DEFAULT):
         patience = timedelta(microseconds=dice.between(SECOND, 60 * SECOND))

@@ -67,6 +67,26 @@ class FaultKind(StrEnum):
     NO_OTHER_WAY = "re-planning finds no other way"
     NOT_REWRITTEN = "no better words found"
 
+    POLICY = "failures are dealt with by a policy"
+    POLICY_ASKS = "a policy asks a person"
+    WAIVED = "run goes on without a task that failed"
+    RUN_FAILED = "run is stopped for a task that failed"
+    HEDGED = "straggler gets a second attempt"
+    HEDGE_WON = "second attempt is done first"
+    QUORUM = "several are asked, enough must agree"
+    NO_QUORUM = "too few agree"
+    ASKED_FOR_MORE = "person asked whether more may be spent"
+    BUDGET_CHANGED = "person changes the budget"
+    UNCLEAR = "planner asks what is meant"
+    PARKED = "attempt parked until a provider can be called"
+    STEERED = "person steers the run"
+    ELASTIC = "number of places follows the work"
+    GREW = "more places"
+    SHRANK = "fewer places"
+    WORKER_DRAINED = "worker gets nothing for a while"
+    WORKER_LEFT = "worker leaves the pool, and comes back"
+    WORKER_KILLED = "worker dies with all that it has"
+
 
 #: How likely each is at one chance to happen. What stops a whole process is rare, or no run would
 #: get anywhere; what befalls a single message can be frequent.
@@ -120,7 +140,17 @@ RATES: dict[FaultKind, float] = {
     FaultKind.PLANNER_GIVES_UP: 0.08,
     FaultKind.PLAN_NOT_SEALED: 0.5,
     FaultKind.NO_OTHER_WAY: 0.5,
-    FaultKind.NOT_REWRITTEN: 0.4,
+    FaultKind.NOT_REWRITTEN: 0.7,
+    FaultKind.POLICY: 0.3,
+    FaultKind.QUORUM: 0.3,
+    FaultKind.BUDGET_CHANGED: 0.3,
+    FaultKind.UNCLEAR: 0.3,
+    FaultKind.PARKED: 0.06,
+    FaultKind.STEERED: 0.3,
+    FaultKind.ELASTIC: 0.6,
+    FaultKind.WORKER_DRAINED: 0.08,
+    FaultKind.WORKER_LEFT: 0.08,
+    FaultKind.WORKER_KILLED: 0.2,
 }
 
 

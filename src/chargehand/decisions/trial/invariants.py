@@ -4,23 +4,26 @@ A rule's name starts with the number of the invariant that it states a part of. 
 journal and what really happened in the world of the trial, never the schedule's own state.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime
 from typing import TypeAlias
 
-import msgspec
-
-from chargehand.decisions.trial import oversight
+from chargehand.decisions.trial import beside, oversight, plans, recourse
 from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.story import RunStory, TaskStory
+from chargehand.decisions.trial.recourse import waits
+from chargehand.decisions.trial.story import RunStory
+from chargehand.decisions.trial.tasks import TaskStory
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     AttemptStarted,
     CancelRequested,
     DeadlinePassed,
     Event,
+    HedgeDue,
+    PersonAsked,
     PlanAdopted,
     PlanAmended,
     QuestionAnswered,
@@ -39,94 +42,11 @@ from chargehand.facts.events import (
     TaskSkipped,
     WorkStopped,
 )
-from chargehand.facts.outcome import Done, ErrorClass, Failed
+from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.plan import Task
 
 Rule: TypeAlias = Callable[[RunStory, Entry], str]
 #: judges a new entry by the story up to it
-
-
-# order and dependency
-
-
-def i01_needs_come_first(run: RunStory, entry: Entry) -> str:
-    event = entry.event
-    assert isinstance(event, AttemptStarted)
-    is_met = run.is_satisfied(run.find(event.task))
-    return "" if is_met else f"{event.task} started before its needs were met"
-
-
-def i02_the_plan_stays_a_sound_graph(run: RunStory, entry: Entry) -> str:
-    event = entry.event
-    added = _added_by(event)
-    needs = {id_: [n.task for n in story.task.all_needs] for id_, story in run.tasks.items()}
-    for task in added:
-        if task.id in needs:
-            return f"the id {task.id} is used again"
-        if task.id.startswith("@"):
-            return f"the id {task.id} is none for a task of a plan"
-        needs[task.id] = [need.task for need in task.all_needs]
-    if isinstance(event, PlanAmended):
-        for id_ in event.removed:
-            if id_ not in run.tasks or run.tasks[id_].ending:
-                return f"{id_} is removed although it is not there or has ended"
-        for id_ in event.replaced:
-            if id_ not in run.tasks or run.tasks[id_].ending in ("", "done"):
-                return f"{id_} is replaced although it has not come to nothing"
-    for task in added:
-        if not set(needs[task.id]) <= needs.keys():
-            return f"{task.id} needs what is not in the plan"
-        if _reaches(needs, task.id):
-            return f"{task.id} needs itself, by way of others"
-    return ""
-
-
-def _reaches(needs: Mapping[str, Sequence[str]], start: str) -> bool:
-    seen: set[str] = set()
-    here = list(needs[start])
-    while here:
-        task = here.pop()
-        if task == start:
-            return True
-        if task not in seen:
-            seen.add(task)
-            here += needs.get(task, ())
-    return False
-
-
-def i03_inputs_are_the_recorded_outputs(run: RunStory, entry: Entry) -> str:
-    event = entry.event
-    assert isinstance(event, AttemptFinished)
-    if not isinstance(event.outcome, Done) or event.task not in run.tasks:
-        return ""
-    told = msgspec.json.decode(event.outcome.value.json)
-    task = run.tasks[event.task].task
-    inputs = {need.key: run.tasks[need.task].output or None for need in task.all_needs}
-    if told["inputs"] != inputs:
-        return f"{event.task} worked on {told['inputs']}, recorded is {inputs}"
-    if told["words"] != task.description:
-        return f"{event.task} was told {told['words']!r}, recorded is {task.description!r}"
-    return ""
-
-
-def i04_only_the_hopeless_are_skipped(run: RunStory, entry: Entry) -> str:
-    event = entry.event
-    assert isinstance(event, TaskSkipped)
-    if not run.is_hopeless(run.tasks[event.task]):
-        return f"{event.task} is skipped although no need of it came to nothing"
-    root = run.tasks.get(event.cause)
-    if root is None or root.ending not in ("failed", "cancelled"):
-        return f"{event.task} is skipped because of {event.cause!r}, which did not fail"
-    return ""
-
-
-def i04_the_hopeless_are_skipped_at_once(run: RunStory) -> str:
-    if run.stop:
-        return ""
-    for task in run.tasks.values():
-        if not task.ending and run.is_hopeless(task):
-            return f"{task.task.id} still waits for a need that came to nothing"
-    return ""
 
 
 # attempts
@@ -154,7 +74,7 @@ def i06_an_ended_task_stays_ended(run: RunStory, entry: Entry) -> str:
 
 def i06_an_attempt_ends_once(run: RunStory, entry: Entry) -> str:
     event = entry.event
-    assert isinstance(event, (AttemptFinished, AttemptLost, AttemptPreempted))
+    assert isinstance(event, AttemptFinished | AttemptLost | AttemptPreempted | AttemptParked)
     task = run.find(event.task)
     if task.open is None or task.open.number != event.attempt:
         return f"{_kind(entry)} of attempt {event.attempt} of {event.task}, which is not open"
@@ -184,7 +104,7 @@ def i08_tries_and_losses_are_capped(run: RunStory, entry: Entry) -> str:
     assert isinstance(event, AttemptStarted)
     task = run.find(event.task)
     tries, most = len(task.failures), _attempts(run, task)
-    if tries >= most:
+    if tries >= most and run.terms_of(task) is None:
         return f"{event.task} starts after {tries} failures of {most}"
     if task.losses > run.limits.losses:
         return f"{event.task} starts after {task.losses} losses of {run.limits.losses}"
@@ -195,6 +115,8 @@ def i08_a_task_is_given_up_for_a_reason(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, TaskFailed)
     task = run.find(event.task)
+    if run.terms_of(task) is not None:
+        return ""  # see `recourse`
     if run.is_told_to_stop(task) or task.losses > run.limits.losses or task.is_too_late:
         return ""
     if task.question is not None:
@@ -205,7 +127,7 @@ def i08_a_task_is_given_up_for_a_reason(run: RunStory, entry: Entry) -> str:
     if _is_final(failure) or len(task.failures) >= _attempts(run, task):
         return ""
     deadline_at = run.deadline_of(task.task)
-    if deadline_at is not None and event.at + _waits(task)[1] >= deadline_at:
+    if deadline_at is not None and event.at + waits(task)[1] >= deadline_at:
         return ""
     return f"{event.task} is given up after {len(task.failures)} of {_attempts(run, task)} tries"
 
@@ -214,14 +136,14 @@ def i09_retry_waits_as_the_policy_says(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, RetryPlanned)
     task = run.find(event.task)
-    if not task.is_unjudged or not task.failures:
+    if not task.is_unjudged:
         return f"a retry of {event.task} without a failure"
-    low, high = _waits(task)
+    low, high = waits(task)
     wait = event.due_at - event.at
     if not low <= wait <= high:
         return f"{event.task} waits {wait}, not between {low} and {high}"
     deadline_at = run.deadline_of(task.task)
-    if deadline_at is not None and event.due_at >= deadline_at:
+    if deadline_at is not None and event.due_at >= deadline_at and not task.told:
         return f"{event.task} is to be tried again at or after its deadline"
     return ""
 
@@ -237,12 +159,14 @@ def i09_no_try_before_it_is_due(run: RunStory, entry: Entry) -> str:
 
 def i11_what_is_final_is_not_tried_again(run: RunStory, entry: Entry) -> str:
     task = run.find(_task_of(entry.event))
+    if run.terms_of(task) is not None:
+        return ""  # see `recourse`
     is_final = any(_is_final(failure) for failure in task.failures)
     return f"{task.task.id} goes on after a failure that is final" if is_final else ""
 
 
 def _is_final(failure: Failed) -> bool:
-    return failure.kind in (ErrorClass.DENIED, ErrorClass.CANCELLED)
+    return failure.is_final or failure.kind in (ErrorClass.DENIED, ErrorClass.CANCELLED)
 
 
 def _attempts(run: RunStory, task: TaskStory) -> int:
@@ -250,17 +174,6 @@ def _attempts(run: RunStory, task: TaskStory) -> int:
     if is_nonsense and task.task.id.startswith("@"):
         return 1  # a model that talked nonsense in spite of all objections is not asked again
     return task.task.limits.attempts or run.limits.attempts
-
-
-def _waits(task: TaskStory) -> tuple[timedelta, timedelta]:
-    """The shortest and the longest wait that the default policy allows after the last failure."""
-    failure = task.failures[-1]
-    high = timedelta(0)
-    if failure.kind in (ErrorClass.NETWORK, ErrorClass.TIMEOUT, ErrorClass.RESOURCE):
-        high = min(timedelta(seconds=2 ** (len(task.failures) - 1)), timedelta(minutes=1))
-    low = high / 2
-    asked = failure.retry_after or timedelta(0)
-    return max(low, asked), max(high, asked)
 
 
 # effects
@@ -317,19 +230,6 @@ def i23_one_author_an_epoch(run: RunStory, entry: Entry) -> str:
 # bounds
 
 
-def i27_tasks_and_changes_are_capped(run: RunStory, entry: Entry) -> str:
-    event = entry.event
-    total = len(run.tasks) + len(_added_by(event))
-    if total > run.limits.tasks:
-        return f"{total} tasks, the cap is {run.limits.tasks}"
-    if isinstance(event, PlanAmended):
-        if run.changes >= run.limits.replans and not event.is_step:
-            return f"change number {run.changes + 1}, the cap is {run.limits.replans}"
-        if event.version != run.version + 1:
-            return f"version {event.version} follows {run.version}"
-    return ""
-
-
 def i29_nothing_starts_too_late(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptStarted)
@@ -374,22 +274,17 @@ def i29_time_was_really_over(run: RunStory, entry: Entry) -> str:
     return "" if is_over else f"the time of {event.task or 'the run'} was not over yet"
 
 
-def i29_no_task_after_a_stop(run: RunStory, entry: Entry) -> str:
-    added = _added_by(entry.event)
-    return f"{added[0].id} is added although the run is {run.stop}" if run.stop and added else ""
-
-
 # people and ending
 
 
 def i41_each_question_has_one_decision(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, (QuestionAnswered, QuestionExpired))
-    task = run.tasks[event.task]
+    task = run.find(event.task)
     if task.question is None or task.question.id != event.question or task.asked_at is None:
         return f"a decision on {event.question}, which is not open"
     if isinstance(event, QuestionAnswered) and event.by != "default":
-        is_fit = not task.question.choices or event.text in task.question.choices
+        is_fit = task.question.accepts(event.text)
         return "" if is_fit else f"{event.text!r} is no answer to {event.question}"
     patience = task.question.patience
     if patience is None or event.at < task.asked_at + patience:
@@ -435,7 +330,7 @@ def _missing_tasks(run: RunStory) -> list[str]:
 def i43_a_settled_run_has_ended(run: RunStory) -> str:
     if run.finished is not None or not (run.is_sealed or run.stop):
         return ""
-    is_open = any(not task.ending for task in run.everything()) or run.owes()
+    is_open = any(not task.ending for task in run.everything()) or run.owes() or run.notes
     return "" if is_open else "all tasks have ended, and the run has not"
 
 
@@ -445,21 +340,16 @@ def i44_cancel_counts_once(run: RunStory, _: Entry) -> str:
 
 _ENDS_ONCE = (i06_an_attempt_ends_once,)
 _STARTS = (
-    i01_needs_come_first,
+    plans.i01_needs_come_first,
     i05_one_live_attempt,
     i06_an_ended_task_stays_ended,
     i08_tries_and_losses_are_capped,
     i09_no_try_before_it_is_due,
     i11_what_is_final_is_not_tried_again,
     i29_nothing_starts_too_late,
+    beside.i46_a_hedge_is_begun_once_and_beside_something,
     oversight.i30_nothing_starts_while_paused,
     *oversight.STARTS,
-)
-_CHANGES = (
-    i02_the_plan_stays_a_sound_graph,
-    i27_tasks_and_changes_are_capped,
-    i29_no_task_after_a_stop,
-    oversight.i29_no_task_once_the_answer_is_composed,
 )
 EVERY_ENTRY: tuple[Rule, ...] = (
     i06_an_ended_run_stays_ended,
@@ -470,21 +360,34 @@ BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
     AttemptStarted: _STARTS,
     AttemptFinished: (
         *_ENDS_ONCE,
-        i03_inputs_are_the_recorded_outputs,
+        beside.i46_one_result_is_taken,
+        beside.i49_enough_have_agreed,
+        plans.i03_inputs_are_the_recorded_outputs,
         i06_an_ended_task_stays_ended,
         i07_only_the_leaseholder_is_heard,
     ),
     AttemptLost: _ENDS_ONCE,
     AttemptPreempted: _ENDS_ONCE,
+    AttemptParked: _ENDS_ONCE,
     CancelRequested: (i44_cancel_counts_once,),
     DeadlinePassed: (i29_time_was_really_over,),
-    PlanAdopted: _CHANGES,
-    PlanAmended: _CHANGES,
+    HedgeDue: (beside.i46_only_stragglers_are_hedged,),
+    PersonAsked: (
+        i06_an_ended_task_stays_ended,
+        recourse.i08_failures_are_dealt_with_as_was_said,
+    ),
+    PlanAdopted: plans.CHANGES,
+    PlanAmended: plans.CHANGES,
     QuestionAnswered: (i41_each_question_has_one_decision,),
     QuestionExpired: (i41_each_question_has_one_decision,),
-    RetryDue: (i06_an_ended_task_stays_ended, i09_no_try_before_it_is_due),
+    RetryDue: (
+        i06_an_ended_task_stays_ended,
+        i09_no_try_before_it_is_due,
+        beside.i09_the_parked_wait_until_they_are_due,
+    ),
     RetryPlanned: (
         i06_an_ended_task_stays_ended,
+        recourse.i08_failures_are_dealt_with_as_was_said,
         i09_retry_waits_as_the_policy_says,
         i11_what_is_final_is_not_tried_again,
     ),
@@ -502,23 +405,30 @@ BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
         i07_only_the_leaseholder_is_heard,
         i13_a_step_keeps_its_key,
         i16_no_intent_after_a_stop,
+        beside.i46_a_hedge_changes_nothing,
         oversight.i25_spent_and_reserved_stay_within_the_cap,
     ),
-    TaskAdded: _CHANGES,
+    TaskAdded: plans.CHANGES,
     TaskRewritten: (
         i06_an_ended_task_stays_ended,
         oversight.i27_only_what_failed_for_its_words_is_rewritten,
     ),
-    TaskFailed: (i06_an_ended_task_stays_ended, i08_a_task_is_given_up_for_a_reason),
-    TaskSkipped: (i06_an_ended_task_stays_ended, i04_only_the_hopeless_are_skipped),
+    TaskFailed: (
+        i06_an_ended_task_stays_ended,
+        i08_a_task_is_given_up_for_a_reason,
+        recourse.i08_failures_are_dealt_with_as_was_said,
+    ),
+    TaskSkipped: (i06_an_ended_task_stays_ended, plans.i04_only_the_hopeless_are_skipped),
     RunPaused: (oversight.i30_pauses_take_turns,),
     StartMissed: (i29_only_what_cannot_be_in_time_is_not_started,),
     RunUnpaused: (oversight.i30_pauses_take_turns,),
     WorkStopped: (oversight.i29_work_is_stopped_once_and_not_too_early,),
 }
 AFTER_APPEND: tuple[Callable[[RunStory], str], ...] = (
-    i04_the_hopeless_are_skipped_at_once,
+    plans.i04_the_hopeless_are_skipped_at_once,
     i06_every_failure_is_judged,
+    beside.i46_a_hedge_ends_with_what_it_is_beside,
+    oversight.i25_a_run_is_paused_while_it_asks_for_more,
     i43_a_settled_run_has_ended,
 )
 
@@ -532,15 +442,3 @@ def _kind(entry: Entry) -> str:
 
 def _task_of(event: Event) -> str:
     return str(getattr(event, "task", ""))
-
-
-def _added_by(event: Event) -> Sequence[Task]:
-    match event:
-        case PlanAdopted():
-            return event.plan.tasks
-        case PlanAmended():
-            return event.added
-        case TaskAdded():
-            return [event.task]
-        case _:
-            return ()

@@ -3,7 +3,7 @@
 import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from msgspec.json import encode as json_of
 
@@ -23,6 +23,7 @@ TOLD = 25
 #: entries that a breach is reported with
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Broken(Exception):
@@ -91,6 +92,10 @@ class Observer:
         for rule in AFTER_ROUND:
             self._judge(rule.__name__, rule(sight))
 
+    def judge(self, rule: Callable[P, str], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Put a rule to something, which it may complain of."""
+        self._judge(getattr(rule, "__name__", "a rule"), rule(*args, **kwargs))
+
     def compare(self, led: Led, stream: Stream) -> None:
         """A fold of the journal must be the live state, and looking at it must not change it."""
         again = Desk(Dispatch(1, Balance.LEAST_BUSY)).open(stream.run, stream.history())
@@ -128,7 +133,7 @@ class Observer:
 
 
 _PARTS: tuple[str, ...] = vars(Node)["__slots__"]
-_NODE_PARTS = [part for part in _PARTS if part not in ("task", "dependents")]
+_NODE_PARTS = [part for part in _PARTS if part not in ("task", "dependents", "question")]
 
 
 def portrait(led: Led) -> list[str]:
@@ -145,7 +150,8 @@ def portrait(led: Led) -> list[str]:
     for id_, node in schedule.nodes.items():
         parts = [f"{part}={getattr(node, part)!r}" for part in _NODE_PARTS]
         waiting = [dependent.task.id for dependent in node.dependents]
-        lines += [f"{id_} {part}" for part in parts] + [f"{id_} dependents={waiting}"]
+        asked = json_of(node.question).decode()
+        lines += [f"{id_} {part}" for part in (*parts, f"{waiting=}", f"{asked=}")]
     lines += [f"output {task}={value.digest}" for task, value in results.outputs.items()]
     lines += [f"steps {task}={json_of(log).decode()}" for task, log in results.steps.items()]
     if led.account is not None:

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
-from chargehand.decisions.dispatch import Dispatch
+from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.trial.attempt import NO_INSTANT, Attempt, Work
 from chargehand.decisions.trial.faults import FaultKind
 from chargehand.decisions.trial.scenario import SECOND
-from chargehand.decisions.trial.sight import Sight, Start
+from chargehand.decisions.trial.sight import Sight, Start, waiting_for_a_place
+from chargehand.decisions.trial.sizes import Gauge
 from chargehand.decisions.trial.stage import Stage
 from chargehand.decisions.trial.workshop import Ticket, Workshop
 from chargehand.errors import JournalFull, NotLeading
@@ -47,11 +48,15 @@ class Process:
         self.is_alive = True
         self.is_stalled = False
         self.epochs: dict[str, int] = {}
-        self.shop = Workshop(stage, self.hear, self._freed, cancel)
+        self.shop = Workshop(stage, self.hear, self._freed, cancel, self.clock)
         dispatch = Dispatch(stage.crew.parallel, stage.crew.balance)
         for place in stage.crew.places:
             dispatch.join(place)
         self.desk = Desk(dispatch)
+        self.away: dict[str, bool] = {}
+        #: workers that get nothing here, and whether they leave
+        self._pool = Gauge("the pool", stage.crew.parallel)
+        self._gauges = {place.worker: self._gauge(place) for place in stage.crew.places}
         self._stage = stage
         self._offset = offset
         self._work_of = work_of
@@ -86,6 +91,12 @@ class Process:
         self.desk.open(run)
         self.hear(run, request(self.clock()))
         self.hear(run, RunLed(node=self.name, epoch=epoch, at=NO_INSTANT))
+
+    def knows_better(self, run: str) -> bool:
+        """Whether it has heard, or hears now, that it does not lead this run any more."""
+        if run in self.epochs and self._unwritten is None:
+            self._leave(run)  # what it was at may still be at work here
+        return run not in self.epochs
 
     def take_over(self, run: str) -> None:
         """Lead a run that nobody leads any more, from what the journal holds of it."""
@@ -157,6 +168,40 @@ class Process:
         if self._stage.dice.hits(kind):
             raise _Crash
 
+    # who works here
+
+    def dismiss(self, worker: str, *, for_good: bool) -> None:
+        """Give a worker nothing new; one that goes for good is forgotten once it holds nothing."""
+        self.away[worker] = for_good
+        if for_good:
+            self.desk.dispatch.leave(worker)
+        else:
+            self.desk.dispatch.drain(worker)
+
+    def part_with(self, worker: str) -> None:
+        """End waiting for what a worker that leaves still has."""
+        if self.is_alive and self.away.get(worker):
+            self.shop.lose(worker)
+
+    def bring_back(self, worker: str) -> None:
+        """Have a worker take part again, as soon as it has really gone."""
+        if worker not in self.away or not self.is_alive:
+            return
+        is_new = self.away[worker]
+        if is_new and not self.desk.dispatch.leave(worker):
+            self._stage.later(SECOND, lambda: self.bring_back(worker))
+            return
+        place = self._stage.crew.place(worker)
+        self.desk.dispatch.join(place)
+        if is_new:
+            self._gauges[worker] = self._gauge(place)
+        del self.away[worker]
+        self.turn_in(0)
+
+    def _gauge(self, place: Place) -> Gauge:
+        capacity = self.desk.dispatch.most if place.capacity is None else place.capacity
+        return Gauge(place.worker, capacity)
+
     # its turns
 
     def turn_in(self, delay: int) -> None:
@@ -198,7 +243,18 @@ class Process:
                 Message(run, letter.report(now), mail=letter.id)
                 for letter in self._stage.ledger.unread(run)
             ]
-        return self._stage.observer.watch("the desk", lambda: self.desk.decide(messages, now))
+        observer = self._stage.observer
+        round_ = observer.watch("the desk", lambda: self.desk.decide(messages, now))
+        for gauge, size in self._sizes(round_):
+            if size != gauge.size:
+                kind = FaultKind.GREW if size > gauge.size else FaultKind.SHRANK
+                self._stage.dice.note(kind)
+            observer.judge(gauge.i47_it_turns_at_most_once_a_period, size, now)
+        return round_
+
+    def _sizes(self, round_: Round) -> list[tuple[Gauge, int]]:
+        told = [(self._gauges[worker], size) for worker, size in round_.sizes.items()]
+        return [(self._pool, self.desk.dispatch.parallel), *told]
 
     def _write(self, round_: Round) -> None:
         ledger = self._stage.ledger
@@ -287,20 +343,24 @@ class Process:
     def _show(self, starts: list[Start]) -> None:
         observer, running = self._stage.observer, self.shop.attempts.values()
         attempts = [attempt for attempt in running if not attempt.is_duty]
-        observer.saw_round(
-            Sight(
-                now=self._decided_at,
-                crew=self._stage.crew,
-                led={run: observer.stories[run] for run in self._really_led()},
-                busy=Counter(attempt.worker for attempt in attempts),
-                busy_runs=Counter(a.run for a in attempts if a.epoch == self.epochs.get(a.run)),
-                starts=starts,
-                is_draining=self.desk.is_draining,
-                troubles=self._troubles,
-                running=len(running),
-                held=self.desk.busy,
-            )
+        sight = Sight(
+            now=self._decided_at,
+            crew=self._stage.crew,
+            parallel=self._pool.size,
+            capacity={worker: gauge.size for worker, gauge in self._gauges.items()},
+            away=self.away,
+            led={run: observer.stories[run] for run in self._really_led()},
+            busy=Counter(attempt.worker for attempt in attempts),
+            busy_runs=Counter(a.run for a in attempts if a.epoch == self.epochs.get(a.run)),
+            starts=starts,
+            is_draining=self.desk.is_draining,
+            troubles=self._troubles,
+            running=len(running),
+            held=self.desk.busy,
         )
+        observer.saw_round(sight)
+        waiting = waiting_for_a_place(sight)
+        observer.judge(self._pool.i47_a_queue_that_waits_makes_it_grow, self._decided_at, waiting)
 
     def _really_led(self) -> list[str]:
         """Without those that another took over unseen: a stalled process cannot know of them."""

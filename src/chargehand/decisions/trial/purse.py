@@ -3,6 +3,7 @@
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     Event,
     StepFinished,
@@ -45,6 +46,10 @@ class Purse:
                 self._billed += event.outcome.usage.calls
             case AttemptLost() | AttemptPreempted():
                 self._over.add((event.task, event.attempt))
+            case AttemptParked():
+                # What it had begun was not let through, and costs nothing.
+                mine = (event.task, event.attempt)
+                self._begun = {step: most for step, most in self._begun.items() if step[:2] != mine}
             case _:
                 pass  # nothing else costs anything
 

@@ -1,24 +1,38 @@
 """Random crews, plans, limits and changes of plan."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from random import Random
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Balance, Place
+from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.quorum import VOTE
 from chargehand.decisions.trial.faults import Dice, FaultKind
+from chargehand.decisions.trial.terms import (
+    asked_of_several,
+    draw_bounds,
+    draw_policies,
+    draw_policy,
+)
 from chargehand.facts.events import Approach, Effect, Pace
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Need, Plan, Task
+from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import digest_of
 
 SECOND = 1_000_000
 #: trials count time in whole microseconds, so that no wake-up is early by a rounding
+
+
+APPROACHES = (
+    *([Approach.GIVEN] * 4),
+    *(Approach.WHOLE, Approach.STREAM, Approach.ROUTE, Approach.STEPS),
+)
+#: all that a process leads; the tasks of a pool are led by nobody
 
 
 class StepScript(Struct, frozen=True):
@@ -47,6 +61,9 @@ class Order(Struct, frozen=True, kw_only=True):
     drafts: bool
     refines: bool
     shape: dict[str, Any] | None
+    hedges: bool
+    asks_budget: bool
+    policies: dict[str, OnFailure]
     is_streamed: bool
     #: its tasks come one by one, though nobody plans them
     submitted: int
@@ -57,8 +74,13 @@ class Crew(Struct, frozen=True):
     """What every process of a trial can offer."""
 
     places: tuple[Place, ...]
-    parallel: int
+    parallel: int | Elastic
     balance: Balance
+
+    @property
+    def workers(self) -> list[str]:
+        """Whom a plan may name, but for the one who counts."""
+        return [place.worker for place in self.places if place.worker != VOTE]
 
     def able(self, task: Task) -> list[Place]:
         """Who could do this task."""
@@ -66,9 +88,8 @@ class Crew(Struct, frozen=True):
             return [place for place in self.places if place.worker == task.worker]
         return [place for place in self.places if task.skill in place.skills]
 
-    def capacity(self, worker: str) -> int:
-        place = next(place for place in self.places if place.worker == worker)
-        return self.parallel if place.capacity is None else place.capacity
+    def place(self, worker: str) -> Place:
+        return next(place for place in self.places if place.worker == worker)
 
 
 class Scenario(Struct, frozen=True):
@@ -80,24 +101,26 @@ class Scenario(Struct, frozen=True):
 
 
 def draw_scenario(dice: Dice) -> Scenario:
-    crew = _draw_crew(dice.random)
+    crew = _draw_crew(dice)
     count = dice.random.choice((1, 2, 2, 3))
     orders = tuple(_draw_order(dice, crew, number) for number in range(count))
     return Scenario(crew, orders, dice.random.choice((1, 2, 2, 3)))
 
 
-def _draw_crew(chance: Random) -> Crew:
+def _draw_crew(dice: Dice) -> Crew:
+    chance = dice.random
     names = ["ann", "bob", "cy", "dee"][: chance.randint(2, 4)]
     places = tuple(
         Place(
             worker=name,
             skills=tuple(skill for skill in ("read", "write") if chance.random() < 0.6),
-            capacity=chance.choice((None, 1, 1, 2)),
+            capacity=draw_bounds(dice) or chance.choice((None, 1, 1, 2)),
             weight=chance.choice((None, 1.0, 3.0)),
         )
         for name in names
     )
-    return Crew(places, chance.randint(1, 6), chance.choice(list(Balance)))
+    parallel = draw_bounds(dice) or chance.randint(1, 6)
+    return Crew((*places, Place(worker=VOTE)), parallel, chance.choice(list(Balance)))
 
 
 def _draw_order(dice: Dice, crew: Crew, number: int) -> Order:
@@ -105,11 +128,11 @@ def _draw_order(dice: Dice, crew: Crew, number: int) -> Order:
     size = chance.randint(1, 14)
     shape = chance.choice((_chain, _fan, _diamond, _layers, _layers, _anything))
     upstream = shape(chance, size)
-    tasks = [
-        draw_task(dice, crew, f"t{place}", [f"t{need}" for need in upstream[place]])
-        for place in range(size)
-    ]
-    approach = chance.choice((Approach.GIVEN, Approach.GIVEN, Approach.GIVEN, *Approach))
+    tasks: list[Task] = []
+    for place in range(size):
+        task = draw_task(dice, crew, f"t{place}", [f"t{need}" for need in upstream[place]])
+        tasks += asked_of_several(dice, task, crew.workers)
+    approach = chance.choice(APPROACHES)
     is_streamed = approach is Approach.STREAM or chance.random() < 0.3
     if not is_streamed and chance.random() < 0.3:
         chance.shuffle(tasks)  # a plan may name its tasks in any order
@@ -121,7 +144,10 @@ def _draw_order(dice: Dice, crew: Crew, number: int) -> Order:
         drafts=answers and chance.random() < 0.3,
         refines=chance.random() < 0.6,
         shape=chance.choice((None, None, {"type": "object"})),
-        limits=_draw_limits(dice, size),
+        asks_budget=chance.random() < 0.5,
+        hedges=chance.random() < 0.7,
+        policies=draw_policies(dice, crew.workers),
+        limits=_draw_limits(dice, len(tasks)),
         priority=chance.choice((0, 0, 1, 5)),
         seed=chance.randrange(1000),
         paces={crew.places[0].worker: Pace(3, timedelta(seconds=2))}
@@ -171,7 +197,7 @@ def draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Task
     return Task(
         id=id_,
         description=f"bring forth {id_}",
-        worker="" if by_skill else chance.choice(crew.places).worker,
+        worker="" if by_skill else chance.choice(crew.workers),
         skill=chance.choice(skills) if by_skill else "",
         needs=needs,
         optional=chance.random() < 0.15,
@@ -179,6 +205,8 @@ def draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Task
         deadline=deadline,
         expect=timedelta(seconds=chance.randint(1, 9)) if chance.random() < 0.1 else None,
         limits=TaskLimits(attempts=chance.randint(1, 3)) if chance.random() < 0.2 else TaskLimits(),
+        hedge=chance.random() < 0.6,
+        on_failure=draw_policy(chance, crew.workers) if dice.hits(FaultKind.POLICY) else None,
     )
 
 
@@ -220,144 +248,20 @@ def _anything(chance: Random, size: int) -> _Upstream:
     ]
 
 
-# changes of plan
+def draw_steps(chance: Random, run: str, task: str, *, is_free: bool) -> tuple[StepScript, ...]:
+    """The steps of a task: the same for every attempt, as a worker's program is.
 
-
-class Standing(Struct, frozen=True):
-    """What somebody who wants to change a plan can know of it."""
-
-    version: int
-    settled: tuple[str, ...]
-    unsettled: tuple[str, ...]
-    lost: tuple[str, ...]
-    #: those of the settled that came to nothing
-    needs: dict[str, tuple[str, ...]]
-    fresh_id: str
-
-
-class Change(Struct, frozen=True):
-    """A change of plan that is asked for; it may be unsound."""
-
-    version: int
-    added: tuple[Task, ...]
-    removed: tuple[str, ...]
-    replaced: tuple[str, ...] = ()
-
-
-def draw_change(dice: Dice, crew: Crew, now: Standing) -> Change:
-    chance = dice.random
-    removed = [task for task in now.unsettled if chance.random() < 0.3]
-    for task in now.unsettled:  # in plan order, mostly: what needs a removed task goes too
-        if task not in removed and any(need in removed for need in now.needs[task]):
-            removed.append(task)
-    added = draw_more(dice, crew, now, removed, chance.randint(0 if removed else 1, 2))
-    replaced = tuple(task for task in now.lost if chance.random() < 0.5)
-    change = Change(now.version + 1, added, tuple(removed), replaced)
-    if not dice.hits(FaultKind.BAD_AMENDMENT):
-        return change
-    spoil = chance.choice(_SPOILERS)
-    return spoil(Draft(now, change, partial(draw_task, dice, crew), chance))
-
-
-def draw_more(
-    dice: Dice, crew: Crew, now: Standing, removed: Sequence[str], count: int
-) -> tuple[Task, ...]:
-    """Further tasks, which need what there is or will be."""
-    chance = dice.random
-    gone = {*removed, *now.lost} if chance.random() < 0.8 else set(removed)
-    others = [task for task in (*now.settled, *now.unsettled) if task not in gone]
-    added: list[Task] = []
-    for number in range(count):
-        known = others + [task.id for task in added]
-        upstream = chance.sample(known, min(len(known), chance.randint(0, 2)))
-        added.append(draw_task(dice, crew, f"{now.fresh_id}.{number}", upstream))
-    return tuple(added)
-
-
-class Draft(Struct, frozen=True):
-    """A sound change, and what is needed to spoil it."""
-
-    now: Standing
-    change: Change
-    make: Callable[[str, Sequence[str]], Task]
-    chance: Random
-
-
-def _wrong_version(draft: Draft) -> Change:
-    version = draft.now.version + draft.chance.choice((-1, 0, 2))
-    return replace(draft.change, version=version)
-
-
-def _id_used_again(draft: Draft) -> Change:
-    used = draft.chance.choice([*draft.now.settled, *draft.now.unsettled])
-    return replace(draft.change, added=(draft.make(used, []),))
-
-
-def _needs_nothing_known(draft: Draft) -> Change:
-    return replace(draft.change, added=(draft.make(draft.now.fresh_id, ["nowhere"]),))
-
-
-def _circle(draft: Draft) -> Change:
-    one, two = f"{draft.now.fresh_id}.x", f"{draft.now.fresh_id}.y"
-    added = (draft.make(one, [two]), draft.make(two, [one]))
-    return replace(draft.change, added=added, removed=())
-
-
-def _same_id_twice(draft: Draft) -> Change:
-    twice = (draft.make(draft.now.fresh_id, []), draft.make(draft.now.fresh_id, []))
-    return replace(draft.change, added=twice)
-
-
-def _needs_itself(draft: Draft) -> Change:
-    return replace(draft.change, added=(draft.make(draft.now.fresh_id, [draft.now.fresh_id]),))
-
-
-def _touches_the_settled(draft: Draft) -> Change:
-    return replace(draft.change, removed=(*draft.now.settled[:1], *draft.change.removed))
-
-
-def _leaves_a_need_behind(draft: Draft) -> Change:
-    return replace(draft.change, added=(), removed=draft.now.unsettled[:1])
-
-
-def _of_the_supervisor(draft: Draft) -> Change:
-    return replace(draft.change, added=(draft.make(f"@{draft.now.fresh_id}", []),))
-
-
-def _needs_the_supervisor(draft: Draft) -> Change:
-    return replace(draft.change, added=(draft.make(draft.now.fresh_id, ["@plan"]),))
-
-
-def _replaces_what_is_well(draft: Draft) -> Change:
-    well = [
-        task for task in (*draft.now.settled, *draft.now.unsettled) if task not in draft.now.lost
-    ]
-    return replace(draft.change, replaced=(draft.chance.choice([*well, "nowhere", "@plan"]),))
-
-
-_SPOILERS: tuple[Callable[[Draft], Change], ...] = (
-    _wrong_version,
-    _id_used_again,
-    _needs_nothing_known,
-    _circle,
-    _same_id_twice,
-    _needs_itself,
-    _touches_the_settled,
-    _leaves_a_need_behind,
-    _of_the_supervisor,
-    _needs_the_supervisor,
-    _replaces_what_is_well,
-)
-
-
-def draw_steps(chance: Random, run: str, task: str) -> tuple[StepScript, ...]:
-    """The steps of a task: the same for every attempt, as a worker's program is."""
+    Free ones may be repeated, as those of tasks that are hedged mostly are.
+    """
+    effects = (
+        [Effect.PURE, Effect.IDEMPOTENT] if is_free and chance.random() < 0.7 else list(Effect)
+    )
     steps: list[StepScript] = []
     for _ in range(chance.choice((0, 0, 1, 2, 3))):
         name = chance.choice(("look", "send"))
         ordinal = sum(step.name == name for step in steps)
         key = digest_of(f"{run}/{task}/{name}/{ordinal}".encode())
-        effect, calls = chance.choice(list(Effect)), chance.choice((1, 1, 2, 5))
+        effect, calls = chance.choice(effects), chance.choice((1, 1, 2, 5))
         steps.append(StepScript(name, ordinal, effect, key, digest_of(name.encode()), calls))
     return tuple(steps)
 

@@ -4,13 +4,15 @@ Rules like those in `invariants`, judged by what really runs in the process and 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from chargehand.decisions.trial.scenario import Crew
-from chargehand.decisions.trial.story import RunStory, TaskStory
+from chargehand.decisions.trial.sizes import Offer
+from chargehand.decisions.trial.story import RunStory
+from chargehand.decisions.trial.tasks import TaskStory
 from chargehand.facts.events import Approach
 
 PATIENCE = 5
@@ -30,6 +32,12 @@ class Sight(Struct, frozen=True, kw_only=True):
 
     now: datetime
     crew: Crew
+    parallel: int
+    #: places of the pool
+    capacity: Mapping[str, int]
+    #: and of each worker
+    away: Collection[str]
+    #: workers that get nothing
     led: Mapping[str, RunStory]
     busy: Counter[str]
     #: attempts that hold a place, by worker
@@ -49,22 +57,28 @@ def i28_places_are_not_overfilled(sight: Sight) -> str:
     if sight.held != sight.running:
         return f"{sight.held} attempts are taken for running, {sight.running} are"
     total = sum(sight.busy.values())
-    if total > sight.crew.parallel:
-        return f"{total} attempts in a pool of {sight.crew.parallel}"
+    if total > sight.parallel:
+        return f"{total} attempts in a pool of {sight.parallel}"
     for worker, count in sight.busy.items():
-        if count > sight.crew.capacity(worker):
-            return f"{worker} holds {count} of {sight.crew.capacity(worker)}"
+        if count > sight.capacity[worker]:
+            return f"{worker} holds {count} of {sight.capacity[worker]}"
     for run in sight.led.values():
         if sight.busy_runs[run.run] > run.limits.parallel:
             return f"{run.run} holds {sight.busy_runs[run.run]} of {run.limits.parallel}"
     return ""
 
 
+def i48_who_is_away_gets_nothing(sight: Sight) -> str:
+    given = [start for start in sight.starts if start.worker in sight.away]
+    return f"{given[0].task} is given to {given[0].worker}, who is away" if given else ""
+
+
 def i09_due_retries_are_not_left(sight: Sight) -> str:
     for run in sight.led.values():
         for task in run.everything():
-            if task.retry is not None and task.retry.due_at <= sight.now:
-                return f"{task.task.id} was due {sight.now - task.retry.due_at} ago"
+            due_at = task.parked_until if task.retry is None else task.retry.due_at
+            if due_at is not None and due_at <= sight.now:
+                return f"{task.task.id} was due {sight.now - due_at} ago"
     return ""
 
 
@@ -113,12 +127,13 @@ def i30_duties_are_taken_up_at_once(sight: Sight) -> str:
 
 
 def _waits_for_nothing(duty: TaskStory) -> bool:
-    return not duty.ending and duty.open is None and duty.retry is None
+    is_free = duty.retry is None and duty.parked_until is None and duty.question is None
+    return not duty.ending and duty.open is None and is_free
 
 
 def i41_patience_ends(sight: Sight) -> str:
     for run in sight.led.values():
-        for task in run.tasks.values():
+        for task in run.everything():
             if task.question is None or task.asked_at is None or task.question.patience is None:
                 continue
             if task.asked_at + task.question.patience <= sight.now:
@@ -127,17 +142,32 @@ def i41_patience_ends(sight: Sight) -> str:
 
 
 def i30_no_place_is_left_empty(sight: Sight) -> str:
-    if sight.is_draining or sum(sight.busy.values()) >= sight.crew.parallel:
+    if sight.is_draining or sum(sight.busy.values()) >= sight.parallel:
         return ""
+    for run, task, worker in _fit(sight):
+        return f"{task.task.id} of {run.run} is ready, and {worker} has room"
+    return ""
+
+
+def waiting_for_a_place(sight: Sight) -> list[Offer]:
+    """What waits for nothing but a place of the pool."""
+    if sight.is_draining or sum(sight.busy.values()) < sight.parallel:
+        return []
+    return [(run.run, task.task.id, len(task.attempts)) for run, task, _ in _fit(sight)]
+
+
+def _fit(sight: Sight) -> Iterator[tuple[RunStory, TaskStory, str]]:
+    """What could begin if the pool had a place, and by whom."""
     for run, task in _ready(sight):
         if sight.busy_runs[run.run] >= run.limits.parallel:
             continue
         for place in sight.crew.able(task.task):
-            if sight.troubles[place.worker] >= PATIENCE:
-                continue  # it may be given a rest
-            if sight.busy[place.worker] < sight.crew.capacity(place.worker):
-                return f"{task.task.id} of {run.run} is ready, and {place.worker} has room"
-    return ""
+            worker = place.worker
+            may_rest = sight.troubles[worker] >= PATIENCE
+            if worker in sight.away or may_rest:
+                continue
+            if sight.busy[worker] < sight.capacity[worker]:
+                yield run, task, worker
 
 
 def i30_the_more_urgent_is_not_passed_over(sight: Sight) -> str:
@@ -168,6 +198,7 @@ def _ready(sight: Sight) -> Iterator[tuple[RunStory, TaskStory]]:
 
 AFTER_ROUND: tuple[Callable[[Sight], str], ...] = (
     i28_places_are_not_overfilled,
+    i48_who_is_away_gets_nothing,
     i09_due_retries_are_not_left,
     i29_passed_deadlines_are_noticed,
     i29_a_stop_is_heeded_within_its_grace,

@@ -1,25 +1,28 @@
-"""What the journal says of a run, read naively: sets of facts, no counters, nothing shared with the schedule.
+"""The story of a run: each new entry of the journal adds to what can be read of it.
 
-The rules in `invariants` judge each new entry by the story so far. The story must not mirror the
-schedule: where the schedule keeps a count, this looks again at everything.
+The rules in `invariants` judge each new entry by the story so far.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from chargehand.decisions.trial.attempt import AGAIN
 from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.purse import Purse
+from chargehand.decisions.trial.reading import Reading
+from chargehand.decisions.trial.tasks import AttemptStory, StepStory, TaskStory
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     AttemptStarted,
+    BudgetChanged,
     CancelRequested,
     DeadlinePassed,
+    HedgeDue,
     PersonAsked,
     PlanAdopted,
     PlanAmended,
@@ -33,6 +36,7 @@ from chargehand.facts.events import (
     RunLed,
     RunPaused,
     RunRequested,
+    RunSteered,
     RunUnpaused,
     StartMissed,
     StepFinished,
@@ -43,269 +47,23 @@ from chargehand.facts.events import (
     TaskSkipped,
     WorkStopped,
 )
-from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Task
+from chargehand.facts.policy import ABOUT_BUDGET, ABOUT_FAILURE, TRY_AGAIN, Recourse
 
 ANSWER_NOW = timedelta(minutes=1)
 #: what composing the answer may take when no deadline says so
 
 
-class AttemptStory:
-    """One attempt, as journaled."""
-
-    def __init__(self, entry: Entry, event: AttemptStarted) -> None:
-        self.number = event.attempt
-        self.worker = event.worker
-        self.epoch = entry.epoch
-        self.author = entry.author
-        self.at = event.at
-        self.ending = ""
-        #: finished, lost or preempted; empty while it is open
-
-
-class TaskStory:
-    """One task, as journaled."""
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.attempts: list[AttemptStory] = []
-        self.ending = ""
-        #: done, failed, skipped or cancelled; empty while it may go on
-        self.output = ""
-        #: the digest of its result
-        self.failures: list[Failed] = []
-        self.losses = 0
-        #: since it last got a step done
-        self.retry: RetryPlanned | None = None
-        #: the retry that is waited for
-        self.last_retry: RetryPlanned | None = None
-        self.question: Question | None = None
-        self.asked_at: datetime | None = None
-        self.is_unjudged = False
-        #: an attempt failed, and nothing has been said of what becomes of the task
-        self.is_expired = False
-        self.is_too_late = False
-        #: not begun, and it could not be done before its deadline any more
-        self.is_removed = False
-        self.is_replaced = False
-        self.told_at: datetime | None = None
-        #: when it was first told to stop
-
-    @property
-    def is_answer(self) -> bool:
-        return self.task.id == "@answer"
-
-    @property
-    def open(self) -> AttemptStory | None:
-        return self.attempts[-1] if self.attempts and not self.attempts[-1].ending else None
-
-
-class StepStory:
-    """One step of one task, by its key, as journaled."""
-
-    def __init__(self, event: StepStarted) -> None:
-        self.intent = event
-        self.attempts: list[int] = []
-        self.is_done = False
-        #: in the present line of attempts
-        self.permissions = 0
-        #: how often a person said that it may run again
-
-
-class RunStory:
-    """One run, as journaled."""
-
-    def __init__(self, run: str) -> None:
-        self.run = run
-        self.requested: RunRequested | None = None
-        self.tasks: dict[str, TaskStory] = {}
-        #: of the plan
-        self.duties: dict[str, TaskStory] = {}
-        #: what the supervisor does itself, once it has begun it
-        self.plannings: dict[str, int] = {}
-        #: by duty: the version of the plan when it began
-        self.is_unplanned = False
-        #: something failed since the last planning began, and another way may be found
-        self.purse = Purse()
-        self.dependents: dict[str, list[str]] = {}
-        self.version = 0
-        self.changes = 0
-        self.has_plan = False
-        self.is_sealed = False
-        self.stop = ""
-        self.is_paused = False
-        #: cancelled, out of time, or why else its work was stopped
-        self.closes_at: datetime | None = None
-        #: when the answer must be there, once the work was stopped
-        self.is_closed = False
-        #: not even for an answer is there any time left
-        self.finished: RunFinished | None = None
-        self.answered: list[str] = []
-        self.steps: dict[str, StepStory] = {}
-        self.last: Entry | None = None
-        self.authors: dict[int, str] = {}
-        self.idle = timedelta(0)
-        self.idle_since: datetime | None = None
-        self.is_led = False
-
-    # what can be asked of it
-
-    @property
-    def limits(self) -> Limits:
-        assert self.requested is not None
-        return self.requested.limits
-
-    @property
-    def began_at(self) -> datetime:
-        assert self.requested is not None
-        return self.requested.at
-
-    def find(self, task: str) -> TaskStory:
-        """A task of the plan, or something that the supervisor does itself, begun or not."""
-        if not task.startswith("@"):
-            return self.tasks[task]
-        return self.duties.get(task) or TaskStory(Task(id=task, description="", worker=""))
-
-    def everything(self) -> Iterator[TaskStory]:
-        yield from self.tasks.values()
-        yield from self.duties.values()
-
-    def is_told_to_stop(self, task: TaskStory) -> bool:
-        if task.is_answer:
-            return self.stop == "cancelled" or self.is_closed
-        return bool(self.stop) or task.is_expired or task.is_removed
-
-    def is_satisfied(self, task: TaskStory) -> bool:
-        """Whether every need has come to what the task demands of it."""
-        for need in task.task.all_needs:
-            ending = self.tasks[need.task].ending
-            if ending != "done" and not (need.optional and ending):
-                return False
-        return True
-
-    def is_hopeless(self, task: TaskStory) -> bool:
-        """Whether a need that it cannot do without has come to nothing."""
-        return any(
-            not need.optional and self.tasks[need.task].ending not in ("", "done")
-            for need in task.task.all_needs
-        )
-
-    def is_ready(self, task: TaskStory) -> bool:
-        return (
-            not task.ending
-            and not self.stop
-            and task.open is None
-            and task.retry is None
-            and task.question is None
-            and self.is_satisfied(task)
-            and not self.rewriting(task)
-        )
-
-    def rewriting(self, task: TaskStory) -> str:
-        """The duty that has to find better words for this task before it is tried again."""
-        planned = task.last_retry
-        if planned is None or planned.how is not RetryHow.REWRITTEN or task.retry is not None:
-            return ""
-        duty = f"@refine:{task.task.id}:{planned.attempt}"
-        is_next = not task.ending and task.attempts[-1].number == planned.attempt
-        return duty if is_next and not self.find(duty).ending else ""
-
-    def is_live(self, task: TaskStory) -> bool:
-        """Whether it gets on without any person."""
-        return not task.ending and (
-            task.open is not None
-            or task.retry is not None
-            or self.is_ready(task)
-            or bool(self.rewriting(task))
-        )
-
-    def ready(self) -> Iterator[TaskStory]:
-        return (task for task in self.tasks.values() if self.is_ready(task))
-
-    def opened(self) -> Iterator[TaskStory]:
-        return (task for task in self.everything() if task.open is not None)
-
-    def owes(self) -> list[str]:
-        """What the supervisor has to do itself now, and has not begun."""
-        requested = self.requested
-        if requested is None or self.stop == "cancelled" or self.is_closed:
-            return []
-        owed = [] if self.stop else [*self._owed_plannings(), *self._owed_rewritings()]
-        is_whole = self.is_sealed or bool(self.stop)
-        if owed or not is_whole or any(not task.ending for task in self.everything()):
-            return owed
-        is_step = requested.approach is Approach.STEPS and not self.stop
-        if is_step and self.version > list(self.plannings.values())[-1]:
-            return [self.next_planning]
-        is_any_done = any(task.ending == "done" for task in self.tasks.values())
-        is_wanted = requested.answers and "@answer" not in self.duties and is_any_done
-        return ["@answer"] if is_wanted else []
-
-    def _owed_plannings(self) -> list[str]:
-        assert self.requested is not None
-        if self.requested.approach is Approach.GIVEN:
-            return []
-        is_under_way = any(not self.duties[each].ending for each in self.plannings)
-        is_due = self.is_unplanned and len(self.plannings) <= self.limits.replans
-        return [self.next_planning] if not self.plannings or (is_due and not is_under_way) else []
-
-    def _owed_rewritings(self) -> list[str]:
-        owed = [self.rewriting(task) for task in self.tasks.values()]
-        return [duty for duty in owed if duty and duty not in self.duties]
-
-    @property
-    def next_planning(self) -> str:
-        return f"@plan:{len(self.plannings) + 1}" if self.plannings else "@plan"
-
-    @property
-    def ends_at(self) -> datetime | None:
-        """When all of it must be over, the answer too, if that is known."""
-        assert self.requested is not None
-        return self.closes_at or self.requested.deadline_at
-
-    @property
-    def work_ends_at(self) -> datetime | None:
-        """When its tasks must be over: a tenth of its time is left for the answer, or 15 seconds."""
-        assert self.requested is not None
-        deadline_at = self.requested.deadline_at
-        if deadline_at is None or not self.requested.answers:
-            return deadline_at
-        return deadline_at - min((deadline_at - self.began_at) * 0.1, timedelta(seconds=15))
-
-    def deadline_of(self, task: Task) -> datetime | None:
-        """Its own, or the run's if that is earlier. What waits for it does not count."""
-        ends_at = self.ends_at if task.id == "@answer" else self.work_ends_at
-        both = [] if ends_at is None else [ends_at]
-        if task.deadline is not None:
-            both.append(self.began_at + task.deadline)
-        return min(both, default=None)
-
-    def urgency(self, task: str, *, of_unfinished_only: bool) -> int:
-        """The run's priority, and the largest among this task and all that wait for it."""
-        assert self.requested is not None
-        seen, urgency = {task}, self.tasks[task].task.priority
-        rising = [task]
-        while rising:
-            for dependent in self.dependents.get(rising.pop(), ()):
-                story = self.tasks[dependent]
-                if dependent not in seen and not (of_unfinished_only and story.ending):
-                    seen.add(dependent)
-                    rising.append(dependent)
-                    urgency = max(urgency, story.task.priority)
-        return urgency + self.requested.priority
-
-    def active_until(self, now: datetime) -> timedelta:
-        """How long the run has been active, waiting for people not counted."""
-        waiting = now - self.idle_since if self.idle_since is not None else timedelta(0)
-        return now - self.began_at - self.idle - waiting
-
-    # how it goes on
+class RunStory(Reading):
+    """One run, as it goes on."""
 
     def note_group(self, at: datetime) -> None:
         """After all entries of one append: does the run wait for people from here on?"""
+        plan = self.find("@plan")
+        is_all_there = self.is_sealed or plan.parked_until is not None or plan.question is not None
         is_idle = self.is_paused or (
-            self.is_sealed
+            is_all_there
             and not self.stop
             and any(not task.ending for task in self.everything())
             and not any(self.is_live(task) for task in self.everything())
@@ -329,6 +87,11 @@ class RunStory:
         match event:
             case RunRequested():
                 self.requested = event
+                self._allow(event.limits.calls)
+            case BudgetChanged():
+                self._allow(event.calls)
+                for plea in self._pleas():
+                    self._end(plea, "done")
             case PlanAdopted():
                 self._add(event.plan.tasks)
                 self.has_plan = self.is_sealed = True
@@ -342,7 +105,7 @@ class RunStory:
                 self.is_sealed = True
             case PlanAmended():
                 self.version = event.version
-                self.changes += not event.is_step
+                self.changes += not (event.is_step or event.is_steered)
                 for id_ in event.removed:
                     self.tasks[id_].is_removed = True
                     self._end_if_closed(self.tasks[id_], "cancelled", event.at)
@@ -360,17 +123,36 @@ class RunStory:
                 task = self.find(event.task)
                 self._close(task, "preempted" if isinstance(event, AttemptPreempted) else "lost")
                 task.losses += not (self.is_paused and isinstance(event, AttemptPreempted))
+                task.is_unjudged = not task.ending and (
+                    self.is_told_to_stop(task) or task.losses > self.limits.losses
+                )
+            case AttemptParked():
+                task = self.find(event.task)
+                self._close(task, "parked")
                 task.is_unjudged = not task.ending and self.is_told_to_stop(task)
+                if not task.ending and not task.is_unjudged:
+                    task.parked_until = event.due_at
+            case HedgeDue():
+                self._hedge(self.tasks[event.task], event.attempt)
+            case RunSteered():
+                self.notes += 1
+                self.is_noted = True
             case RetryPlanned():
                 self._plan_retry(self.find(event.task), event)
             case RetryDue():
                 self.find(event.task).retry = None
+                self.find(event.task).parked_until = None
+            case PersonAsked(question=Question(about="budget")):
+                plea = self.duties[event.task] = TaskStory(
+                    Task(id=event.task, description="", worker="")
+                )
+                plea.question, plea.asked_at = event.question, event.at
             case PersonAsked():
                 task = self.find(event.task)
                 task.question, task.asked_at = event.question, event.at
                 task.is_unjudged = False
             case TaskFailed():
-                self._give_up(self.find(event.task), event.cause)
+                self._give_up(self.find(event.task), event)
             case TaskSkipped():
                 self._end(self.tasks[event.task], "skipped")
             case DeadlinePassed(task=""):
@@ -403,6 +185,15 @@ class RunStory:
             case _:
                 pass
 
+    def _allow(self, calls: int | None) -> None:
+        if calls is not None:
+            self.calls, self.most_calls = calls, max(calls, self.most_calls)
+
+    def _pleas(self) -> list[TaskStory]:
+        """Questions for more to spend that nothing has come of yet."""
+        pleas = [duty for id_, duty in self.duties.items() if id_.startswith("@budget")]
+        return [plea for plea in pleas if not plea.ending]
+
     def _add(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             self.tasks[task.id] = TaskStory(task)
@@ -412,11 +203,12 @@ class RunStory:
     def _begin(self, entry: Entry, event: AttemptStarted) -> None:
         task = self.find(event.task)
         task.attempts.append(AttemptStory(entry, event))
-        if event.task.startswith("@") and event.task not in self.duties:
+        is_duty = event.task.startswith("@") and event.task not in self.hedges
+        if is_duty and event.task not in self.duties:
             self.duties[event.task] = task
             if event.task.startswith("@plan"):
                 self.plannings[event.task] = self.version
-                self.is_unplanned = False
+                self.is_unplanned = self.is_noted = False
 
     def _finish(self, task: TaskStory, event: AttemptFinished) -> None:
         outcome = event.outcome
@@ -424,6 +216,9 @@ class RunStory:
         if isinstance(outcome, Done):
             self._end(task, "done")
             task.output = outcome.value.digest
+            task.says = _said(outcome)
+        elif task.ending:
+            pass  # a second attempt, of which nothing is made but a result
         elif self.is_told_to_stop(task):
             task.is_unjudged = not task.ending
         elif isinstance(outcome, NeedsInput):
@@ -433,17 +228,30 @@ class RunStory:
             if isinstance(outcome, Cancelled):
                 outcome = Failed(kind=ErrorClass.CANCELLED, message=outcome.reason)
             task.failures.append(outcome)
+            task.failed_first = task.failed_first or task.attempts[-1].worker
             task.is_unjudged = True
 
     def _close(self, task: TaskStory, ending: str, *, is_done: bool = False) -> None:
         if task.attempts:
             task.attempts[-1].ending = ending
-        if (self.stop == "cancelled" or task.is_removed) and not is_done:
+        beside = self.hedge_of(task)
+        if beside is not None and beside.open is None and not beside.ending:
+            self._end(beside, "cancelled")  # not begun yet, so not a word of it
+        is_hedge = task.task.id in self.hedges
+        if (self.stop == "cancelled" or task.is_removed or is_hedge) and not is_done:
             self._end(task, "cancelled")
+
+    def _hedge(self, task: TaskStory, attempt: int) -> None:
+        id_ = f"@hedge:{task.task.id}:{attempt}"
+        twin = replace(task.task, id=id_, optional=True, deadline=None, hedge=False)
+        self.hedges[id_] = TaskStory(twin)
 
     def _plan_retry(self, task: TaskStory, event: RetryPlanned) -> None:
         task.is_unjudged = False
+        task.told = ""
         task.last_retry = event
+        if event.worker:
+            task.task = replace(task.task, worker=event.worker, skill="")
         task.retry = event if event.due_at > event.at else None
         if event.how in (RetryHow.AFRESH, RetryHow.REWRITTEN):
             for step in self.steps.values():
@@ -452,23 +260,33 @@ class RunStory:
                     step.is_done = False
 
     def _answer(self, event: QuestionAnswered) -> None:
-        task = self.tasks[event.task]
+        task = self.find(event.task)
         self.answered.append(event.question)
         if event.text == AGAIN and event.by != "default":
             for key, step in self.steps.items():
                 if event.question.startswith(f"{self.run}:{event.task}:{key[:12]}."):
                     step.permissions += 1
+        if task.question is not None and task.question.about in (ABOUT_FAILURE, ABOUT_BUDGET):
+            task.told = event.text
+            task.is_unjudged = True
+            task.losses = 0 if event.text == TRY_AGAIN else task.losses
         task.question = None
         task.asked_at = None
 
-    def _give_up(self, task: TaskStory, cause: Failed) -> None:
+    def _give_up(self, task: TaskStory, event: TaskFailed) -> None:
         """Another way is looked for if somebody planned this who can, and time was not the reason."""
         assert self.requested is not None
         is_planned = self.requested.approach not in (Approach.GIVEN, Approach.STEPS)
         is_needed = task.task.id in self.tasks and not task.task.optional
-        is_stopped = self.stop or task.is_expired or cause.kind is ErrorClass.CANCELLED
-        self.is_unplanned |= is_planned and is_needed and not is_stopped
+        is_stopped = self.stop or task.is_expired or event.cause.kind is ErrorClass.CANCELLED
+        is_missed = is_planned and is_needed and not is_stopped
+        task.is_waived = event.then is Recourse.WITHOUT
         self._end(task, "failed")
+        if event.then is Recourse.FAIL_RUN and not self.stop:
+            self._stop(f"{task.task.id} failed", "skipped", event.at)
+            self._close_later(event.at)
+        elif not task.is_waived:
+            self.is_unplanned |= is_missed
 
     def _run_out(self, at: datetime) -> None:
         assert self.requested is not None
@@ -501,5 +319,11 @@ class RunStory:
             self.is_sealed = True  # whatever there is of a plan: nobody writes on
         task.ending = ending
         task.retry = None
+        task.parked_until = None
         task.question = None
         task.is_unjudged = False
+
+
+def _said(outcome: Done) -> str:
+    told = outcome.value.read()
+    return str(told.get("says", "")) if isinstance(told, dict) else ""

@@ -18,16 +18,17 @@ from chargehand.decisions.trial.attempt import (
     Tell,
     Work,
     mishap,
+    pause,
+    question_of,
     take,
 )
+from chargehand.decisions.trial.changes import Standing, draw_more
 from chargehand.decisions.trial.faults import Dice, FaultKind
 from chargehand.decisions.trial.scenario import (
     SECOND,
     Crew,
     Order,
-    Standing,
     StepScript,
-    draw_more,
     thought,
 )
 from chargehand.facts.events import (
@@ -40,7 +41,7 @@ from chargehand.facts.events import (
     TaskAdded,
     TaskRewritten,
 )
-from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed
+from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput
 from chargehand.facts.plan import Plan
 
 NO_MORE = Cancelled(reason="the run takes no plan any more")
@@ -71,6 +72,11 @@ def supervise(
         trouble = yield from take(attempt, step, dice, seen)
         if trouble is not None:
             return trouble
+    yield from pause(dice)
+    unclear = f"{attempt.run}/{attempt.task}/meant"
+    is_first = attempt.task == "@plan" and not attempt.led.schedule.version
+    if is_first and attempt.answer(unclear) is None and dice.hits(FaultKind.UNCLEAR):
+        return NeedsInput(question=question_of(unclear, (), dice))
     when = dice.random.choice(("before", "after", "never"))
     failure = None if when == "never" else mishap(dice)
     if failure is not None and when == "before":
@@ -99,8 +105,7 @@ def _act(
     if "task" in args:
         return (yield from _rewrite(attempt, args, seen, dice))
     if "because" in args:
-        is_step = args["because"] == "step"
-        return (yield from _plan_again(attempt, wish, seen, dice, is_step=is_step))
+        return (yield from _plan_again(attempt, wish, seen, dice, args["because"]))
     if wish.order.approach is Approach.STREAM:
         return (yield from _dictate(attempt, wish.order.plan, dice))
     return (yield from _write_plan(attempt, wish.order, dice))
@@ -143,8 +148,9 @@ def _dictate(attempt: Attempt, plan: Plan, dice: Dice) -> Work:
 
 
 def _plan_again(
-    attempt: Attempt, wish: Wish, seen: Mapping[str, Any], dice: Dice, *, is_step: bool
+    attempt: Attempt, wish: Wish, seen: Mapping[str, Any], dice: Dice, because: str
 ) -> Work:
+    is_step = because == "step"
     schedule = attempt.led.schedule
     if schedule.version > seen["version"]:
         return Done()  # changed just before the process ended that planned it
@@ -160,6 +166,7 @@ def _plan_again(
         added=draw_more(dice, wish.crew, now, (), count),
         replaced=() if is_step else tuple(replaced),
         is_step=is_step,
+        is_steered=because == "steer",
         at=NO_INSTANT,
     )
     is_changed = yield from _say(change, dice)

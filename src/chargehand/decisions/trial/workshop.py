@@ -1,14 +1,24 @@
 """Where the attempts of one simulated process run, and what goes wrong with them there."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
-from chargehand.decisions.trial.attempt import NO_INSTANT, Attempt, Sleep, Tell, Work
+from chargehand.decisions.trial.attempt import (
+    NO_INSTANT,
+    Attempt,
+    GiveWay,
+    Park,
+    Sleep,
+    Tell,
+    Work,
+)
 from chargehand.decisions.trial.faults import FaultKind
 from chargehand.decisions.trial.scenario import SECOND, StepScript
 from chargehand.decisions.trial.stage import Stage
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
+    AttemptParked,
     AttemptPreempted,
     Event,
     StepStarted,
@@ -43,6 +53,7 @@ class Workshop:
         hear: Callable[[str, Event, object], None],
         freed: Callable[[Attempt], None],
         cancel: Callable[[str], None],
+        clock: Callable[[], datetime],
     ) -> None:
         self.attempts: dict[AttemptId, Attempt] = {}
         #: those that hold a place here, whatever the journal says of them
@@ -50,6 +61,7 @@ class Workshop:
         self._hear = hear
         self._freed = freed
         self._cancel = cancel
+        self._clock = clock
         self._is_open = True
         self._tickets = 0
 
@@ -113,6 +125,12 @@ class Workshop:
             if isinstance(move, Sleep):
                 self._stage.later(move.span, lambda: self._run(attempt, True))
                 return
+            if isinstance(move, Park):
+                self._park(attempt, move.span)
+                return
+            if isinstance(move, GiveWay):
+                self._preempt(attempt)
+                return
             if isinstance(move, Tell):
                 if attempt.gives_way and isinstance(move.event, StepStarted):
                     self._preempt(attempt)
@@ -154,7 +172,29 @@ class Workshop:
         del self.attempts[attempt.id]
         self._freed(attempt)
 
+    def _park(self, attempt: Attempt, span: int) -> None:
+        self._leave_work(attempt)
+        due_at = self._clock() + timedelta(microseconds=span)
+        parked = AttemptParked(
+            task=attempt.task, attempt=attempt.number, due_at=due_at, at=NO_INSTANT
+        )
+        self._say(attempt.run, parked)
+        self._end(attempt)
+
     # mishaps
+
+    def lose(self, worker: str) -> None:
+        """Everything that this worker is at is lost, and that is noticed."""
+        for attempt in self._of(worker):
+            self._die_noticed(attempt)
+
+    def has(self, worker: str) -> bool:
+        """Whether this worker is at anything."""
+        return bool(self._of(worker))
+
+    def _of(self, worker: str) -> list[Attempt]:
+        all_ = self.attempts.values()
+        return [each for each in all_ if each.worker == worker and not each.is_dead]
 
     def _befall(self, mishap: Callable[[Attempt], None], attempt: Attempt) -> None:
         def strike() -> None:

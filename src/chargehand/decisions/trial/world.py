@@ -2,32 +2,31 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from random import Random
 
 from chargehand.decisions.desk import Led
+from chargehand.decisions.hedging import hedged, is_hedge
+from chargehand.decisions.quorum import VOTE
 from chargehand.decisions.trial.attempt import (
-    AGAIN,
-    GIVE_UP,
     NO_INSTANT,
-    RAN,
     Attempt,
+    Script,
     Work,
     work,
 )
+from chargehand.decisions.trial.changes import Standing, draw_change
 from chargehand.decisions.trial.faults import Dice, FaultKind
 from chargehand.decisions.trial.ledger import LEASE, Entry, Ledger
 from chargehand.decisions.trial.observer import Broken, Observer
+from chargehand.decisions.trial.people import People
 from chargehand.decisions.trial.process import Process
 from chargehand.decisions.trial.report import Mode, Report
 from chargehand.decisions.trial.scenario import (
     SECOND,
     Order,
-    Standing,
-    draw_change,
     draw_fate,
     draw_scenario,
     draw_steps,
@@ -39,20 +38,19 @@ from chargehand.decisions.trial.supervision import Wish, supervise
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
-    CancelRequested,
     Event,
+    HedgeDue,
+    PersonAsked,
     PlanAdopted,
     PlanAmended,
     PlanOpened,
     PlanSealed,
-    QuestionAnswered,
-    RunPaused,
     RunRequested,
-    RunUnpaused,
     TaskAdded,
-    WorkStopped,
+    TaskFailed,
 )
-from chargehand.facts.outcome import NeedsInput, Question
+from chargehand.facts.outcome import Done, NeedsInput
+from chargehand.facts.policy import Recourse
 
 HOUR = 3600 * SECOND
 LONGEST = 20_000
@@ -80,6 +78,7 @@ class World:
         self._observer = Observer()
         self._ledger = Ledger(self._saw)
         self._stage = Stage(self._dice, self._ledger, self._observer, self._scenario.crew)
+        self._people = People(self._stage, self._wake)
         self._orders = {order.run: order for order in self._scenario.orders}
         self._processes: list[Process] = []
         self._lives = 0
@@ -126,28 +125,11 @@ class World:
     def _expect(self, order: Order) -> None:
         later, dice = self._stage.later, self._dice
         later(order.submitted, lambda: self._submit(order))
-        if dice.hits(FaultKind.CANCEL):
-            at = order.submitted + dice.between(SECOND // 10, 30 * SECOND)
-            later(at, lambda: self._cancel(order.run))
-            if dice.hits(FaultKind.CANCEL_TWICE):
-                later(at + dice.random.choice((0, SECOND)), lambda: self._cancel(order.run))
-        if dice.hits(FaultKind.ANSWER_NOW):
-            at = order.submitted + dice.between(SECOND // 10, 30 * SECOND)
-            later(at, lambda: self._stop_work(order.run))
-        self._expect_pauses(order)
+        self._people.watch(order)
         for _ in range(3):
             if dice.hits(FaultKind.AMENDMENT):
                 at = order.submitted + dice.between(SECOND // 10, 20 * SECOND)
                 later(at, lambda: self._amend(order.run))
-
-    def _expect_pauses(self, order: Order) -> None:
-        """Have it paused and let go again, up to three times; a letter may come before the run is begun."""
-        dice, at = self._dice, order.submitted
-        while dice.hits(FaultKind.PAUSE) and at < order.submitted + 60 * SECOND:
-            at += dice.between(SECOND // 10, 20 * SECOND)
-            self._stage.later(at, partial(self._pause, order.run))
-            at += dice.between(SECOND // 10, 40 * SECOND)
-            self._stage.later(at, partial(self._unpause, order.run))
 
     def _submit(self, order: Order) -> None:
         """Ask until the request is durable, as a client does that gets no acknowledgement."""
@@ -193,24 +175,6 @@ class World:
 
         self._stage.later(delay, tell)
 
-    def _cancel(self, run: str) -> None:
-        self._post(run, lambda at: CancelRequested(by="somebody", at=at))
-
-    def _stop_work(self, run: str) -> None:
-        self._post(run, lambda at: WorkStopped(reason="answer now", by="somebody", at=at))
-
-    def _pause(self, run: str) -> None:
-        self._post(run, lambda at: RunPaused(by="somebody", at=at))
-
-    def _unpause(self, run: str) -> None:
-        self._post(run, lambda at: RunUnpaused(by="somebody", at=at))
-
-    def _post(self, run: str, report: Callable[[datetime], Event]) -> None:
-        self._ledger.post(run, report)
-        leader = self._leader(run)
-        if leader is not None:
-            leader.turn_in(self._dice.random.choice((0, 100_000)))
-
     def _amend(self, run: str) -> None:
         leader, story = self._leader(run), self._observer.stories.get(run)
         if leader is None or story is None or not story.is_sealed or story.finished is not None:
@@ -246,7 +210,7 @@ class World:
             f"p{self._lives}",
             offset,
             self._work_of,
-            self._cancel,
+            self._people.cancel,
             self._mourn,
             self._take_back,
         )
@@ -267,9 +231,13 @@ class World:
     def _look_for_orphans(self, by: Process | None = None) -> None:
         for run in self._ledger.orphans(self._stage.now):
             process = by if by is not None and by.is_able else self._any_process()
-            if process is not None and run not in process.epochs:
-                process.take_over(run)
-                self._give_plan(process, self._orders[run])
+            if process is None:
+                continue  # the next one to start looks again
+            if not process.knows_better(run):
+                self._stage.later(SECOND, self._look_for_orphans)
+                continue
+            process.take_over(run)
+            self._give_plan(process, self._orders[run])
 
     def _take_back(self, process: Process, run: str) -> None:
         """Now and then, who has just lost a run leads it again at once, old attempts still there."""
@@ -294,6 +262,11 @@ class World:
                 return process
         return None
 
+    def _wake(self, run: str) -> None:
+        leader = self._leader(run)
+        if leader is not None:
+            leader.turn_in(self._dice.random.choice((0, 100_000)))
+
     # mischief
 
     def _make_mischief(self) -> None:
@@ -311,10 +284,29 @@ class World:
                 self._stage.later(dice.between(LEASE // 2, 3 * LEASE), process.wake)
             elif process.is_able and dice.hits(FaultKind.DRAIN):
                 process.drain()
+            elif process.is_able:
+                self._trouble_workers(process)
         if not self._ledger.is_full and dice.hits(FaultKind.JOURNAL_FULL):
             self._ledger.is_full = True
             self._stage.later(dice.between(SECOND, 30 * SECOND), self._make_room)
         self._stage.later(dice.between(SECOND // 2, 4 * SECOND), self._make_mischief)
+
+    def _trouble_workers(self, process: Process) -> None:
+        """Have one of them come and go, or die."""
+        dice, later = self._dice, self._stage.later
+        worker = dice.random.choice(self._scenario.crew.places).worker
+        if worker in process.away:
+            return
+        if process.shop.has(worker) and dice.hits(FaultKind.WORKER_KILLED):
+            process.shop.lose(worker)
+        elif dice.hits(FaultKind.WORKER_DRAINED):
+            process.dismiss(worker, for_good=False)
+        elif dice.hits(FaultKind.WORKER_LEFT):
+            process.dismiss(worker, for_good=True)
+            grace = dice.between(SECOND // 10, 5 * SECOND)
+            later(grace, lambda: process.part_with(worker))
+        if worker in process.away:
+            later(dice.between(SECOND, 60 * SECOND), lambda: process.bring_back(worker))
 
     def _make_room(self) -> None:
         self._ledger.is_full = False
@@ -326,53 +318,49 @@ class World:
             if process.is_stalled:
                 process.wake()
             process.shop.notice_the_dead()
+            for worker in list(process.away):
+                process.bring_back(worker)
             process.turn_in(0)
         self._stage.later(LEASE, self._look_for_orphans)
         self._stage.later(LEASE + SLOWEST_MESSAGE, self._check_leases)
 
-    # workers and people
+    # workers
 
     def _work_of(self, attempt: Attempt, led: Led) -> Work:
-        random = Random(f"{self._seed} {attempt.run} {attempt.task}")  # noqa: S311 - a fixed script
+        # A second attempt is of the same program.
+        name = hedged(attempt.task) if is_hedge(attempt.task) else attempt.task
+        random = Random(f"{self._seed} {attempt.run} {name}")  # noqa: S311 - a fixed script
         task, outputs = led.schedule.nodes[attempt.task].task, led.results.outputs
         if attempt.is_duty:
             wish = Wish(self._orders[attempt.run], self._scenario.crew)
             thoughts = draw_thoughts(random, attempt.run, attempt.task)
             return supervise(attempt, task.args, wish, thoughts, self._dice)
-        steps = draw_steps(random, attempt.run, attempt.task)
-        inputs = {
-            need.key: outputs[need.task].digest if need.task in outputs else None
-            for need in task.all_needs
-        }
-        fate = draw_fate(random)
-        return work(attempt, steps, inputs, task.description, fate, self._dice)
+        given = {need.task: outputs[need.task] for need in task.all_needs if need.task in outputs}
+        counts, is_free = task.worker == VOTE, task.hedge or name != attempt.task
+        script = Script(
+            steps=() if counts else draw_steps(random, attempt.run, attempt.task, is_free=is_free),
+            inputs={
+                need.key: given[need.task].digest if need.task in given else None
+                for need in task.all_needs
+            },
+            words=task.description,
+            fate=None if counts else draw_fate(random),
+            votes={id_: value.read()["says"] for id_, value in given.items()} if counts else None,
+            agree=task.args.get("agree", 0),
+        )
+        return work(attempt, script, self._dice)
 
     def _saw(self, run: str, entries: Sequence[Entry]) -> None:
         self._observer.saw(run, entries)
         for entry in entries:
             event = entry.event
             if isinstance(event, AttemptFinished) and isinstance(event.outcome, NeedsInput):
-                self._ponder(run, event.task, event.outcome.question)
-
-    def _ponder(self, run: str, task: str, question: Question) -> None:
-        """A person reads a question, and answers it once, twice or never."""
-        dice = self._dice
-        if dice.hits(FaultKind.NEVER_ANSWERED):
-            return
-        texts = [dice.random.choice(question.choices or ("this one",))]
-        if dice.hits(FaultKind.ANSWERED_TWICE):
-            texts.append(dice.random.choice((RAN, AGAIN, GIVE_UP, "what?")))
-        for text in texts:
-            delay = dice.between(SECOND // 10, 100 * SECOND)
-            self._stage.later(delay, partial(self._answer, run, task, question, text))
-
-    def _answer(self, run: str, task: str, question: Question, text: str) -> None:
-        self._post(
-            run,
-            lambda at: QuestionAnswered(
-                question=question.id, task=task, text=text, by="somebody", at=at
-            ),
-        )
+                self._people.ponder(run, event.task, event.outcome.question)
+            elif isinstance(event, PersonAsked):
+                self._people.ponder(run, event.task, event.question)
+            kind = _kind_of(event)
+            if kind is not None:
+                self._dice.note(kind)
 
     # the end
 
@@ -389,7 +377,7 @@ class World:
         if ending == "open":
             self._observer.breach("i43_every_run_ends", f"{run} has neither ended nor does it wait")
         if ending == "parked":
-            tasks = self._observer.stories[run].tasks.values()
+            tasks = self._observer.stories[run].everything()
             if not any(task.question and task.question.patience is None for task in tasks):
                 self._observer.breach("i43_every_run_ends", f"{run} waits, but for nobody")
 
@@ -415,6 +403,23 @@ class World:
                     self._observer.breach("i18_the_chain_holds", f"{run} at {entry.seq}")
 
 
+def _kind_of(event: Event) -> FaultKind | None:
+    """What else a report tells of, as it came about by itself."""
+    match event:
+        case PersonAsked():
+            return FaultKind.POLICY_ASKS
+        case TaskFailed(then=Recourse.WITHOUT):
+            return FaultKind.WAIVED
+        case TaskFailed(then=Recourse.FAIL_RUN):
+            return FaultKind.RUN_FAILED
+        case HedgeDue():
+            return FaultKind.HEDGED
+        case AttemptFinished(outcome=Done()) if is_hedge(event.task):
+            return FaultKind.HEDGE_WON
+        case _:
+            return None
+
+
 def _request(order: Order, at: datetime) -> RunRequested:
     deadline = order.limits.deadline
     return RunRequested(
@@ -431,6 +436,9 @@ def _request(order: Order, at: datetime) -> RunRequested:
         answers=order.answers,
         drafts=order.drafts,
         refines=order.refines,
+        hedges=order.hedges,
+        asks_budget=order.asks_budget,
+        policies=order.policies,
         shape=order.shape,
         at=at,
     )

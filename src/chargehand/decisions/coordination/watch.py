@@ -1,0 +1,253 @@
+"""One run as the coordinator sees it: where each task stands, who holds what, what came of it."""
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.budget import NESTED
+from chargehand.decisions.coordination.health import Pulse
+from chargehand.decisions.coordination.progress import Load, Progress, progress_of
+from chargehand.decisions.duties import ANSWER, is_duty
+from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.hedging import hedged, is_hedge
+from chargehand.decisions.schedule import Schedule
+from chargehand.facts.answer import Answer, Contradiction
+from chargehand.facts.events import (
+    Approach,
+    AttemptFinished,
+    AttemptLost,
+    AttemptParked,
+    AttemptPreempted,
+    AttemptStarted,
+    Event,
+    ProgressNoted,
+    ResultRefused,
+    StepFinished,
+    StepStarted,
+)
+from chargehand.facts.outcome import Done, Failed, Question
+from chargehand.facts.value import Value
+
+COMPARED = 1000
+#: bytes of a result; longer ones differ in words without contradicting each other
+
+
+class Hold(Struct):
+    """An attempt that a worker has, or had."""
+
+    task: str
+    attempt: int
+    worker: str
+    since_at: datetime
+    last_at: datetime
+    #: when it was last heard of
+    node: str = ""
+    #: the process that wrote it down
+
+
+class Clash(Struct, frozen=True, kw_only=True):
+    """One task that two attempts had."""
+
+    task: str
+    first: Hold
+    second: Hold
+    at: datetime
+    refused: str = ""
+    #: why the result of the first was refused; empty: both held it at once
+
+
+class _Tally(Struct):
+    completed: int = 0
+    failed: int = 0
+    busy: timedelta = timedelta(0)
+    last_at: datetime | None = None
+
+
+class Watch:
+    """A fold over the events of one run, for whoever looks at all of them. It holds no long output."""
+
+    def __init__(self, run: str, pulse: Pulse | None = None) -> None:
+        self.run = run
+        self.seq = 0
+        #: of the newest event that it has seen
+        self.schedule = Schedule()
+        self.holds: dict[tuple[str, int], Hold] = {}
+        #: attempts that are open
+        self.ended: dict[str, datetime] = {}
+        #: by task: when its result came
+        self.outputs: dict[str, Value] = {}
+        #: results that are short enough to be compared
+        self.clashes: list[Clash] = []
+        self.contradictions: tuple[Contradiction, ...] = ()
+        #: as the composed answer names them
+        self.nested: dict[str, str] = {}
+        #: by task: the run that a supervisor below leads for it
+        self._pulse = pulse or Pulse()
+        self._tallies: dict[str, _Tally] = {}
+        self._given: dict[str, list[Hold]] = {}
+        #: by task: all its attempts, open or not
+        self._won: set[str] = set()
+        #: tasks whose hedge was faster
+
+    # what is asked of it
+
+    @property
+    def last_at(self) -> datetime | None:
+        """When something last happened to it."""
+        return self.schedule.last_at
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.schedule.status is not None
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether nobody leads the run, since whoever comes takes a task of it."""
+        requested = self.schedule.requested
+        return requested is not None and requested.approach is Approach.POOL
+
+    def nodes(self) -> list[Node]:
+        """The tasks of the plan; neither the supervisor's own nor second attempts."""
+        return [node for task, node in self.schedule.nodes.items() if not is_duty(task)]
+
+    def asking(self) -> list[tuple[Node, Question]]:
+        """What a person is waited for, for tasks and for the supervisor's own."""
+        nodes = self.schedule.nodes.values()
+        return [(node, node.question) for node in nodes if node.question is not None]
+
+    def progress(self) -> Progress:
+        """How far this run is."""
+        states = Counter(node.state for node in self.nodes())
+        return progress_of(states, self._loads(), {self.schedule.state.value: 1})
+
+    def began_at(self, task: str) -> datetime | None:
+        """When somebody first began with a task."""
+        given = self._given.get(task)
+        return given[0].since_at if given else None
+
+    def worker_of(self, node: Node) -> str:
+        """Who has a task: whoever had its last attempt, else whoever it is meant for."""
+        is_moved = node.state in (TaskState.WAITING, TaskState.READY, TaskState.RETRYING)
+        if is_moved and node.task.worker:
+            return node.task.worker
+        return node.worker or node.task.worker
+
+    # what happens
+
+    def apply(self, seq: int, event: Event, author: str = "") -> None:
+        """Take in the next event of the run, and the node that wrote it."""
+        self.seq = seq
+        self.schedule.apply(event)
+        match event:
+            case AttemptStarted():
+                self._start(event, author)
+            case AttemptFinished():
+                self._finish(event)
+            case AttemptLost():
+                self._fail(event.task, event.attempt, event.at, f"lost: {event.reason}")
+            case AttemptPreempted() | AttemptParked():
+                self._let_go(event.task, event.attempt, event.at)
+            case StepStarted():
+                self._hear(event.task, event.attempt, event.at)
+                self._nest(event)
+            case StepFinished() | ProgressNoted():
+                self._hear(event.task, event.attempt, event.at)
+            case ResultRefused():
+                self._refuse(event)
+            case _:
+                pass  # the schedule knows what it means
+
+    def _start(self, event: AttemptStarted, author: str) -> None:
+        if is_duty(event.task) and not is_hedge(event.task):
+            return
+        hold = Hold(event.task, event.attempt, event.worker, event.at, event.at, author)
+        given = self._given.setdefault(event.task, [])
+        self.clashes += [
+            Clash(task=event.task, first=before, second=hold, at=event.at)
+            for before in given
+            if (before.task, before.attempt) in self.holds
+        ]
+        given.append(hold)
+        self.holds[event.task, event.attempt] = hold
+        self._tally(event.worker, event.at)
+
+    def _finish(self, event: AttemptFinished) -> None:
+        outcome = event.outcome
+        if event.task == ANSWER:
+            self._read_answer(outcome)
+        if isinstance(outcome, Failed):
+            self._fail(event.task, event.attempt, event.at, str(outcome))
+            return
+        hold = self._let_go(event.task, event.attempt, event.at)
+        if hold is None or not isinstance(outcome, Done):
+            return
+        self.ended[event.task] = event.at
+        if not outcome.value.blob and len(outcome.value.json) <= COMPARED:
+            self.outputs[event.task] = outcome.value
+        if is_hedge(event.task):
+            self._won.add(hedged(event.task))
+        if event.task in self._won:
+            return  # the result is another's
+        tally = self._tally(hold.worker, event.at)
+        tally.completed += 1
+        tally.busy += event.at - hold.since_at
+        self._pulse.done(hold.worker, event.at)
+
+    def _fail(self, task: str, attempt: int, at: datetime, why: str) -> None:
+        hold = self._let_go(task, attempt, at)
+        if hold is not None:
+            self._tally(hold.worker, at).failed += 1
+            self._pulse.failed(hold.worker, at, f"{self.run}/{task}", why)
+
+    def _refuse(self, event: ResultRefused) -> None:
+        given = self._given.get(event.task, [])
+        first = next((hold for hold in given if hold.attempt == event.attempt), None)
+        if first is None or first is given[-1]:
+            return  # it was only late: nobody else was given the task
+        clash = Clash(
+            task=event.task, first=first, second=given[-1], at=event.at, refused=event.why
+        )
+        self.clashes.append(clash)
+
+    def _let_go(self, task: str, attempt: int, at: datetime) -> Hold | None:
+        hold = self.holds.pop((task, attempt), None)
+        if hold is not None:
+            self._tally(hold.worker, at)
+        return hold
+
+    def _hear(self, task: str, attempt: int, at: datetime) -> None:
+        hold = self.holds.get((task, attempt))
+        if hold is not None:
+            hold.last_at = at
+            self._tally(hold.worker, at)
+
+    def _nest(self, event: StepStarted) -> None:
+        if event.name == NESTED:
+            about = event.about.read()
+            if isinstance(about, dict) and "run" in about:
+                self.nested[event.task] = str(about["run"])
+
+    def _read_answer(self, outcome: object) -> None:
+        if isinstance(outcome, Done) and not outcome.value.blob:
+            self.contradictions = msgspec.convert(outcome.value.read(), Answer).contradictions
+
+    def _tally(self, worker: str, at: datetime) -> _Tally:
+        tally = self._tallies.setdefault(worker, _Tally())
+        tally.last_at = at
+        return tally
+
+    def _loads(self) -> dict[str, Load]:
+        running = Counter(hold.worker for hold in self.holds.values())
+        return {
+            name: Load(
+                running=running[name],
+                completed=tally.completed,
+                failed=tally.failed,
+                busy=tally.busy,
+                last_at=tally.last_at,
+            )
+            for name, tally in self._tallies.items()
+        }

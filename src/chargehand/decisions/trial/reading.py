@@ -1,0 +1,254 @@
+"""What the journal says of a run, read naively: sets of facts, no counters, nothing shared with the schedule.
+
+It must not mirror the schedule: where the schedule keeps a count, this looks again at everything.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from chargehand.decisions.trial.ledger import Entry
+from chargehand.decisions.trial.purse import Purse
+from chargehand.decisions.trial.tasks import StepStory, TaskStory
+from chargehand.facts.events import Approach, RetryHow, RunFinished, RunRequested
+from chargehand.facts.limits import Limits
+from chargehand.facts.plan import Task
+from chargehand.facts.policy import OnFailure
+
+LAST = -1_000_000
+#: how urgent a second attempt is
+
+
+class Reading:
+    """One run, as journaled so far, and what can be asked of it."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.requested: RunRequested | None = None
+        self.tasks: dict[str, TaskStory] = {}
+        #: of the plan
+        self.duties: dict[str, TaskStory] = {}
+        #: what the supervisor does itself, once it has begun it
+        self.plannings: dict[str, int] = {}
+        #: by duty: the version of the plan when it began
+        self.hedges: dict[str, TaskStory] = {}
+        #: second attempts beside stragglers
+        self.notes = 0
+        #: by which people have steered it
+        self.is_noted = False
+        #: there was no planning since the last of them
+        self.is_unplanned = False
+        #: something failed since the last planning began, and another way may be found
+        self.purse = Purse()
+        self.calls: int | None = None
+        #: that it may make, as it is now
+        self.most_calls = 0
+        #: that it ever might
+        self.dependents: dict[str, list[str]] = {}
+        self.version = 0
+        self.changes = 0
+        self.has_plan = False
+        self.is_sealed = False
+        self.stop = ""
+        self.is_paused = False
+        #: cancelled, out of time, or why else its work was stopped
+        self.closes_at: datetime | None = None
+        #: when the answer must be there, once the work was stopped
+        self.is_closed = False
+        #: not even for an answer is there any time left
+        self.finished: RunFinished | None = None
+        self.answered: list[str] = []
+        self.steps: dict[str, StepStory] = {}
+        self.last: Entry | None = None
+        self.authors: dict[int, str] = {}
+        self.idle = timedelta(0)
+        self.idle_since: datetime | None = None
+        self.is_led = False
+
+    @property
+    def limits(self) -> Limits:
+        assert self.requested is not None
+        return self.requested.limits
+
+    @property
+    def began_at(self) -> datetime:
+        assert self.requested is not None
+        return self.requested.at
+
+    def find(self, task: str) -> TaskStory:
+        """A task of the plan, or something that the supervisor does itself, begun or not."""
+        if not task.startswith("@"):
+            return self.tasks[task]
+        if task in self.hedges:
+            return self.hedges[task]
+        return self.duties.get(task) or TaskStory(Task(id=task, description="", worker=""))
+
+    def everything(self) -> Iterator[TaskStory]:
+        yield from self.tasks.values()
+        yield from self.hedges.values()
+        yield from self.duties.values()
+
+    def is_told_to_stop(self, task: TaskStory) -> bool:
+        if task.is_answer:
+            return self.stop == "cancelled" or self.is_closed
+        return bool(self.stop) or task.is_expired or task.is_removed
+
+    def is_satisfied(self, task: TaskStory) -> bool:
+        """Whether every need has come to what the task demands of it."""
+        for need in task.task.all_needs:
+            upstream = self.tasks[need.task]
+            is_dispensable = need.optional or upstream.is_waived
+            if upstream.ending != "done" and not (is_dispensable and upstream.ending):
+                return False
+        return True
+
+    def is_hopeless(self, task: TaskStory) -> bool:
+        """Whether a need that it cannot do without has come to nothing."""
+        return any(
+            not need.optional
+            and self.tasks[need.task].ending not in ("", "done")
+            and not self.tasks[need.task].is_waived
+            for need in task.task.all_needs
+        )
+
+    def terms_of(self, task: TaskStory) -> OnFailure | None:
+        """What was said to be done when this fails: by the plan, else of its worker, else for all."""
+        assert self.requested is not None
+        policies = self.requested.policies
+        if task.task.on_failure is not None or task.task.id.startswith("@"):
+            return task.task.on_failure
+        worker = task.attempts[-1].worker if task.attempts else task.task.worker
+        return policies.get(task.failed_first or worker) or policies.get("")
+
+    def hedge_of(self, task: TaskStory) -> "TaskStory | None":
+        """The second attempt beside the last one of this task, if there ever was one."""
+        number = task.attempts[-1].number if task.attempts else 0
+        return self.hedges.get(f"@hedge:{task.task.id}:{number}")
+
+    def is_ready(self, task: TaskStory) -> bool:
+        return (
+            not task.ending
+            and not self.stop
+            and task.open is None
+            and task.retry is None
+            and task.parked_until is None
+            and task.question is None
+            and self.is_satisfied(task)
+            and not self.rewriting(task)
+        )
+
+    def rewriting(self, task: TaskStory) -> str:
+        """The duty that has to find better words for this task before it is tried again."""
+        planned = task.last_retry
+        if planned is None or planned.how is not RetryHow.REWRITTEN or task.retry is not None:
+            return ""
+        duty = f"@refine:{task.task.id}:{planned.attempt}"
+        is_next = not task.ending and task.attempts[-1].number == planned.attempt
+        return duty if is_next and not self.find(duty).ending else ""
+
+    def is_live(self, task: TaskStory) -> bool:
+        """Whether it gets on without any person."""
+        return not task.ending and (
+            task.open is not None
+            or task.retry is not None
+            or self.is_ready(task)
+            or bool(self.rewriting(task))
+        )
+
+    def ready(self) -> Iterator[TaskStory]:
+        all_ = (*self.tasks.values(), *self.hedges.values())
+        return (task for task in all_ if self.is_ready(task))
+
+    def opened(self) -> Iterator[TaskStory]:
+        return (task for task in self.everything() if task.open is not None)
+
+    def owes(self) -> list[str]:
+        """What the supervisor has to do itself now, and has not begun."""
+        requested = self.requested
+        if requested is None or self.stop == "cancelled" or self.is_closed:
+            return []
+        owed = [] if self.stop else [*self._owed_plannings(), *self._owed_rewritings()]
+        is_whole = self.is_sealed or bool(self.stop)
+        if owed or not is_whole or any(not task.ending for task in self.everything()):
+            return owed
+        is_step = requested.approach is Approach.STEPS and not self.stop
+        if is_step and self.version > list(self.plannings.values())[-1]:
+            return [self.next_planning]
+        is_any_done = any(task.ending == "done" for task in self.tasks.values())
+        is_wanted = requested.answers and "@answer" not in self.duties and is_any_done
+        return ["@answer"] if is_wanted else []
+
+    def _owed_plannings(self) -> list[str]:
+        assert self.requested is not None
+        is_given = self.requested.approach is Approach.GIVEN
+        if not self.plannings and not is_given:
+            return [self.next_planning]
+        is_due = self.is_unplanned and len(self.plannings) <= self.limits.replans
+        is_due = is_due or (self.is_noted and bool(self.version))
+        return [self.next_planning] if is_due and not self.is_planning else []
+
+    @property
+    def is_planning(self) -> bool:
+        return any(not self.duties[each].ending for each in self.plannings)
+
+    @property
+    def most_plannings(self) -> int:
+        """The first, one for each change that is allowed, and one for each note at most."""
+        assert self.requested is not None
+        if self.requested.approach is Approach.GIVEN:
+            return self.notes
+        return 1 + self.limits.replans + self.notes
+
+    def _owed_rewritings(self) -> list[str]:
+        owed = [self.rewriting(task) for task in self.tasks.values()]
+        return [duty for duty in owed if duty and duty not in self.duties]
+
+    @property
+    def next_planning(self) -> str:
+        assert self.requested is not None
+        # A plan that was given counts as the first one.
+        count = len(self.plannings) + (self.requested.approach is Approach.GIVEN)
+        return f"@plan:{count + 1}" if count else "@plan"
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When all of it must be over, the answer too, if that is known."""
+        assert self.requested is not None
+        return self.closes_at or self.requested.deadline_at
+
+    @property
+    def work_ends_at(self) -> datetime | None:
+        """When its tasks must be over: a tenth of its time is left for the answer, or 15 seconds."""
+        assert self.requested is not None
+        deadline_at = self.requested.deadline_at
+        if deadline_at is None or not self.requested.answers:
+            return deadline_at
+        return deadline_at - min((deadline_at - self.began_at) * 0.1, timedelta(seconds=15))
+
+    def deadline_of(self, task: Task) -> datetime | None:
+        """Its own, or the run's if that is earlier. What waits for it does not count."""
+        ends_at = self.ends_at if task.id == "@answer" else self.work_ends_at
+        both = [] if ends_at is None else [ends_at]
+        if task.deadline is not None:
+            both.append(self.began_at + task.deadline)
+        return min(both, default=None)
+
+    def urgency(self, task: str, *, of_unfinished_only: bool) -> int:
+        """The run's priority, and the largest among this task and all that wait for it."""
+        assert self.requested is not None
+        if task in self.hedges:
+            return LAST
+        seen, urgency = {task}, self.tasks[task].task.priority
+        rising = [task]
+        while rising:
+            for dependent in self.dependents.get(rising.pop(), ()):
+                story = self.tasks[dependent]
+                if dependent not in seen and not (of_unfinished_only and story.ending):
+                    seen.add(dependent)
+                    rising.append(dependent)
+                    urgency = max(urgency, story.task.priority)
+        return urgency + self.requested.priority
+
+    def active_until(self, now: datetime) -> timedelta:
+        """How long the run has been active, waiting for people not counted."""
+        waiting = now - self.idle_since if self.idle_since is not None else timedelta(0)
+        return now - self.began_at - self.idle - waiting

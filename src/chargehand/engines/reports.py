@@ -1,0 +1,72 @@
+"""What an attempt has to say, as the journal writes it down."""
+
+from datetime import datetime
+
+from chargehand.decisions.results import StepRecord
+from chargehand.engines.base import Ending, Job, Lost, Parking
+from chargehand.engines.brief import Brief
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptParked,
+    AttemptPreempted,
+    Event,
+    ProgressNoted,
+    StepFinished,
+    StepStarted,
+)
+from chargehand.facts.outcome import Cancelled, Done, Failed
+
+
+def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
+    """What came of an attempt. One that was stopped and `goes_on` elsewhere or later was preempted."""
+    task, attempt = job.brief.task.id, job.brief.attempt
+    if type(ending) is Lost:
+        return AttemptLost(task=task, attempt=attempt, reason=ending.reason, at=at)
+    if type(ending) is Parking:
+        due_at = at + ending.wait
+        return AttemptParked(task=task, attempt=attempt, due_at=due_at, why=ending.why, at=at)
+    if type(ending) is Cancelled and goes_on:
+        return AttemptPreempted(task=task, attempt=attempt, at=at)
+    return AttemptFinished(
+        task=task,
+        attempt=attempt,
+        outcome=ending,  # type: ignore[arg-type]  # Lost and Parking are gone
+        key=job.key if type(ending) is Done else "",
+        reused=job.reused,
+        at=at,
+    )
+
+
+def step_started(brief: Brief, step: StepRecord, at: datetime) -> StepStarted:
+    return StepStarted(
+        task=brief.task.id,
+        attempt=brief.attempt,
+        name=step.name,
+        ordinal=step.ordinal,
+        effect=step.effect,
+        key=step.key,
+        digest=step.digest,
+        about=step.about,
+        reserve=step.reserve,
+        at=at,
+    )
+
+
+def step_finished(
+    brief: Brief, step: StepRecord, outcome: Done | Failed, at: datetime
+) -> StepFinished:
+    return StepFinished(
+        task=brief.task.id,
+        attempt=brief.attempt,
+        name=step.name,
+        ordinal=step.ordinal,
+        key=step.key,
+        outcome=outcome,
+        at=at,
+    )
+
+
+def progress_noted(brief: Brief, text: str, fraction: float | None, at: datetime) -> ProgressNoted:
+    task, attempt = brief.task.id, brief.attempt
+    return ProgressNoted(task=task, attempt=attempt, text=text, fraction=fraction, at=at)

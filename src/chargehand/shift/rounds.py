@@ -1,0 +1,227 @@
+"""The rounds of a shift: drain the inbox, decide, write down, and only then carry out."""
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+
+from chargehand.decisions.desk import Led, Round, Stop
+from chargehand.errors import (
+    JournalBusy,
+    JournalError,
+    JournalFull,
+    JournalReadOnly,
+    KeyConflict,
+    NotLeading,
+)
+from chargehand.facts.commands import PreemptAttempt, StartAttempt
+from chargehand.facts.events import Event, RunReleased
+from chargehand.mailroom import Mailroom
+from chargehand.shift.hearing import Hearing
+
+RETRY_WRITE = timedelta(seconds=1)
+#: how often a journal that is full, locked or read-only is tried again
+STALL = 1.0
+#: seconds of a blocked event loop that are worth a warning
+
+log = logging.getLogger("chargehand")
+
+
+class Rounds(Hearing):
+    """Goes round after round, as long as there is something to lead."""
+
+    _mailroom: Mailroom
+    _task: "asyncio.Task[None]"
+
+    async def _work(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                watches = [
+                    group.create_task(self._mailroom.watch()),
+                    group.create_task(self._watch_stalls()),
+                ]
+                try:
+                    await self._lead(group)
+                finally:
+                    for watch in watches:
+                        watch.cancel()
+                    if self._ringer is not None:
+                        self._ringer.cancel()
+        except BaseExceptionGroup as group_error:
+            self._fail(_first(group_error))
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            # Nothing is written any more: whoever waits for that, in a thread perhaps, is told so.
+            self.is_over = True
+            for ticket in (*self._unanswered, *(message.ticket for message in self._inbox)):
+                _answer(ticket, None)
+            await self._engine.close()
+            await self._bench.close()
+
+    async def _lead(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            await self._wait(group)
+            if self._is_closing and not self._runs and not self._inbox:
+                return
+            messages, self._inbox = self._inbox, []
+            self._is_freed = False
+            round_ = self.desk.decide(messages, self._clock.now())
+            if round_.entries:
+                try:
+                    await self._write(round_)
+                except BaseException:
+                    self._unanswered = [ticket for ticket, _ in round_.tickets]
+                    raise
+            self._carry_out(round_)
+
+    async def _wait(self, group: asyncio.TaskGroup) -> None:
+        while not (self._inbox or self._is_freed or (self._is_closing and not self._runs)):
+            due_at = self.desk.next_due()
+            if due_at is not None:
+                if due_at <= self._clock.now():
+                    return
+                self._ring_at(due_at, group)
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _ring_at(self, due_at: datetime, group: asyncio.TaskGroup) -> None:
+        if self._ringer is not None and not self._ringer.done():
+            if self._rings_at is not None and self._rings_at <= due_at:
+                return
+            self._ringer.cancel()
+        self._rings_at = due_at
+        self._ringer = group.create_task(self._ring(due_at))
+
+    async def _ring(self, due_at: datetime) -> None:
+        await self._clock.sleep_until(due_at)
+        self._wake.set()
+
+    async def _write(self, round_: Round) -> None:
+        writes = [
+            self._append(run, events, round_.mail.get(run, []), round_)
+            for run, events in round_.entries.items()
+        ]
+        if len(writes) == 1:
+            await writes[0]
+        else:
+            await asyncio.gather(*writes)
+        while self.desk.runs and not self.journal.leases.is_valid():
+            # Our lease may have run out unseen, for instance while the machine was asleep. What
+            # was written is ours, but nothing may be started before the lease is renewed. It never
+            # will be if the disk has failed since or another leads: appending nothing finds out.
+            await asyncio.sleep(0.05)
+            for run in round_.entries:
+                if run in round_.ended or run in self.desk.runs:
+                    await self._append(run, [], [], round_)
+
+    async def _append(self, run: str, events: list[Event], mail: list[int], round_: Round) -> None:
+        led = round_.ended.get(run) or self.desk.runs[run]
+        is_told = False
+        while True:
+            try:
+                await self.journal.append(run, events, epoch=led.schedule.epoch, taking=mail)
+            except NotLeading as error:
+                self._lose(run, error, round_)
+                return
+            except KeyConflict:
+                mail = []  # taken before, by an earlier shift; what came of it is ours to write
+            except (JournalFull, JournalBusy, JournalReadOnly) as error:
+                # Nothing was acknowledged and nothing is acted upon, so waiting loses nothing.
+                if self.is_stopping:
+                    raise
+                if not is_told:
+                    log.warning("journal_not_writable run=%s error=%s; trying again", run, error)
+                    is_told = True
+                await asyncio.sleep(RETRY_WRITE.total_seconds())
+            else:
+                self._publish(run, events, led)
+                return
+
+    def _publish(self, run: str, events: list[Event], led: Led) -> None:
+        if run in self._told:
+            self._told[run] += len(events)
+        for queue in self._listeners.get(run, ()):
+            for event in events:
+                queue.put_nowait(event)
+        for event in events:
+            for hook in self._hooks.get(type(event), ()):
+                try:
+                    hook(run, event)
+                except Exception:
+                    log.exception("hook_failed run=%s event=%s", run, type(event).__name__)
+            if self._notices is not None:
+                self._notices.hear(run, event, led.schedule, self._place)
+
+    def _lose(self, run: str, error: NotLeading, round_: Round) -> None:
+        """Another process leads this run now: stop all that is done for it here, and say so."""
+        log.warning("run_lost run=%s error=%s", run, error)
+        led = round_.ended.pop(run, None) or self.desk.runs.get(run)
+        unwritten = {id(event) for event in round_.entries[run]}
+        round_.tickets = [
+            (ticket, None if id(event) in unwritten else event) for ticket, event in round_.tickets
+        ]
+        ours = [act for act in round_.acts if act.run == run]
+        round_.acts = [act for act in round_.acts if act.run != run]
+        self.desk.free_unstarted(run, (act for act in ours if isinstance(act, StartAttempt)))
+        self._look_around()
+        if led is not None:
+            self._stop_all(run, led, "another process leads the run")
+        self.desk.close(run)
+        self._settle(run, error)
+
+    def _fail(self, error: BaseException) -> None:
+        told = error if isinstance(error, (JournalError, Exception)) else RuntimeError(str(error))
+        log.error("shift_failed error=%r", error)
+        for run in list(self._runs):
+            self.desk.close(run)
+            self._settle(run, told)
+
+    def _carry_out(self, round_: Round) -> None:
+        for ticket, event in round_.tickets:
+            _answer(ticket, event)
+        for worker, size in round_.sizes.items():
+            self._bench.fit(worker, size)
+        for act in round_.acts:
+            if type(act) is StartAttempt:
+                self._engine.start(self._bench.job(act, self.desk.runs[act.run], self), self)
+                if act.worker in self._expelled:  # since this was decided
+                    self._take_away(act.run, act.task, act.attempt)
+            elif type(act) is Stop:
+                self._engine.stop(act.run, act.task, act.attempt, act.reason)
+            elif type(act) is PreemptAttempt:
+                self._engine.preempt(act.run, act.task, act.attempt)
+        for run in self._left.intersection(round_.entries):
+            if any(type(event) is RunReleased for event in round_.entries[run]):
+                self.desk.close(run)  # now: the next round must not decide about it any more
+        self._look_up(round_.entries)
+        for run, led in round_.ended.items():
+            log.info("run_finished run=%s status=%s", run, led.schedule.status)
+            self._settle(run, led)
+
+    def _take_away(self, run: str, task: str, attempt: int) -> None:
+        """Stop an attempt at once, to be done anew by another."""
+        self._engine.preempt(run, task, attempt)  # so that it costs the task none of its attempts
+        self._engine.stop(run, task, attempt, "its worker has left")
+
+    async def _watch_stalls(self) -> None:
+        """Say so when something blocks the event loop. Leases are renewed all the same, by a thread."""
+        while True:
+            before = self.loop.time()
+            await asyncio.sleep(STALL / 2)
+            blocked = self.loop.time() - before - STALL / 2
+            if blocked > STALL:
+                log.warning(
+                    "event_loop_stalled seconds=%.1f; if a worker blocks it, make that a plain function or process=True",
+                    blocked,
+                )
+
+
+def _answer(ticket: object, event: Event | None) -> None:
+    if isinstance(ticket, asyncio.Future) and not ticket.done():
+        ticket.set_result(event)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,109 @@
+"""How runs are begun and taken up."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from chargehand.decisions.budget import Account
+from chargehand.decisions.desk import Led
+from chargehand.decisions.duties import is_duty
+from chargehand.errors import RosterMismatch, UsageError
+from chargehand.facts.events import Approach, RunRequested, RunStatus
+from chargehand.facts.plan import Plan
+from chargehand.facts.value import Value
+from chargehand.intake import Origin, Terms
+from chargehand.records import fold, is_known
+from chargehand.result import earlier_of
+from chargehand.shift import Shift
+from chargehand.supervising.reach import Reach
+from chargehand.supervising.run import Run
+
+
+class Beginning(Reach):
+    """Begins runs, and takes up those that others have left."""
+
+    async def _begin(
+        self,
+        shift: Shift,
+        request: str | Plan,
+        terms: Terms,
+        origin: Origin | None = None,
+        above: Account | None = None,
+    ) -> tuple[Run, Awaitable[object]]:
+        """Start a run, or join the one that has its key; also what to await for it to be durable."""
+        requested, plan = await self._request(request, terms, origin)
+        run_id, shape = requested.run, terms.get("output")
+        key = terms.get("key") or (origin.run if origin is not None else "")
+        if not key:
+            leading = await shift.begin(requested, plan)
+            assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
+            return Run(run_id, self, leading.ending, shape), leading.written
+        async with shift.claim(run_id):
+            if not await is_known(self._journal, requested, plan, key):
+                leading = await shift.begin(requested, plan, may_exist=True, above=above)
+                if leading is not None:
+                    await leading.written  # by then the next caller with this key finds the run
+                    return Run(run_id, self, leading.ending, shape), leading.written
+                await is_known(self._journal, requested, plan, key)  # another process was faster
+        return await self._rejoin(shift, run_id, accept=False, above=above)
+
+    async def _rejoin(
+        self, shift: Shift, run_id: str, *, accept: bool, above: Account | None = None
+    ) -> tuple[Run, Awaitable[object]]:
+        """Wait for a run that is led here, lead one that was left, or read one that has ended."""
+        async with shift.claim(run_id):
+            if shift.leads(run_id):
+                return Run(run_id, self, shift.ending(run_id)), shift.written_already()
+            led = await fold(self._journal, run_id, self._retry)
+            if led.schedule.status is None:
+                _refuse_pooled(led)
+            else:
+                ending: asyncio.Future[Led] = shift.loop.create_future()
+                ending.set_result(led)
+                return Run(run_id, self, ending), shift.written_already()
+            leading = await shift.take_over(
+                run_id, lambda led: self._check_roster(led, accept=accept), above
+            )
+        return Run(run_id, self, leading.ending), leading.written
+
+    async def _request(
+        self, request: str | Plan, terms: Terms, origin: Origin | None = None
+    ) -> tuple[RunRequested, Plan | None]:
+        after = terms.get("after")
+        if after:
+            origin = Origin(earlier=await self._earlier(after))
+        paces = await self._experience.paces(self._journal)
+        return self._intake.accept(request, terms, paces, origin or Origin())
+
+    async def _earlier(self, run_id: str) -> Value:
+        """What a request that goes on from this run is to know of it."""
+        result = await self.look(run_id)
+        if not isinstance(result.status, RunStatus):
+            raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
+        return await asyncio.to_thread(earlier_of, result)
+
+    def _check_roster(self, led: Led, *, accept: bool) -> None:
+        schedule = led.schedule
+        unsettled = [node.task for node in schedule.nodes.values() if not node.state.is_settled]
+        lacking = self.roster.lacks(task for task in unsettled if not is_duty(task.id))
+        if lacking:
+            raise RosterMismatch(
+                f"the run needs {', '.join(lacking)}, which this supervisor has not"
+            )
+        requested = schedule.requested
+        if requested is not None and requested.answers and not self._office.has_model:
+            raise RosterMismatch("the run was begun with a model; Supervisor(…, model=…) to go on")
+        if requested is not None and requested.crew != self.roster.digest and not accept:
+            raise RosterMismatch(
+                "the roster has changed since the run began: names, descriptions or skills differ; "
+                "resume(…, accept=True) goes on with the new one"
+            )
+
+
+def _refuse_pooled(led: Led) -> None:
+    """Raise for a run that is nobody's to lead."""
+    requested = led.schedule.requested
+    if requested is not None and requested.approach is Approach.POOL:
+        raise UsageError(
+            f"run {requested.run} belongs to a pool: nobody leads it, its workers take its tasks; "
+            f"go on with WorkerAgent(…, SharedMemoryPool(…)).get_assigned_tasks()"
+        )
