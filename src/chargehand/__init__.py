@@ -28,7 +28,7 @@ from chargehand.facts import events
 from chargehand.facts.events import Approach, Effect, Event, RunStatus
 
 # running
-from chargehand.decisions.dispatch import Balance
+from chargehand.decisions.dispatch import Balance, Starts
 from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.graph import TaskState
 from chargehand.decisions.retry import RetryPolicy
@@ -68,6 +68,9 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     # agents
     from chargehand.decisions.breaker import BreakerPolicy
+    from chargehand.decisions.coordination.conflicts import Conflict
+    from chargehand.decisions.coordination.health import Health, Trouble
+    from chargehand.decisions.coordination.progress import Load, Progress
     from chargehand.decisions.limiter import Rates
     from chargehand.decisions.quorum import quorum
     from chargehand.decisions.rules import (
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     from chargehand.models.scripted import ScriptedModel, When
     from chargehand.models.switchboard import Switchboard
     from chargehand.roles.board import Board
+    from chargehand.roles.coordinator import Coordinator
     from chargehand.roles.factory import Factory
     from chargehand.roles.voting import vote
     from chargehand.roles.worker import Worker
@@ -94,11 +98,16 @@ _LATER = {
     "Board": "roles.board",
     "BreakerPolicy": "decisions.breaker",
     "ChildRule": "decisions.rules",
+    "Conflict": "decisions.coordination.conflicts",
+    "Coordinator": "roles.coordinator",
     "Factory": "roles.factory",
+    "Health": "decisions.coordination.health",
     "InitRule": "decisions.rules",
+    "Load": "decisions.coordination.progress",
     "McpServer": "tools.mcp",
     "MaxCountRule": "decisions.rules",
     "ModelSettings": "models.base",
+    "Progress": "decisions.coordination.progress",
     "Rates": "decisions.limiter",
     "RequiredRule": "decisions.rules",
     "ScriptedModel": "models.scripted",
@@ -106,6 +115,7 @@ _LATER = {
     "TerminalRule": "decisions.rules",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
+    "Trouble": "decisions.coordination.health",
     "When": "models.scripted",
     "Worker": "roles.worker",
     "mcp_server": "tools.mcp",
@@ -141,7 +151,9 @@ __all__ = [
     "ChargehandError",
     "ChildRule",
     "Claim",
+    "Conflict",
     "Contradiction",
+    "Coordinator",
     "Done",
     "Effect",
     "Elastic",
@@ -151,9 +163,11 @@ __all__ = [
     "Failed",
     "FunctionWorker",
     "Gap",
+    "Health",
     "InitRule",
     "JournalError",
     "Limits",
+    "Load",
     "MaxCountRule",
     "McpServer",
     "ModelSettings",
@@ -163,6 +177,7 @@ __all__ = [
     "OnFailure",
     "Plan",
     "PlanRefused",
+    "Progress",
     "Question",
     "Rates",
     "Report",
@@ -174,6 +189,7 @@ __all__ = [
     "RunStatus",
     "ScriptedModel",
     "Segment",
+    "Starts",
     "Strategy",
     "Supervisor",
     "Switchboard",
@@ -185,6 +201,7 @@ __all__ = [
     "Tool",
     "ToolContext",
     "Trace",
+    "Trouble",
     "Usage",
     "UsageError",
     "When",

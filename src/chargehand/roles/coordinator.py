@@ -1,0 +1,297 @@
+"""The coordinator: reads everything, writes nothing, and says how it stands."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from chargehand.clock import Clock, SystemClock
+from chargehand.decisions.coordination.boards import BoardWatch
+from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
+from chargehand.decisions.coordination.health import Health, Pulse
+from chargehand.decisions.coordination.progress import Progress
+from chargehand.decisions.coordination.rounds import Round
+from chargehand.decisions.coordination.watch import Watch
+from chargehand.decisions.duties import ANSWER
+from chargehand.errors import NotLeading, UnknownRun, UsageError
+from chargehand.facts.board import board_of_run
+from chargehand.facts.events import AttemptFinished, Event
+from chargehand.facts.outcome import Done
+from chargehand.facts.value import Value
+from chargehand.journal.base import Head, Journal, Tail
+from chargehand.journal.opening import open_journal
+
+PATIENCE = timedelta(minutes=5)
+#: how long an attempt may be silent whose worker nobody knows
+EVERY = timedelta(milliseconds=100)
+#: how soon those who follow look again
+
+
+class _Ended(Struct, frozen=True):
+    """What is kept of a run that has ended."""
+
+    seq: int
+    progress: Progress
+    conflicts: tuple[Conflict, ...]
+
+
+class Coordinator:
+    """Says how far all runs of a journal are, what does not go well, and who is in whose way.
+
+    It keeps what it has read: the next look reads only what has happened since, and nothing of runs
+    that have ended. It may look while others work, from another process, too. Use it in one event
+    loop.
+
+        async with ch.Coordinator("runs.db") as coordinator:
+            print(await coordinator.progress())
+
+    The boards of runs are looked at by themselves; those with a name of their own are named in
+    `boards`. With `recent`, runs that ended longer ago are left out, so that the first look at a long
+    journal is short. An attempt that is silent for longer than `patience` is called stuck.
+    """
+
+    def __init__(
+        self,
+        journal: "Journal | str | os.PathLike[str]",
+        clock: Clock | None = None,
+        *,
+        boards: Sequence[str] = (),
+        patience: timedelta = PATIENCE,
+        recent: timedelta | None = None,
+    ) -> None:
+        if patience <= timedelta(0):
+            raise UsageError(f"patience={patience} leaves no time to work; use more than nothing")
+        if isinstance(boards, str):
+            raise UsageError(f"boards={boards!r} is one word; give a list: boards=[{boards!r}]")
+        self._journal, self._is_ours = _opened(journal)
+        self._clock = clock or SystemClock()
+        self._patience = patience
+        self._recent = recent
+        self._heads: dict[str, Head] = {}
+        self._open: dict[str, Watch] = {}
+        self._ended: dict[str, _Ended] = {}
+        self._sum: Progress | None = Progress()
+        #: of all that have ended; None: to be added up anew
+        self._pulse = Pulse()
+        self._boards = {name: BoardWatch(name) for name in boards}
+        self._boards_of_runs: dict[str, BoardWatch] = {}
+
+    async def progress(self, run: str = "") -> Progress:
+        """How far this run is, or all of them. Raises `UnknownRun` for one that is not there."""
+        if run:
+            await self._look_at(run)
+            return self._ended[run].progress if run in self._ended else self._open[run].progress()
+        await self._look()
+        return self._all_ended() + _added_up([watch.progress() for watch in self._open.values()])
+
+    async def health(self) -> Health:
+        """What does not go well at this moment."""
+        far = await self.progress()
+        usual = {
+            name: (load.completed, load.mean)
+            for name, load in far.workers.items()
+            if load.mean is not None
+        }
+        led, gone = await self._led_runs(), await self._gone_nodes()
+        now = self._clock.now()
+        found = Round(self._open, led, usual, now, self._patience, gone)
+        return Health(now, (*found.troubles(), *self._pulse.troubles(now)))
+
+    async def conflicts(self, run: str = "") -> list[Conflict]:
+        """Who is in whose way, in this run or anywhere, and what the rule says; the oldest first.
+
+        Those of runs that have ended are among them; `is_settled` says where nothing is left to do.
+        """
+        if run:
+            await self._look_at(run)
+            return list(await self._conflicts_of(run))
+        await self._look()
+        found = [each for known in self._ended.values() for each in known.conflicts]
+        for name in list(self._open):
+            found += await self._conflicts_of(name)
+        for watch in self._boards.values():
+            await self._read_board(watch)
+            found += watch.conflicts()
+        return sorted(found, key=lambda conflict: conflict.at)
+
+    async def follow(self, run: str = "") -> AsyncIterator[Progress]:
+        """How far it is, now and whenever that has changed; of one run, until it has ended.
+
+        Ten times a second at most, however much happens.
+        """
+        signal = self._journal.boards.signal
+        before: Progress | None = None
+        while True:
+            known, looked_at = signal.count, self._clock.now()
+            progress = await self.progress(run)
+            if progress != before:
+                before = progress
+                yield progress
+            if run and run in self._ended:
+                return
+            await signal.wait(since=known)
+            await self._clock.sleep_until(looked_at + EVERY)
+
+    async def close(self) -> None:
+        """Let go of the journal, if it was opened here. `async with` does it at its end."""
+        if self._is_ours:
+            await self._journal.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # reading
+
+    async def _look(self) -> None:
+        """Read all that has happened since the last look."""
+        heads = {head.stream: head for head in await self._journal.heads()}
+        self._heads = heads
+        for run in [run for run in (*self._open, *self._ended) if run not in heads]:
+            self._drop(run)
+        for run, head in heads.items():
+            if head.is_forgotten or self._is_old(head):
+                self._drop(run)
+            elif self._seq_of(run) < head.seq:
+                try:
+                    await self._look_at(run)
+                except UnknownRun:
+                    self._drop(run)  # retention was faster
+                await asyncio.sleep(0)  # those who work in this loop are not to wait for all runs
+
+    async def _look_at(self, run: str) -> None:
+        """Read what has happened to one run since the last look."""
+        if run in self._ended:
+            return
+        watch = self._open.get(run) or Watch(run, self._pulse)
+        async for entry in self._journal.read(run, watch.seq):
+            if entry.seq == watch.seq + 1:  # another look may have been faster
+                watch.apply(entry.seq, await self._with_answer(entry.event), entry.author)
+        if run in self._ended:
+            return
+        self._open.setdefault(run, watch)
+        if watch.is_over:
+            await self._settle(watch)
+
+    async def _settle(self, watch: Watch) -> None:
+        """A run has ended: keep what it came to and let go of the rest."""
+        run = watch.run
+        ended = _Ended(watch.seq, watch.progress(), tuple(await self._conflicts_of(run)))
+        if self._open.pop(run, None) is None:
+            return  # another look has
+        self._boards_of_runs.pop(run, None)
+        self._ended[run] = ended
+        if self._sum is not None:
+            self._sum += ended.progress
+
+    def _is_old(self, head: Head) -> bool:
+        if self._recent is None or not head.is_ended or head.changed_at is None:
+            return False
+        return self._clock.now() - head.changed_at > self._recent
+
+    def _seq_of(self, run: str) -> int:
+        if run in self._ended:
+            return self._ended[run].seq
+        return self._open[run].seq if run in self._open else 0
+
+    def _drop(self, run: str) -> None:
+        """Leave out a run: retention has deleted it, or it is too old."""
+        self._open.pop(run, None)
+        self._boards_of_runs.pop(run, None)
+        if self._ended.pop(run, None) is not None:
+            self._sum = None
+
+    def _all_ended(self) -> Progress:
+        if self._sum is None:
+            self._sum = _added_up([ended.progress for ended in self._ended.values()])
+        return self._sum
+
+    async def _led_runs(self) -> set[str]:
+        """The runs that have not ended and that a living process leads."""
+        heads = [self._heads[run] for run in self._open if run in self._heads]
+        owners = {head.owner: head.stream for head in heads if head.owner}
+        living = {node for node, run in owners.items() if await self._living(run, [node])}
+        return {head.stream for head in heads if head.owner in living}
+
+    async def _gone_nodes(self) -> set[str]:
+        """The processes that had begun with tasks of pools and are no longer there."""
+        gone: set[str] = set()
+        for run, watch in list(self._open.items()):
+            nodes = {hold.node for hold in watch.holds.values()} - {self._journal.leases.node}
+            if watch.is_pooled and nodes:
+                gone |= nodes - await self._living(run, nodes)
+        return gone
+
+    async def _living(self, run: str, nodes: Collection[str]) -> set[str]:
+        """Those of these nodes that may be at work in a run. Asked of the journal; nothing is added."""
+        known = self._seq_of(run)
+        living: set[str] = set()
+
+        def look(tail: Tail) -> Sequence[Event]:
+            # More than we know of: they are there, or were a moment ago.
+            living.update(node for node in nodes if tail.seq > known or tail.is_alive(node))
+            return ()
+
+        try:
+            await self._journal.decide(run, look)
+        except (NotLeading, UnknownRun):
+            return set(nodes)  # somebody leads it, or nobody need any more
+        return living
+
+    async def _conflicts_of(self, run: str) -> Sequence[Conflict]:
+        if run in self._ended:
+            return self._ended[run].conflicts
+        watch = self._open.get(run)
+        if watch is None:
+            return ()  # it has been forgotten meanwhile
+        board = self._boards_of_runs.setdefault(run, BoardWatch(board_of_run(run), run))
+        await self._read_board(board)
+        found = [*conflicts_in(watch), *board.conflicts()]
+        return sorted(found, key=lambda conflict: conflict.at)
+
+    async def _read_board(self, watch: BoardWatch) -> None:
+        try:
+            async for entry in self._journal.boards.read(watch.board, watch.seq):
+                if entry.seq == watch.seq + 1:
+                    watch.apply(entry.seq, entry.event)
+        except UnknownRun:
+            pass  # retention has deleted it with its run
+
+    async def _with_answer(self, event: Event) -> Event:
+        """The event; a composed answer that lies in a blob is brought along."""
+        if not isinstance(event, AttemptFinished) or event.task != ANSWER:
+            return event
+        outcome = event.outcome
+        if not isinstance(outcome, Done) or not outcome.value.blob:
+            return event
+        data = await self._journal.blobs.get(outcome.value.blob)
+        return replace(event, outcome=replace(outcome, value=Value(json=Raw(data))))
+
+
+def _added_up(all_of_them: Sequence[Progress]) -> Progress:
+    return sum(all_of_them, Progress())
+
+
+def _opened(journal: "Journal | str | os.PathLike[str]") -> tuple[Journal, bool]:
+    """The journal, and whether it was opened here. One that is not there is not made."""
+    if not isinstance(journal, (str, os.PathLike)):
+        return open_journal(journal), False
+    path = Path(os.fspath(journal).removeprefix("sqlite:"))
+    if not path.exists():
+        raise UsageError(
+            f"there is no journal at {path}; a coordinator reads one that others write"
+        )
+    return open_journal(journal), True
