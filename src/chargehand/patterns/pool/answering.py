@@ -1,0 +1,184 @@
+"""The answer of a request of a pool: composed by a model from what is done by now, or by rule."""
+
+import logging
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from chargehand.decisions.composing import answer_of, done_in
+from chargehand.decisions.desk import Led
+from chargehand.decisions.duties import ANSWER, ANSWERER
+from chargehand.decisions.graph import Node
+from chargehand.decisions.results import StepRecord
+from chargehand.engines.brief import Brief
+from chargehand.facts.answer import Answer, Gap
+from chargehand.facts.board import Match, Query, Segment
+from chargehand.facts.events import Event
+from chargehand.facts.outcome import Done, Failed
+from chargehand.facts.plan import Task
+from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.journal.base import Journal
+from chargehand.patterns.pool.forms import has_failed
+from chargehand.patterns.pool.insights import content_of
+from chargehand.patterns.pool.ledger import Ledger
+from chargehand.patterns.pool.memory import SharedMemoryPool
+from chargehand.patterns.pool.splitting import is_by_rule
+from chargehand.roles.office import Office
+from chargehand.roles.roster import Roster
+
+log = logging.getLogger("chargehand.pool")
+
+AGGREGATED = "aggregated"
+#: tag of the notes that keep composed answers
+IMPORTANCE = 0.8
+
+
+async def answer_form(
+    ledger: Ledger, pool: SharedMemoryPool, office: Office, author: str
+) -> dict[str, Any]:
+    """What the results so far come to, as a plain dict; what a model composed is kept in the pool."""
+    composed = await Composer(ledger, pool, office, author).composed()
+    outputs = await _outputs_of(ledger, pool.journal)
+    # No more waiting from here on: more tasks could be done than there are outputs.
+    nodes = ledger.schedule.nodes
+    answer = answer_of(
+        nodes,
+        outputs.__getitem__,
+        composed,
+        ledger.schedule.strategy,
+        ledger.schedule.instruction,
+    )
+    return {
+        "request_id": ledger.request,
+        "status": ledger.schedule.state.value,
+        "final_result": answer.output,
+        "results": [_result(nodes[task], outputs[task]) for task in done_in(nodes)],
+        "gaps": [_gap(ledger, gap) for gap in answer.gaps],
+        "contradictions": [str(pair) for pair in answer.contradictions],
+        "confidence": answer.confidence,
+        "by": answer.by,
+    }
+
+
+class Composer:
+    """Has a model compose the answer, once for the same results."""
+
+    def __init__(self, ledger: Ledger, pool: SharedMemoryPool, office: Office, author: str) -> None:
+        self._ledger = ledger
+        self._pool = pool
+        self._office = office
+        self._author = author
+        self._done = done_in(ledger.schedule.nodes)
+
+    async def composed(self) -> Answer | None:
+        """What a model made of exactly these results before, or makes of them now; None: none can."""
+        models = self._office.models(None, "the supervisor")
+        if not self._done or is_by_rule(models):
+            return None
+        rests_on = digest_of(canonical([sorted(self._done), [model.name for model in models]]))
+        known = await self._known(rests_on)
+        if known is not None:
+            return known
+        answer = await self._compose()
+        if answer is not None:
+            await self._keep(answer, rests_on)
+        return answer
+
+    async def _compose(self) -> Answer | None:
+        from chargehand.roles.aggregate import compose_answer
+
+        request = self._ledger.request
+        words, args = "Compose the answer", {"of": self._done}
+        duty = Task(id=ANSWER, description=words, worker=ANSWERER, args=args)
+        limits = self._ledger.schedule.limits
+        brief = Brief(request, duty, 1, ANSWERER, {}, _Unwritten(), limits=limits)
+        outcome = await compose_answer(brief, _Seat(self._ledger.led, self._pool), self._office)
+        if isinstance(outcome, Done):
+            return msgspec.convert(outcome.value.read(), Answer)
+        log.warning("pool_answer_by_rule request=%s error=%s", request, outcome)
+        return None
+
+    async def _known(self, rests_on: str) -> Answer | None:
+        query = Query(tags=(AGGREGATED, self._ledger.request), match=Match.ALL)
+        for note in await self._pool.journal.boards.notes(self._pool.name, query):
+            if note.metadata.get("rests_on") == rests_on:
+                return msgspec.convert(await content_of(note, self._pool.journal), Answer)
+        return None
+
+    async def _keep(self, answer: Answer, rests_on: str) -> None:
+        board = self._pool.board.signed(self._author, self._author)
+        await board.post(
+            answer,
+            tags=[AGGREGATED, self._ledger.request],
+            segment=Segment.RESULTS,
+            importance=IMPORTANCE,
+            metadata={"request_id": self._ledger.request, "rests_on": rests_on},
+        )
+
+
+async def _outputs_of(ledger: Ledger, journal: Journal) -> dict[str, Any]:
+    """What each task that is done has brought forth."""
+    values, brought = ledger.led.results.outputs, dict[str, Value]()
+    while missing := [
+        value for value in values.values() if value.blob and value.blob not in brought
+    ]:
+        for value in missing:
+            brought[value.blob] = await _brought(value, journal)
+    return {task: brought.get(value.blob, value).read() for task, value in values.items()}
+
+
+def _result(node: Node, output: Any) -> dict[str, Any]:
+    return {
+        "task_id": node.task.id,
+        "agent_id": node.worker,
+        "description": node.task.description,
+        "result": output,
+    }
+
+
+def _gap(ledger: Ledger, gap: Gap) -> dict[str, str]:
+    """Something that is missing, and why."""
+    node = ledger.schedule.nodes[gap.task]
+    failure = node.last_failure
+    why = gap.why or (str(failure) if failure is not None and has_failed(node) else "")
+    return {
+        "task_id": gap.task,
+        "status": "failed" if has_failed(node) else gap.state,
+        "why": why or "it is not done yet",
+    }
+
+
+async def _brought(value: Value, journal: Journal) -> Value:
+    if not value.blob:
+        return value
+    return Value(json=Raw(await journal.blobs.get(value.blob)), taint=value.taint)
+
+
+class _Seat:
+    """Where an answer is composed from what is there now; nothing of the run is changed from here."""
+
+    def __init__(self, led: Led, pool: SharedMemoryPool) -> None:
+        self.led = led
+        self.roster = Roster([])
+        self._journal = pool.journal
+        self.now = pool.clock.now
+
+    async def propose(self, event: Event) -> Event | None:  # noqa: ARG002 - as all seats
+        return None
+
+    async def bring(self, value: Value) -> Value:
+        return await _brought(value, self._journal)
+
+    def say(self, piece: str | None) -> None:
+        """Nobody listens while it is composed."""
+
+
+class _Unwritten:
+    """A line to nowhere: the calls of an answer that anybody may ask for at any time are no steps of a task."""
+
+    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None: ...
+
+    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None: ...
+
+    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None: ...

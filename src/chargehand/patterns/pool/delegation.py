@@ -1,0 +1,113 @@
+"""Delegation: a request becomes a run of the journal that nobody leads, with a task for each worker."""
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.decisions.dispatch import Balance
+from chargehand.decisions.schedule import RULES
+from chargehand.errors import UsageError
+from chargehand.facts.events import Approach, PlanAdopted, RunRequested
+from chargehand.facts.limits import Limits
+from chargehand.facts.plan import Plan, Task
+from chargehand.facts.policy import OnFailure, Recourse
+from chargehand.facts.value import canonical, digest_of
+from chargehand.patterns.pool.forms import assigned_to, has_failed, tasks_in
+from chargehand.patterns.pool.requests import Requests
+from chargehand.patterns.pool.sharing import share_out
+from chargehand.patterns.pool.splitting import number_of_tasks, split
+from chargehand.roles.office import Office
+
+AGES = timedelta(days=3650)
+#: a request of a pool waits for its workers as long as it takes
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What is wanted of whom."""
+
+    request: str
+    capacities: Mapping[str, float]
+    #: by worker
+    count: int | None = None
+    tasks: Sequence[str | Task] | None = None
+    #: as they are; None: the request is divided
+    balance: Balance = Balance.ROUND_ROBIN
+    priority: int = 0
+    instruction: str = ""
+
+
+class Delegated(Struct, frozen=True):
+    """What became of an order."""
+
+    request: str
+    why_by_rule: str = ""
+    #: why a rule has divided it, and not the model
+
+
+async def delegated(order: Order, requests: Requests, office: Office) -> Delegated:
+    """Have a request divided and given out; returns once that is durable."""
+    given, why = order.tasks, ""
+    if given is None:
+        count = order.count or number_of_tasks(order.request, len(order.capacities))
+        divided = await split(order.request, count, office)
+        given, why = divided.texts, divided.why_by_rule
+    busy = await _busy(requests) if order.balance is Balance.LEAST_BUSY else {}
+    turns = share_out(len(given), order.capacities, order.balance, busy)
+    tasks = [_task(place, each, turns[place]) for place, each in enumerate(given)]
+    limits = Limits(tasks=max(Limits().tasks, len(tasks)), active=AGES)
+    plan = Plan(goal=order.request, tasks=tasks, instruction=order.instruction)
+    _refuse_rewriting(tasks)
+    named = [task.worker or task.skill for task in tasks]
+    plan.refuse_faults([*order.capacities, *named], limits)
+    now = requests.clock.now()
+    requested = _requested(order, limits, now)
+    await requests.journal.append(requested.run, [requested, PlanAdopted(plan=plan, at=now)])
+    return Delegated(requested.run, why)
+
+
+def _requested(order: Order, limits: Limits, now: datetime) -> RunRequested:
+    return RunRequested(
+        run=f"request_{uuid.uuid4().hex[:12]}",
+        request=order.request,
+        limits=limits,
+        seed=random.SystemRandom().getrandbits(48),
+        rules=RULES,
+        crew=digest_of(canonical(sorted(order.capacities))),
+        priority=order.priority,
+        approach=Approach.POOL,
+        policies={"": OnFailure((Recourse.ASK,))},  # whoever supervises says what becomes of it
+        at=now,
+    )
+
+
+def _refuse_rewriting(tasks: Sequence[Task]) -> None:
+    """Nobody leads a pool, so that nobody could rewrite what a task says."""
+    for task in tasks:
+        policy = task.on_failure
+        steps = () if policy is None else (*policy.steps, *chain(*policy.kinds.values()))
+        if Recourse.REWRITTEN in steps:
+            raise UsageError(
+                f"task {task.id!r}: on_failure 'rewritten' needs a supervisor that leads the run; "
+                "leave it out, and reassign_task what fails"
+            )
+
+
+async def _busy(requests: Requests) -> dict[str, int]:
+    """How many tasks of all requests each worker has to do, or does."""
+    busy: Counter[str] = Counter()
+    for view in await requests.open():
+        open_ = [node for node in tasks_in(view) if not node.state.is_settled]
+        busy.update(assigned_to(node) for node in open_ if not has_failed(node))
+    return busy
+
+
+def _task(place: int, given: str | Task, worker: str) -> Task:
+    if isinstance(given, str):
+        return Task(id=f"t{place + 1}", description=given, worker=worker)
+    return given if given.worker or given.skill else replace(given, worker=worker)

@@ -1,0 +1,333 @@
+"""How a worker of a pool does a task: claims it, runs the attempt like any other, reports what came of it."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from chargehand.clock import Clock
+from chargehand.decisions.results import StepRecord
+from chargehand.engines.base import Ending, Job
+from chargehand.engines.brief import Brief, Fenced, SharedBoard
+from chargehand.engines.local import LocalEngine
+from chargehand.engines.reports import end_of, progress_noted, step_finished, step_started
+from chargehand.errors import (
+    ChargehandError,
+    JournalBusy,
+    JournalFull,
+    JournalReadOnly,
+    NotLeading,
+    UsageError,
+)
+from chargehand.facts.commands import StartAttempt
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptHeldUp,
+    AttemptLost,
+    AttemptParked,
+    AttemptWentOn,
+    Event,
+)
+from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome
+from chargehand.journal.base import Journal
+from chargehand.patterns.pool.ledger import Ledger, Moment, Move
+from chargehand.patterns.pool.requests import Requests
+from chargehand.roles.office import Office
+from chargehand.roles.roster import Member, Roster
+from chargehand.workbench import Workbench
+
+log = logging.getLogger("chargehand.pool")
+
+AT_ONCE = 64
+#: tasks that one worker of a pool may be doing in this process
+RETRY_WRITE = timedelta(seconds=1)
+#: how often a journal that is full, locked or read-only is tried again
+
+CLOSED = "the pool was closed"
+
+
+class Ended(Struct, frozen=True):
+    """What came of doing a task."""
+
+    outcome: Outcome
+    attempt: int
+    is_accepted: bool
+    #: False: it was no longer this attempt's, and nothing changed by it
+
+
+class Execution:
+    """Where the attempts of one worker of a pool are made."""
+
+    def __init__(self, requests: Requests, member: Member, office: Office) -> None:
+        self._requests = requests
+        self._name = member.name
+        self._bench = Workbench(
+            Roster([member]), office, requests.journal.blobs, requests.clock, AT_ONCE
+        )
+        self._engine = LocalEngine()
+        requests.engines.add(self._engine)
+        self._leaving = asyncio.Event()
+        self._busy: set[asyncio.Task[Any]] = set()
+        #: those who wait for what is being done here
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._leaving.is_set()
+
+    async def do(self, request: str, task: str) -> Ended:
+        """Do a task, from its claim to its result. Raises `TaskTaken` if it is somebody else's.
+
+        An attempt that waits for a provider, or whose process dies, goes on here.
+        """
+        with self._at_work():
+            return await self._go_on(await self._claim(request, task))
+
+    async def do_next(self, request: str, names: Sequence[str]) -> tuple[str, Ended] | None:
+        """Do the most urgent task that is meant for somebody of these names; None if there is none."""
+        with self._at_work():
+            attempt = await self._claim_next(request, names)
+            if attempt is None:
+                return None
+            return attempt.job.brief.task.id, await self._go_on(attempt)
+
+    async def close(self) -> None:
+        """Stop what is being done; whoever takes it next goes on from its finished steps."""
+        self._leaving.set()
+        await self._engine.close()
+        if self._busy:
+            await asyncio.wait(self._busy)  # what came of it is to be written down
+        await self._bench.close()
+
+    async def _claim(self, request: str, task: str) -> "Attempt":
+        attempt = Attempt(self._requests, self._bench, self)
+        await self._requests.decide(
+            request, lambda ledger, moment: self._begun(attempt, ledger, task, moment)
+        )
+        return attempt
+
+    async def _claim_next(self, request: str, names: Sequence[str]) -> "Attempt | None":
+        attempt = Attempt(self._requests, self._bench, self)
+
+        def act(ledger: Ledger, moment: Moment) -> Move:
+            freed: list[Event] = []
+            task = ledger.next_for(names)
+            if task is None:  # unless somebody is gone who had one
+                freed = ledger.reap(moment).events
+                task = ledger.next_for(names)
+            if task is None:
+                return Move(freed)
+            return Move(freed + self._begun(attempt, ledger, task, moment).events)
+
+        await self._requests.decide(request, act)
+        return attempt if attempt.is_claimed else None
+
+    def _begun(self, attempt: "Attempt", ledger: Ledger, task: str, moment: Moment) -> Move:
+        """Claim a task, and make ready what is to be done; inside the journal's transaction."""
+        move = ledger.claim(task, self._name, moment)
+        if move.refusal is None:
+            number = ledger.schedule.nodes[task].attempt
+            start = StartAttempt(ledger.request, task, number, self._name, "")
+            attempt.take(self._bench.job(start, ledger.led, attempt))
+        return move
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """While somebody waits for what is done here."""
+        if self._leaving.is_set():
+            raise UsageError("this pool is closed; open it again, and make agents anew")
+        waiting = asyncio.current_task()
+        assert waiting is not None  # noqa: S101 - for the type checker: somebody does wait
+        self._busy.add(waiting)
+        try:
+            yield
+        finally:
+            self._busy.discard(waiting)
+
+    async def _go_on(self, attempt: "Attempt") -> Ended:
+        """Do what was claimed, in as many attempts as that takes."""
+        brief = attempt.job.brief
+        ended = await self._perform(attempt)
+        while ended is None:
+            try:
+                attempt = await self._claim(brief.run, brief.task.id)
+            except UsageError as error:  # it was taken away while it waited
+                return Ended(Cancelled(reason=str(error)), brief.attempt, is_accepted=False)
+            ended = await self._perform(attempt)
+        return ended
+
+    async def _perform(self, attempt: "Attempt") -> Ended | None:
+        """Do what was claimed; None if it is to be done on."""
+        ending: Ending = Cancelled(reason=CLOSED)
+        if not self.is_leaving:
+            self._engine.start(attempt.job, attempt)
+            ending = await asyncio.shield(attempt.ending)
+        return await self._report(attempt, ending)
+
+    async def _report(self, attempt: "Attempt", ending: Ending) -> Ended | None:
+        """Write down what came of an attempt; None if the task is to be done on, here."""
+        number = attempt.job.brief.attempt
+        event = end_of(attempt.job, ending, self._requests.clock.now(), goes_on=self.is_leaving)
+        said = await attempt.say(event)
+        match event:
+            case AttemptLost():
+                return None
+            case AttemptParked():
+                return await self._rest(event.due_at, number)
+            case AttemptFinished(outcome=outcome):
+                return Ended(outcome, number, is_accepted=type(said) is AttemptFinished)
+            case _:
+                return Ended(Cancelled(reason=CLOSED), number, is_accepted=said is not None)
+
+    async def _rest(self, due_at: datetime, attempt: int) -> Ended | None:
+        """Wait for a provider, but not longer than this pool is open."""
+        rest = asyncio.ensure_future(self._requests.clock.sleep_until(due_at))
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        await asyncio.wait({rest, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        rest.cancel()
+        leaving.cancel()
+        if not self.is_leaving:
+            return None
+        return Ended(Cancelled(reason=CLOSED), attempt, is_accepted=True)
+
+
+class Attempt:
+    """One attempt under way: hears of its end, and brings what its brief says to the journal."""
+
+    def __init__(self, requests: Requests, bench: Workbench, execution: Execution) -> None:
+        self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._requests = requests
+        self._bench = bench
+        self._execution = execution
+        self._job: Job | None = None
+        self._held: deque[Event] = deque()
+        #: what may be written down together with what comes next
+        self._flushing: set[asyncio.Task[None]] = set()
+
+    @property
+    def job(self) -> Job:
+        assert self._job is not None  # noqa: S101 - for the type checker: it was claimed
+        return self._job
+
+    @property
+    def is_claimed(self) -> bool:
+        return self._job is not None
+
+    def take(self, job: Job) -> None:
+        """This is what is to be done."""
+        self._job = job
+
+    async def say(self, event: Event | None) -> Event | None:
+        """Write this down, after all that is held back; returns what was written, None if nothing."""
+        drained: list[Event] = []
+        said: list[Event] = []
+
+        def act(ledger: Ledger, moment: Moment) -> Move:
+            drained.clear()
+            while self._held:
+                drained.append(self._held.popleft())
+            written = [each for held in drained for each in ledger.write(held, moment.node)]
+            if event is not None:
+                said[:] = ledger.write(event, moment.node)
+            return Move(written + said)
+
+        while True:
+            try:
+                await self._requests.decide(self.job.brief.run, act)
+            except (JournalFull, JournalBusy, JournalReadOnly, NotLeading) as error:
+                # What was done must not be lost for want of room, nor because somebody who is about
+                # to cancel the request leads it just now.
+                log.warning("journal_not_writable run=%s error=%s", self.job.brief.run, error)
+                self._held.extendleft(reversed(drained))
+                await asyncio.sleep(RETRY_WRITE.total_seconds())
+            else:
+                return said[0] if said else None
+
+    # what the engine tells
+
+    def report(self, job: Job, outcome: Ending) -> None:  # noqa: ARG002 - there is only one
+        if not self.ending.done():
+            self.ending.set_result(outcome)
+
+    def freed(self, job: Job) -> None:
+        """There are no places to be given away: a worker of a pool takes what it can do."""
+
+    # what the brief says
+
+    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
+        event = step_started(brief, step, self.clock.now())
+        if not is_urgent:
+            self._hold(event)
+        elif await self.say(event) is None:
+            raise Fenced("the task is no longer this attempt's")
+
+    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
+        if type(outcome) is Done and outcome.value.is_large:
+            outcome = await self._bench.spill(outcome)
+        event = step_finished(brief, step, outcome, self.clock.now())
+        if await self.say(event) is None:
+            raise Fenced("the task is no longer this attempt's")
+
+    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
+        event = progress_noted(brief, text, fraction, self.clock.now())
+        self._loop.call_soon_threadsafe(self._hold, event)
+
+    def _hold(self, event: Event) -> None:
+        """Have this written down soon, or with whatever is written down before that."""
+        self._held.append(event)
+        flushing = self._loop.create_task(self._flush())
+        self._flushing.add(flushing)
+        flushing.add_done_callback(self._flushing.discard)
+
+    async def _flush(self) -> None:
+        try:
+            if self._held:
+                await self.say(None)
+        except ChargehandError as error:  # whoever says the next word hears of it too
+            log.warning("pool_not_written run=%s error=%s", self.job.brief.run, error)
+
+    # what supervisors below and the board of the run ask for
+
+    async def propose(self, run: str, event: Event) -> Event | None:
+        def act(ledger: Ledger, moment: Moment) -> Move:
+            return Move(ledger.write(event, moment.node))
+
+        move = await self._requests.decide(run, act)
+        return move.events[0] if move.events else None
+
+    def board_for(self, brief: Brief) -> SharedBoard:
+        from chargehand.roles.board import BriefBoard
+
+        return BriefBoard(self.journal, self.clock, brief)
+
+    def tell(self, run: str, piece: str | None) -> None:
+        """Nobody listens to an answer that grows here."""
+
+    @property
+    def journal(self) -> Journal:
+        return self._requests.journal
+
+    @property
+    def clock(self) -> Clock:
+        return self._requests.clock
+
+    def account_of(self, run: str) -> None:
+        """No budget is kept here."""
+
+    def is_leaving(self, run: str) -> bool:  # noqa: ARG002 - as all hosts
+        return self._execution.is_leaving
+
+    def is_winding_up(self, run: str) -> bool:  # noqa: ARG002 - likewise
+        return not self._execution.is_leaving
+
+    def hold_up(self, brief: Brief, *, is_held_up: bool) -> None:
+        kind = AttemptHeldUp if is_held_up else AttemptWentOn
+        self._hold(kind(task=brief.task.id, attempt=brief.attempt, at=self.clock.now()))
+
+    def take_in(self, below: object) -> None:
+        """A supervisor that works for this task ends with it."""

@@ -1,0 +1,93 @@
+"""The plain dicts that agents of a pool hand to each other: tasks, results, failures."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chargehand.decisions.duties import is_duty
+from chargehand.decisions.graph import Node, TaskState
+from chargehand.errors import UsageError
+from chargehand.facts.board import Segment
+from chargehand.facts.policy import ABOUT_FAILURE
+from chargehand.patterns.pool.ledger import Ledger
+
+_STATUS = {
+    TaskState.WAITING: "waiting",
+    TaskState.READY: "pending",
+    TaskState.RUNNING: "running",
+    TaskState.RETRYING: "waiting",
+    TaskState.ASKING: "asking",
+    TaskState.DONE: "completed",
+    TaskState.FAILED: "failed",
+    TaskState.SKIPPED: "skipped",
+    TaskState.CANCELLED: "cancelled",
+}
+ERROR = 0.9
+#: importance of a failure
+
+
+def tasks_in(ledger: Ledger) -> Iterator[Node]:
+    """The tasks of a request, in the order of its plan."""
+    return (node for id_, node in ledger.schedule.nodes.items() if not is_duty(id_))
+
+
+def has_failed(node: Node) -> bool:
+    """Whether it failed and nobody has said yet what becomes of it, or it was given up."""
+    question = node.question
+    is_open = question is not None and question.about == ABOUT_FAILURE
+    return node.state is TaskState.FAILED or (node.state is TaskState.ASKING and is_open)
+
+
+def assigned_to(node: Node) -> str:
+    """Who has a task, or is to take it: a worker, or a skill that several may have."""
+    is_meant_for = node.task.worker or node.task.skill
+    return node.worker if node.state is TaskState.RUNNING else is_meant_for
+
+
+def task_form(ledger: Ledger, node: Node) -> dict[str, Any]:
+    """A task as agents are given it."""
+    requested = ledger.schedule.requested
+    priority = 0 if requested is None else requested.priority
+    return {
+        "task_id": node.task.id,
+        "request_id": ledger.request,
+        "description": node.task.description,
+        "assigned_to": assigned_to(node),
+        "status": "failed" if has_failed(node) else _STATUS[node.state],
+        "needs": [need.task for need in node.task.all_needs],
+        "priority": priority + node.task.priority,
+        "attempts": node.attempt - node.parks,
+    }
+
+
+def failure_form(ledger: Ledger, node: Node) -> dict[str, Any]:
+    """A task that failed, as the insight that tells of it."""
+    failure = node.cause or node.last_failure
+    at = node.since_at or ledger.schedule.last_at
+    error = "" if failure is None else str(failure)
+    return {
+        "agent_id": node.worker or node.task.worker,
+        "content": error,
+        "tags": ["error", "failed", ledger.request, node.worker or node.task.worker],
+        "segment": Segment.ERRORS.value,
+        "importance": ERROR,
+        "metadata": {
+            "task_id": node.task.id,
+            "request_id": ledger.request,
+            "worker": node.worker or node.task.worker,
+            "description": node.task.description,
+            "attempts": node.attempt - node.parks,
+            "error": error,
+        },
+        "timestamp": "" if at is None else at.isoformat(),
+    }
+
+
+def named_in(task: object) -> tuple[str, str]:
+    """The request and the task that are meant."""
+    if isinstance(task, Mapping):
+        request, name = task.get("request_id"), task.get("task_id")
+        if isinstance(request, str) and isinstance(name, str) and request and name:
+            return request, name
+    raise UsageError(
+        f"{task!r} is no task of a pool; give one as delegate or get_assigned_tasks returned it"
+    )

@@ -1,0 +1,126 @@
+"""Splitting: a request becomes so many tasks, by a model's words or by rule."""
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from chargehand.errors import ModelError, UsageError, WorkerError
+from chargehand.intake import LONGEST_REQUEST
+from chargehand.models.base import Model, system, user
+from chargehand.patterns.pool.mock import MOCK
+from chargehand.roles.drafting import record
+from chargehand.roles.fences import fenced
+from chargehand.roles.office import Office
+from chargehand.roles.prompts import prompt
+from chargehand.roles.thinking import PlainThinker, ask_for
+
+log = logging.getLogger("chargehand.pool")
+
+AT_ONCE = 25
+#: descriptions that a model is asked for in one go
+MOST = 100_000
+_BY_RULE = ("offline", MOCK)
+#: models that are none
+_NUMBER = re.compile(r"(?<![\w.,])(\d{1,4})\s+(?=[^\W\d_])")
+#: one that a word comes after, as in "5 letters"
+MEANT = 1000
+#: the largest number in a request that is taken for that of its tasks
+_YEARS = range(1900, 2101)
+
+
+class Split(Struct, frozen=True):
+    """What each task of a request is to do."""
+
+    texts: list[str]
+    why_by_rule: str = ""
+    #: why a model could not say it, or not all of it
+
+
+async def split(request: str, count: int, office: Office) -> Split:
+    """Divide a request into exactly so many tasks. By rule where no model can."""
+    thinker = PlainThinker(office)
+    if is_by_rule(office.models(None, "the supervisor")):
+        return Split(by_rule(request, count))
+    said: list[str] = []
+    try:
+        while len(said) < count:
+            said += await _next_part(thinker, request, count, said)
+    except (WorkerError, ModelError) as error:
+        log.warning("pool_split_by_rule tasks=%s error=%s", count - len(said), error)
+        return Split([*said, *by_rule(request, count)[len(said) :]], str(error))
+    return Split(said)
+
+
+def by_rule(request: str, count: int) -> list[str]:
+    """The request itself, with the part of it that each is to do."""
+    words = request.strip()
+    if count == 1:
+        return [words]
+    return [
+        f"{words}\nDo part {number} of {count}, and no other." for number in range(1, count + 1)
+    ]
+
+
+def number_of_tasks(request: str, workers: int) -> int:
+    """How many of something the request names; else one task for each worker. A year is no number."""
+    numbers = [int(found) for found in _NUMBER.findall(request)]
+    meant = [number for number in numbers if 1 <= number <= MEANT and number not in _YEARS]
+    return meant[0] if meant else workers
+
+
+def check_request(request: object) -> None:
+    """Raise `UsageError` for what nothing could be made of."""
+    if not isinstance(request, str) or not request.strip():
+        raise UsageError("the request is empty; say in words what is to be done")
+    if len(request) > LONGEST_REQUEST:
+        raise UsageError(
+            f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; put "
+            "the material into files that a worker can read, and ask about those"
+        )
+
+
+def check_number(count: object, what: str = "num_tasks") -> None:
+    """Raise `UsageError` for what is no number of tasks, or of whatever it is."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
+        raise UsageError(f"{what}={count!r} is no number to work with; give one from 1 to {MOST:,}")
+
+
+def is_by_rule(models: Sequence[Model]) -> bool:
+    """Whether none of them can put anything into words of its own."""
+    return all(model.name in _BY_RULE for model in models)
+
+
+async def _next_part(
+    thinker: PlainThinker, request: str, count: int, said: Sequence[str]
+) -> list[str]:
+    wanted = min(AT_ONCE, count - len(said))
+    words = prompt(
+        "split",
+        thinker.office.prompts,
+        count=str(count),
+        wanted=str(wanted),
+        first=str(len(said) + 1),
+        last=str(len(said) + wanted),
+    )
+    known = "\n".join(f"{number}. {each}" for number, each in enumerate(said, start=1))
+    told = fenced("request", request) + (f"\n\n{fenced('written already', known)}" if known else "")
+
+    def objection(answer: Any) -> str | None:
+        tasks = [each.strip() for each in answer["tasks"]]
+        if not all(tasks):
+            return "A task is empty; say of each what is to be done."
+        if len({*tasks, *said}) < wanted + len(said):
+            return "Two tasks are the same; each is to be a part of its own."
+        return None
+
+    turns = (system(words), user(told))
+    answer = await ask_for(thinker, "split", turns, _schema(wanted), objection)
+    return [each.strip() for each in answer["tasks"]]
+
+
+def _schema(count: int) -> dict[str, Any]:
+    task = {"type": "string", "description": "what the result is, and what it is about"}
+    return record(tasks={"type": "array", "items": task, "minItems": count, "maxItems": count})

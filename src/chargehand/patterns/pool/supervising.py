@@ -1,0 +1,250 @@
+"""The supervisor of a pool: divides requests, deals with failures, puts results together."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chargehand.decisions.dispatch import Balance
+from chargehand.errors import UnknownQuestion, UsageError
+from chargehand.facts.board import Segment
+from chargehand.facts.events import PlanAmended, QuestionAnswered, WorkStopped
+from chargehand.facts.plan import Task
+from chargehand.patterns.pool.answering import answer_form
+from chargehand.patterns.pool.config import AgentConfig
+from chargehand.patterns.pool.delegation import Order, delegated
+from chargehand.patterns.pool.forms import failure_form, has_failed, named_in, task_form, tasks_in
+from chargehand.patterns.pool.ledger import Ledger, Moment, Move
+from chargehand.patterns.pool.memory import SharedMemoryPool
+from chargehand.patterns.pool.requests import telling
+from chargehand.patterns.pool.sharing import Available, capacities_of
+from chargehand.patterns.pool.splitting import check_number, check_request
+from chargehand.patterns.pool.waiting import wait
+from chargehand.roles.office import Office
+
+log = logging.getLogger("chargehand.pool")
+
+CONFLICT = 0.9
+#: importance of a note about two that got in each other's way
+
+
+class SupervisorAgent:
+    """Divides requests into tasks for the workers of a pool, and makes one result of theirs.
+
+    It holds nothing itself: another supervisor agent on the same journal, in another process perhaps,
+    goes on where this one stopped.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig | None,
+        pool: SharedMemoryPool,
+        agent_id: str = "supervisor",
+    ) -> None:
+        self.config = config or AgentConfig()
+        self.pool = pool
+        self.agent_id = agent_id
+        self._office = Office(
+            model=self.config.choice,
+            switchboard=pool.switchboard,
+            settings=self.config.settings,
+        )
+
+    def __repr__(self) -> str:
+        return f"<supervisor agent {self.agent_id!r}>"
+
+    # giving out
+
+    def delegate(
+        self,
+        request: str,
+        available_workers: Available,
+        num_tasks: int | None = None,
+        *,
+        tasks: Sequence[str | Task] | None = None,
+        balance: Balance | str = Balance.ROUND_ROBIN,
+        priority: int = 0,
+        instruction: str = "",
+    ) -> list[dict[str, Any]]:
+        """Divide a request into tasks and give each to a worker; they are durable when this returns.
+
+        The model divides it into `num_tasks`, or as many as a number in the request says, or one for
+        each worker; `tasks` are taken as they are instead, and may need each other. Workers get them
+        by turns, those that can hold more more often; `balance="least_busy"` goes by what each has to
+        do already. A larger `priority` is taken first.
+        """
+        capacities = capacities_of(available_workers)
+        if num_tasks is not None:
+            check_number(num_tasks)
+        check_request(request)
+        if tasks is not None and num_tasks not in (None, len(tasks)):
+            raise UsageError(f"num_tasks={num_tasks} and {len(tasks)} tasks do not go together")
+        order = Order(
+            request=request,
+            capacities=capacities,
+            count=num_tasks,
+            tasks=tasks,
+            balance=Balance(balance),
+            priority=priority,
+            instruction=instruction,
+        )
+        return wait(self._delegate(order))
+
+    def reassign_task(self, task: Mapping[str, Any], new_worker: str) -> dict[str, Any]:
+        """Give a task that failed, or that nobody has begun, to another worker; returns it.
+
+        One that a living worker is doing, or that is done, is left where it is: `TaskTaken` says who has it.
+        """
+        request, name = named_in(task)
+        if not new_worker.strip():
+            raise UsageError(f"new_worker={new_worker!r} names nobody")
+        return wait(self._reassign(request, name, new_worker))
+
+    # looking
+
+    def get_tasks(self, request_id: str) -> list[dict[str, Any]]:
+        """All tasks of a request, with where each stands."""
+        return wait(self._tasks(request_id))
+
+    def check_all_tasks_completed(self, request_id: str) -> bool:
+        """Whether every task of the request is done."""
+        return all(task["status"] == "completed" for task in self.get_tasks(request_id))
+
+    def check_failures(self, request_id: str) -> list[dict[str, Any]]:
+        """The tasks that failed and have not been given to another; `metadata` has their `task_id`."""
+        return wait(self._failures(request_id))
+
+    def aggregate_results(self, request_id: str) -> dict[str, Any]:
+        """One result of what is done by now, with what is missing and what speaks against it.
+
+        It may be asked for at any time: nobody waits for stragglers. Asked again before anything more
+        is done, the model is not called again.
+        """
+        return wait(self._aggregate(request_id))
+
+    # deciding
+
+    def answer(self, question_id: str, text: str) -> None:
+        """Answer what a worker has asked about its task. Raises `UnknownQuestion` if it is not open."""
+        wait(self._answer(question_id, text))
+
+    def close(self, request_id: str, reason: str = "closed by its supervisor") -> str:
+        """Stop a request: nothing more of it is begun, and what is done is kept; returns how it stands."""
+        return wait(self._close(request_id, reason))
+
+    def apply_resolution(self, conflict: Mapping[str, Any]) -> str:
+        """Do what the coordinator found to be the rule, and keep a note of it; returns the note's id.
+
+        Of the same work that was given out twice, what is not done yet is taken out of the plan. Results
+        that contradict each other, and blocks with two writers, stay as they are: the note says what stands.
+        """
+        if not {"kind", "request_id", "tasks", "kept_task", "resolution"} <= set(conflict):
+            raise UsageError("that is no conflict; give one as resolve_conflicts returned it")
+        removed = wait(self._resolve(conflict))
+        request = conflict["request_id"]
+        return self.pool.write_insight(
+            {
+                "agent_id": self.agent_id,
+                "content": f"{conflict.get('fact', '')}; {conflict['resolution']}",
+                "tags": ["conflict", str(conflict["kind"]), *([request] if request else [])],
+                "segment": Segment.CONFLICTS,
+                "importance": CONFLICT,
+                "metadata": {
+                    "request_id": request,
+                    "tasks": list(conflict["tasks"]),
+                    "removed": removed,
+                },
+            }
+        )
+
+    # how it is done
+
+    async def _delegate(self, order: Order) -> list[dict[str, Any]]:
+        made = await delegated(order, self.pool.requests, self._office)
+        if made.why_by_rule:
+            await self.pool.board.signed(self.agent_id).post(
+                f"the request was divided by rule, since the model could not: {made.why_by_rule}",
+                tags=["divided-by-rule", made.request],
+                segment=Segment.PROGRESS,
+                metadata={"request_id": made.request},
+            )
+        forms = await self._forms(made.request)
+        if self.config.logging_enabled:
+            log.info("pool_delegated request=%s tasks=%s", made.request, len(forms))
+        return forms
+
+    async def _forms(self, request: str) -> list[dict[str, Any]]:
+        view = await self.pool.requests.view(request)
+        return [task_form(view, node) for node in tasks_in(view)]
+
+    async def _tasks(self, request: str) -> list[dict[str, Any]]:
+        await self.pool.requests.look_after(request)
+        return await self._forms(request)
+
+    async def _failures(self, request: str) -> list[dict[str, Any]]:
+        await self.pool.requests.look_after(request)
+        view = await self.pool.requests.view(request)
+        return [failure_form(view, node) for node in tasks_in(view) if has_failed(node)]
+
+    async def _reassign(self, request: str, task: str, worker: str) -> dict[str, Any]:
+        def act(ledger: Ledger, moment: Moment) -> Move:
+            return ledger.reassign(task, worker, moment)
+
+        await self.pool.requests.decide(request, act)
+        if self.config.logging_enabled:
+            log.info("pool_reassigned request=%s task=%s worker=%s", request, task, worker)
+        view = await self.pool.requests.view(request)
+        return task_form(view, view.node(task))
+
+    async def _answer(self, question_id: str, text: str) -> None:
+        request, _, rest = question_id.partition(":")
+        task = rest.rpartition(":")[0]
+        view = await self.pool.requests.view(request)
+        node = view.schedule.nodes.get(task)
+        question = None if node is None else node.question
+        if question is None or question.id != question_id:
+            raise UnknownQuestion(question_id)
+        if not question.accepts(text):
+            choices = ", ".join(repr(choice) for choice in question.choices)
+            raise UsageError(f"{text!r} does not answer {question_id}; choose one of {choices}")
+        answered = QuestionAnswered(
+            question=question_id, task=task, text=text, by=self.agent_id, at=self.pool.clock.now()
+        )
+        move = await self.pool.requests.decide(request, telling(answered))
+        if not move.events:
+            raise UnknownQuestion(question_id)  # another was faster
+
+    async def _close(self, request: str, reason: str) -> str:
+        await self.pool.requests.look_after(request)
+        stopped = WorkStopped(reason=reason, by=self.agent_id, at=self.pool.clock.now())
+        await self.pool.requests.decide(request, telling(stopped))
+        return (await self.pool.requests.view(request)).schedule.state.value
+
+    async def _resolve(self, conflict: Mapping[str, Any]) -> list[str]:
+        """Take out of the plan what was given out twice; returns the tasks."""
+        if conflict["kind"] != "double_assignment" or len(conflict["tasks"]) < 2:
+            return []
+        removed: list[str] = []
+
+        def act(ledger: Ledger, moment: Moment) -> Move:
+            others = [task for task in conflict["tasks"] if task != conflict["kept_task"]]
+            removed[:] = [task for task in others if not ledger.node(task).state.is_settled]
+            amended = PlanAmended(
+                version=ledger.schedule.version + 1,
+                removed=tuple(removed),
+                reason=str(conflict["resolution"]),
+                is_steered=True,
+                at=moment.at,
+            )
+            faults = ledger.schedule.check_amendment(amended) if removed else []
+            if faults:
+                listed = "; ".join(str(fault) for fault in faults)
+                return Move([], UsageError(f"the plan cannot be changed so: {listed}"))
+            return Move(ledger.write(amended, moment.node) if removed else [])
+
+        await self.pool.requests.decide(conflict["request_id"], act)
+        return removed
+
+    async def _aggregate(self, request: str) -> dict[str, Any]:
+        await self.pool.requests.look_after(request)
+        view = await self.pool.requests.view(request)
+        return await answer_form(view, self.pool, self._office, self.agent_id)

@@ -1,0 +1,112 @@
+"""The coordinator of a pool: says how far all is and who is in whose way; reads everything, writes nothing."""
+
+from typing import Any
+
+from chargehand.decisions.coordination.conflicts import Conflict
+from chargehand.decisions.coordination.progress import Load, Progress
+from chargehand.patterns.pool.config import AgentConfig
+from chargehand.patterns.pool.forms import has_failed, tasks_in
+from chargehand.patterns.pool.memory import SharedMemoryPool
+from chargehand.patterns.pool.waiting import wait
+from chargehand.roles.coordinator import Coordinator
+
+
+class CoordinatorAgent:
+    """Watches over a pool, and over all other runs of its journal."""
+
+    def __init__(
+        self,
+        config: AgentConfig | None,
+        pool: SharedMemoryPool,
+        agent_id: str = "coordinator",
+    ) -> None:
+        self.config = config or AgentConfig()
+        self.pool = pool
+        self.agent_id = agent_id
+        self._coordinator = Coordinator(pool.journal, pool.clock, boards=[pool.name])
+
+    def __repr__(self) -> str:
+        return f"<coordinator agent {self.agent_id!r}>"
+
+    def monitor_progress(self, request_id: str = "") -> dict[str, Any]:
+        """How far one request is, or all that is in the journal: tasks by how they stand, and each worker.
+
+        A task that failed counts as such until it is given to another.
+        """
+        return wait(self._progress(request_id))
+
+    def resolve_conflicts(self, request_id: str = "") -> list[dict[str, Any]]:
+        """Who is in whose way, and what the rule says; `SupervisorAgent.apply_resolution` does it.
+
+        What was settled before is left out.
+        """
+        found = wait(self._coordinator.conflicts(request_id))
+        return [_conflict(each) for each in found if not each.is_settled]
+
+    def check_health(self) -> list[dict[str, Any]]:
+        """What does not go well at this moment, and what to do about it."""
+        health = wait(self._coordinator.health())
+        return [
+            {
+                "kind": str(trouble.kind),
+                "name": trouble.name,
+                "fact": trouble.fact,
+                "advice": trouble.advice,
+                "request_id": trouble.run,
+                "task_id": trouble.task,
+            }
+            for trouble in health.troubles
+        ]
+
+    async def _progress(self, request_id: str) -> dict[str, Any]:
+        progress = await self._coordinator.progress(request_id)
+        return _form(progress, await self._unanswered(request_id))
+
+    async def _unanswered(self, request_id: str) -> int:
+        """Tasks that failed, and of which nobody has said yet what becomes of them."""
+        views = await self.pool.requests.open()
+        mine = [view for view in views if request_id in ("", view.request)]
+        return sum(
+            has_failed(node) and not node.state.is_settled
+            for view in mine
+            for node in tasks_in(view)
+        )
+
+
+def _form(progress: Progress, unanswered: int) -> dict[str, Any]:
+    return {
+        "active_workers": list(progress.active_workers),
+        "pending_tasks": progress.pending,
+        "running_tasks": progress.running,
+        "completed_tasks": progress.completed,
+        "failed_tasks": progress.failed + unanswered,
+        "asking_tasks": progress.asking - unanswered,
+        "skipped_tasks": progress.skipped,
+        "cancelled_tasks": progress.cancelled,
+        "total_tasks": progress.total,
+        "workers": {name: _load(load) for name, load in progress.workers.items()},
+    }
+
+
+def _load(load: Load) -> dict[str, Any]:
+    mean = load.mean
+    return {
+        "running": load.running,
+        "completed": load.completed,
+        "failed": load.failed,
+        "mean_seconds": None if mean is None else mean.total_seconds(),
+    }
+
+
+def _conflict(conflict: Conflict) -> dict[str, Any]:
+    return {
+        "kind": str(conflict.kind),
+        "request_id": conflict.run,
+        "task_id": conflict.task,
+        "tasks": list(conflict.tasks),
+        "kept_task": conflict.resolution.task,
+        "keeper": conflict.resolution.keeper,
+        "parties": list(conflict.parties),
+        "fact": conflict.fact,
+        "resolution": str(conflict.resolution),
+    }
