@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chargehand.models.offline.assigning import best_worker, steps_for
+from chargehand.models.offline.managing import next_speaker
 from chargehand.models.offline.planning import request_in, roster_in
 from chargehand.models.offline.ranking import Ranking
 from chargehand.models.offline.reading import parts_of
@@ -23,6 +24,8 @@ def chosen(schema: Schema, asked: str, prompts: str) -> dict[str, Any] | None:
             return _route(_choices(properties["worker"]), asked, prompts)
         case ["next", "task", "why"]:
             return _next_step(_choices(properties["next"]), asked, prompts)
+        case ["next", "why"]:
+            return next_speaker(_choices(properties["next"]), asked, prompts)
         case ["chosen", "why"]:
             return _best(_choices(properties["chosen"]), asked)
     return None

@@ -33,6 +33,7 @@ from chargehand.models.offline.composing import (
 from chargehand.models.offline.consulting import known_columns, told_by_tables
 from chargehand.models.offline.extract import answer, told_by_tools
 from chargehand.models.offline.forms import CannotFill, Form
+from chargehand.models.offline.managing import management_calls
 from chargehand.models.offline.planning import is_plan, is_rewriting, planned
 from chargehand.models.offline.reading import Reading, read
 
@@ -58,6 +59,8 @@ class OfflineModel:
 
     async def ask(self, request: ModelRequest) -> ModelReply:
         _check(request)
+        if calls := management_calls(request):
+            return _reply(calls, StopReason.TOOLS)
         reading = read(request)
         if request.tools and request.choice != "none" and (calls := calls_for(request, reading)):
             return _reply(calls, StopReason.TOOLS)

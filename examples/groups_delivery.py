@@ -1,0 +1,141 @@
+"""Software delivery: a tester, a developer and an operator, until it is released.
+
+The tester really runs the tests. The developer tries other comparisons in the code, one place at a time, and
+keeps the one with which the fewest tests fail. The operator packs what passes and tries the package. Who is
+next is chosen after each turn, and the word `RELEASED` ends it. Only the developer may write the block with
+the code.
+"""
+
+import asyncio
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import shorten
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+
+import chargehand as ch
+from chargehand.models.base import ModelRequest
+from chargehand.patterns.groups import DynamicManager, Group, GroupResult, Message, SharedBlock
+
+DATA = Path(__file__).parent / "groups_data"
+CONSOLE = Console(highlight=False)
+RELEASED = "RELEASED"
+OTHERWISE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+PASSED = re.compile(r"(\d+) of (\d+) tests pass")
+
+
+def run_tests(code: str) -> tuple[int, int, list[str]]:
+    """How many tests pass with this code, of how many, and which do not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "slugs.py").write_text(code, encoding="utf-8")
+        Path(folder, "test_slugs.py").write_text((DATA / "test_slugs.py.txt").read_text("utf-8"))
+        command = [sys.executable, "-m", "unittest", "test_slugs"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=30)
+    total = int(re.findall(r"Ran (\d+) test", done.stderr)[0])
+    failed = re.findall(r"^(?:FAIL|ERROR): test_(\w+)", done.stderr, re.MULTILINE)
+    return total - len(failed), total, failed
+
+
+def changes_of(code: str) -> Iterator[tuple[str, str]]:
+    """The code with one comparison changed, and what that is, for every comparison in it."""
+    for found in re.finditer(r"(?<=\s)[<>]=?(?=\s)", code):
+        other = OTHERWISE[found[0]]
+        line = code.count("\n", 0, found.start()) + 1
+        yield (
+            code[: found.start()] + other + code[found.end() :],
+            f"{found[0]} to {other} in line {line}",
+        )
+
+
+@ch.worker("tester", "Runs the tests")
+def tester(brief: ch.Brief) -> str:
+    code = brief.wait(brief.board.read("code"))
+    passed, total, failed = run_tests(code.value)
+    missing = f"; not: {', '.join(name.replace('_', ' ') for name in failed)}" if failed else ""
+    return f"Version {code.version}: {passed} of {total} tests pass{missing}"
+
+
+@ch.worker("developer", "Changes the code")
+def developer(brief: ch.Brief) -> str:
+    code = brief.wait(brief.board.read("code"))
+    tried = [(run_tests(changed)[0], changed, what) for changed, what in changes_of(code.value)]
+    _, best, what = max(tried)
+    written = brief.wait(brief.board.write("code", best, expect=code.version))
+    return (
+        f"Version {written.version}: changed {what}; of {len(tried)} ways, the most tests pass so"
+    )
+
+
+@ch.worker("operator", "Packs and releases")
+def operator(brief: ch.Brief) -> str:
+    code = brief.wait(brief.board.read("code"))
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder, "slugs.zip")
+        with zipfile.ZipFile(package, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("slugs.py"), code.value)
+        program = f"import sys; sys.path[0] = {str(package)!r}; import slugs; print(slugs.slug('It works!'))"
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        digest = hashlib.sha256(package.read_bytes()).hexdigest()[:12]
+    return f"slugs.zip of version {code.version}, {digest}; tried it: {done.stdout.strip()!r}. {RELEASED}"
+
+
+def choose(request: ModelRequest) -> str:
+    """Who is next: after the tester whoever its result calls for, after everybody else the tester."""
+    text = request.turns[-1].text
+    said = re.findall(r"^BEGIN t\d+ from (\w+) .*\n(.*)\nEND", text, re.MULTILINE)
+    speaker, words = said[-1] if said else ("", "")
+    passed = PASSED.search(words)
+    after = "operator" if passed and passed[1] == passed[2] else "developer"
+    return json.dumps({"next": after if speaker == "tester" else "tester", "why": "by the result"})
+
+
+def group() -> Group:
+    code = (DATA / "slugs.py.txt").read_text(encoding="utf-8")
+    return Group(
+        [tester, developer, operator],
+        manager=DynamicManager(
+            ch.ScriptedModel([choose] * 12), termination_token=RELEASED, max_turns=12
+        ),
+        name="delivery",
+        blocks=[SharedBlock("code", code, writers=["developer"])],
+    )
+
+
+def show(said: Message) -> None:
+    words = escape(shorten(said.text, 300, placeholder=" …"))
+    line = f"[bold cyan]{said.sender}[/] to {', '.join(said.to)}: {words}"
+    CONSOLE.print(Padding(line, (0, 0, 0, 2), expand=False))
+
+
+async def deliver() -> tuple[GroupResult, list[str]]:
+    """What came of it, and what was changed in the code from its first to its last version."""
+    async with group() as crew:
+        result = await crew.send("Release slugs, with all tests passing", hear=show)
+        lines = (await crew.board(crew.blocks.home).diff("code", 1)).splitlines()
+        return result, [line for line in lines if re.match(r"[-+](?![-+])", line)]
+
+
+def main() -> GroupResult:
+    CONSOLE.print("A function with two mistakes, and three who get it out of the door:\n")
+    result, changes = asyncio.run(deliver())
+    CONSOLE.print("\n[bold]What was changed:[/]")
+    for line in changes:
+        CONSOLE.print(f"  {escape(line)}")
+    CONSOLE.print(f"\n{result.status.value.capitalize()}: {result.turns} turns; {result.ended}.")
+    CONSOLE.print("\nNext: docs/groups.md; or break slugs.py.txt in groups_data in another way")
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,310 @@
+"""A group: workers who talk with each other under a manager. A supervisor whose plan is the conversation."""
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from msgspec import Raw, to_builtins
+from msgspec.structs import replace
+
+from chargehand.background import run_in_background
+from chargehand.clock import Clock
+from chargehand.decisions.breaker import BreakerPolicy
+from chargehand.decisions.dispatch import Balance
+from chargehand.decisions.duties import ANSWER
+from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.errors import UsageError
+from chargehand.facts.limits import Limits
+from chargehand.facts.plan import Plan, Task
+from chargehand.facts.policy import OnFailure
+from chargehand.facts.value import Value
+from chargehand.intake import Terms
+from chargehand.interrupts import counting_signals
+from chargehand.journal.base import Journal
+from chargehand.notify.base import Notify
+from chargehand.patterns.groups.beside import Beside
+from chargehand.patterns.groups.blocks import Blocks, SharedBlock
+from chargehand.patterns.groups.chair import RUN, TURNS, Chair, Clerk
+from chargehand.patterns.groups.hearing import Ear, Hear
+from chargehand.patterns.groups.managers import Manager
+from chargehand.patterns.groups.members import Circle, Seated
+from chargehand.patterns.groups.result import GroupResult, Replies
+from chargehand.patterns.groups.talk import (
+    EVERYONE,
+    LEAST,
+    MOST,
+    USER,
+    Buffer,
+    Turn,
+    read_talk,
+)
+from chargehand.result import RunResult
+from chargehand.roles.board import Board
+from chargehand.roles.office import ModelChoice
+from chargehand.roles.roster import Member
+from chargehand.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chargehand.models.base import ModelSettings
+    from chargehand.models.switchboard import Switchboard
+
+
+class GroupTerms(TypedDict, total=False):
+    """What a group takes as any supervisor does."""
+
+    journal: str | os.PathLike[str] | Journal | None
+    limits: Limits | None
+    parallel: int | None
+    model: "ModelChoice | None"
+    switchboard: "Switchboard | None"
+    deps: object
+    secrets: "Mapping[str, str] | None"
+    settings: "ModelSettings | None"
+    prompts: str | Path | None
+    clock: Clock | None
+    balance: Balance | str
+    retry: RetryPolicy | None
+    on_failure: OnFailure | None
+    breaker: BreakerPolicy | None
+    notify: Notify
+    capacity: int | Elastic | None
+
+
+class Group(Supervisor):
+    """Workers who talk with each other, led by a manager; a supervisor in every other respect.
+
+    A message is a run and every turn is a task of its plan, so a conversation survives `kill -9` and is
+    resumed, cancelled, limited, traced and nested like any other run. All groups of one name in one
+    journal are one group: what was said before is known in the next message, as far as the buffer goes.
+
+        group = Group([alice, bob], manager=RoundRobinManager(max_turns=4))
+        result = await group.send("Where shall we eat?")
+
+    `blocks` are shared by all members. `background` is a worker that goes through what was said every
+    so many turns, beside the conversation. When more than `max_buffer` messages are held, the oldest
+    are folded away down to `min_buffer`; no message is ever cut.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Member],
+        *,
+        manager: Manager,
+        name: str = "group",
+        description: str = "",
+        blocks: Sequence[SharedBlock] = (),
+        background: Member | None = None,
+        every: int = 5,
+        max_buffer: int = MOST,
+        min_buffer: int | None = None,
+        **terms: Unpack[GroupTerms],
+    ) -> None:
+        least = min(LEAST, max_buffer) if min_buffer is None else min_buffer
+        self._buffer = Buffer(max_buffer, least)
+        self.blocks = Blocks(name, blocks)
+        self.manager = manager
+        self._terms = terms
+        _check(workers, manager, every, has_model=terms.get("model") is not None)
+        self._circle = Circle(name, self.blocks, {w.name: w.description for w in workers})
+        for block in blocks:
+            self._check_members(block)
+        clerk = Clerk(self._circle, manager, self._buffer)
+        told = description or f"A group of {', '.join(self._circle.members)}"
+        roster: list[Member] = [*(Seated(worker, self._circle) for worker in workers), clerk]
+        super().__init__(roster, name=name, description=told, **terms)
+        self._beside: Beside | None = None
+        if background is not None:
+            self._staff_beside: list[Member] = [Seated(background, self._circle), clerk]
+            self._beside = Beside(background, clerk, self._boss_beside)
+        chair = Chair(self._circle, manager, self._buffer, self._beside, every)
+        self._office.planner = chair.plan
+
+    def __repr__(self) -> str:
+        return f"<group {self.name!r}: {', '.join(self._circle.members)}>"
+
+    # talking
+
+    async def send(
+        self, message: str, *, hear: Hear | None = None, **terms: Unpack[Terms]
+    ) -> GroupResult:
+        """Say something to the group and return what came of it, once the conversation is over.
+
+        `hear` is called with each message as soon as it is durable (with a `key`, at the end). Failures of members are values:
+        they are named, and the others go on. Cancelling this call cancels the run.
+        """
+        ear = Ear(hear, self._bring)
+        if hear is None or terms.get(
+            "key"
+        ):  # of a run that was begun before, there is no beginning
+            result = await self.told(await self.run(message, **terms))
+            ear.tell(result.messages)
+            return result
+        async for event in self.stream(message, **terms):
+            await ear.take(event)
+        return await self.told(ear.run)
+
+    def send_sync(
+        self, message: str, *, hear: Hear | None = None, **terms: Unpack[Terms]
+    ) -> GroupResult:
+        """`send` for callers without an event loop, and for notebooks, whose loop is taken.
+
+        Ctrl-C once stops gently, so that it can be resumed; twice cancels the run.
+        """
+        with counting_signals(self._interrupted):
+            return run_in_background(self.send(message, hear=hear, **terms)).result()
+
+    async def plan(self, request: str, **terms: Unpack[Terms]) -> Plan:  # noqa: ARG002 - as any supervisor
+        """Refused: what is said next depends on what was said."""
+        raise UsageError("a group has no plan before it talks; send it the message")
+
+    async def told(self, run: RunResult | str) -> GroupResult:
+        """The conversation that a run of this group was, or is so far."""
+        result = await self.look(run) if isinstance(run, str) else run
+        led = await self._led(result.id)
+        members = self._circle.members
+        talk = await read_talk(led, members, self._buffer, self._bring, whole=True)
+        broken = [
+            str(node.cause)
+            for id_, node in led.schedule.nodes.items()
+            if id_.startswith("@") and node.cause is not None
+        ]
+        why = result.reason or (broken[-1] if broken else self.manager.ending(talk))
+        return GroupResult(result, talk, why, is_composed=ANSWER in led.results.outputs)
+
+    async def broadcast(
+        self,
+        message: str,
+        *,
+        timeout: timedelta | None = None,  # noqa: ASYNC109 - kept by the schedule, as all deadlines
+        to: Sequence[str] = (),
+    ) -> Replies:
+        """Ask all members, or those named, the same thing at the same time, and collect what they say.
+
+        No failure of one loses what another said. Returns when all have answered or failed, and after
+        `timeout` at the latest: whoever has not answered by then is named among the failed.
+        """
+        if not message.strip():
+            raise UsageError("the message is empty; say what is to be answered")
+        names = list(to) or list(self._circle.members)
+        for name in names:
+            if name not in self._circle.members:
+                raise UsageError(
+                    f"{name!r} is no member; there are {', '.join(self._circle.members)}"
+                )
+        await self.blocks.prepare(self.board)
+        tasks = [
+            Task(id=f"t{place}", description=message, worker=name, args=to_builtins(_asked(place)))
+            for place, name in enumerate(names, 1)
+        ]
+        limits = replace(
+            self.limits,
+            tasks=max(self.limits.tasks, len(tasks)),
+            parallel=max(self.limits.parallel, len(tasks)),
+            # Whoever will not be stopped is given up at once: the timeout is for all there is.
+            grace=timedelta(0),
+        )
+        run = await self.run(Plan(goal=message, tasks=tasks), deadline=timeout, limits=limits)
+        await self.board(self.blocks.home).post(run.id, tags=[RUN])
+        return Replies(run)
+
+    # what is shared
+
+    async def attach(
+        self,
+        block: SharedBlock | str,
+        value: Any = None,
+        *,
+        readers: Sequence[str] = (),
+        writers: Sequence[str] = (),
+        members: Sequence[str] = (),
+        board: str = "",
+    ) -> SharedBlock:
+        """Share a block with the group, or with some of its members, from their next turn on.
+
+        `value` is what it holds if nobody has written it yet; only `readers` may read and only
+        `writers` may write it, by name. Attach what this returns to another group, and they share it.
+        """
+        if isinstance(block, str):
+            block = SharedBlock(block, value, readers, writers, members, board or self.blocks.home)
+        self._check_members(block)
+        self.blocks.attach(block)
+        await self.blocks.prepare(self.board)
+        return block
+
+    def detach(self, label: str) -> None:
+        """Share a block no longer. It stays on its board, with all its versions."""
+        self.blocks.detach(label)
+
+    async def turns(self) -> int:
+        """How many turns were spoken in the life of the group."""
+        counted = await self.board(self.blocks.home).find(TURNS)
+        return 0 if counted is None else int(counted.value)
+
+    # beside
+
+    async def quiet(self) -> list[RunResult]:
+        """Return when nothing is done beside the conversations any more: what came of each.
+
+        `async with` does it at its end.
+        """
+        return [] if self._beside is None else await self._beside.quiet()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        stack: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self.quiet()
+        elif self._beside is not None:
+            await self._beside.stop()
+        await super().__aexit__(kind, error, stack)
+
+    def _boss_beside(self, board: Board) -> Supervisor:
+        """Who leads the background worker, where this board is."""
+        terms: GroupTerms = {**self._terms, "journal": board.journal, "clock": board.clock}
+        return Supervisor(self._staff_beside, name=f"beside {self.name}", **terms)
+
+    # small things
+
+    def _check_members(self, block: SharedBlock) -> None:
+        for name in block.members:
+            if name not in self._circle.members:
+                raise UsageError(
+                    f"block {block.label!r} cannot be attached to {name!r}, who is no member; "
+                    f"there are {', '.join(self._circle.members)}"
+                )
+
+    async def _bring(self, value: Value) -> Value:
+        if not value.blob:
+            return value
+        data = await self._journal.blobs.get(value.blob)
+        return Value(json=Raw(data), taint=value.taint)
+
+
+def _asked(place: int) -> Turn:
+    return Turn(turn=place, round=1, sender=USER, reply_to=USER)
+
+
+def _check(workers: Sequence[Member], manager: Manager, every: int, *, has_model: bool) -> None:
+    """Refuse what no conversation could come of."""
+    if not workers:
+        raise UsageError("a group needs a member at least; who is to talk?")
+    for worker in workers:
+        if getattr(worker, "name", "") in (USER, EVERYONE, manager.name):
+            raise UsageError(
+                f"no member can be called {worker.name!r}: that is somebody else in a group"
+            )
+    if every < 1:
+        raise UsageError(f"every={every}: the background worker is called every 1 turn or more")
+    if manager.thinks and manager.model is None and not has_model:
+        raise UsageError(
+            f"{manager!r} decides with a model and has none; give it one, or one to the group"
+        )

@@ -1,0 +1,172 @@
+"""Managers: who decides, after each turn, who speaks next. By rule, or by a model that is held to rules."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from chargehand.errors import UsageError, WorkerError
+from chargehand.models.base import ModelSettings, Turn, system, user
+from chargehand.patterns.groups.talk import EVERYONE, REPEATS, USER, Talk
+from chargehand.roles.drafting import record
+from chargehand.roles.office import ModelChoice
+from chargehand.roles.prompts import prompt
+from chargehand.roles.thinking import Thinker, ask_for
+
+NAME = "manager"
+MOST_TURNS = 20
+TOKEN = "DONE!"  # noqa: S105 - a word to end by, no secret
+
+
+class Assignment(Struct, frozen=True):
+    """A message to one member."""
+
+    to: str
+    message: str
+
+
+class Act(Struct, frozen=True, kw_only=True):
+    """What a manager has decided: who speaks next, on what, and who reads it; or the answer."""
+
+    assignments: tuple[Assignment, ...] = ()
+    sender: str = USER
+    reply_to: str = EVERYONE
+    token: str = ""
+    answer: str | None = None
+    why: str = ""
+
+
+class Manager(Protocol):
+    """Whoever leads the conversation of a group."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> "ModelChoice | None":
+        """Its own, if it has one."""
+
+    @property
+    def settings(self) -> ModelSettings | None: ...
+
+    @property
+    def thinks(self) -> bool:
+        """Whether it needs a model."""
+
+    async def choose(self, talk: Talk, think: Callable[[], Thinker]) -> Act | None:
+        """What comes next; None: the conversation is over. Asked anew after each round."""
+
+    def ending(self, talk: Talk) -> str:
+        """Why the conversation was over, in words."""
+
+
+class RoundRobinManager:
+    """Lets the members speak in turn, in the order of the roster, `max_turns` times; without it, once each."""
+
+    model: "ModelChoice | None" = None
+    settings: ModelSettings | None = None
+    thinks = False
+
+    def __init__(self, max_turns: int | None = None, *, name: str = NAME) -> None:
+        _check_turns(max_turns)
+        self.name = name
+        self.max_turns = max_turns
+
+    def __repr__(self) -> str:
+        return f"RoundRobinManager(max_turns={self.max_turns})"
+
+    async def choose(self, talk: Talk, think: Callable[[], Thinker]) -> Act | None:  # noqa: ARG002 - it goes by rule
+        names = list(talk.members)
+        count = len(talk.spoken)
+        if count >= (self.max_turns or len(names)):
+            return None
+        return turn_of(names[count % len(names)], talk)
+
+    def ending(self, talk: Talk) -> str:
+        return f"{len(talk.spoken)} turns were spoken, which is all there were to be"
+
+
+class DynamicManager:
+    """Has a model pick who speaks next, until somebody says the token, or for `max_turns`.
+
+    Members are told to end with the token when nothing is left to be said; the model may choose it,
+    too. A speaker that says the same three times in a row breaks it off: it gets nowhere.
+    """
+
+    thinks = True
+
+    def __init__(
+        self,
+        model: "ModelChoice | None" = None,
+        *,
+        termination_token: str = TOKEN,
+        max_turns: int = MOST_TURNS,
+        settings: ModelSettings | None = None,
+        name: str = NAME,
+    ) -> None:
+        _check_turns(max_turns)
+        if not termination_token.strip():
+            raise UsageError("termination_token is empty; any message would end the conversation")
+        self.name = name
+        self.model = model
+        self.settings = settings
+        self.max_turns = max_turns
+        self.token = termination_token
+
+    def __repr__(self) -> str:
+        return f"DynamicManager(termination_token={self.token!r}, max_turns={self.max_turns})"
+
+    async def choose(self, talk: Talk, think: Callable[[], Thinker]) -> Act | None:
+        if self._is_over(talk):
+            return None
+        if talk.is_stuck and talk.last is not None:
+            raise WorkerError(f"no progress: {talk.last.speaker} said the same {REPEATS} times")
+        thinker = think()
+        choices = [*talk.members, *([self.token] if talk.spoken else [])]
+        chosen = await ask_for(
+            thinker, "next speaker", self._turns(thinker, talk), _schema(choices)
+        )
+        if chosen["next"] == self.token:
+            return None
+        return turn_of(chosen["next"], talk, token=self.token, why=chosen["why"])
+
+    def ending(self, talk: Talk) -> str:
+        return self._is_over(talk) or f"{self.name} chose {self.token}"
+
+    def _is_over(self, talk: Talk) -> str:
+        """Why nobody speaks any more; empty if somebody may."""
+        last = talk.last
+        if last is not None and self.token in last.text:
+            return f"{last.speaker} said {self.token}"
+        if len(talk.spoken) >= self.max_turns:
+            return f"{self.max_turns} turns were spoken, which is the most"
+        return ""
+
+    def _turns(self, thinker: Thinker, talk: Talk) -> tuple[Turn, Turn]:
+        roster = "\n".join(f"- {name}: {words}" for name, words in talk.members.items())
+        words = prompt("speaker", thinker.office.prompts, roster=roster, token=self.token)
+        left = self.max_turns - len(talk.spoken)
+        return system(words), user(f"Choose who speaks next. Turns left: {left}\n{talk.in_words()}")
+
+
+def turn_of(name: str, talk: Talk, *, token: str = "", why: str = "") -> Act:
+    """That this member speaks next, to everyone."""
+    last = talk.last
+    return Act(
+        assignments=(Assignment(name, talk.request),),
+        sender=USER if last is None else last.speaker,
+        token=token,
+        why=why,
+    )
+
+
+def _schema(choices: list[str]) -> dict[str, Any]:
+    return record(
+        next={"type": "string", "enum": choices},
+        why={"type": "string", "description": "why, in one sentence"},
+    )
+
+
+def _check_turns(turns: int | None) -> None:
+    if turns is not None and turns < 1:
+        raise UsageError(f"max_turns={turns}: a conversation has one turn at least")

@@ -1,0 +1,171 @@
+"""Members of a group: workers of any kind, who are told who speaks to them and what they share."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from chargehand.decisions.dispatch import Place
+from chargehand.decisions.rules import Rules
+from chargehand.engines.brief import Brief, SharedBoard
+from chargehand.facts.outcome import Outcome
+from chargehand.facts.policy import OnFailure
+from chargehand.intake import Leads
+from chargehand.models.base import ModelSettings
+from chargehand.patterns.groups.blocks import Blocks, GroupBoard, block_tools, shown
+from chargehand.patterns.groups.talk import EVERYONE, Turn, folded
+from chargehand.roles.board import BriefBoard
+from chargehand.roles.conversation import Conversation, Mind
+from chargehand.roles.function import FunctionWorker, Where, Work
+from chargehand.roles.office import ModelChoice, Office
+from chargehand.roles.prompts import prompt
+from chargehand.roles.roster import Member
+from chargehand.roles.worker import Worker
+from chargehand.tools.toolbox import Toolbox
+
+
+class Circle:
+    """What every member of one group may know of it."""
+
+    def __init__(self, name: str, blocks: Blocks, members: Mapping[str, str]) -> None:
+        self.name = name
+        self.blocks = blocks
+        self.members = members
+        #: their names, and what each is good for
+
+    def others(self, member: str) -> str:
+        return ", ".join(name for name in self.members if name != member) or "nobody"
+
+
+class Seated:
+    """A worker as a member of a group: the same on the roster, but it hears more.
+
+    A plain function is handed the message as it is, with `sender`, `reply_to` and `turn` in
+    `brief.args`, and the group's blocks on `brief.board`. All others are told in words.
+    """
+
+    def __init__(self, member: Member, circle: Circle) -> None:
+        self._member = member
+        self._circle = circle
+
+    def __repr__(self) -> str:
+        return f"<member {self.name!r} of {self._circle.name!r}>"
+
+    @property
+    def name(self) -> str:
+        return self._member.name
+
+    @property
+    def description(self) -> str:
+        return self._member.description
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        return self._member.skills
+
+    @property
+    def timeout(self) -> timedelta | None:
+        return self._member.timeout
+
+    @property
+    def where(self) -> Where:
+        return self._member.where
+
+    @property
+    def place(self) -> Place:
+        return self._member.place
+
+    @property
+    def memory(self) -> int | None:
+        return cast("int | None", getattr(self._member, "memory", None))
+
+    @property
+    def cpu(self) -> timedelta | None:
+        return cast("timedelta | None", getattr(self._member, "cpu", None))
+
+    @property
+    def model(self) -> "ModelChoice | None":
+        return cast("ModelChoice | None", getattr(self._member, "model", None))
+
+    @property
+    def on_failure(self) -> OnFailure | None:
+        return cast("OnFailure | None", getattr(self._member, "on_failure", None))
+
+    def refuse_unpriced(self, office: Office) -> None:
+        """Raise `UsageError` if a cap on money could not be kept below this member."""
+        if isinstance(self._member, Leads):
+            self._member.refuse_unpriced(office)
+
+    def version(self, office: Office) -> str:  # noqa: ARG002 - as all members of a roster
+        """None: what is said depends on all that was said before."""
+        return ""
+
+    def shared_board(self, own: SharedBoard) -> SharedBoard:
+        """The board of a run, with the blocks of the group on it."""
+        if not isinstance(own, BriefBoard):
+            return own
+        return GroupBoard(self._circle.blocks, self.name, own)
+
+    def work(self, office: Office) -> Work:
+        """What a turn of this member is."""
+        if isinstance(self._member, FunctionWorker):
+            return self._member.work(office)
+        if isinstance(self._member, Worker):
+            return self._agent(self._member, office)
+        return self._told(self._member.work(office), office)
+
+    def _agent(self, worker: Worker, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
+        models = office.models(worker.model, f"worker {worker.name!r}")
+
+        async def speak(brief: Brief) -> Outcome:
+            await self._tell(brief, office)
+            tools = block_tools(brief.board) if isinstance(brief.board, GroupBoard) else []
+            mind: Mind = Speaker(worker, Toolbox(tools)) if tools else worker
+            return await Conversation(mind, brief, office, models).hold()
+
+        return speak
+
+    def _told(self, work: Work, office: Office) -> Callable[[Brief], Awaitable[Any]]:
+        async def speak(brief: Brief) -> Any:
+            await self._tell(brief, office)
+            return await work(brief)
+
+        return speak
+
+    async def _tell(self, brief: Brief, office: Office) -> None:
+        """Have the task say who speaks, how to reply, and what stands in the blocks."""
+        turn = Turn.of(brief.task)
+        if turn is None:
+            return
+        folder, board = office.prompts, brief.board
+        words = prompt(
+            "turn" if turn.reply_to == EVERYONE else "message",
+            folder,
+            group=self._circle.name,
+            name=self.name,
+            others=self._circle.others(self.name),
+            sender=turn.sender,
+            reply=turn.reply_to,
+            turn=str(turn.turn),
+            message=brief.task.description,
+            ending=f"When nothing is left to be said, end with {turn.token}" if turn.token else "",
+            folded=folded(turn.folded),
+            blocks=await shown(board, folder) if isinstance(board, GroupBoard) else "",
+        )
+        brief.task = replace(brief.task, description=words, args={})
+
+
+class Speaker:
+    """The mind of a worker, with tools for the blocks that it may reach."""
+
+    def __init__(self, worker: Worker, more: Toolbox) -> None:
+        self.name = worker.name
+        self.opening = worker.opening
+        self.opening_digest = worker.opening_digest
+        self.settings: ModelSettings = worker.settings
+        self.toolbox = Toolbox([*worker.toolbox, *more])
+        self.rules: Rules = worker.rules.with_tools(more.names)
+        self.secrets = worker.secrets
+        self.destinations = worker.destinations
+        self.prompts = worker.prompts

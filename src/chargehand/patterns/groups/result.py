@@ -1,0 +1,100 @@
+"""What comes back from a group: who said what to whom, and what it came to."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chargehand.decisions.schedule import RunState
+from chargehand.facts.answer import Answer, Gap
+from chargehand.facts.events import RunStatus
+from chargehand.facts.outcome import Usage
+from chargehand.patterns.groups.talk import EVERYONE, Message, Talk
+from chargehand.result import RunResult
+
+
+class GroupResult:
+    """A conversation that has ended, and the run that it was."""
+
+    def __init__(self, run: RunResult, talk: Talk, ended: str, *, is_composed: bool) -> None:
+        self.run = run
+        #: with its tasks, trace and report
+        self.messages: Sequence[Message] = tuple(talk.messages())
+        #: everything that was said, in order, from the request to the answer
+        self.turns = len(talk.spoken)
+        #: how often a member was to speak
+        self.ended = ended
+        #: why nobody spoke any more, in words
+        self._talk = talk
+        self._is_composed = is_composed
+        #: a model made the answer of all that was said, as the type that was asked for
+
+    @property
+    def id(self) -> str:
+        """Of the run."""
+        return self.run.id
+
+    @property
+    def status(self) -> RunStatus | RunState:
+        return self.run.status
+
+    @property
+    def answer(self) -> Answer:
+        """The answer of the run: what the manager made of it, or what was said last."""
+        return self.run.answer
+
+    @property
+    def output(self) -> Any:
+        """The answer itself: the manager's, else what was said last to everyone, without the word that
+        ended the conversation."""
+        answers = [each for each in self._talk.spoken if each.value is not None]
+        is_open = bool(answers) and answers[-1].turn.reply_to == EVERYONE
+        if self._talk.is_closed or self._is_composed or not is_open:
+            return self.run.output
+        last = answers[-1]
+        said, token = last.content, last.turn.token
+        return said.replace(token, "").strip() if isinstance(said, str) and token else said
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What is missing, and why."""
+        return tuple(self.answer.gaps)
+
+    @property
+    def usage(self) -> Usage:
+        return self.run.usage
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.messages))
+
+    def __repr__(self) -> str:
+        return f"<conversation {self.id}: {self.status.value}, {self.turns} turns>"
+
+
+class Replies:
+    """What the members said to one message, and who did not answer."""
+
+    def __init__(self, run: RunResult) -> None:
+        self.run = run
+        tasks = {task.task.worker: task for task in run.tasks.values()}
+        self.said: Mapping[str, Any] = {
+            name: task.output for name, task in tasks.items() if not task.why
+        }
+        #: by member
+        self.failed: Mapping[str, str] = {
+            name: task.why for name, task in tasks.items() if task.why
+        }
+        #: by member: why there is no reply
+
+    @property
+    def id(self) -> str:
+        """Of the run."""
+        return self.run.id
+
+    @property
+    def status(self) -> RunStatus | RunState:
+        return self.run.status
+
+    def __len__(self) -> int:
+        return len(self.said)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.said)} replies, {len(self.failed)} failures>"
