@@ -1,0 +1,44 @@
+"""What the models inside a LangGraph graph spend, as LangChain's callbacks tell it. Imports LangChain."""
+
+from typing import Any
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
+
+from chargehand.facts.outcome import NO_USAGE, Usage
+from chargehand.interop.spending import priced
+
+
+class Spending(BaseCallbackHandler):
+    """Adds up every model call that is made under it, whether its message ends in the state or not."""
+
+    # Called where it happens, one after the other: what is added up must not be torn apart.
+    run_inline = True
+
+    def __init__(self) -> None:
+        self.usage = NO_USAGE
+
+    def on_llm_end(self, response: LLMResult, **_: Any) -> None:
+        for generations in response.generations:
+            for generation in generations[:1]:  # more than one share what they cost
+                message = generation.message if isinstance(generation, ChatGeneration) else None
+                if isinstance(message, AIMessage):
+                    self.usage += _spent(message)
+
+
+def _spent(message: AIMessage) -> Usage:
+    counts: dict[str, Any] = dict(message.usage_metadata or {})
+    details = counts.get("input_token_details") or {}
+    told = message.response_metadata
+    model = f"{told.get('model_provider', '')}:{told.get('model_name', '')}"
+    return priced(
+        model,
+        Usage(
+            calls=1,
+            tokens_in=counts.get("input_tokens", 0),
+            tokens_out=counts.get("output_tokens", 0),
+            cache_read=details.get("cache_read") or 0,
+            cache_written=details.get("cache_creation") or 0,
+        ),
+    )

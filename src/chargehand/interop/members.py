@@ -1,0 +1,64 @@
+"""A member of a roster whose work is done by somebody else's code."""
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack, cast
+
+from chargehand.decisions.elastic import Elastic
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
+from chargehand.facts.outcome import Usage
+from chargehand.facts.policy import OnFailure
+from chargehand.models.prices import price_of
+from chargehand.roles.function import FunctionWorker, Work
+from chargehand.roles.office import Office
+
+
+class Standing(TypedDict, total=False):
+    """How a worker stands on a roster, as for `chargehand.worker`; all of it may be left out."""
+
+    skills: Sequence[str]
+    capacity: int | Elastic | None
+    weight: float | None
+    timeout: timedelta | None
+    version: str
+    on_failure: OnFailure | None
+
+
+class AgentWorker(FunctionWorker):
+    """An agent or a graph of another framework. With `untrusted`, whatever it returns is tainted."""
+
+    def __init__(
+        self,
+        work: Callable[[Brief, Office], Awaitable[Any]],
+        name: str,
+        description: str,
+        *,
+        untrusted: bool = False,
+        models: Callable[[], Sequence[str]] = tuple,
+        **standing: Unpack[Standing],
+    ) -> None:
+        async def attempt(brief: Brief, office: Office | None = None) -> Any:
+            if untrusted:
+                brief.distrust(f"worker:{name}")
+            return await work(brief, office or Office())
+
+        super().__init__(attempt, name, description, **standing)
+        self._attempt = attempt
+        self._models = models
+        #: the real ones that it is known to ask, as `provider:model`
+
+    def work(self, office: object) -> Work:
+        """What an attempt of it is: its models are asked through this office's switchboard."""
+        return functools.partial(self._attempt, office=cast("Office", office))
+
+    def refuse_unpriced(self, office: object) -> None:  # noqa: ARG002 - as all who ask models
+        """Raise `UsageError` if it asks a model whose price nobody knows: a cap on money could not be kept."""
+        one = Usage(calls=1, tokens_in=1, tokens_out=1)
+        for model in self._models():
+            if price_of(model, one) is None:
+                raise UsageError(
+                    f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which worker "
+                    f"{self.name!r} asks; limit calls or tokens instead, or install chargehand[prices]"
+                )

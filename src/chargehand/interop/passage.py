@@ -1,0 +1,110 @@
+"""The way of an attempt through somebody else's code, and back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from chargehand.engines.brief import Brief
+from chargehand.errors import ModelError, WorkerError
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import NO_USAGE, Done, Usage
+from chargehand.interop.failures import told_by
+from chargehand.interop.outgoing import Outgoing, request_like
+from chargehand.roles.conversation import APPROVE, REJECT
+from chargehand.roles.office import Office
+
+T = TypeVar("T")
+
+
+class Passage:
+    """Leads one attempt through another framework, whatever that does with exceptions.
+
+    A question to a person, a lost task, a replay that does not match: what ends an attempt must reach
+    the engine, and not be told to a model, put into a group or swallowed. It is kept as it passes, and
+    raised again when the framework has returned.
+    """
+
+    def __init__(self, brief: Brief, office: Office) -> None:
+        self.brief = brief
+        self._office = office
+        self._ending: BaseException | None = None
+
+    async def through(self, work: Awaitable[T]) -> T:
+        """What the framework returns or raises, unless the attempt was to end meanwhile."""
+        try:
+            result = await work
+        except BaseException:
+            if self._ending is not None:
+                raise self._ending from None
+            raise
+        if self._ending is not None:
+            raise self._ending
+        return result
+
+    async def step(
+        self,
+        name: str,
+        identity: object,
+        run: Callable[[], Awaitable[Done]],
+        *,
+        effect: Effect,
+        about: object = None,
+        reserve: Usage = NO_USAGE,
+    ) -> Done:
+        """`brief.durable` for a call that a framework makes. What `run` raises, the framework gets to see.
+
+        It is written down with the class of failure it means.
+        """
+        own: Exception | None = None
+
+        async def told(_: str) -> Done:
+            nonlocal own
+            try:
+                return await run()
+            except Exception as error:
+                own = error
+                raise told_by(error) from error
+
+        try:
+            return await self.brief.durable(
+                name, identity, told, effect=effect, about=about, reserve=reserve
+            )
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if own is not None and isinstance(error, WorkerError) and error.__cause__ is own:
+                raise own from own.__cause__
+            self._ending = self._ending or error
+            raise
+
+    async def call(self, outgoing: Outgoing[T], said: str, most: int) -> tuple[T, Usage]:
+        """Have a framework's model asked when its provider bears it, as often as that needs.
+
+        Raises what the framework's own call raised. Raises `Parked` while nobody can be asked for long.
+        """
+        request = request_like(said, most)
+        try:
+            call = await self._office.switchboard.ask(
+                [outgoing], request, priority=self.brief.task.priority, may_park=True
+            )
+        except ModelError as error:
+            cause = error.__cause__
+            if cause is None:
+                raise
+            raise cause from cause.__cause__
+        return outgoing.came[0], replace(call.reply.usage, calls=call.sends)
+
+    async def ask(self, text: str, choices: Sequence[str] = ()) -> str:
+        """Ask a person, as `brief.ask` does."""
+        try:
+            return await self.brief.ask(text, choices=choices)
+        except BaseException as error:
+            self._ending = self._ending or error
+            raise
+
+    async def approve(self, tool: str, arguments: str) -> bool:
+        """Ask a person whether a tool may be called with exactly these arguments."""
+        question = f"May {self.brief.worker} call {tool}({arguments})?"
+        return await self.ask(question, (APPROVE, REJECT)) == APPROVE
