@@ -1,12 +1,27 @@
 """The examples run, and say what they should."""
 
+import asyncio
+import csv
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from examples import ask_documents, cascade
+from examples import (
+    ask_documents,
+    cascade,
+    groups_analysis,
+    groups_compliance,
+    groups_delivery,
+    groups_moderation,
+    groups_research,
+    groups_training,
+    pool_batches,
+    pool_pipeline,
+    pool_reports,
+    pool_reviews,
+)
 
 import chargehand as ch
 
@@ -90,3 +105,198 @@ def test_the_cascade_tells_both_endings(capsys: pytest.CaptureFixture[str]) -> N
     shown = capsys.readouterr().out
     assert "T5's need of T3 is optional: the run is partial." in shown
     assert "missing: T5 (skipped): T1 came to nothing" in shown
+
+
+# The pool: reviews, a pipeline, reports, batches
+
+POOL_DATA = ROOT / "examples" / "pool_data"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_hundred_reviews_are_read_once_each_by_five_workers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = pool_reviews.main()
+    texts = {row["id"]: row["text"] for row in rows_of(POOL_DATA / "reviews.csv")}
+    felt = {each["result"]["review"]: each["result"]["feeling"] for each in result["results"]}
+    assert felt == {number: pool_reviews.feeling(text) for number, text in texts.items()}
+    assert {each["completed"] for each in result["progress"]["workers"].values()} == {20}
+    shown = capsys.readouterr().out
+    assert "  75 of 100 reviews read\n" in shown
+    assert "90 of 100 agree with the stars" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "feeling"),
+    [
+        ("The best kettle I have owned.", "positive"),
+        ("It leaks.", "negative"),
+        ("Great value, but it broke.", "mixed"),
+        ("Not bad at all.", "positive"),
+        ("Nothing about it is good.", "negative"),
+    ],
+)
+def test_a_review_is_read_by_its_words(text: str, feeling: str) -> None:
+    assert pool_reviews.feeling(text) == feeling
+
+
+def test_the_pipeline_loses_no_receipt_and_counts_none_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pool_pipeline.main()
+    shown = capsys.readouterr().out
+    texts = "".join(path.read_text(encoding="utf-8") for path in pool_pipeline.SOURCES.iterdir())
+    sent = re.findall(r"\b[A-Z]{2}1\d\d\b", texts)
+    assert f"{len(sent)} receipts were sent, {len(sent) - len(set(sent))} of them twice." in shown
+    prices = {
+        row["product"]: float(row["price"]) for row in rows_of(ROOT / "examples/data/prices.csv")
+    }
+    sums = re.findall(r"^  (\w+) +(\d+) +([\d,.]+)$", shown, re.MULTILINE)
+    assert len(sums) == 5
+    for product, units, euros in sums:
+        assert float(euros.replace(",", "")) == pytest.approx(int(units) * prices[product])
+    assert "20 of 20 tasks done in three requests" in shown
+
+
+def test_reports_that_fail_are_done_by_the_backup(capsys: pytest.CaptureFixture[str]) -> None:
+    final = pool_reports.main()
+    rows = rows_of(POOL_DATA / "departments.csv")
+    old = {row["department"] for row in rows if "," in row["spent"]}
+    done = {each["result"]["department"]: each["agent_id"] for each in final["results"]}
+    assert set(done) == {row["department"] for row in rows}
+    assert {name for name, worker in done.items() if worker == "worker_backup"} == old
+    assert (final["status"], final["gaps"]) == ("succeeded", [])
+    shown = capsys.readouterr().out
+    assert "could not convert string to float" in shown
+    assert "The request succeeded: 0 failed, 0 missing." in shown
+
+
+def test_the_urgent_batch_is_done_first_and_every_payment_is_checked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = pool_batches.main()
+    assert told["order"][0] == "thursday"
+    refused = {
+        each["result"]["payment"]
+        for result in told["results"].values()
+        for each in result["results"]
+        if each["result"]["objection"]
+    }
+    rows = rows_of(POOL_DATA / "payments.csv")
+    assert sum(len(result["results"]) for result in told["results"].values()) == len(rows)
+    assert refused == {row["payment"] for row in rows if not is_payable(row)}
+    assert "thursday: 42 of 42 payments checked" in capsys.readouterr().out
+
+
+def is_payable(row: dict[str, str]) -> bool:
+    """The rule for check digits once more, digit by digit."""
+    rest = 0
+    for character in row["iban"][4:] + row["iban"][:4]:
+        for digit in str(int(character, 36)):
+            rest = (rest * 10 + int(digit)) % 97
+    return rest == 1 and float(row["amount"]) > 0
+
+
+@pytest.mark.parametrize("name", ["reviews", "pipeline", "reports", "batches"])
+def test_an_example_of_the_pool_tells_progress_in_plain_lines_where_it_is_piped(name: str) -> None:
+    shown = run(f"pool_{name}.py")
+    assert "\x1b" not in shown
+    assert re.search(r"^  .*\d+ of \d+ ", shown, re.MULTILINE)
+    assert "\nNext: " in shown
+
+
+# Groups: research, delivery, analysis, training, moderation, compliance
+
+GROUPS_DATA = ROOT / "examples" / "groups_data"
+
+
+def test_scientists_find_what_the_algae_go_with_and_check_each_other() -> None:
+    result = groups_research.main()
+    names = ["plankton", "phosphate", "nitrate", "temperature", "light"]
+    strongest = max(names, key=lambda name: abs(groups_research.strength(name)))
+    assert f"The algae go with {strongest} (" in result.output
+    assert (result.status, result.turns) == ("succeeded", 7)
+    assert [m.sender for m in result.messages][:2] == ["user", "lead"], "it had to assign first"
+
+
+def test_what_is_released_passes_all_tests() -> None:
+    broken = (GROUPS_DATA / "slugs.py.txt").read_text(encoding="utf-8")
+    assert groups_delivery.run_tests(broken)[:2] == (3, 5)
+    result, changes = asyncio.run(groups_delivery.deliver())
+    assert [message.sender for message in result.messages[1:]] == [
+        "tester",
+        "developer",
+        "tester",
+        "developer",
+        "tester",
+        "operator",
+    ]
+    assert "5 of 5 tests pass" in result.messages[-2].text
+    assert "tried it: 'it-works'" in result.output
+    assert len([line for line in changes if line.startswith("+")]) == 2
+
+
+def test_power_is_counted_once_and_without_mistakes_of_the_meter() -> None:
+    result, log = asyncio.run(groups_analysis.work())
+    rows = rows_of(GROUPS_DATA / "power.csv")
+    once = {row["at"]: row["kw"] for row in rows}
+    good = [kw for kw in once.values() if re.fullmatch(r"\d\d\.\d", kw)]
+    assert result.messages[1].text == f"{len(good)} of {len(rows)} rows are left"
+    assert f"cleaner: rows that came twice: {len(rows) - len(once)}" in log
+    assert "Most power is used at" in result.output
+    assert result.output.count("█ ") == 12
+
+
+def test_the_model_that_is_taken_does_best_on_grains_it_has_not_seen() -> None:
+    result = groups_training.main()
+    right = {name: int(n) for name, n in re.findall(r"(\w+) (\d+) of 60[,)]", result.output)}
+    taken = re.findall(r"Take (\w+):", result.output)[0]
+    assert right.keys() == groups_training.SPEEDS.keys()
+    assert right[taken] == max(right.values()) > 54
+    assert (result.status, result.turns) == ("succeeded", 5)
+
+
+def test_a_model_learns_what_it_is_shown() -> None:
+    rows = [[1.0, side * (1 + step / 10), float(side > 0)] for side in (-1, 1) for step in range(9)]
+    weights, loss = groups_training.train(rows, speed=1.0)
+    assert all((groups_training.chance_of(weights, row) > 0.5) == (row[-1] == 1) for row in rows)
+    assert loss < 0.2
+
+
+def test_posts_are_judged_by_the_policy_which_nobody_could_change() -> None:
+    done = groups_moderation.main()
+    assert (done["keep"], done["hide"], done["remove"]) == (4, 1, 4)
+    assert (done["refused"], done["versions"]) == (9, 1)
+    assert done["no answer"] == 9 + 1, (
+        "one who may not write, every time; one who fell asleep, once"
+    )
+
+
+def test_payments_are_reported_by_rule_and_audited_beside() -> None:
+    result, trail = asyncio.run(groups_compliance.watch())
+    rows = rows_of(GROUPS_DATA / "payments.csv")
+    flagged = set(re.findall(r"P\d+", result.output))
+    assert flagged >= {r["payment"] for r in rows if float(r["amount"]) > 10_000}
+    assert flagged >= {r["payment"] for r in rows if r["country"] in ("KP", "SY")}
+    assert result.output.startswith("6 cases, as reported before")
+    assert sorted(trail) == [
+        "6 cases",
+        "6 cases, as reported before",
+        *["audit: 6 cases checked against the payments, 0 of them wrong"] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["research", "delivery", "analysis", "training", "moderation", "compliance"]
+)
+def test_an_example_of_a_group_tells_who_says_what_in_plain_lines_where_it_is_piped(
+    name: str,
+) -> None:
+    shown = run(f"groups_{name}.py")
+    assert "\x1b" not in shown
+    assert len(re.findall(r"^  \w+ (?:to \w+|\w)", shown, re.MULTILINE)) >= 4
+    assert "\nNext: docs/groups.md" in shown

@@ -6,6 +6,7 @@ import sys
 import click
 
 from chargehand.cli.init import init
+from chargehand.cli.mcp import mcp
 from chargehand.cli.models import models
 from chargehand.cli.output import say
 from chargehand.cli.pause import pause, steer, unpause
@@ -64,6 +65,6 @@ def main() -> None:
 
 for _command in (
     *(run, plan, simulate, resume, runs, status, show, trace),
-    *(answer, cancel, pause, unpause, steer, init, models),
+    *(answer, cancel, pause, unpause, steer, init, models, mcp),
 ):
     main.add_command(_command)

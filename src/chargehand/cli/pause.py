@@ -65,11 +65,10 @@ def steer(run_id: str, note: str, journal: str, key: str) -> None:
 
 
 def _tell(result: "RunResult", what: str) -> None:
+    from chargehand.cli.listing import when_heard
     from chargehand.facts.events import RunStatus
 
     if isinstance(result.status, RunStatus):
         output.say(f"run {result.id} has ended: {result.status.value}")
         return
-    output.say(
-        f"run {result.id} {what} as soon as whoever leads it hears of it; if nobody does, resume it"
-    )
+    output.say(f"run {result.id} {what} {when_heard(result)}")

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TextIO, assert_never
 
 from chargehand import errors
@@ -29,9 +30,12 @@ from chargehand.engines.frames import (
     HELLO,
     LENGTH_BYTES,
     NOTES_AHEAD,
+    AskBoard,
     Attempt,
     Beat,
     BeginStep,
+    BoardAct,
+    BoardAnswer,
     Ended,
     EndStep,
     FromChild,
@@ -45,6 +49,7 @@ from chargehand.engines.frames import (
     length_in,
     pack,
 )
+from chargehand.engines.pipeboard import PipeBoard
 from chargehand.engines.target import is_async, load
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, failed_by
 
@@ -99,7 +104,7 @@ class PipeLine:
     def __init__(self, voice: Voice, numbers: "itertools.count[int]") -> None:
         self._voice = voice
         self._numbers = numbers
-        self._unanswered: dict[int, asyncio.Future[None]] = {}
+        self._unanswered: dict[int, asyncio.Future[Written | BoardAnswer]] = {}
         self._stopped = ""
 
     async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:  # noqa: ARG002 - the parent knows which attempt it is
@@ -112,31 +117,40 @@ class PipeLine:
             outcome = _legible(outcome)
         await self._tell(number, EndStep(number, step, outcome))
 
+    async def ask_board(
+        self, act: BoardAct, arguments: dict[str, Any], taint: tuple[str, ...]
+    ) -> BoardAnswer:
+        number = next(self._numbers)
+        answer = await self._tell(number, AskBoard(number, act, arguments, taint))
+        if not isinstance(answer, BoardAnswer):
+            raise errors.InternalError(f"the parent did not say what came of {act!r} on the board")
+        return answer
+
     def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:  # noqa: ARG002 - as above
         self._refuse_if_stopped()
         self._voice.note(NoteProgress(_plain(text), fraction))
 
-    def settle(self, answer: Written | Refused) -> None:
+    def settle(self, answer: Written | Refused | BoardAnswer) -> None:
         """The parent has answered. To be called on the loop."""
         waiting = self._unanswered.pop(answer.number, None)
         if waiting is None or waiting.done():
             return  # whoever asked was cancelled meanwhile
-        if isinstance(answer, Written):
-            waiting.set_result(None)
-        else:
+        if isinstance(answer, Refused):
             waiting.set_exception(_refusal(answer))
+        else:
+            waiting.set_result(answer)
 
     def stop(self, reason: str) -> None:
         """From now on every word is refused. May be called from any thread."""
         self._stopped = reason
 
-    async def _tell(self, number: int, frame: FromChild) -> None:
+    async def _tell(self, number: int, frame: FromChild) -> Written | BoardAnswer:
         self._refuse_if_stopped()
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Written | BoardAnswer] = asyncio.get_running_loop().create_future()
         data = pack(frame)
         self._unanswered[number] = answer
         self._voice.write(data)
-        await answer
+        return await answer
 
     def _refuse_if_stopped(self) -> None:
         if self._stopped:
@@ -195,7 +209,7 @@ class Child:
                 self._is_busy = True
                 self._busy.set()
                 self._orders.put(frame)
-            case Written() | Refused():
+            case Written() | Refused() | BoardAnswer():
                 self._loop.call_soon_threadsafe(self._settle, frame)
             case Stop():
                 if self._line is not None:
@@ -241,7 +255,7 @@ class Child:
                 error=type(error).__name__,
             )
 
-    def _settle(self, answer: Written | Refused) -> None:
+    def _settle(self, answer: Written | Refused | BoardAnswer) -> None:
         if self._line is not None:
             self._line.settle(answer)
 
@@ -393,7 +407,7 @@ def _read(source: int, count: int) -> bytes | None:
 
 
 def _brief_of(attempt: Attempt, line: PipeLine) -> Brief:
-    return Brief(
+    brief = Brief(
         attempt.run,
         attempt.task,
         attempt.attempt,
@@ -404,6 +418,8 @@ def _brief_of(attempt: Attempt, line: PipeLine) -> Brief:
         log=attempt.log,
         answers=attempt.answers,
     )
+    brief.boards = partial(PipeBoard, line)
+    return brief
 
 
 def _caught(function: Callable[[Brief], Any], brief: Brief) -> tuple[bool, Any]:
@@ -432,8 +448,10 @@ def _refusal(refused: Refused) -> BaseException:
     if failure is None:
         return Fenced(refused.reason)
     kind = getattr(errors, failure.error, None)
-    if isinstance(kind, type) and issubclass(kind, errors.JournalError):
-        return kind(refused.reason)
+    if isinstance(kind, type) and issubclass(kind, (errors.JournalError, errors.UsageError)):
+        error = kind.__new__(kind, refused.reason)  # not made anew: its words are complete
+        vars(error).update(refused.facts)
+        return error
     return errors.WorkerError(refused.reason, kind=failure.kind)
 
 

@@ -10,16 +10,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from math import ceil
-from typing import assert_never, cast
+from typing import Any, assert_never, cast
+
+import msgspec
 
 from chargehand.engines.base import Job, Lost
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.engines.frames import (
     HELLO,
     LENGTH_BYTES,
+    AskBoard,
     Attempt,
     Beat,
     BeginStep,
+    BoardAnswer,
     Ended,
     EndStep,
     FromChild,
@@ -293,7 +297,7 @@ class _Child(asyncio.SubprocessProtocol):
             match frame:
                 case Ended():
                     return Lost(frame.lost) if frame.lost else frame.outcome
-                case BeginStep() | EndStep():
+                case BeginStep() | EndStep() | AskBoard():
                     # Each in its own task: steps that run side by side share one flush.
                     relays.create_task(self._relay(brief, frame))
                 case NoteProgress():
@@ -328,18 +332,13 @@ class _Child(asyncio.SubprocessProtocol):
             else:
                 await asyncio.sleep(self._patience)
 
-    async def _relay(self, brief: Brief, frame: BeginStep | EndStep) -> None:
-        answer: Written | Refused = Written(frame.number)
+    async def _relay(self, brief: Brief, frame: BeginStep | EndStep | AskBoard) -> None:
         try:
-            if isinstance(frame, BeginStep):
-                await brief.line.begin_step(brief, frame.step, is_urgent=frame.is_urgent)
-            else:
-                await brief.line.end_step(brief, frame.step, frame.outcome)
+            self.send(await _done(brief, frame))
         except Fenced as fenced:
-            answer = Refused(frame.number, str(fenced))
+            self.send(Refused(frame.number, str(fenced)))
         except Exception as error:  # noqa: BLE001 - the worker meets it, as it would in this process
-            answer = Refused(frame.number, str(error), failed_by(error))
-        self.send(answer)
+            self.send(Refused(frame.number, str(error), failed_by(error), _facts_of(error)))
 
     def _pass_on(self, brief: Brief, note: NoteProgress) -> None:
         try:
@@ -416,6 +415,28 @@ def _attempt_of(brief: Brief) -> Attempt:
         log=brief.log,
         answers={q: answer for q, answer in brief.answers.items() if q.startswith(own)},
     )
+
+
+async def _done(brief: Brief, frame: BeginStep | EndStep | AskBoard) -> Written | BoardAnswer:
+    """Do in this process what the worker has asked for in its own."""
+    match frame:
+        case BeginStep():
+            await brief.line.begin_step(brief, frame.step, is_urgent=frame.is_urgent)
+        case EndStep():
+            await brief.line.end_step(brief, frame.step, frame.outcome)
+        case AskBoard():
+            for source in frame.taint:
+                brief.distrust(source)
+            act = getattr(brief.board, frame.act)
+            found = msgspec.json.encode(await act(**frame.arguments))
+            return BoardAnswer(frame.number, msgspec.Raw(found), brief.taint)
+    return Written(frame.number)
+
+
+def _facts_of(error: Exception) -> dict[str, Any]:
+    """What an error of ours says beside its words."""
+    said = vars(error) if isinstance(error, ChargehandError) else {}
+    return {name: fact for name, fact in said.items() if isinstance(fact, (str, int))}
 
 
 def _is_stopped(process: int) -> bool:

@@ -1,10 +1,10 @@
 """What a supervisor and its worker processes say to each other: JSON frames, each after its length."""
 
 import struct
-from typing import TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from chargehand.decisions.results import StepLog, StepRecord
 from chargehand.errors import InternalError, NotJSON, UsageError
@@ -20,6 +20,9 @@ HELLO = b"\0chargehand child\n"
 
 NOTES_AHEAD = 32
 #: how many progress notes a child may send before the parent has made room for more
+
+BoardAct: TypeAlias = Literal["post", "notes", "search", "write", "read", "find", "labels", "guard"]
+#: what a child may ask of the board; the rest is made of these
 
 LENGTH_BYTES = 4
 _length = struct.Struct(">I")
@@ -65,12 +68,23 @@ class Written(_Frame, frozen=True):
 
 
 class Refused(_Frame, frozen=True):
-    """What the child said about a step is not in the journal."""
+    """What the child said about a step is not in the journal; what it wanted of the board is not done."""
 
     number: int
     reason: str
     failure: Failed | None = None
     #: None: the task is no longer this attempt's
+    facts: dict[str, Any] = {}
+    #: what the error said beside its words, by the names of its attributes
+
+
+class BoardAnswer(_Frame, frozen=True):
+    """What came of an act on the board."""
+
+    number: int
+    found: Raw
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that the attempt has read by now
 
 
 class Stop(_Frame, frozen=True):
@@ -95,6 +109,16 @@ class EndStep(_Frame, frozen=True):
     outcome: Done | Failed
 
 
+class AskBoard(_Frame, frozen=True):
+    """Do this with the board of the run, in the attempt's name."""
+
+    number: int
+    act: BoardAct
+    arguments: dict[str, Any]
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that the attempt has read so far
+
+
 class NoteProgress(_Frame, frozen=True):
     text: str
     fraction: float | None = None
@@ -112,8 +136,8 @@ class Ended(_Frame, frozen=True):
     #: if not empty, the worker itself said that it was lost, and why
 
 
-ToChild: TypeAlias = Setup | Attempt | Written | Refused | Stop | Room
-FromChild: TypeAlias = BeginStep | EndStep | NoteProgress | Beat | Ended
+ToChild: TypeAlias = Setup | Attempt | Written | Refused | BoardAnswer | Stop | Room
+FromChild: TypeAlias = BeginStep | EndStep | AskBoard | NoteProgress | Beat | Ended
 
 FrameT = TypeVar("FrameT", ToChild, FromChild)
 

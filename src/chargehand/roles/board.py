@@ -1,7 +1,9 @@
 """The board: what workers and people share while they work, and after."""
 
+from asyncio import AbstractEventLoop, Lock, get_running_loop, to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 from msgspec import Raw
@@ -29,6 +31,7 @@ from chargehand.facts.board import (
     BoardEvent,
     Guard,
     GuardBlock,
+    Hit,
     Label,
     Match,
     Note,
@@ -45,10 +48,24 @@ from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal, Key
 
+if TYPE_CHECKING:
+    from chargehand.roles.meaning import NoteIndex
+
 T = TypeVar("T")
 
 RACES = 1000
 #: times that `update` loses against other writers before it gives up
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """What is seen of a block at a glance."""
+
+    label: str
+    version: int
+    size: int
+    #: of its value, in bytes
+    stored: Value | None = None
+    #: None: it is larger than what was asked for
 
 
 class Board:
@@ -73,6 +90,16 @@ class Board:
         self._clock = clock
         self._run = run
         self._lifecycle = Lifecycle(run)
+
+    @property
+    def journal(self) -> Journal:
+        """Where it is kept."""
+        return self._journal
+
+    @property
+    def clock(self) -> Clock:
+        """By which its events are dated."""
+        return self._clock
 
     def signed(self, author: str, role: str = "") -> "Board":
         """The same board in the hands of somebody else."""
@@ -142,6 +169,65 @@ class Board:
         identity = msgspec.to_builtins(query)
         return await self._recorded("board.notes", identity, find, list[Note], _taint_of)
 
+    async def search(
+        self,
+        words: str,
+        *,
+        tags: Sequence[str] = (),
+        match: Match | str = Match.ANY,
+        segments: Sequence[str] = (),
+        min_importance: float = 0.0,
+        author: str = "",
+        exclude_own: bool = False,
+        limit: int = 10,
+        by: str = "",
+    ) -> list[Hit]:
+        """The notes that are about this, the best first, of those that fit all else that is asked for.
+
+        They are compared by meaning if `chargehand[semantic]` is installed, else by their words; `by`
+        says which, and each hit tells. The first search of a board reads all of it, later ones what is new.
+        """
+        from chargehand.roles.meaning import index_of, way_of
+
+        query = Query(
+            tags=_words(tags, "tags"),
+            match=Match(match),
+            segments=_words(segments, "segments"),
+            min_importance=min_importance,
+            author=author,
+            not_by=self.author if exclude_own else "",
+            limit=limit,
+        )
+        way = way_of(by)
+
+        async def look(_: str) -> list[Hit]:
+            index = await to_thread(index_of, self._journal, self.name, way)  # loads a model
+            await self._take_in(index)
+            hits = await to_thread(index.find, words, query)
+            notes = [replace(hit.note, stored=await self._bring(hit.note.stored)) for hit in hits]
+            return [replace(hit, note=note) for hit, note in zip(hits, notes, strict=True)]
+
+        def taint_of(hits: list[Hit]) -> tuple[str, ...]:
+            return _taint_of([hit.note for hit in hits])
+
+        identity = [words, by, msgspec.to_builtins(query)]
+        return await self._recorded("board.search", identity, look, list[Hit], taint_of)
+
+    async def _take_in(self, index: "NoteIndex") -> None:
+        """Have an index know all notes of this board, and of what happened to its run."""
+        from chargehand.roles.meaning import text_of
+
+        seq = index.seq
+        found: list[Note] = []
+        async for entry in self._journal.boards.read(self.name, seq):
+            seq = entry.seq
+            note = note_of(self.name, entry.seq, entry.event)
+            found += [] if note is None else [note]
+        await self._catch_up(self._lifecycle)
+        found += [note for note in self._lifecycle.notes if not index.knows(note)]
+        texts = [text_of((await self._bring(note.stored)).read()) for note in found]
+        await to_thread(index.take, list(zip(found, texts, strict=True)), seq)
+
     async def follow(
         self,
         *,
@@ -201,13 +287,15 @@ class Board:
         When somebody else writes meanwhile, it is called again with what they wrote: no update of
         anybody is lost.
         """
-        for _ in range(RACES):
-            known = await self.find(label)
-            value = change(None if known is None else known.value)
-            try:
-                return await self.write(label, value, expect=0 if known is None else known.version)
-            except BlockChanged:
-                continue
+        async with _queue(self.name, label):
+            for _ in range(RACES):
+                known = await self.find(label)
+                value = change(None if known is None else known.value)
+                expect = 0 if known is None else known.version
+                try:
+                    return await self.write(label, value, expect=expect)
+                except BlockChanged:
+                    continue
         raise UsageError(
             f"block {label!r} was changed by others {RACES} times in a row; write it less"
         )
@@ -232,6 +320,31 @@ class Board:
 
         identity = [label, version]
         return await self._recorded("board.read", identity, look, Block | None, _taint_of_block)
+
+    async def glance(self, label: str, most: int) -> "Glance | None":
+        """What is known of a block; its value only if that has no more bytes than `most`.
+
+        A larger one is not loaded. None if there is no such block, or if it is not ours to read.
+        """
+
+        async def look(_: str) -> Glance | None:
+            try:
+                await self._check_reader(label)
+            except BlockDenied:
+                return None
+            block = await self._journal.boards.block(self.name, label, 0)
+            if block is None:
+                return None
+            size = block.stored.size or len(block.stored.json)
+            value = block.stored if size <= most else None
+            return Glance(
+                label, block.version, size, None if value is None else await self._bring(value)
+            )
+
+        def taint_of(seen: Glance | None) -> tuple[str, ...]:
+            return () if seen is None or seen.stored is None else seen.stored.taint
+
+        return await self._recorded("board.glance", [label, most], look, Glance | None, taint_of)
 
     async def labels(self) -> list[Label]:
         """All blocks with their newest version and guard; no value is loaded."""
@@ -358,16 +471,31 @@ class BriefBoard(Board):
     the same again. What it reads taints what it returns; what it writes carries what it has read.
     """
 
-    def __init__(self, journal: Journal, clock: Clock, brief: Brief) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        brief: Brief,
+        name: str = "",
+        role: str = "",
+        scope: str = "",
+    ) -> None:
         super().__init__(
             journal,
             clock,
-            board_of_run(brief.run),
+            name or board_of_run(brief.run),
             author=brief.worker,
-            role=brief.worker,
-            run=brief.run,
+            role=role or brief.worker,
+            run="" if name else brief.run,
         )
-        self._brief = brief
+        self.brief = brief
+        self.scope = scope
+        #: what its steps are named by beside what they do. Steps inside of a step need one that is
+        #: that step's own: when it is replayed they are not, and the next ones would be taken for them.
+
+    def named(self, name: str, role: str = "") -> "BriefBoard":
+        """The long-lived board of this name, in the hands of the same attempt."""
+        return BriefBoard(self._journal, self._clock, self.brief, name, role, self.scope)
 
     async def _recorded(
         self,
@@ -383,18 +511,19 @@ class BriefBoard(Board):
             found = await run(key)
             return Done(Value(json=Raw(msgspec.json.encode(found)), taint=taint_of(found)))
 
-        done = await self._brief.durable(name, identity, step, effect=effect, about=identity)
+        called = f"{name} {self.scope}" if self.scope else name
+        done = await self.brief.durable(called, identity, step, effect=effect, about=identity)
         self._distrust(done.value.taint)
         found: T = msgspec.json.decode(done.value.json, type=kind)
         return found
 
     def _trusting(self, data: object) -> Value:
         value = super()._trusting(data)
-        return replace(value, taint=tuple(dict.fromkeys((*value.taint, *self._brief.taint))))
+        return replace(value, taint=tuple(dict.fromkeys((*value.taint, *self.brief.taint))))
 
     def _distrust(self, sources: tuple[str, ...]) -> None:
         for source in sources:
-            self._brief.distrust(source)
+            self.brief.distrust(source)
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -403,6 +532,20 @@ class _Stored(msgspec.Struct, frozen=True):
     event: BoardEvent | None = None
     seq: int = 0
     changed: tuple[str, int, int] | None = None
+
+
+_queues: "WeakKeyDictionary[AbstractEventLoop, WeakValueDictionary[tuple[str, str], Lock]]"
+_queues = WeakKeyDictionary()
+#: of those who update one block in this process, by event loop
+
+
+def _queue(board: str, label: str) -> Lock:
+    """To be held while a block is updated: racing each other in step, the same few would always win."""
+    queues = _queues.setdefault(get_running_loop(), WeakValueDictionary())
+    lock = queues.get((board, label))
+    if lock is None:
+        lock = queues[board, label] = Lock()
+    return lock
 
 
 def _taint_of(notes: list[Note]) -> tuple[str, ...]:

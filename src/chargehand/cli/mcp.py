@@ -1,0 +1,66 @@
+"""`chargehand mcp`: the supervisor as a server of the Model Context Protocol."""
+
+import asyncio
+import logging
+import os
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+import click
+
+from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
+from chargehand.cli.output import say
+
+TOKEN_VARIABLE = "CHARGEHAND_MCP_TOKEN"  # noqa: S105 - where the token is, not what it is
+
+
+def place(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """What an option that is HOST:PORT becomes."""
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65_535:
+        raise click.BadParameter(f"{value!r} is no place; write HOST:PORT, as 127.0.0.1:8000")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@click.command(cls=PathsCommand, short_help="Serve the crew to other agents, over MCP.")
+@crew_options
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    callback=place,
+    help="Serve over streamable HTTP instead of stdin and stdout. Beyond this machine only with a "
+    f"token in {TOKEN_VARIABLE}. Port 0: any that is free.",
+)
+@click.option(
+    "--approvals",
+    is_flag=True,
+    help="Let clients approve calls by the tool `answer`. Otherwise only people can.",
+)
+def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> None:
+    """Serve the crew as a server of the Model Context Protocol, to one client or to many.
+
+    Tools: plan, run, resume, status, result, report, answer, cancel, runs. stdout carries the protocol
+    and nothing else.
+    """
+    from chargehand.errors import UsageError
+
+    try:
+        from chargehand.server.mcp import serve_http, serve_stdio
+    except ModuleNotFoundError as error:
+        raise UsageError(f"serving MCP needs {error.name}; install chargehand[mcp]") from None
+    logging.getLogger("chargehand").propagate = False  # it is on stderr already
+    with redirect_stdout(sys.stderr):  # a crew may print while it is loaded
+        boss = boss_for(choice_of(options))
+    # Taken out of the environment: what workers start has no business with it.
+    token = os.environ.pop(TOKEN_VARIABLE, "").strip()
+    if http is None:
+        if sys.stdin.isatty():
+            say(
+                "waiting for MCP on stdin; clients start this command themselves, or try --http 127.0.0.1:8000"
+            )
+        asyncio.run(serve_stdio(boss, approvals=approvals))
+    else:
+        asyncio.run(serve_http(boss, *http, token=token, approvals=approvals, say=say))

@@ -1,0 +1,1 @@
+"""Supervisors as servers: what other programs drive them by."""
