@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Place
+from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.limits import Limits
@@ -77,7 +78,7 @@ class RecursiveSupervisor:
         settings: ModelSettings | None = None,
         parts: int = MOST_PARTS,
         parallel: int | None = None,
-        capacity: int | None = None,
+        capacity: int | Elastic | None = None,
         timeout: timedelta | None = None,
     ) -> None:
         if parts < 2:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Place
+from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError, WorkerError
 from chargehand.facts.outcome import ErrorClass, Failed, Outcome
@@ -67,7 +68,7 @@ class Factory:
         skills: Sequence[str] = (),
         secrets: Sequence[str] = (),
         destinations: Sequence[str] = (),
-        capacity: int | None = None,
+        capacity: int | Elastic | None = None,
         weight: float | None = None,
         timeout: timedelta | None = None,
         prompts: str | Path | None = None,

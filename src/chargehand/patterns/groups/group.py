@@ -135,16 +135,12 @@ class Group(Supervisor):
     ) -> GroupResult:
         """Say something to the group and return what came of it, once the conversation is over.
 
-        `hear` is called with each message as soon as it is durable (with a `key`, at the end). Failures of members are values:
-        they are named, and the others go on. Cancelling this call cancels the run.
+        `hear` is called with each message as soon as it is durable. Failures of members are
+        values: they are named, and the others go on. Cancelling this call cancels the run.
         """
+        if hear is None:
+            return await self.told(await self.run(message, **terms))
         ear = Ear(hear, self._bring)
-        if hear is None or terms.get(
-            "key"
-        ):  # of a run that was begun before, there is no beginning
-            result = await self.told(await self.run(message, **terms))
-            ear.tell(result.messages)
-            return result
         async for event in self.stream(message, **terms):
             await ear.take(event)
         return await self.told(ear.run)

@@ -27,7 +27,7 @@ Hear = Callable[[Message], object]
 class Ear:
     """Tells of one run what is said in it."""
 
-    def __init__(self, hear: Hear | None, bring: Bring) -> None:
+    def __init__(self, hear: Hear, bring: Bring) -> None:
         self._hear = hear
         self._bring = bring
         self._tasks: dict[str, Task] = {}
@@ -36,12 +36,9 @@ class Ear:
 
     def tell(self, messages: Sequence[Message]) -> None:
         """Tell these. What the listener raises is logged, and changes nothing."""
-        hear = self._hear
-        if hear is None:
-            return
         for message in messages:
             try:
-                hear(message)
+                self._hear(message)
             except Exception:
                 log.exception("hear_failed run=%s", self.run)
 
