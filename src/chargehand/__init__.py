@@ -47,7 +47,7 @@ from chargehand.result import RunResult, TaskResult
 from chargehand.supervisor import Run, Supervisor
 
 # memory
-from chargehand.facts.board import Block, Note, Segment
+from chargehand.facts.board import Block, Hit, Note, Segment
 
 # people
 from chargehand import notify
@@ -164,6 +164,7 @@ __all__ = [
     "FunctionWorker",
     "Gap",
     "Health",
+    "Hit",
     "InitRule",
     "JournalError",
     "Limits",

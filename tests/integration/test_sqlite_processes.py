@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from chargehand.errors import JournalError, NotLeading
+from chargehand.journal.file import JournalFile
 from chargehand.journal.sqlite import SqliteJournal
 from tests.integration.sqlite_at_hand import (
     entries_of,
@@ -354,3 +355,35 @@ async def test_many_processes_may_make_the_journal_at_once(
     journal = SqliteJournal(path)
     assert len(await journal.mail.unread()) == 1
     await journal.close()
+
+
+def test_a_journal_that_another_makes_between_two_looks_is_no_stranger(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look finds an empty file, the second the tables of whoever was faster."""
+    connect = JournalFile._connect
+    others: list[threading.Thread] = []
+
+    class Slow:
+        def __init__(self, connection: apsw.Connection) -> None:
+            self._connection = connection
+
+        def pragma(self, name: str, *value: object) -> object:
+            found = self._connection.pragma(name, *value)
+            if name == "application_id" and not others:
+                monkeypatch.setattr(JournalFile, "_connect", connect)
+                others.append(threading.Thread(target=make))
+                others[0].start()
+                others[0].join(0.5)
+            return found
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._connection, name)
+
+    def make() -> None:
+        file = JournalFile(path, durability="strict", patience=timedelta(seconds=30), vfs="")
+        file.open(accept_damage=False).close()
+
+    monkeypatch.setattr(JournalFile, "_connect", lambda file, flags: Slow(connect(file, flags)))
+    make()
+    others[0].join()

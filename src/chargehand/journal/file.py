@@ -44,7 +44,7 @@ class JournalFile:
         known = self._read_mark(accept_damage=accept_damage)  # first: the file may only be further
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
-            if self._is_new(connection):
+            if self._is_empty(connection):
                 self._make(connection)
             self._set_up(connection)
             self._check(connection, known, accept_damage=accept_damage)
@@ -91,6 +91,15 @@ class JournalFile:
             raise refusal(error, self.path) from error
         connection.set_busy_timeout(self._patience // timedelta(milliseconds=1))
         return connection
+
+    def _is_empty(self, connection: apsw.Connection) -> bool:
+        # One transaction: another process that makes the journal meanwhile has done all of it or
+        # nothing; between two looks it would seem to be somebody else's file.
+        connection.execute("BEGIN")
+        try:
+            return self._is_new(connection)
+        finally:
+            connection.execute("ROLLBACK")
 
     def _is_new(self, connection: apsw.Connection) -> bool:
         """Whether there is nothing in the file yet. What is not ours is refused and not touched."""
