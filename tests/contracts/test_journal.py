@@ -11,6 +11,7 @@ from chargehand.errors import (
     JournalDamaged,
     JournalError,
     KeyConflict,
+    NotJSON,
     NotLeading,
     UnknownRun,
     UsageError,
@@ -654,3 +655,14 @@ async def test_a_closed_journal_decides_nothing(journal: Journal) -> None:
     await journal.close()
     with pytest.raises(UsageError, match="closed"):
         await journal.decide("run", lambda _: notes("a"))
+
+
+async def test_a_decision_that_cannot_be_written_down_is_undone_and_in_nobodys_way(
+    journal: Journal,
+) -> None:
+    undone: list[str] = []
+    await journal.append("run", notes("a"))
+    with pytest.raises(NotJSON, match="ProgressNoted"):
+        await journal.decide("run", lambda _: notes("\ud800"), undo=lambda: undone.append("it"))
+    assert undone == ["it"]
+    assert await texts_of(journal) == ["a"]

@@ -12,8 +12,10 @@ from chargehand.facts.commands import PreemptAttempt
 from chargehand.facts.events import (
     Approach,
     AttemptPreempted,
+    BudgetChanged,
     DeadlinePassed,
     Event,
+    PersonAsked,
     PlanAdopted,
     RunLed,
     RunPaused,
@@ -21,6 +23,7 @@ from chargehand.facts.events import (
     RunUnpaused,
     WorkStopped,
 )
+from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from tests.decisions.office import Office, desk_of, requested, seconds, tasks_of
 
@@ -374,3 +377,35 @@ def test_an_answer_that_a_pause_held_back_is_composed_when_the_work_is_stopped()
     assert desk.started() == ["a#1"]
     desk.tell(WorkStopped(reason="answer now", by="eva", at=desk.now))
     assert desk.started() == ["a#1", "@answer#1"]
+
+
+def short(desk: Office) -> list[Event]:
+    question = Question(id="r:@budget:1:more", text="More?", about="budget")
+    return desk.tell(PersonAsked(task="@budget:1", attempt=0, question=question, at=desk.now))
+
+
+def more(desk: Office) -> list[Event]:
+    return desk.tell(BudgetChanged(calls=2, by="eva", at=desk.now))
+
+
+def test_a_pause_that_a_person_wanted_outlasts_the_want_of_money() -> None:
+    """It ran short after it was paused: with more to spend it does not go on by itself."""
+    desk = desk_of("a, b", pool=1, calls=1)
+    pause(desk)
+    assert [type(event) for event in short(desk)] == [PersonAsked]
+    assert [type(event) for event in more(desk)] == [BudgetChanged]
+    assert desk.schedule.is_paused
+    assert [type(event) for event in unpause(desk)] == [RunUnpaused]
+    assert not desk.schedule.is_paused
+
+
+def test_a_run_that_a_person_wants_to_go_on_does_so_once_it_may_spend_more() -> None:
+    desk = desk_of("a, b", pool=1, calls=1)
+    assert [type(event) for event in short(desk)] == [PersonAsked, RunPaused]
+    assert unpause(desk) == [], "no person has paused it"
+    assert [type(event) for event in pause(desk)] == [RunPaused]
+    assert pause(desk) == []
+    assert [type(event) for event in unpause(desk)] == [RunUnpaused]
+    assert desk.schedule.is_paused
+    assert [type(event) for event in more(desk)] == [BudgetChanged, RunUnpaused]
+    assert not desk.schedule.is_paused

@@ -155,7 +155,83 @@ async def test_a_run_above_is_asked_when_one_below_lacks_what_is_its_budget() ->
     assert len(model.requests) == 3
 
 
+def two_levels() -> tuple[ch.Supervisor, ch.Supervisor, ch.Plan, ch.ScriptedModel]:
+    """A supervisor, the one that works below it, what is asked of both, and their model."""
+    model = ch.ScriptedModel(["yes"] * 40)
+    below = ch.Supervisor([ch.Worker("mind", "Says yes")], model=model, name="team")
+    task = ch.Task(
+        id="all", description="Say numbers", worker="team", args={"plan": wide(3).to_json()}
+    )
+    return ch.Supervisor([below], model=model), below, ch.Plan(goal="g", tasks=[task]), model
+
+
+async def test_a_run_below_that_waits_for_money_is_paused_with_the_run_above() -> None:
+    boss, below, plan, model = two_levels()
+    is_paused, is_left = asyncio.Event(), asyncio.Event()
+    below.on(ch.events.RunPaused)(lambda *_: is_paused.set())
+    below.on(ch.events.AttemptPreempted)(lambda *_: is_left.set())
+    async with asked_of(boss, plan, ch.Limits(calls=2)) as (run, ask):
+        question = await ask()
+        await boss.pause(run.id)
+        await asyncio.wait_for(is_paused.wait(), 20)
+        await boss.answer(question.id, "raise to: 3")
+        await asyncio.wait_for(is_left.wait(), 20)
+        assert (await boss.look(run.id)).status == "paused"
+        assert len(model.requests) == 2
+        await boss.unpause(run.id)
+        assert (await run.wait()).status == "succeeded"
+    assert len(model.requests) == 3
+
+
+async def test_what_is_done_below_is_kept_when_a_person_says_that_it_is_enough() -> None:
+    boss, _, plan, _ = two_levels()
+    async with asked_of(boss, plan, ch.Limits(calls=2)) as (run, ask):
+        await boss.answer((await ask()).id, "stop")
+        result = await run.wait()
+    assert (result.status, result.tasks["all"].state) == ("partial", "done")
+    assert [gap.state for gap in result.answer.gaps] == ["done in part"]
+
+
+async def test_a_run_below_is_cancelled_with_the_run_above_that_asks_for_more() -> None:
+    boss, below, plan, _ = two_levels()
+    ended: list[str] = []
+    below.on(ch.events.RunFinished)(lambda _, event: ended.append(event.status))
+    async with asked_of(boss, plan, ch.Limits(calls=2)) as (run, ask):
+        await ask()
+        await boss.cancel(run.id)
+        assert (await run.wait()).status == "cancelled"
+    assert ended == ["cancelled"]
+
+
 async def test_a_wish_that_is_neither_is_refused() -> None:
     boss, _ = crew()
     with pytest.raises(UsageError, match="on_budget='beg' is neither 'stop' nor 'ask'"):
         await boss.run(wide(1), on_budget="beg")
+
+
+async def test_a_run_that_a_person_pauses_while_it_asks_stays_so_when_it_may_spend_more() -> None:
+    boss, model = crew()
+    async with asked_of(boss, wide(3), ch.Limits(calls=1)) as (run, question):
+        asked = await question()
+        await boss.pause(run.id, "lunch")
+        await boss.answer(asked.id, "raise to: 3")
+        assert (await boss.look(run.id)).status == "paused"
+        assert len(model.requests) == 1
+        await boss.unpause(run.id)
+        result = await run.wait()
+    assert result.status == "succeeded"
+    first, second = result.trace.pauses
+    assert (first.reason, second.reason) == ("nothing is left to spend", "lunch")
+    assert first.ended_at == second.at
+    assert second.ended_at is not None
+
+
+@pytest.mark.parametrize("text", ["0.5", "1.5", "1e400", "1" + "0" * 30, "NaN"])
+async def test_an_amount_that_no_budget_can_be_is_refused_with_what_can(text: str) -> None:
+    boss, _ = crew()
+    async with asked_of(boss, wide(2), ch.Limits(calls=1)) as (run, question):
+        asked = await question()
+        with pytest.raises(UsageError, match="choose one of 'stop', 'raise to: …'"):
+            await boss.answer(asked.id, f"raise to: {text}")
+        await boss.answer(asked.id, "raise to: 2.0")
+        assert (await run.wait()).status == "succeeded"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apsw
@@ -14,7 +15,15 @@ import pytest
 
 import chargehand as ch
 from chargehand.background import run_in_background
-from chargehand.errors import JournalFull, TaskTaken, UnknownQuestion, UnknownRun, UsageError
+from chargehand.errors import (
+    JournalBusy,
+    JournalFull,
+    NotLeading,
+    TaskTaken,
+    UnknownQuestion,
+    UnknownRun,
+    UsageError,
+)
 from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sheet import Sheet
@@ -26,6 +35,7 @@ from chargehand.patterns.pool import (
     WorkerAgent,
     supervisor_worker_workflow,
 )
+from chargehand.patterns.pool.execution import Attempt
 from chargehand.patterns.pool.ledger import Ledger, Moment, Move
 from chargehand.records import fold
 
@@ -753,3 +763,130 @@ def test_a_worker_that_serves_takes_over_what_a_dead_one_had(
     assert serving.result(20) == 1
     gate.opened.set()
     assert isinstance(doing.exception(), UsageError)
+
+
+# What nobody can have meant
+
+
+def test_an_error_that_quotes_a_broken_name_is_kept_and_the_task_goes_on(
+    pool: SharedMemoryPool, supervisor: SupervisorAgent
+) -> None:
+    """Names of files may hold what is no Unicode, and so may errors and progress that quote them."""
+
+    def fails(brief: ch.Brief) -> None:
+        brief.progress("reading \udcff")
+        raise ValueError("no such file: \udcff")
+
+    (task,) = supervisor.delegate("Read it", ["ann"])
+    failed = WorkerAgent(None, pool, "ann", work=fails).execute_task(task)
+    assert (failed["status"], failed["error"]) == ("failed", "logic: no such file: \\udcff")
+    supervisor.reassign_task(task, "bob")
+    assert WorkerAgent(None, pool, "bob", work=echo).execute_task(task)["status"] == "completed"
+    said = [each["content"] for each in pool.read_relevant(segments=["progress"])]
+    assert {"text": "reading \\udcff", "fraction": None} in said
+
+
+def test_what_cannot_be_stored_is_refused_before_it_is_in_the_way_of_all_others(
+    pool: SharedMemoryPool, supervisor: SupervisorAgent
+) -> None:
+    (task,) = supervisor.delegate("Say hello", ["ann"])
+    before = len(pool.read_all())
+    attempts: list[Callable[[], object]] = [
+        lambda: supervisor.delegate("Say \ud800", ["ann"]),
+        lambda: supervisor.delegate("Say it", ["ann"], tasks=["Say \ud800"]),
+        lambda: supervisor.delegate("Say it", ["ann"], priority="high"),  # type: ignore[arg-type]
+        lambda: supervisor.delegate("Say it", ["ann"], tasks=[1]),  # type: ignore[list-item]
+        lambda: supervisor.delegate("Say it", [("ann", float("inf"))]),
+        lambda: supervisor.delegate("Say it", ["ann"], balance="by luck"),
+        lambda: supervisor.reassign_task(task, "\ud800"),
+        lambda: supervisor.reassign_task(task, None),  # type: ignore[arg-type]
+        lambda: supervisor.close(task["request_id"], "\ud800"),
+        lambda: pool.write_insight({"content": "x", "metadata": [1]}),
+        lambda: pool.read_relevant(match="some"),
+        lambda: pool.read_relevant(order="oldest"),
+        lambda: pool.read_relevant(tags="result"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(UsageError):
+            attempt()
+    assert len(pool.read_all()) == before
+    assert WorkerAgent(None, pool, "ann", work=echo).execute_next() is not None
+
+
+def test_whoever_leads_a_request_for_a_moment_is_waited_for(
+    pool: SharedMemoryPool,
+    other: SharedMemoryPool,
+    supervisor: SupervisorAgent,
+    threads: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A supervisor that cancels a request leads it meanwhile; that must not end those who serve."""
+    supervisor.delegate("Say hello", ["ann"])
+    (task,) = supervisor.get_tasks(supervisor.delegate("Say more", ["ann"])[0]["request_id"])
+    request, leases = task["request_id"], other.journal.leases
+    epoch = run_in_background(leases.lead(request)).result()
+    is_refused, decide = threading.Event(), pool.journal.decide
+
+    async def told(*args: Any, **more: Any) -> Any:
+        try:
+            return await decide(*args, **more)
+        except NotLeading:
+            is_refused.set()
+            raise
+
+    monkeypatch.setattr(pool.journal, "decide", told)
+    ann = WorkerAgent(None, pool, "ann", work=echo)
+    serving = threads.submit(ann.serve, request)
+    assert is_refused.wait(20)
+    run_in_background(leases.release(request, epoch)).result()
+    assert serving.result(20) == 1
+
+
+async def test_what_was_held_back_is_written_once_however_often_the_journal_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """First there is no room, then the file is locked before anything is decided."""
+    monkeypatch.setattr("chargehand.patterns.pool.execution.RETRY_WRITE", timedelta(0))
+    written: list[str] = []
+    tries = iter([JournalFull("no room"), JournalBusy("locked"), None])
+
+    class Refusing:
+        async def decide(self, _: str, act: Callable[[Any, Any], Move]) -> None:
+            refusal = next(tries)
+            events = [] if isinstance(refusal, JournalBusy) else act(self, self).events
+            if refusal is not None:
+                raise refusal
+            written.extend(str(event) for event in events)
+
+        node = "n"
+
+        def write(self, event: Any, _: str) -> list[Any]:
+            return [event]
+
+    requests: Any = Refusing()
+    attempt = Attempt(requests, requests, requests)
+    attempt.take(SimpleNamespace(brief=SimpleNamespace(run="r")))  # type: ignore[arg-type]
+    attempt._held.append("half way")  # type: ignore[arg-type]
+    await attempt.say("the end")  # type: ignore[arg-type]
+    assert written == ["half way", "the end"]
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_whoever_follows_a_pool_stops_when_it_is_closed(
+    place: str, tmp_path: Path, threads: ThreadPoolExecutor
+) -> None:
+    pool = SharedMemoryPool(tmp_path / "runs.db" if place == "file" else None)
+    pool.write_insight({"content": "first"})
+    heard = threading.Event()
+
+    def follow() -> list[str]:
+        found: list[str] = []
+        for insight in pool.follow():
+            found.append(insight["content"])
+            heard.set()
+        return found
+
+    following = threads.submit(follow)
+    assert heard.wait(20)
+    pool.close()
+    assert following.result(20) == ["first"]

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -332,3 +333,26 @@ async def test_large_results_of_steps_are_replayed_from_the_blob_store(tmp_path:
     assert result.answer.output == len(text)
     assert calls == ["fetch"]
     assert (tmp_path / "runs.db").stat().st_size < len(text)
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+async def test_words_that_are_no_unicode_end_no_other_run(place: str, tmp_path: Path) -> None:
+    """An error, a step's error and a word on the way that quote the name of a broken file."""
+
+    def opens() -> None:
+        raise OSError("cannot open \udcff")
+
+    @ch.worker("reads", "Reads a file")
+    async def reads(brief: ch.Brief) -> None:
+        brief.progress("reading \udcff")
+        with suppress(OSError):
+            await brief.step("open", opens)
+        raise ValueError("cannot read \udcff")
+
+    plan = ch.Plan(goal="g", tasks=[ch.Task(id="t", description="Read it", worker="reads")])
+    boss = ch.Supervisor([reads], journal=tmp_path / "runs.db" if place == "file" else None)
+    async with boss:
+        result = await boss.run(plan, limits=ch.Limits(attempts=1))
+    assert str(result.tasks["t"].error).startswith("logic: cannot read \\udcff")
+    (attempt,) = result.trace.attempts
+    assert "cannot open" in str(attempt.steps[0])

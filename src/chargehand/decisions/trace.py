@@ -304,6 +304,9 @@ class _Fold:
             case StartMissed():
                 trace.halts.append(Halt("too late", at, event.task))
             case RunPaused():
+                if trace.pauses and trace.pauses[-1].ended_at is None:
+                    # It was paused for want of money up to now, and is by a person from now on.
+                    trace.pauses[-1].ended_at, trace.pauses[-1].ended_by = at, event.by
                 trace.pauses.append(Pause(at, event.by, event.reason))
             case RunUnpaused():
                 trace.pauses[-1].ended_at, trace.pauses[-1].ended_by = at, event.by

@@ -52,6 +52,7 @@ from chargehand.engines.frames import (
 from chargehand.engines.pipeboard import PipeBoard
 from chargehand.engines.target import is_async, load
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, failed_by
+from chargehand.facts.value import plain
 
 PR_SET_PDEATHSIG = 1
 
@@ -128,7 +129,7 @@ class PipeLine:
 
     def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:  # noqa: ARG002 - as above
         self._refuse_if_stopped()
-        self._voice.note(NoteProgress(_plain(text), fraction))
+        self._voice.note(NoteProgress(plain(text), fraction))
 
     def settle(self, answer: Written | Refused | BoardAnswer) -> None:
         """The parent has answered. To be called on the loop."""
@@ -459,16 +460,12 @@ def _legible(failed: Failed) -> Failed:
     """The failure with nothing in its texts that cannot be written: names of files may hold such."""
     return Failed(
         kind=failed.kind,
-        message=_plain(failed.message),
-        error=_plain(failed.error),
-        stack=_plain(failed.stack),
+        message=plain(failed.message),
+        error=plain(failed.error),
+        stack=plain(failed.stack),
         retry_after=failed.retry_after,
         usage=failed.usage,
     )
-
-
-def _plain(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 if __name__ == "__main__":

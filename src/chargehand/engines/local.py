@@ -28,6 +28,7 @@ class LocalEngine:
     def stop(self, run: str, task: str, attempt: int, reason: str) -> None:
         running = self._running.get((run, task, attempt))
         if running is not None:
+            running[1].brief.is_preempted = False  # it ends, and makes room for nobody
             _stop(*running, reason)
 
     def preempt(self, run: str, task: str, attempt: int) -> None:

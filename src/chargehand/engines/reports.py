@@ -1,6 +1,9 @@
 """What an attempt has to say, as the journal writes it down."""
 
 from datetime import datetime
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from chargehand.decisions.results import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking
@@ -16,6 +19,9 @@ from chargehand.facts.events import (
     StepStarted,
 )
 from chargehand.facts.outcome import Cancelled, Done, Failed
+from chargehand.facts.value import plain
+
+_Said = TypeVar("_Said")
 
 
 def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
@@ -31,7 +37,7 @@ def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
     return AttemptFinished(
         task=task,
         attempt=attempt,
-        outcome=ending,  # type: ignore[arg-type]  # Lost and Parking are gone
+        outcome=_written(ending),  # type: ignore[arg-type]  # Lost and Parking are gone
         key=job.key if type(ending) is Done else "",
         reused=job.reused,
         at=at,
@@ -62,11 +68,19 @@ def step_finished(
         name=step.name,
         ordinal=step.ordinal,
         key=step.key,
-        outcome=outcome,
+        outcome=outcome if type(outcome) is Done else _written(outcome),
         at=at,
     )
 
 
 def progress_noted(brief: Brief, text: str, fraction: float | None, at: datetime) -> ProgressNoted:
     task, attempt = brief.task.id, brief.attempt
-    return ProgressNoted(task=task, attempt=attempt, text=text, fraction=fraction, at=at)
+    return ProgressNoted(task=task, attempt=attempt, text=plain(text), fraction=fraction, at=at)
+
+
+def _written(outcome: _Said) -> _Said:
+    """What was said, in words that can be stored: an error may quote the name of any file."""
+    if not isinstance(outcome, Failed):
+        return outcome
+    message, error, stack = map(plain, (outcome.message, outcome.error, outcome.stack))
+    return replace(outcome, message=message, error=error, stack=stack)

@@ -57,6 +57,8 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 NO_USAGE = Usage()
+MOST_TOLD = 2**53
+#: the largest number of which every JSON reader knows all digits
 
 
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,6 +78,12 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: None: waits as long as the run may
     evidence: Value = Value()
 
+    @property
+    def offers(self) -> str:
+        """What may be answered, in words."""
+        told = [f"'{self.telling}: …'"] if self.telling else []
+        return ", ".join([*map(repr, self.choices), *told])
+
     def accepts(self, text: str) -> bool:
         """Whether this text answers the question."""
         if not self.choices or text in self.choices:
@@ -87,8 +95,15 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
         except msgspec.DecodeError:
             return False
         if self.about == "budget":
-            return isinstance(told, (int, float)) and told is not True and told > 0
+            return self._is_amount(told)
         return self.about != "approval" or isinstance(told, dict)  # arguments go by their names
+
+    def _is_amount(self, told: object) -> bool:
+        """Whether that much can be a budget: of money any part, of all else at least one, whole."""
+        if isinstance(told, bool) or not isinstance(told, (int, float)):
+            return False
+        is_money = self.evidence.read()["limit"] == "money"
+        return 0 < told <= MOST_TOLD and (is_money or told == int(told))
 
     def told(self, text: str) -> object:
         """The JSON that an answer of the telling kind carries; None if it carries none."""

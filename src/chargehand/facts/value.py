@@ -21,6 +21,11 @@ def digest_of(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+def plain(text: str) -> str:
+    """The text, with whatever in it is no Unicode written out: names of files may hold such."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class Value(Struct, frozen=True, gc=False, omit_defaults=True):
     """A JSON value as it is stored.
 

@@ -40,6 +40,34 @@ CREATE TABLE guards (
 -- Whether these tables were made.
 SELECT count(*) FROM sqlite_schema WHERE name = 'facets';
 
+-- name: fresh
+-- Make the tables for the newest notes. On a large board each row of `facets` and `ranks` lies on a page
+-- of its own, so that a few notes would touch hundreds. Here they touch the same few pages, and are
+-- moved to their places many at a time.
+CREATE TABLE fresh_facets (
+    facet INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    importance REAL NOT NULL,
+    PRIMARY KEY (facet, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE fresh_ranks (
+    facet INTEGER NOT NULL,
+    importance REAL NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (facet, importance, seq)
+) STRICT, WITHOUT ROWID;
+
+-- name: has_fresh
+-- Whether these were made: journals of an earlier day have none.
+SELECT count(*) FROM sqlite_schema WHERE name = 'fresh_facets';
+
+-- name: move_fresh
+-- Move the newest notes to their places.
+INSERT INTO facets SELECT facet, seq, importance FROM fresh_facets;
+INSERT INTO ranks SELECT facet, importance, seq FROM fresh_ranks;
+DELETE FROM fresh_facets;
+DELETE FROM fresh_ranks;
+
 -- name: add_facet
 -- Let a note be found; widened to many rows by `queries.widened`.
 INSERT INTO facets VALUES (?, ?, ?);
@@ -47,6 +75,14 @@ INSERT INTO facets VALUES (?, ?, ?);
 -- name: add_rank
 -- Let a note be found by its importance; widened likewise.
 INSERT INTO ranks VALUES (?, ?, ?);
+
+-- name: add_fresh_facet
+-- The same, where the newest notes are.
+INSERT INTO fresh_facets VALUES (?, ?, ?);
+
+-- name: add_fresh_rank
+-- The same, where the newest notes are.
+INSERT INTO fresh_ranks VALUES (?, ?, ?);
 
 -- name: drop_facet
 -- Forget one thing that a note was found by.

@@ -192,7 +192,8 @@ class JournalFile:
     def _damage(self, connection: apsw.Connection) -> Iterator[JournalDamaged]:
         if self._last_commit(connection) is None:
             yield damaged(self.path, "its newest commit was changed")
-        if connection.execute(SQL["tables"]).fetchall() not in (_tables(), _tables("boards")):
+        sound = (_tables(), _tables("boards"), _tables("boards", "fresh"))
+        if connection.execute(SQL["tables"]).fetchall() not in sound:
             yield damaged(self.path, "its tables are not those of a journal")
         made = connection.execute(SQL["meta"], ("streams",)).get
         there = connection.execute(SQL["count_streams"]).get

@@ -232,7 +232,7 @@ class MemoryJournal:
         stream: str,
         decide: Callable[[Tail], Sequence[Event]],
         *,
-        undo: Callable[[], None] = nothing_to_undo,  # noqa: ARG002 - what is in memory is stored
+        undo: Callable[[], None] = nothing_to_undo,
     ) -> Position:
         """Append what `decide` makes of the end of the stream, without suspending."""
         store = self._store
@@ -245,6 +245,12 @@ class MemoryJournal:
             if kept is not None and kept.owner in store.nodes:
                 raise led_by(stream, kept.owner)
             events = decide(_Tail(store, stream, kept))
+            try:
+                for event in events:
+                    draft(event)  # what cannot be written down could not be read again either
+            except Exception:
+                undo()
+                raise
             if events:
                 kept = store.stream_of(stream)
                 kept.add(events, self._node)

@@ -18,6 +18,8 @@ from chargehand.journal.chain import Draft, header, header_start, seal
 from chargehand.journal.queries import SQL, widened
 from chargehand.journal.refusals import damaged
 
+MANY_NOTES = 2_000
+#: that are let be found at once; fewer wait in a small table until there are as many
 FORGOTTEN = "its events were deleted by retention"
 _ENDING = RunFinished.__name__
 KEPT_COMMITS = 10_000
@@ -83,6 +85,7 @@ class Sheet:
         self._blob_refs: list[tuple[str, int]] = []
         self._facets: list[object] = []
         self._ranks: list[object] = []
+        self._notes = 0
         self._seals: list[bytes] = []
         self._callbacks: list[Callable[[], None]] = []
         self._undoing: list[Callable[[], None]] = []
@@ -185,6 +188,7 @@ class Sheet:
         """Let a note be found by these rows of `facets` and `ranks`, their columns in a row."""
         self._facets += facets
         self._ranks += ranks
+        self._notes += 1
 
     def _author_number(self) -> int:
         if self.author is None:
@@ -221,9 +225,11 @@ class Sheet:
             self.connection.executemany(SQL["add_blob_ref"], self._blob_refs)
             self._blob_refs = []
         if self._facets:
-            self._bulk("add_facet", self._facets, 3)
-            self._bulk("add_rank", self._ranks, 3)
-            self._facets, self._ranks = [], []
+            # Many notes go to their places at once; few are moved there together with others.
+            where = "" if self._notes >= MANY_NOTES else "fresh_"
+            self._bulk(f"add_{where}facet", self._facets, 3)
+            self._bulk(f"add_{where}rank", self._ranks, 3)
+            self._facets, self._ranks, self._notes = [], [], 0
 
     def write(self) -> None:
         """Write all that was entered, under the next commit number of the journal."""

@@ -46,7 +46,7 @@ from chargehand.journal.chain import draft, header, header_start, seal
 from chargehand.journal.queries import SQL
 from chargehand.journal.reader import Reader, Walk
 from chargehand.journal.refusals import damaged
-from chargehand.journal.sheet import FORGOTTEN, HeadRow, Sheet, head_of
+from chargehand.journal.sheet import FORGOTTEN, MANY_NOTES, HeadRow, Sheet, head_of
 from chargehand.journal.writer import Writer
 
 FEW = 5000
@@ -61,6 +61,8 @@ class SqliteBoards:
         self._writer = writer
         self._reader = reader
         self._has_tables = False
+        self._fresh = 0
+        #: notes that were entered here since the last were moved to their places
         self.signal = _Signal(writer)
 
     async def append(self, board: str, act: Act, *, key: Key | None = None) -> BoardEntry:
@@ -110,7 +112,8 @@ class SqliteBoards:
             head = sheet.new_head(stream)
         sheet.add_entries(head, [made])
         sheet.change(head)
-        _index(sheet, board, head, event)
+        if _index(sheet, board, head, event):
+            self._move_fresh(sheet)
         if key is not None:
             sheet.add_key(key, stream, head.seq)
         return BoardEntry(board, head.seq, event)
@@ -121,7 +124,17 @@ class SqliteBoards:
         execute = sheet.connection.execute
         if not execute(SQL["has_boards"]).get:
             execute(SQL["boards"])
+        if not execute(SQL["has_fresh"]).get:
+            execute(SQL["fresh"])
         sheet.once_committed(self._note_tables)
+
+    def _move_fresh(self, sheet: Sheet) -> None:
+        """Once enough notes have come, move them to their places among all others."""
+        self._fresh += 1
+        if self._fresh >= MANY_NOTES:
+            self._fresh = 0
+            sheet.flush()
+            sheet.connection.execute(SQL["move_fresh"])
 
     def _note_tables(self) -> None:
         self._has_tables = True
@@ -147,6 +160,8 @@ def forget_board(sheet: Sheet, board: str) -> None:
     if head is None or head.forgotten:
         return
     execute = sheet.connection.execute
+    if execute(SQL["has_fresh"]).get:
+        execute(SQL["move_fresh"])
     rows = _rows(sheet.connection, SQL["board_payloads"], head.id)
     for seq, payload, version in rows:
         note = note_of(board, seq, decode_board(payload, version))
@@ -163,7 +178,8 @@ def forget_board(sheet: Sheet, board: str) -> None:
     sheet.change(head)
 
 
-def _index(sheet: Sheet, board: str, head: HeadRow, event: BoardEvent) -> None:
+def _index(sheet: Sheet, board: str, head: HeadRow, event: BoardEvent) -> bool:
+    """Let an event be found. Returns whether it is read as a note."""
     note = note_of(board, head.seq, event)
     if note is not None:
         facets: list[object] = []
@@ -180,6 +196,7 @@ def _index(sheet: Sheet, board: str, head: HeadRow, event: BoardEvent) -> None:
     elif isinstance(event, BlockGuarded):
         guard = (head.id, event.label, msgspec.json.encode(event.guard))
         execute(SQL["put_guard"], (*guard, seal(*guard)))
+    return note is not None
 
 
 @functools.lru_cache(4096)
@@ -228,6 +245,7 @@ class _Search:
         self._groups = [[_facet(board, word) for word in group] for group in asked.groups]
         self._ranks = [_facet(board, word) for word in ranks_asked(query)]
         self._never = _facet(board, asked.never) if asked.never else None
+        self._has_fresh = bool(self._ask("has_fresh"))
 
     def places(self) -> list[int]:
         """In the order that is asked for, as many as are asked for."""
@@ -235,7 +253,9 @@ class _Search:
         is_ranked, driver, others = self._way()
         # The first of several facets together are among the first of each.
         for facet in driver:
-            found.update(self._walk(facet, others, is_ranked=is_ranked))
+            # The newest first: should they be moved meanwhile, they are found twice and not never.
+            for is_fresh in (True, False) if self._has_fresh else (False,):
+                found.update(self._walk(facet, others, is_ranked=is_ranked, is_fresh=is_fresh))
         if self._query.order is Order.NEWEST:
             ranked = sorted(found, reverse=True)
         else:
@@ -264,7 +284,7 @@ class _Search:
         return cast("int", self._reader.query(name, *values).get)
 
     def _walk(
-        self, facet: int, others: Sequence[Sequence[int]], *, is_ranked: bool
+        self, facet: int, others: Sequence[Sequence[int]], *, is_ranked: bool, is_fresh: bool
     ) -> list[tuple[Any, ...]]:
         parts = [SQL["by_rank" if is_ranked else "by_facet"]]
         values: list[object] = [facet, self._query.min_importance]
@@ -277,7 +297,11 @@ class _Search:
         is_newest = self._query.order is Order.NEWEST
         parts.append(SQL["newest_notes" if is_newest else "important_notes"])
         values.append(self._query.limit)
-        return _rows(self._reader.connection, "\n".join(parts), *values)
+        query = "\n".join(parts)
+        if is_fresh:  # all that a note can be found by is moved together
+            query = query.replace("FROM facets", "FROM fresh_facets")
+            query = query.replace("FROM ranks", "FROM fresh_ranks")
+        return _rows(self._reader.connection, query, *values)
 
 
 def _find_block(reader: Reader, board: str, label: str, version: int) -> Block | None:

@@ -44,14 +44,14 @@ class Hearing(Counter):
             self._quiet.set()
 
     async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
-        if brief.is_preempted:
-            raise Fenced("it makes room for something more urgent")
+        _refuse_preempted(brief)
         event = step_started(brief, step, self._clock.now())
         if not is_urgent:
             self._post(Message(brief.run, event))
             return
         while await self.propose(brief.run, event) is None:
             await self._wait_for_room(brief, event)
+            _refuse_preempted(brief)  # its run may have been paused meanwhile
             event = replace(event, at=self._clock.now())
 
     async def _wait_for_room(self, brief: Brief, step: StepStarted) -> None:
@@ -158,3 +158,8 @@ class Hearing(Counter):
         if account is not None and requested is not None and requested.asks_budget:
             account.plead = partial(self._plead, run)
         return account
+
+
+def _refuse_preempted(brief: Brief) -> None:
+    if brief.is_preempted:
+        raise Fenced("it makes room for something more urgent")

@@ -201,8 +201,8 @@ class Rounds(Hearing):
 
     def _take_away(self, run: str, task: str, attempt: int) -> None:
         """Stop an attempt at once, to be done anew by another."""
-        self._engine.preempt(run, task, attempt)  # so that it costs the task none of its attempts
         self._engine.stop(run, task, attempt, "its worker has left")
+        self._engine.preempt(run, task, attempt)  # so that it costs the task none of its attempts
 
     async def _watch_stalls(self) -> None:
         """Say so when something blocks the event loop. Leases are renewed all the same, by a thread."""

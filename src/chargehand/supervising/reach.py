@@ -205,9 +205,8 @@ class Reach(Shifts):
         if question is None:
             raise UnknownQuestion(question_id)
         if not question.accepts(text):
-            choices = ", ".join(repr(choice) for choice in question.choices)
             raise UsageError(
-                f"{text!r} does not answer question {question_id}; choose one of {choices}"
+                f"{text!r} does not answer question {question_id}; choose one of {question.offers}"
             )
         by = by or me()
         shift = self._shift

@@ -98,9 +98,9 @@ class Admission(Standing):
             case WorkStopped():
                 return None if self._stop_reason else event
             case RunPaused():
-                return None if self._stop_reason or self.is_paused else event
+                return None if self._stop_reason or self._is_halted else event
             case RunUnpaused():
-                return event if self.is_paused and self._short is None else None
+                return event if self._is_halted else None
             case PersonAsked():
                 is_known = self._short is not None or event.task in self.nodes
                 return None if self._stop_reason or is_known else event

@@ -61,6 +61,8 @@ class Standing:
         self._replans = 0
         self._has_hedged_tasks = False
         self._short: Node | None = None
+        self._is_halted = False
+        #: paused because a person wants it so, and not only for want of money
 
     @property
     def state(self) -> RunState | RunStatus:

@@ -35,7 +35,7 @@ class Stopping(Settlement):
 
     def _stop_all(self, reason: str, at: datetime) -> list[Command]:
         self._stop_reason = reason
-        self._short = None
+        self._short, self._is_halted = None, False
         was_paused, self.paused_at = self.is_paused, None
         ending = TaskState.CANCELLED if reason == CANCELLED else TaskState.SKIPPED
         commands: list[Command] = []
@@ -59,11 +59,18 @@ class Stopping(Settlement):
 
     def _pause(self, at: datetime) -> list[Command]:
         """Take back all offers. Whoever carries this out stops running attempts at a safe point."""
+        # One that is short pauses by itself; if it was paused before that, or is after, a person wants it.
+        self._is_halted = self.is_paused or not self.is_short
+        if self.is_paused:
+            return []
         self.paused_at = at
         self._hours.glass.stop(at)
         return [command for node in self.nodes.values() for command in self._withdraw(node)]
 
     def _unpause(self, at: datetime) -> list[Command]:
+        self._is_halted = False
+        if self.is_short:
+            return []  # no person keeps it from going on any more, but the want of money does
         self.paused_at = None
         if self._live or not self._is_all_there():
             self._hours.glass.go_on(at)

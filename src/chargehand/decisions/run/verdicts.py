@@ -212,4 +212,6 @@ class Verdicts(Stopping):
             return []
         node.question = None
         settled = self._settle(node, TaskState.DONE, event.at)
+        if self._is_halted:
+            return settled
         return [*settled, Record(RunUnpaused(by=event.by, at=event.at))]

@@ -115,8 +115,8 @@ def i27_only_what_failed_for_its_words_is_rewritten(run: RunStory, entry: Entry)
 
 
 def i25_a_run_is_paused_while_it_asks_for_more(run: RunStory) -> str:
-    asks = any(id_.startswith("@budget") and not duty.ending for id_, duty in run.duties.items())
-    return "it asks for more to spend, and goes on meanwhile" if asks and not run.is_paused else ""
+    is_on = run.asks_for_more and not run.is_paused
+    return "it asks for more to spend, and goes on meanwhile" if is_on else ""
 
 
 def i30_nothing_starts_while_paused(run: RunStory, entry: Entry) -> str:
@@ -129,6 +129,8 @@ def i30_pauses_take_turns(run: RunStory, entry: Entry) -> str:
     is_pause = isinstance(entry.event, RunPaused)
     if is_pause and run.stop:
         return "a run is paused that is stopping"
+    if is_pause and run.asks_for_more:
+        return ""  # a person wants it, too
     return "a pause begins or ends twice" if is_pause == run.is_paused else ""
 
 

@@ -58,6 +58,12 @@ ANSWER_NOW = timedelta(minutes=1)
 class RunStory(Reading):
     """One run, as it goes on."""
 
+    @property
+    def asks_for_more(self) -> bool:
+        """Whether a person is to say if more may be spent."""
+        pleas = (duty for id_, duty in self.duties.items() if id_.startswith("@budget"))
+        return any(not plea.ending for plea in pleas)
+
     def note_group(self, at: datetime) -> None:
         """After all entries of one append: does the run wait for people from here on?"""
         plan = self.find("@plan")
@@ -170,7 +176,7 @@ class RunStory(Reading):
             case RunPaused():
                 self.is_paused = True
             case RunUnpaused():
-                self.is_paused = False
+                self.is_paused = self.asks_for_more
             case QuestionAnswered():
                 self._answer(event)
             case StepStarted():

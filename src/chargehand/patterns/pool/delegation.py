@@ -18,6 +18,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.policy import OnFailure, Recourse
 from chargehand.facts.value import canonical, digest_of
+from chargehand.journal.chain import draft
 from chargehand.patterns.pool.forms import assigned_to, has_failed, tasks_in
 from chargehand.patterns.pool.requests import Requests
 from chargehand.patterns.pool.sharing import share_out
@@ -66,8 +67,10 @@ async def delegated(order: Order, requests: Requests, office: Office) -> Delegat
     named = [task.worker or task.skill for task in tasks]
     plan.refuse_faults([*order.capacities, *named], limits)
     now = requests.clock.now()
-    requested = _requested(order, limits, now)
-    await requests.journal.append(requested.run, [requested, PlanAdopted(plan=plan, at=now)])
+    requested, adopted = _requested(order, limits, now), PlanAdopted(plan=plan, at=now)
+    for event in (requested, adopted):
+        draft(event)  # a journal in memory would find out only when somebody reads it
+    await requests.journal.append(requested.run, [requested, adopted])
     return Delegated(requested.run, why)
 
 
@@ -110,4 +113,6 @@ async def _busy(requests: Requests) -> dict[str, int]:
 def _task(place: int, given: str | Task, worker: str) -> Task:
     if isinstance(given, str):
         return Task(id=f"t{place + 1}", description=given, worker=worker)
+    if not isinstance(given, Task):
+        raise UsageError(f"{given!r} is no task; give the words of one, or a Task")
     return given if given.worker or given.skill else replace(given, worker=worker)

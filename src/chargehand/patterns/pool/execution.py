@@ -244,6 +244,7 @@ class Attempt:
                 # to cancel the request leads it just now.
                 log.warning("journal_not_writable run=%s error=%s", self.job.brief.run, error)
                 self._held.extendleft(reversed(drained))
+                drained.clear()  # the next try may be refused before it takes them up again
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
             else:
                 return said[0] if said else None

@@ -1,8 +1,9 @@
 """Insights: what stands in a pool, as plain dicts; and what happened to all runs, read as such."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from msgspec import Raw
 
@@ -11,6 +12,8 @@ from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.board import Block, Match, Note, Query, Segment
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
+
+E = TypeVar("E", bound=StrEnum)
 
 _ASKED = ("agent_id", "content", "tags", "segment", "importance", "metadata", "timestamp")
 #: what an insight may say; the time is given when it is written
@@ -62,7 +65,7 @@ class Writing:
         self.tags = _tags(insight.get("tags") or ())
         self.segment = str(insight.get("segment") or Segment.NOTES)
         self.importance = _number(insight.get("importance", 0.5))
-        self.metadata = dict(insight.get("metadata") or {})
+        self.metadata = _metadata(insight.get("metadata") or {})
 
 
 class Lives:
@@ -115,6 +118,28 @@ async def content_of(note: Note, journal: Journal) -> Any:
     if value.blob:
         value = Value(json=Raw(await journal.blobs.get(value.blob)))
     return value.read()
+
+
+def choice_of(kind: type[E], name: str, given: str) -> E:
+    """What was chosen by its name. Raises `UsageError` for what is none of the choices."""
+    try:
+        return kind(given)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in kind)
+        raise UsageError(f"{name}={given!r} is none of {known}") from None
+
+
+def words_of(name: str, given: "Sequence[str] | None") -> tuple[str, ...]:
+    """What is asked for, word by word. Raises `UsageError` for a lone word, which is many letters."""
+    if isinstance(given, str):
+        raise UsageError(f"{name}={given!r} must be a list of words: {name}=[{given!r}]")
+    return tuple(given or ())
+
+
+def _metadata(metadata: object) -> dict[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise UsageError(f"metadata={metadata!r} must be a dict")
+    return dict(metadata)
 
 
 def _tags(tags: object) -> list[str]:

@@ -17,7 +17,15 @@ from chargehand.journal.base import Journal
 from chargehand.journal.opening import open_journal
 from chargehand.models.switchboard import Switchboard
 from chargehand.patterns.pool.execution import Execution
-from chargehand.patterns.pool.insights import Lives, Writing, block_of, content_of, insight_of
+from chargehand.patterns.pool.insights import (
+    Lives,
+    Writing,
+    block_of,
+    choice_of,
+    content_of,
+    insight_of,
+    words_of,
+)
 from chargehand.patterns.pool.requests import Requests
 from chargehand.patterns.pool.waiting import wait
 from chargehand.roles.board import Board
@@ -104,13 +112,13 @@ class SharedMemoryPool:
         if exclude_own and not agent_id:
             raise UsageError("exclude_own=True needs agent_id: say whose own insights are left out")
         query = Query(
-            tags=tuple(tags or ()),
-            match=Match(match),
-            segments=tuple(segments or ()),
+            tags=words_of("tags", tags),
+            match=choice_of(Match, "match", match),
+            segments=words_of("segments", segments),
             min_importance=min_importance,
             author=author,
             not_by=agent_id if exclude_own else "",
-            order=Order(order),
+            order=choice_of(Order, "order", order),
             limit=limit,
         )
         return wait(self._find(query))
@@ -130,15 +138,23 @@ class SharedMemoryPool:
     ) -> Iterator[dict[str, Any]]:
         """Insights as they come: first those that are there, unless `from_now`.
 
-        Ends when none has come for `timeout` seconds; without one, never.
+        Ends when none has come for `timeout` seconds, or when the pool is closed; else never.
         """
         query = Query(
-            tags=tuple(tags or ()), segments=tuple(segments or ()), min_importance=min_importance
+            tags=words_of("tags", tags),
+            segments=words_of("segments", segments),
+            min_importance=min_importance,
         )
         coming = self._coming(query, from_now=from_now)
         with suppress(TimeoutError, StopAsyncIteration):
             while True:
-                yield wait(_next_of(coming, timeout))
+                try:
+                    insight = wait(_next_of(coming, timeout))
+                except UsageError:
+                    if self.is_closed:
+                        return
+                    raise
+                yield insight
 
     # blocks
 

@@ -1,5 +1,6 @@
 """All requests of the pools in one journal, as this process sees them and adds to them."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.engines.base import Engine
-from chargehand.errors import KeyConflict, UnknownRun, UsageError
+from chargehand.errors import KeyConflict, NotLeading, UnknownRun, UsageError
 from chargehand.facts.events import Event
 from chargehand.journal.base import Journal, Tail
 from chargehand.mailroom import told_by
@@ -17,6 +18,10 @@ from chargehand.patterns.pool.ledger import Ledger, Moment, Move
 
 log = logging.getLogger("chargehand.pool")
 
+AGAIN = 0.1
+#: seconds after which it is tried again to add to a request that somebody leads
+PATIENCE = 50
+#: how often that is tried
 KEPT = 64
 #: ended requests that are remembered, so that they need not be read again
 
@@ -41,8 +46,10 @@ class Requests:
     async def decide(self, request: str, act: Callable[[Ledger, Moment], Move]) -> Move:
         """Have something decided at the end of a request's stream; returns once that is durable.
 
-        Raises what `act` gave as its refusal, after storing what it gave beside it.
+        Raises what `act` gave as its refusal, after storing what it gave beside it. Whoever leads the
+        request for a moment, to cancel it perhaps, is waited for.
         """
+        patience = PATIENCE
         while True:
             ledger = await self._ledger(request)
             moves: list[Move] = []
@@ -55,7 +62,14 @@ class Requests:
                 moves.append(self._decided(ledger, act, tail))
                 return moves[0].events
 
-            await self.journal.decide(request, decided, undo=ledger.void)
+            try:
+                await self.journal.decide(request, decided, undo=ledger.void)
+            except NotLeading:
+                if not patience:
+                    raise
+                patience -= 1
+                await asyncio.sleep(AGAIN)
+                continue
             self._stop_attempts(ledger)
             if moves and moves[0].refusal is not None:
                 raise moves[0].refusal

@@ -1,6 +1,7 @@
 """Sharing out: which worker of a pool gets which of the tasks of a request."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import TypeAlias
 
 from chargehand.decisions.dispatch import Balance
@@ -66,7 +67,9 @@ def _pair(each: object) -> tuple[str, float]:
     name, capacity = (each, 1.0) if isinstance(each, str) else _halves(each)
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"{each!r} names no worker; give a name, or a pair (name, capacity)")
-    if isinstance(capacity, bool) or not isinstance(capacity, (int, float)) or not capacity > 0:
+    if isinstance(capacity, bool) or not isinstance(capacity, (int, float)):
+        raise UsageError(f"worker {name!r} can hold {capacity!r}; give a number above 0")
+    if not 0 < capacity < inf:
         raise UsageError(f"worker {name!r} can hold {capacity!r}; give a number above 0")
     return name, capacity
 

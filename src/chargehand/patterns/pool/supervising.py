@@ -13,6 +13,7 @@ from chargehand.patterns.pool.answering import answer_form
 from chargehand.patterns.pool.config import AgentConfig
 from chargehand.patterns.pool.delegation import Order, delegated
 from chargehand.patterns.pool.forms import failure_form, has_failed, named_in, task_form, tasks_in
+from chargehand.patterns.pool.insights import choice_of
 from chargehand.patterns.pool.ledger import Ledger, Moment, Move
 from chargehand.patterns.pool.memory import SharedMemoryPool
 from chargehand.patterns.pool.requests import telling
@@ -76,6 +77,8 @@ class SupervisorAgent:
         if num_tasks is not None:
             check_number(num_tasks)
         check_request(request)
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise UsageError(f"priority={priority!r} must be a whole number; larger is more urgent")
         if tasks is not None and num_tasks not in (None, len(tasks)):
             raise UsageError(f"num_tasks={num_tasks} and {len(tasks)} tasks do not go together")
         order = Order(
@@ -83,7 +86,7 @@ class SupervisorAgent:
             capacities=capacities,
             count=num_tasks,
             tasks=tasks,
-            balance=Balance(balance),
+            balance=choice_of(Balance, "balance", balance),
             priority=priority,
             instruction=instruction,
         )
@@ -95,7 +98,7 @@ class SupervisorAgent:
         One that a living worker is doing, or that is done, is left where it is: `TaskTaken` says who has it.
         """
         request, name = named_in(task)
-        if not new_worker.strip():
+        if not str(new_worker or "").strip():
             raise UsageError(f"new_worker={new_worker!r} names nobody")
         return wait(self._reassign(request, name, new_worker))
 
@@ -204,8 +207,9 @@ class SupervisorAgent:
         if question is None or question.id != question_id:
             raise UnknownQuestion(question_id)
         if not question.accepts(text):
-            choices = ", ".join(repr(choice) for choice in question.choices)
-            raise UsageError(f"{text!r} does not answer {question_id}; choose one of {choices}")
+            raise UsageError(
+                f"{text!r} does not answer {question_id}; choose one of {question.offers}"
+            )
         answered = QuestionAnswered(
             question=question_id, task=task, text=text, by=self.agent_id, at=self.pool.clock.now()
         )
