@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from chargehand.decisions.results import StepLog, StepRecord
 from chargehand.errors import StepMismatch, UsageError, WorkerError
-from chargehand.facts.board import Block, Match, Note, Order, Segment
+from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segment
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Parked, Question, Usage, failed_by
@@ -92,6 +92,38 @@ class SharedBoard(Protocol):
 
     async def update(self, label: str, change: Callable[[Any], object]) -> Block:
         """Write what `change` makes of the newest value; nobody's update is lost."""
+
+    async def search(
+        self,
+        words: str,
+        *,
+        tags: Sequence[str] = (),
+        match: Match | str = Match.ANY,
+        segments: Sequence[str] = (),
+        min_importance: float = 0.0,
+        author: str = "",
+        exclude_own: bool = False,
+        limit: int = 10,
+        by: str = "",
+    ) -> list[Hit]:
+        """The notes that are about this, the best first."""
+
+    async def find(self, label: str, version: int = 0) -> Block | None:
+        """One version of a block, or None; 0 is the newest."""
+
+    async def labels(self) -> list[Label]:
+        """All blocks with their newest version and guard; no value is loaded."""
+
+    async def history(self, label: str) -> list[Block]:
+        """All versions of a block, the oldest first."""
+
+    async def diff(self, label: str, old: int, new: int = 0) -> str:
+        """What changed from one version to another, line by line."""
+
+    async def guard(
+        self, label: str, *, readers: Sequence[str] = (), writers: Sequence[str] = ()
+    ) -> None:
+        """Let only these roles or authors read and write a block from now on."""
 
 
 class Host(Protocol):
