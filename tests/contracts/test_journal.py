@@ -566,6 +566,26 @@ async def test_a_decision_about_a_new_stream_begins_it(journal: Journal) -> None
     assert await texts_of(journal) == ["first"]
 
 
+@pytest.mark.parametrize("texts", [(), ("read",)], ids=["saying nothing", "saying something"])
+async def test_mail_is_taken_by_one_decision_together_with_what_it_says(
+    journal: Journal, neighbour: Journal, texts: tuple[str, ...]
+) -> None:
+    await journal.append("run", notes("a"))
+    await journal.mail.post(mail("k"))
+    (letter,) = await journal.mail.unread()
+
+    def take(tail: Tail) -> list[Event]:
+        tail.take(letter.id)
+        return notes(*texts)
+
+    await journal.decide("run", take)
+    assert await neighbour.mail.unread() == []
+    for other in (journal, neighbour):
+        with pytest.raises(KeyConflict):
+            await other.decide("run", take)
+    assert await texts_of(journal) == ["a", *texts]
+
+
 async def test_deciding_nothing_stores_nothing(journal: Journal) -> None:
     await journal.append("run", notes("a"))
     assert (await journal.decide("run", lambda _: [])).seq == 1

@@ -183,6 +183,9 @@ class Tail(Protocol):
         """Whether that node may still be at work: it has not closed its journal, nor died, nor
         fallen silent for longer than its lease."""
 
+    def take(self, mail: int) -> None:
+        """Take this mail together with what is decided. Raises `KeyConflict` if it is taken already."""
+
 
 def nothing_to_undo() -> None:
     """For decisions that keep nothing of their own."""

@@ -44,6 +44,10 @@ class SheetTail:
     def is_alive(self, node: str) -> bool:
         return self._node.is_alive(self._sheet, node)
 
+    def take(self, mail: int) -> None:
+        self._sheet.check_unread(mail)
+        self._sheet.take_mail(mail)
+
     # what a walk reads from
 
     @property

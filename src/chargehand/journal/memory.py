@@ -369,6 +369,10 @@ class _Tail:
     def is_alive(self, node: str) -> bool:
         return node in self._store.nodes
 
+    def take(self, mail: int) -> None:
+        if self._store.mail.pop(mail, None) is None:
+            raise KeyConflict(f"mail {mail}")
+
 
 class _Leases:
     def __init__(self, store: _Store, node: str) -> None:

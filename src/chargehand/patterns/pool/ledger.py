@@ -16,7 +16,7 @@ from chargehand.decisions.desk import Led
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.results import Results
 from chargehand.decisions.schedule import Schedule
-from chargehand.errors import TaskTaken, UsageError
+from chargehand.errors import InternalError, TaskTaken, UsageError
 from chargehand.facts.commands import (
     Command,
     OfferAttempt,
@@ -53,12 +53,18 @@ class Holder(Struct, frozen=True):
     since_at: datetime
 
 
+def _nothing_to_take(mail: int) -> None:
+    raise InternalError(f"mail {mail} is to be taken where there is none")
+
+
 class Moment(Struct, frozen=True):
     """When and by whom something is decided, and who else is there then."""
 
     at: datetime
     node: str
     is_alive: Callable[[str], bool]
+    take: Callable[[int], None] = _nothing_to_take
+    #: takes a letter together with what is decided
 
 
 class Move(Struct, frozen=True):

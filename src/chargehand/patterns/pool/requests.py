@@ -12,7 +12,7 @@ from chargehand.clock import Clock
 from chargehand.engines.base import Engine
 from chargehand.errors import KeyConflict, NotLeading, UnknownRun, UsageError
 from chargehand.facts.events import Event
-from chargehand.journal.base import Journal, Tail
+from chargehand.journal.base import Journal, Mail, Tail
 from chargehand.mailroom import told_by
 from chargehand.patterns.pool.ledger import Ledger, Moment, Move
 
@@ -120,10 +120,8 @@ class Requests:
         letters = [each for each in await self.journal.mail.unread() if each.stream in requests]
         for letter in letters:
             event = told_by(letter, self.clock.now())
-            if event is not None:
-                await self.decide(letter.stream, telling(event))
             with suppress(KeyConflict):  # another process has taken it: what it says is said once
-                await self.journal.append(letter.stream, [], taking=[letter.id])
+                await self.decide(letter.stream, taking(letter, event))
 
     def _decided(self, ledger: Ledger, act: Callable[[Ledger, Moment], Move], tail: Tail) -> Move:
         last_at = ledger.schedule.last_at
@@ -131,7 +129,7 @@ class Requests:
         at = now if last_at is None else max(now, last_at)  # other processes have other clocks
         before = ledger.seq
         try:
-            return act(ledger, Moment(at, self.journal.leases.node, tail.is_alive))
+            return act(ledger, Moment(at, self.journal.leases.node, tail.is_alive, tail.take))
         except BaseException as error:
             if isinstance(error, UsageError) and ledger.seq == before:
                 return Move([], error)
@@ -171,6 +169,16 @@ class Requests:
 
 class _Led(UsageError):
     """A run that somebody leads was taken for a request of a pool."""
+
+
+def taking(letter: Mail, event: Event | None) -> Callable[[Ledger, Moment], Move]:
+    """The decision to take a letter, together with what it says; None: it says nothing to a pool."""
+
+    def take(ledger: Ledger, moment: Moment) -> Move:
+        moment.take(letter.id)
+        return Move([]) if event is None else telling(event)(ledger, moment)
+
+    return take
 
 
 def telling(event: Event) -> Callable[[Ledger, Moment], Move]:
