@@ -147,7 +147,7 @@ class Hearing(Counter):
 
     def board_for(self, brief: Brief) -> SharedBoard:
         # Imported when the first worker asks for it: most runs have no use for a board.
-        from chargehand.roles.board import BriefBoard
+        from chargehand.roles.brief_board import BriefBoard
 
         return BriefBoard(self.journal, self._clock, brief)
 

@@ -13,7 +13,8 @@ from chargehand.facts.board import Block, Guard
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
-from chargehand.roles.board import Board, BriefBoard, Glance
+from chargehand.roles.board import Board, Glance
+from chargehand.roles.brief_board import BriefBoard
 from chargehand.roles.fences import fenced
 from chargehand.roles.prompts import prompt
 from chargehand.tools.base import Tool, ToolContext, tool

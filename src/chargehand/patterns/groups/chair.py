@@ -34,7 +34,7 @@ from chargehand.patterns.groups.talk import (
     read_talk,
 )
 from chargehand.records import fold
-from chargehand.roles.board import BriefBoard
+from chargehand.roles.brief_board import BriefBoard
 from chargehand.roles.drafting import NO_MORE, fresh_ids
 from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office

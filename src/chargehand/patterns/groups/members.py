@@ -15,7 +15,7 @@ from chargehand.intake import Leads
 from chargehand.models.base import ModelSettings
 from chargehand.patterns.groups.blocks import Blocks, GroupBoard, block_tools, shown
 from chargehand.patterns.groups.talk import EVERYONE, Turn, folded
-from chargehand.roles.board import BriefBoard
+from chargehand.roles.brief_board import BriefBoard
 from chargehand.roles.conversation import Conversation, Mind
 from chargehand.roles.function import FunctionWorker, Where, Work
 from chargehand.roles.office import ModelChoice, Office

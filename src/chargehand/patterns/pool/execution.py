@@ -302,7 +302,7 @@ class Attempt:
         return move.events[0] if move.events else None
 
     def board_for(self, brief: Brief) -> SharedBoard:
-        from chargehand.roles.board import BriefBoard
+        from chargehand.roles.brief_board import BriefBoard
 
         return BriefBoard(self.journal, self.clock, brief)
 
