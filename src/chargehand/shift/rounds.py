@@ -54,6 +54,7 @@ class Rounds(Hearing):
         finally:
             # Nothing is written any more: whoever waits for that, in a thread perhaps, is told so.
             self.is_over = True
+            self._quiet.set()  # nor does anybody have to wait for what ran to end
             for ticket in (*self._unanswered, *(message.ticket for message in self._inbox)):
                 _answer(ticket, None)
             await self._engine.close()
