@@ -94,8 +94,8 @@ def passes(check: str, source: Path) -> bool:
 
 
 def _command(check: str) -> list[str]:
-    if check == "trial":
-        return ["chargehand.decisions.trial", "--seeds", SEEDS, "--fail-fast"]
+    if check == "simulation":
+        return ["tests.simulation", "--seeds", SEEDS, "--fail-fast"]
     return ["pytest", "-x", "-q", "-p", "no:cacheprovider", *_plugins(check), *check.split()]
 
 

@@ -17,9 +17,9 @@ def test_there_are_enough_of_them_and_no_two_are_the_same() -> None:
     assert len(set(changes)) == len(changes) >= 24
 
 
-def test_the_trial_passes_when_nothing_is_planted() -> None:
+def test_the_simulation_passes_when_nothing_is_planted() -> None:
     """The other checks are part of this test run anyhow; `python -m tests.mutants` tries them all."""
-    assert unfit(["trial"]) == []
+    assert unfit(["simulation"]) == []
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -8,17 +8,17 @@ from msgspec.structs import replace
 
 from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
 from chargehand.decisions.dispatch import Dispatch, Place
-from chargehand.decisions.trial.attempt import NO_INSTANT, Attempt, Work
-from chargehand.decisions.trial.faults import FaultKind
-from chargehand.decisions.trial.scenario import SECOND
-from chargehand.decisions.trial.sight import Sight, Start, waiting_for_a_place
-from chargehand.decisions.trial.sizes import Gauge
-from chargehand.decisions.trial.stage import Stage
-from chargehand.decisions.trial.workshop import Ticket, Workshop
 from chargehand.errors import JournalFull, NotLeading
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import AttemptFinished, AttemptLost, Event, RunLed, RunReleased
 from chargehand.facts.outcome import Done
+from tests.simulation.attempt import NO_INSTANT, Attempt, Work
+from tests.simulation.faults import FaultKind
+from tests.simulation.scenario import SECOND
+from tests.simulation.sight import Sight, Start, waiting_for_a_place
+from tests.simulation.sizes import Gauge
+from tests.simulation.stage import Stage
+from tests.simulation.workshop import Ticket, Workshop
 
 START_AT = datetime(2026, 1, 1, tzinfo=UTC)
 #: where the virtual clock starts

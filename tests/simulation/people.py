@@ -7,10 +7,6 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from chargehand.decisions.trial.attempt import AGAIN, GIVE_UP, RAN
-from chargehand.decisions.trial.faults import FaultKind
-from chargehand.decisions.trial.scenario import SECOND, Order
-from chargehand.decisions.trial.stage import Stage
 from chargehand.facts.events import (
     Approach,
     BudgetChanged,
@@ -24,6 +20,10 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Question
 from chargehand.facts.policy import GO_ON_WITHOUT, TRY_AGAIN
+from tests.simulation.attempt import AGAIN, GIVE_UP, RAN
+from tests.simulation.faults import FaultKind
+from tests.simulation.scenario import SECOND, Order
+from tests.simulation.stage import Stage
 
 _WRONG = (RAN, AGAIN, GIVE_UP, TRY_AGAIN, GO_ON_WITHOUT, "what?")
 #: what may be said of any question, and fits some

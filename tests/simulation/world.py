@@ -10,31 +10,6 @@ from random import Random
 from chargehand.decisions.desk import Led
 from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.quorum import VOTE
-from chargehand.decisions.trial.attempt import (
-    NO_INSTANT,
-    Attempt,
-    Script,
-    Work,
-    work,
-)
-from chargehand.decisions.trial.changes import Standing, draw_change
-from chargehand.decisions.trial.faults import Dice, FaultKind
-from chargehand.decisions.trial.ledger import LEASE, Entry, Ledger
-from chargehand.decisions.trial.observer import Broken, Observer
-from chargehand.decisions.trial.people import People
-from chargehand.decisions.trial.process import Process
-from chargehand.decisions.trial.report import Mode, Report
-from chargehand.decisions.trial.scenario import (
-    SECOND,
-    Order,
-    draw_fate,
-    draw_scenario,
-    draw_steps,
-    draw_thoughts,
-)
-from chargehand.decisions.trial.stage import Stage
-from chargehand.decisions.trial.story import RunStory
-from chargehand.decisions.trial.supervision import Wish, supervise
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -51,6 +26,31 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done, NeedsInput
 from chargehand.facts.policy import Recourse
+from tests.simulation.attempt import (
+    NO_INSTANT,
+    Attempt,
+    Script,
+    Work,
+    work,
+)
+from tests.simulation.changes import Standing, draw_change
+from tests.simulation.faults import Dice, FaultKind
+from tests.simulation.ledger import LEASE, Entry, Ledger
+from tests.simulation.observer import Broken, Observer
+from tests.simulation.people import People
+from tests.simulation.process import Process
+from tests.simulation.report import Mode, Report
+from tests.simulation.scenario import (
+    SECOND,
+    Order,
+    draw_fate,
+    draw_scenario,
+    draw_steps,
+    draw_thoughts,
+)
+from tests.simulation.stage import Stage
+from tests.simulation.story import RunStory
+from tests.simulation.supervision import Wish, supervise
 
 HOUR = 3600 * SECOND
 LONGEST = 20_000
@@ -329,7 +329,7 @@ class World:
     def _work_of(self, attempt: Attempt, led: Led) -> Work:
         # A second attempt is of the same program.
         name = hedged(attempt.task) if is_hedge(attempt.task) else attempt.task
-        random = Random(f"{self._seed} {attempt.run} {name}")  # noqa: S311 - a fixed script
+        random = Random(f"{self._seed} {attempt.run} {name}")
         task, outputs = led.schedule.nodes[attempt.task].task, led.results.outputs
         if attempt.is_duty:
             wish = Wish(self._orders[attempt.run], self._scenario.crew)

@@ -10,27 +10,6 @@ from msgspec import Struct
 
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.schedule import Schedule
-from chargehand.decisions.trial.attempt import (
-    NO_INSTANT,
-    Attempt,
-    Move,
-    Sleep,
-    Tell,
-    Work,
-    mishap,
-    pause,
-    question_of,
-    take,
-)
-from chargehand.decisions.trial.changes import Standing, draw_more
-from chargehand.decisions.trial.faults import Dice, FaultKind
-from chargehand.decisions.trial.scenario import (
-    SECOND,
-    Crew,
-    Order,
-    StepScript,
-    thought,
-)
 from chargehand.facts.events import (
     Approach,
     Event,
@@ -43,6 +22,27 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput
 from chargehand.facts.plan import Plan
+from tests.simulation.attempt import (
+    NO_INSTANT,
+    Attempt,
+    Move,
+    Sleep,
+    Tell,
+    Work,
+    mishap,
+    pause,
+    question_of,
+    take,
+)
+from tests.simulation.changes import Standing, draw_more
+from tests.simulation.faults import Dice, FaultKind
+from tests.simulation.scenario import (
+    SECOND,
+    Crew,
+    Order,
+    StepScript,
+    thought,
+)
 
 NO_MORE = Cancelled(reason="the run takes no plan any more")
 

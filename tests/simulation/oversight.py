@@ -6,8 +6,6 @@ Rules like those in `invariants`, which calls them.
 import itertools
 from collections.abc import Sequence
 
-from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.story import RunStory
 from chargehand.facts.events import (
     Approach,
     AttemptStarted,
@@ -23,6 +21,8 @@ from chargehand.facts.events import (
     TaskRewritten,
     WorkStopped,
 )
+from tests.simulation.ledger import Entry
+from tests.simulation.story import RunStory
 
 # when a duty falls due
 

@@ -13,8 +13,6 @@ from chargehand.decisions.desk import Led
 from chargehand.decisions.hedging import is_hedge
 from chargehand.decisions.quorum import count
 from chargehand.decisions.results import StepRecord
-from chargehand.decisions.trial.faults import Dice, FaultKind
-from chargehand.decisions.trial.scenario import SECOND, StepScript
 from chargehand.facts.events import (
     Effect,
     Event,
@@ -35,6 +33,8 @@ from chargehand.facts.outcome import (
     Usage,
 )
 from chargehand.facts.value import Value
+from tests.simulation.faults import Dice, FaultKind
+from tests.simulation.scenario import SECOND, StepScript
 
 RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 #: what a person may answer about a `once` step in doubt

@@ -7,9 +7,9 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.trial.faults import Dice, FaultKind
-from chargehand.decisions.trial.scenario import Crew, draw_task
 from chargehand.facts.plan import Task
+from tests.simulation.faults import Dice, FaultKind
+from tests.simulation.scenario import Crew, draw_task
 
 
 class Standing(Struct, frozen=True):

@@ -6,10 +6,10 @@ from random import Random
 
 from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.quorum import quorum
-from chargehand.decisions.trial.faults import Dice, FaultKind
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
 from chargehand.facts.policy import OnFailure
+from tests.simulation.faults import Dice, FaultKind
 
 
 def draw_policies(dice: Dice, workers: Sequence[str]) -> dict[str, OnFailure]:

@@ -7,12 +7,12 @@ lists of words that it was given as.
 from collections.abc import Sequence
 from datetime import timedelta
 
-from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.story import RunStory
-from chargehand.decisions.trial.tasks import TaskStory
 from chargehand.facts.events import PersonAsked, RetryHow, RetryPlanned, TaskFailed
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.policy import GO_ON_WITHOUT, TRY_AGAIN, OnFailure
+from tests.simulation.ledger import Entry
+from tests.simulation.story import RunStory
+from tests.simulation.tasks import TaskStory
 
 NO_WAIT = timedelta(0), timedelta(0)
 _TRIES = ("again", "elsewhere", "rewritten")

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from chargehand.decisions.trial.faults import FaultKind
+from tests.simulation.faults import FaultKind
 
 
 class Mode(StrEnum):

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from chargehand.decisions.trial.faults import Dice
-from chargehand.decisions.trial.ledger import Ledger
-from chargehand.decisions.trial.observer import Observer
-from chargehand.decisions.trial.scenario import Crew
+from tests.simulation.faults import Dice
+from tests.simulation.ledger import Ledger
+from tests.simulation.observer import Observer
+from tests.simulation.scenario import Crew
 
 
 class Stage:

@@ -10,14 +10,14 @@ from msgspec.json import encode as json_of
 from chargehand.decisions.desk import Desk, Led
 from chargehand.decisions.dispatch import Balance, Dispatch
 from chargehand.decisions.graph import Node
-from chargehand.decisions.trial.attempt import Attempt
-from chargehand.decisions.trial.invariants import AFTER_APPEND, BY_KIND, EVERY_ENTRY
-from chargehand.decisions.trial.ledger import Entry, Stream
-from chargehand.decisions.trial.report import Breach
-from chargehand.decisions.trial.scenario import StepScript
-from chargehand.decisions.trial.sight import AFTER_ROUND, Sight
-from chargehand.decisions.trial.story import RunStory
 from chargehand.facts.events import Effect, encode
+from tests.simulation.attempt import Attempt
+from tests.simulation.invariants import AFTER_APPEND, BY_KIND, EVERY_ENTRY
+from tests.simulation.ledger import Entry, Stream
+from tests.simulation.report import Breach
+from tests.simulation.scenario import StepScript
+from tests.simulation.sight import AFTER_ROUND, Sight
+from tests.simulation.story import RunStory
 
 TOLD = 25
 #: entries that a breach is reported with

@@ -10,9 +10,9 @@ import pytest
 
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.schedule import Schedule
-from chargehand.decisions.trial import FaultKind, Mode, Report, run_trial
-from chargehand.decisions.trial.__main__ import main
 from chargehand.facts.events import Event
+from tests.simulation import FaultKind, Mode, Report, run_trial
+from tests.simulation.__main__ import main
 
 SCALE = int(os.environ.get("CHAOS_SCALE", "1"))
 SHARES = [(Mode.SAFETY, 300 * SCALE), (Mode.LIVENESS, 200 * SCALE)]
@@ -57,7 +57,7 @@ def test_a_healed_trial_leaves_no_run_in_between() -> None:
 def test_the_same_seed_is_the_same_trial_whatever_the_hash_seed() -> None:
     here = digests()
     assert digests() == here
-    code = "from tests.decisions.test_trial import digests; print(*digests())"
+    code = "from tests.simulation.test_simulation import digests; print(*digests())"
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import msgspec
 
-from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.story import RunStory
 from chargehand.facts.events import AttemptFinished, AttemptStarted, HedgeDue, RetryDue, StepStarted
 from chargehand.facts.outcome import Done
+from tests.simulation.ledger import Entry
+from tests.simulation.story import RunStory
 
 SHORTEST = timedelta(seconds=1)
 #: that an attempt takes before it can be called a straggler

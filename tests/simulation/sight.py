@@ -9,11 +9,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from chargehand.decisions.trial.scenario import Crew
-from chargehand.decisions.trial.sizes import Offer
-from chargehand.decisions.trial.story import RunStory
-from chargehand.decisions.trial.tasks import TaskStory
 from chargehand.facts.events import Approach
+from tests.simulation.scenario import Crew
+from tests.simulation.sizes import Offer
+from tests.simulation.story import RunStory
+from tests.simulation.tasks import TaskStory
 
 PATIENCE = 5
 #: attempts of one worker that come to nothing in a row before it may be passed over for a while

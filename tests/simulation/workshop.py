@@ -3,18 +3,6 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from chargehand.decisions.trial.attempt import (
-    NO_INSTANT,
-    Attempt,
-    GiveWay,
-    Park,
-    Sleep,
-    Tell,
-    Work,
-)
-from chargehand.decisions.trial.faults import FaultKind
-from chargehand.decisions.trial.scenario import SECOND, StepScript
-from chargehand.decisions.trial.stage import Stage
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -24,6 +12,18 @@ from chargehand.facts.events import (
     StepStarted,
 )
 from chargehand.facts.outcome import Cancelled, Outcome
+from tests.simulation.attempt import (
+    NO_INSTANT,
+    Attempt,
+    GiveWay,
+    Park,
+    Sleep,
+    Tell,
+    Work,
+)
+from tests.simulation.faults import FaultKind
+from tests.simulation.scenario import SECOND, StepScript
+from tests.simulation.stage import Stage
 
 AttemptId = tuple[str, str, int]
 

@@ -6,13 +6,13 @@ It must not mirror the schedule: where the schedule keeps a count, this looks ag
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.purse import Purse
-from chargehand.decisions.trial.tasks import StepStory, TaskStory
 from chargehand.facts.events import Approach, RetryHow, RunFinished, RunRequested
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Task
 from chargehand.facts.policy import OnFailure
+from tests.simulation.ledger import Entry
+from tests.simulation.purse import Purse
+from tests.simulation.tasks import StepStory, TaskStory
 
 LAST = -1_000_000
 #: how urgent a second attempt is

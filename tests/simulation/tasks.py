@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from chargehand.decisions.trial.ledger import Entry
 from chargehand.facts.events import AttemptStarted, RetryPlanned, StepStarted
 from chargehand.facts.outcome import Failed, Question
 from chargehand.facts.plan import Task
+from tests.simulation.ledger import Entry
 
 
 class AttemptStory:

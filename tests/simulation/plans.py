@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from chargehand.decisions.trial import oversight
-from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.story import RunStory
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptStarted,
@@ -21,6 +18,9 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Task
+from tests.simulation import oversight
+from tests.simulation.ledger import Entry
+from tests.simulation.story import RunStory
 
 
 def i01_needs_come_first(run: RunStory, entry: Entry) -> str:

@@ -8,11 +8,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TypeAlias
 
-from chargehand.decisions.trial import beside, oversight, plans, recourse
-from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.recourse import waits
-from chargehand.decisions.trial.story import RunStory
-from chargehand.decisions.trial.tasks import TaskStory
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -44,6 +39,11 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.plan import Task
+from tests.simulation import beside, oversight, plans, recourse
+from tests.simulation.ledger import Entry
+from tests.simulation.recourse import waits
+from tests.simulation.story import RunStory
+from tests.simulation.tasks import TaskStory
 
 Rule: TypeAlias = Callable[[RunStory, Entry], str]
 #: judges a new entry by the story up to it

@@ -4,16 +4,14 @@ import argparse
 import sys
 from collections import Counter
 
-from chargehand.decisions.trial import FaultKind, Mode, Report, run_trial
+from tests.simulation import FaultKind, Mode, Report, run_trial
 
 SHOWN = 5
 #: broken trials that are told in full
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m chargehand.decisions.trial", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default="0:200", help="first:last, the last not included")
     parser.add_argument("--mode", choices=[*Mode, "both"], default="both")
     parser.add_argument("--steps", type=int, default=250, help="until the end, or until all heals")

@@ -162,7 +162,7 @@ class Dice:
     """
 
     def __init__(self, seed: str) -> None:
-        self.random = Random(seed)  # noqa: S311 - a reproducible schedule of faults, not a secret
+        self.random = Random(seed)
         self.counts: Counter[FaultKind] = Counter()
         self.is_healed = False
         share = self.random.choice((0.1, 0.4, 0.7, 1.0))

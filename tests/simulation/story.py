@@ -8,10 +8,6 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from chargehand.decisions.trial.attempt import AGAIN
-from chargehand.decisions.trial.ledger import Entry
-from chargehand.decisions.trial.reading import Reading
-from chargehand.decisions.trial.tasks import AttemptStory, StepStory, TaskStory
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -50,6 +46,10 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Task
 from chargehand.facts.policy import ABOUT_BUDGET, ABOUT_FAILURE, TRY_AGAIN, Recourse
+from tests.simulation.attempt import AGAIN
+from tests.simulation.ledger import Entry
+from tests.simulation.reading import Reading
+from tests.simulation.tasks import AttemptStory, StepStory, TaskStory
 
 ANSWER_NOW = timedelta(minutes=1)
 #: what composing the answer may take when no deadline says so

@@ -10,19 +10,19 @@ from msgspec import Struct
 from chargehand.decisions.dispatch import Balance, Place
 from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.quorum import VOTE
-from chargehand.decisions.trial.faults import Dice, FaultKind
-from chargehand.decisions.trial.terms import (
-    asked_of_several,
-    draw_bounds,
-    draw_policies,
-    draw_policy,
-)
 from chargehand.facts.events import Approach, Effect, Pace
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import digest_of
+from tests.simulation.faults import Dice, FaultKind
+from tests.simulation.terms import (
+    asked_of_several,
+    draw_bounds,
+    draw_policies,
+    draw_policy,
+)
 
 SECOND = 1_000_000
 #: trials count time in whole microseconds, so that no wake-up is early by a rounding
