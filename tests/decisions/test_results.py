@@ -3,7 +3,14 @@
 import pytest
 
 from chargehand.decisions.results import Results
-from chargehand.facts.events import AttemptFinished, RetryHow, RetryPlanned, TaskFailed
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptStarted,
+    RetryHow,
+    RetryPlanned,
+    TaskFailed,
+)
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Usage
 from chargehand.facts.value import Value
 from tests.decisions.office import START, step_finished, step_started
@@ -61,6 +68,34 @@ def test_a_failed_step_is_done_again_by_the_next_try(effect: str) -> None:
 
 def test_a_failed_once_step_is_not_done_again_unasked() -> None:
     assert found(results_of("once", BROKEN, RetryHow.AGAIN)) == "Failed"
+
+
+def begun(results: Results, attempt: int, worker: str) -> None:
+    results.apply(AttemptStarted(task="a", attempt=attempt, worker=worker, at=START))
+
+
+@pytest.mark.parametrize("ending", ["lost", "network", "logic"])
+@pytest.mark.parametrize("how", [RetryHow.AGAIN, RetryHow.ELSEWHERE])
+@pytest.mark.parametrize("effect", ["pure", "idempotent", "keyed", "once"])
+@pytest.mark.parametrize("second", ["ada", "bob"])
+def test_j11_only_an_interrupted_attempt_of_the_same_worker_goes_on_in_its_lineage(
+    ending: str, how: RetryHow, effect: str, second: str
+) -> None:
+    results = Results()
+    begun(results, 1, "ada")
+    results.apply(step_started("a", 1, "send", effect))
+    results.apply(step_finished("a", 1, "send", DONE))
+    if ending == "lost":
+        results.apply(AttemptLost(task="a", attempt=1, reason="it died", at=START))
+    else:
+        failed = Failed(kind=ErrorClass(ending), message="it broke")
+        results.apply(AttemptFinished(task="a", attempt=1, outcome=failed, at=START))
+        results.apply(RetryPlanned(task="a", attempt=1, due_at=START, how=how, at=START))
+    begun(results, 2, second)
+    is_same_line = second == "ada" and ending != "logic"
+    assert bool(results.steps["a"].lineage) is is_same_line
+    # What was done to the outside world is known by its key to whoever comes next.
+    assert found(results) == ("Done" if is_same_line or effect != "pure" else "nothing")
 
 
 def test_the_beginning_of_a_step_told_twice_does_not_undo_its_end() -> None:

@@ -208,6 +208,8 @@ class RunStory(Reading):
 
     def _begin(self, entry: Entry, event: AttemptStarted) -> None:
         task = self.find(event.task)
+        if task.attempts and task.attempts[-1].worker != event.worker:
+            self._start_over(event.task)
         task.attempts.append(AttemptStory(entry, event))
         is_duty = event.task.startswith("@") and event.task not in self.hedges
         if is_duty and event.task not in self.duties:
@@ -233,6 +235,8 @@ class RunStory(Reading):
         else:
             if isinstance(outcome, Cancelled):
                 outcome = Failed(kind=ErrorClass.CANCELLED, message=outcome.reason)
+            if outcome.kind is ErrorClass.LOGIC:
+                self._start_over(event.task)
             task.failures.append(outcome)
             task.failed_first = task.failed_first or task.attempts[-1].worker
             task.is_unjudged = True
@@ -260,10 +264,13 @@ class RunStory(Reading):
             task.task = replace(task.task, worker=event.worker, skill="")
         task.retry = event if event.due_at > event.at else None
         if event.how in (RetryHow.AFRESH, RetryHow.REWRITTEN):
-            for step in self.steps.values():
-                # what only looked is looked at again; what changed the world stays done
-                if step.intent.task == event.task and step.intent.effect == "pure":
-                    step.is_done = False
+            self._start_over(event.task)
+
+    def _start_over(self, task: str) -> None:
+        """What only looked is looked at again; what changed the world stays done."""
+        for step in self.steps.values():
+            if step.intent.task == task and step.intent.effect == "pure":
+                step.is_done = False
 
     def _answer(self, event: QuestionAnswered) -> None:
         task = self.find(event.task)

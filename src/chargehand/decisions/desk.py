@@ -327,6 +327,7 @@ class Desk:
             )
             # Not `_write`: that somebody began has brought forth no result yet.
             round_.entries.setdefault(start.run, []).append(started)
+            led.results.start(started)
             timers = led.schedule.apply(started)
             if timers:
                 self._carry(start.run, led, timers, round_, now)

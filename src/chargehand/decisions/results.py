@@ -11,6 +11,7 @@ from chargehand.decisions.budget import NESTED
 from chargehand.decisions.duties import PLAN
 from chargehand.facts.events import (
     AttemptFinished,
+    AttemptStarted,
     Effect,
     Event,
     QuestionAnswered,
@@ -22,7 +23,7 @@ from chargehand.facts.events import (
     TaskFailed,
     TaskSkipped,
 )
-from chargehand.facts.outcome import NO_USAGE, Done, Failed, Usage
+from chargehand.facts.outcome import NO_USAGE, Done, ErrorClass, Failed, Usage
 from chargehand.facts.policy import GIVE_UP
 from chargehand.facts.value import Value
 
@@ -54,6 +55,8 @@ class StepLog(Struct):
     #: by key: what was done to the outside world, by whatever line of attempts
     before: tuple[StepRecord, ...] = ()
     #: what the line of attempts did that came to nothing, for whoever rewrites the task
+    worker: str = ""
+    #: whose lineage it is; another worker starts its own
 
     def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
         return self.lineage.get(f"{name}#{ordinal}") or self.effects.get(key)
@@ -63,6 +66,12 @@ class StepLog(Struct):
         if record.effect is not Effect.PURE:
             self.effects[record.key] = record
 
+    def start_over(self) -> None:
+        """Begin another lineage. Effects stay: what was done to the outside world is not done twice."""
+        if self.lineage:
+            self.before = tuple(self.lineage.values())
+            self.lineage = {}
+
 
 class Results:
     """Everything that later tasks and the answer are made of."""
@@ -70,6 +79,8 @@ class Results:
     def __init__(self) -> None:
         self.outputs: dict[str, Value] = {}
         self.steps: dict[str, StepLog] = {}
+        self._workers: dict[str, str] = {}
+        #: by task that is not done: who had it last
         self.answers: dict[str, str] = {}
         self.nested: dict[str, str] = {}
         #: by task: the run that a supervisor below leads for it, or led last
@@ -81,6 +92,8 @@ class Results:
         match event:
             case AttemptFinished():
                 self._finish(event)
+            case AttemptStarted():
+                self.start(event)
             case StepStarted():
                 self._begin_step(event)
             case StepFinished():
@@ -109,15 +122,32 @@ class Results:
             self.usage += outcome.usage
         if type(outcome) is Done:
             self.outputs[event.task] = outcome.value
+            self._workers.pop(event.task, None)
             if self.steps:
                 self.steps.pop(event.task, None)
+        elif type(outcome) is Failed and outcome.kind is ErrorClass.LOGIC:
+            # What was said and found led to the failure; said again, it would lead there again.
+            log = self.steps.get(event.task)
+            if log is not None:
+                log.start_over()
+
+    def start(self, event: AttemptStarted) -> None:
+        """Note who has a task now: what another worker did of it is not this one's lineage."""
+        self._workers[event.task] = event.worker
+        log = self.steps.get(event.task) if self.steps else None
+        if log is not None and log.worker != event.worker:
+            log.worker = event.worker
+            log.start_over()
 
     def _begin_step(self, event: StepStarted) -> None:
         if event.name == NESTED:
             about = event.about.read()
             if isinstance(about, dict) and "run" in about:
                 self.nested[event.task] = about["run"]
-        log = self.steps.setdefault(event.task, StepLog())
+        log = self.steps.get(event.task)
+        if log is None:
+            worker = self._workers.get(event.task, "")
+            log = self.steps[event.task] = StepLog(worker=worker)
         before = log.find(event.name, event.ordinal, event.key)
         if before is not None and isinstance(before.outcome, Done):
             return  # a report that was delivered twice must not undo the step's end
@@ -145,10 +175,8 @@ class Results:
         log = self.steps.get(event.task)
         if log is None:
             return
-        if event.how is RetryHow.REWRITTEN:
-            log.before = tuple(log.lineage.values())
         if event.how in (RetryHow.AFRESH, RetryHow.REWRITTEN):
-            log.lineage.clear()
+            log.start_over()
         # What failed is done again by the next try, unless doing it again could do harm: then the
         # failure stays, and the step asks a person what became of it.
         for records in (log.lineage, log.effects):
