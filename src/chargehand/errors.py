@@ -4,6 +4,7 @@ ChargehandError
 ├── UsageError                the caller
 │   ├── PlanRefused             a plan has faults; all of them are listed
 │   ├── NotJSON                 a value that JSON cannot hold
+│   ├── UnknownKeyword          an argument of a name that is not taken; the nearest one is named
 │   ├── UnknownRun              no run of that id in this journal
 │   ├── UnknownQuestion         no open question of that id
 │   ├── KeyConflict             one idempotency key, two different bodies
@@ -78,6 +79,16 @@ class PlanRefused(UsageError):
 
 class NotJSON(UsageError):
     """A value was to be stored that JSON cannot hold."""
+
+
+class UnknownKeyword(UsageError, TypeError):
+    """An argument was given under a name that is not taken here."""
+
+    def __init__(self, what: str, keyword: str, known: Sequence[str], nearest: str = "") -> None:
+        self.keyword = keyword
+        self.nearest = nearest
+        hint = f"did you mean {nearest!r}?" if nearest else f"it takes {', '.join(known)}"
+        super().__init__(f"{what} takes no {keyword!r}; {hint}")
 
 
 class UnknownRun(UsageError):

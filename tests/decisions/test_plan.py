@@ -28,7 +28,7 @@ TASKS = st.builds(
     args=st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
     optional=st.booleans(),
     priority=st.integers(-9, 9),
-    deadline=st.one_of(st.none(), st.integers(-1, 9).map(seconds)),
+    deadline=st.one_of(st.none(), st.integers(0, 9).map(seconds)),
 )
 PLANS = st.builds(Plan, goal=st.text(max_size=9), tasks=st.lists(TASKS, max_size=7))
 

@@ -1,22 +1,32 @@
 """How much a run, or one task of it, may take. Nothing is infinite by accident."""
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from chargehand.errors import UsageError
+from chargehand.facts.checks import (
+    CheckedKeywords,
+    Duration,
+    Span,
+    amount,
+    count,
+    duration,
+    duration_or_none,
+)
 
 
-class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True):
     """Caps of one run and everything below it."""
 
     money: float | None = None
     #: in the currency of the price list; None: no cap
     tokens: int | None = None
     calls: int | None = None
-    deadline: timedelta | None = None
+    deadline: Span | None = None
     #: from the request on, waiting for people included
-    active: timedelta = timedelta(hours=1)
+    active: Span = timedelta(hours=1)
     #: without a deadline: time in which something could run, waiting for people not counted
     tasks: int = 200
     depth: int = 3
@@ -28,40 +38,76 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     turns: int = 50
     parallel: int = 100
     #: attempts of this run at once
-    grace: timedelta = timedelta(seconds=0.5)
+    grace: Span = timedelta(seconds=0.5)
     #: what an attempt that is told to stop has left before it is given up
 
+    if TYPE_CHECKING:
+
+        def __init__(  # as users may call it: durations are seconds or timedeltas
+            self,
+            *,
+            money: float | None = None,
+            tokens: int | None = None,
+            calls: int | None = None,
+            deadline: Duration | None = None,
+            active: Duration = ...,
+            tasks: int = 200,
+            depth: int = 3,
+            attempts: int = 3,
+            losses: int = 10,
+            replans: int = 3,
+            turns: int = 50,
+            parallel: int = 100,
+            grace: Duration = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        for name in ("tasks", "depth", "attempts", "losses", "turns", "parallel"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"Limits({name}={getattr(self, name)}) must be at least 1")
-        for name in ("money", "tokens", "calls", "replans"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise UsageError(f"Limits({name}={value}) must not be negative")
-        for name in ("deadline", "active"):
-            span = getattr(self, name)
-            if span is not None and span <= timedelta(0):
-                raise UsageError(f"Limits({name}={span}) must be longer than nothing")
-        if self.grace < timedelta(0):
-            raise UsageError(f"Limits(grace={self.grace}) must not be negative")
+        for field in ("tasks", "depth", "attempts", "losses", "turns", "parallel", "replans"):
+            count(getattr(self, field), f"Limits: {field}", least=0 if field == "replans" else 1)
+        force_setattr(self, "deadline", duration_or_none(self.deadline, "Limits: deadline"))
+        force_setattr(self, "active", duration(self.active, "Limits: active"))
+        force_setattr(self, "grace", duration(self.grace, "Limits: grace", may_be_zero=True))
+        _check_spending(self)
 
 
-class TaskLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskLimits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True):
     """Caps of one task; what is None is the run's."""
 
     attempts: int | None = None
-    timeout: timedelta | None = None
+    timeout: Span | None = None
     #: of one attempt
     turns: int | None = None
     money: float | None = None
     tokens: int | None = None
     calls: int | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            attempts: int | None = None,
+            timeout: Duration | None = None,
+            turns: int | None = None,
+            money: float | None = None,
+            tokens: int | None = None,
+            calls: int | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        for name in ("attempts", "turns"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"TaskLimits({name}={value}) must be at least 1")
-        if self.timeout is not None and self.timeout <= timedelta(0):
-            raise UsageError(f"TaskLimits(timeout={self.timeout}) must be longer than nothing")
+        for field in ("attempts", "turns"):
+            value = getattr(self, field)
+            if value is not None:
+                count(value, f"TaskLimits: {field}", least=1)
+        force_setattr(self, "timeout", duration_or_none(self.timeout, "TaskLimits: timeout"))
+        _check_spending(self)
+
+
+def _check_spending(limits: Limits | TaskLimits) -> None:
+    whose = type(limits).__name__
+    if limits.money is not None:
+        amount(limits.money, f"{whose}: money")
+    if limits.tokens is not None:
+        count(limits.tokens, f"{whose}: tokens")
+    if limits.calls is not None:
+        count(limits.calls, f"{whose}: calls")

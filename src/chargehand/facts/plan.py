@@ -3,15 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import timedelta
 from enum import StrEnum
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import Fault, PlanRefused, UsageError
+from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import canonical, digest_of
@@ -48,7 +48,14 @@ class Strategy(StrEnum):
     REDUCE = "reduce"
 
 
-class Need(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class Need(
+    Struct,
+    metaclass=CheckedKeywords,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
     """That one task waits for another, and what it takes from it."""
 
     task: str
@@ -65,7 +72,13 @@ class Need(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, 
 
 
 class Task(
-    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+    Struct,
+    metaclass=CheckedKeywords,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    gc=False,
 ):
     """One node of a plan: a goal concrete enough to be checked, its worker, its needs, its limits."""
 
@@ -84,9 +97,9 @@ class Task(
     #: the run can succeed without it
     priority: int = 0
     #: larger is more urgent
-    deadline: timedelta | None = None
+    deadline: Span | None = None
     #: from the start of the run
-    expect: timedelta | None = None
+    expect: Span | None = None
     #: how long it should take, if anybody knows; otherwise past runs tell
     limits: TaskLimits = TaskLimits()
     output: dict[str, Any] | None = None
@@ -96,11 +109,42 @@ class Task(
     hedge: bool = False
     #: begin a second attempt beside one that takes far too long; for what may be done twice only
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            id: str,  # noqa: A002 - the name of the field
+            description: str,
+            worker: str = "",
+            skill: str = "",
+            needs: Sequence[Need | str] = (),
+            args: dict[str, Any] = ...,
+            accept: str = "",
+            optional: bool = False,
+            priority: int = 0,
+            deadline: Duration | None = None,
+            expect: Duration | None = None,
+            limits: TaskLimits = ...,
+            output: dict[str, Any] | None = None,
+            on_failure: OnFailure | None = None,
+            hedge: bool = False,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        if self.deadline is not None:
+            deadline = duration(self.deadline, f"task {self.id!r}: deadline", may_be_zero=True)
+            force_setattr(self, "deadline", deadline)
+        if self.expect is not None:
+            expect = duration(self.expect, f"task {self.id!r}: expect", may_be_zero=True)
+            force_setattr(self, "expect", expect)
         if not self.needs:
             return
         given = [self.needs] if isinstance(self.needs, str) else self.needs
-        needs = tuple(need if isinstance(need, Need) else Need(need) for need in given)
+        try:
+            needs = tuple(need if isinstance(need, Need) else Need(need) for need in given)
+        except TypeError:
+            raise UsageError(f"task {self.id!r}: needs must be a list of ids or Needs") from None
         force_setattr(self, "needs", needs)
 
     @property
@@ -113,7 +157,13 @@ class Task(
 
 
 class Plan(
-    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+    Struct,
+    metaclass=CheckedKeywords,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    gc=False,
 ):
     """What is to be done for a request. A changed plan is a new one with a higher version."""
 

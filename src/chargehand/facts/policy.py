@@ -1,13 +1,14 @@
 """What is to be done when a task fails, as data: one step for each failure, then how it ends."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration_or_none
 from chargehand.facts.outcome import ErrorClass, Failed
 
 TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP = "try again", "go on without it", "give up"
@@ -50,7 +51,13 @@ class Step(Struct, frozen=True):
     #: of `elsewhere:bob`
 
 
-class OnFailure(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class OnFailure(
+    Struct,
+    metaclass=CheckedKeywords,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """What is done about the failures of a task: the first step about the first one, and so on.
 
     `OnFailure(("again", "elsewhere:bob", "ask"))` tries again, then hands the task to bob, then asks
@@ -63,15 +70,26 @@ class OnFailure(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
     steps: Sequence[str] = ("fail",)
     kinds: Mapping[str, Sequence[str]] = {}
-    patience: timedelta | None = None
+    patience: Span | None = None
     #: how long a person who is asked has time; then it is given up. None: as long as the run may
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            steps: Sequence[str] = ("fail",),
+            kinds: Mapping[str, Sequence[str]] = ...,
+            patience: Duration | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         force_setattr(self, "steps", _checked("steps", self.steps))
+        if not isinstance(self.kinds, Mapping):
+            raise UsageError('OnFailure: kinds must be a dict, as {"logic": ("again", "fail")}')
         kinds = {_kind(kind): _checked(str(kind), own) for kind, own in self.kinds.items()}
         force_setattr(self, "kinds", kinds)
-        if self.patience is not None and self.patience <= timedelta(0):
-            raise UsageError(f"OnFailure(patience={self.patience}) must be longer than nothing")
+        patience = duration_or_none(self.patience, "OnFailure: patience")
+        force_setattr(self, "patience", patience)
 
     def step(self, failure: Failed, before: Sequence[ErrorClass] = ()) -> Step:
         """What is done about this failure, after earlier ones of these classes."""
@@ -133,8 +151,10 @@ def _parsed(text: str) -> Step:
 
 
 def _checked(name: str, steps: Sequence[str]) -> tuple[str, ...]:
-    given = (steps,) if isinstance(steps, str) else tuple(steps)
     known = ", ".join(recourse.value for recourse in Recourse)
+    given = (steps,) if isinstance(steps, str) else steps
+    if any(not isinstance(text, str) for text in _listed(given)):
+        raise UsageError(f"OnFailure: {name} must be a list of {known}")
     if not given:
         raise UsageError(f"OnFailure: {name} is empty; give at least one of {known}")
     for text in given:
@@ -149,6 +169,11 @@ def _checked(name: str, steps: Sequence[str]) -> tuple[str, ...]:
     if idle:
         raise UsageError(f"OnFailure: nothing can come after {idle[0]!r} in {name}; put it last")
     return tuple(str(text) for text in given)
+
+
+def _listed(given: object) -> Sequence[object]:
+    """What was given as a list; of what is none, a list that holds no text."""
+    return given if isinstance(given, Sequence) else (None,)
 
 
 def _ends(text: str) -> bool:

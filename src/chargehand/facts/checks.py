@@ -1,0 +1,168 @@
+"""Checks of what callers hand in: durations, counts, amounts, names, texts, keywords.
+
+Each is converted once, where it comes in, and refused with a `UsageError` that names the argument.
+"""
+
+import difflib
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from operator import index
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypeVar
+
+from msgspec import StructMeta
+
+from chargehand.errors import UnknownKeyword, UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Duration: TypeAlias = timedelta | float
+"""A length of time as callers give it: a `timedelta`, or a number of seconds."""
+
+if TYPE_CHECKING:
+    Span: TypeAlias = timedelta
+else:
+    # Stored values may be written as numbers too; `__post_init__` makes them `timedelta`s.
+    Span = timedelta | float
+
+LONGEST = timedelta(days=36_525)
+"""A hundred years. What is added to the present moment must stay within the calendar."""
+LARGEST = 2**53
+"""The largest count: every JSON reader knows all digits of it."""
+LONGEST_NAME = 200
+LONGEST_TEXT = 1_000_000
+
+_NOTHING = timedelta(0)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def duration(value: object, what: str, *, may_be_zero: bool = False) -> timedelta:
+    """The length of time that was meant; a number means seconds."""
+    if isinstance(value, timedelta):
+        length = value
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(
+            f"{what}={_shown(value)} is no duration; give seconds as a number, or a timedelta"
+        )
+    elif not math.isfinite(value) or abs(value) > LONGEST.total_seconds():
+        raise UsageError(f"{what}={value} s is no length of time that ends; {_AT_MOST}")
+    else:
+        length = timedelta(seconds=value)
+    if length > LONGEST:
+        raise UsageError(f"{what}={length} is too long; {_AT_MOST}")
+    if length < _NOTHING or (length == _NOTHING and not may_be_zero):
+        bound = "must not be negative" if may_be_zero else "must be longer than nothing"
+        raise UsageError(f"{what}={length} {bound}")
+    return length
+
+
+def duration_or_none(value: object, what: str, *, may_be_zero: bool = False) -> timedelta | None:
+    """As `duration`; None stays None."""
+    return None if value is None else duration(value, what, may_be_zero=may_be_zero)
+
+
+def count(value: object, what: str, *, least: int = 0, most: int = LARGEST) -> int:
+    """A whole number within its bounds."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise UsageError(f"{what}={_shown(value)} must be a whole number")
+    number = index(value)
+    if number < least:
+        raise UsageError(
+            f"{what}={number} must be at least {least}"
+            if least
+            else f"{what}={number} must not be negative"
+        )
+    if number > most:
+        raise UsageError(f"{what}={number} must be at most {most:,}")
+    return number
+
+
+def amount(value: object, what: str, *, least: float = 0, most: float = LARGEST) -> float:
+    """A finite number within its bounds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(f"{what}={_shown(value)} must be a number")
+    if not math.isfinite(value) or value > most:
+        raise UsageError(f"{what}={value} must be a number up to {most:,}")
+    if value < least:
+        raise UsageError(
+            f"{what}={value} must be at least {least}"
+            if least
+            else f"{what}={value} must not be negative"
+        )
+    return value
+
+
+def text(value: object, what: str, *, most: int = LONGEST_TEXT) -> str:
+    """A text that can be stored: a `str` of bounded length that UTF-8 can write."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what}={_shown(value)} must be a text (str)")
+    if len(value) > most:
+        raise UsageError(f"{what} has {len(value):,} characters, and {most:,} are the most")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{what} holds a lone surrogate at character {error.start}, which is no Unicode "
+                "text; decode its bytes with the right encoding"
+            ) from None
+    return value if type(value) is str else str.__str__(value)
+
+
+def name(value: object, what: str, *, most: int = LONGEST_NAME) -> str:
+    """A name: a short text without control characters."""
+    given = text(value, what, most=most)
+    if not given.strip():
+        raise UsageError(f"{what} is empty; give a name")
+    if _CONTROL.search(given):
+        raise UsageError(f"{what}={given!r} has control characters; names have none")
+    return given
+
+
+def refuse_unknown(given: Iterable[object], known: Iterable[str], what: str) -> None:
+    """Raise `UnknownKeyword` for the first of the given names that is not known."""
+    names = list(known)
+    for each in given:
+        if each not in names:
+            close = difflib.get_close_matches(str(each), names, n=1, cutoff=0.6)
+            raise UnknownKeyword(what, str(each), names, close[0] if close else "")
+
+
+def keywords_checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Have unknown keywords of this function refused with a suggestion."""
+    shown = function.__qualname__.removesuffix(".__init__")
+    known = [each for each in inspect.signature(function).parameters if each != "self"]
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        refuse_unknown(kwargs, known, shown)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+class CheckedKeywords(StructMeta):
+    """The metaclass of values that users make: unknown keywords are refused with a suggestion."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - of a metaclass
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError:
+            refuse_unknown(kwargs, cls.__struct_fields__, cls.__name__)
+            raise
+
+
+def _shown(value: object) -> str:
+    """The value in few words, whatever its `__repr__` does."""
+    try:
+        shown = repr(value)
+    except Exception:  # noqa: BLE001 - a hostile object must not hide what is said about it
+        shown = ""
+    return shown if 0 < len(shown) <= 80 else f"<{type(value).__name__}>"
+
+
+_AT_MOST = f"{LONGEST.days // 365} years are the most"
