@@ -4,8 +4,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from chargehand.errors import UsageError
 
 T = TypeVar("T")
 
@@ -15,8 +17,39 @@ _pid = 0
 
 
 def run_in_background(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-    """Run a coroutine on the background loop; works from any thread but that loop's own."""
+    """Run a coroutine on the background loop."""
     return asyncio.run_coroutine_threadsafe(coroutine, background_loop())
+
+
+def wait_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the background loop and wait for what comes of it, in any other thread.
+
+    On that loop itself, where the workers of `run_sync` run, the wait would never end: `UsageError`.
+    """
+    if is_in_background():
+        coroutine.close()
+        raise UsageError(
+            "this call blocks, and it was made on the event loop that would have to do the work: in an "
+            "async worker, tool or hook of run_sync or of a pool; await the async method instead "
+            "(`await boss.run(…)`), put the supervisor on the roster, or make the worker a plain function"
+        )
+    return run_in_background(coroutine).result()
+
+
+def read_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
+    """`wait_in_background` for a short look into a journal, which needs no particular loop."""
+    if not is_in_background():
+        return run_in_background(coroutine).result()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
+
+def is_in_background() -> bool:
+    """Whether this code runs on the background loop."""
+    try:
+        return asyncio.get_running_loop() is _loop
+    except RuntimeError:
+        return False
 
 
 def background_loop() -> asyncio.AbstractEventLoop:

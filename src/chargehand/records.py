@@ -44,10 +44,12 @@ async def is_known(journal: Journal, requested: RunRequested, plan: Plan | None,
     try:
         async for entry in journal.read(requested.run):
             match entry.event:
-                case RunRequested() as before if plan is None:
-                    if before.request != requested.request:
+                case RunRequested() as before:
+                    is_same_kind = before.approach.is_given is (plan is not None)
+                    if not is_same_kind or before.request != requested.request:
                         raise KeyConflict(key)
-                    return True
+                    if plan is None:
+                        return True
                 case PlanAdopted() as adopted if plan is not None:
                     if adopted.plan.digest != plan.digest:
                         raise KeyConflict(key)

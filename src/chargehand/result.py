@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from chargehand.background import run_in_background
+from chargehand.background import read_in_background
 from chargehand.decisions.composing import answer_of, done_in, why_not_done
 from chargehand.decisions.desk import Led
 from chargehand.decisions.duties import ANSWER, DRAFT, is_duty
@@ -249,7 +249,7 @@ class RunResult:
     @cached_property
     def trace(self) -> Trace:
         """The story of the run and of those below it, folded from the journal. Reads it now, and waits."""
-        return run_in_background(self._read_trace()).result()
+        return read_in_background(self._read_trace())
 
     @cached_property
     def report(self) -> Report:
@@ -263,7 +263,7 @@ class RunResult:
     def _load(self, value: Value) -> Any:
         if not value.blob:
             return value.read()
-        return msgspec.json.decode(run_in_background(self._read_blob(value.blob)).result())
+        return msgspec.json.decode(read_in_background(self._read_blob(value.blob)))
 
     async def _read_blob(self, digest: str) -> bytes:
         async with self._reading() as journal:

@@ -3,14 +3,13 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from weakref import WeakSet
 
-from chargehand.background import run_in_background
+from chargehand.background import run_in_background, wait_in_background
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance, Place, Starts
@@ -157,8 +156,7 @@ class Supervisor(Deputy):
         Ctrl-C once stops gently: nothing new is started, what runs may end, and `RunInterrupted`
         says how to resume. Twice cancels the run.
         """
-        running = self.run(request, **terms)
-        return self._wait_sync(run_in_background(running))
+        return self._wait_sync(self.run(request, **terms))
 
     async def plan(self, request: str, **terms: Unpack[Terms]) -> Plan:
         """The plan that `run` would carry out for this request: to be read, edited, saved and run later."""
@@ -226,7 +224,7 @@ class Supervisor(Deputy):
 
     def resume_sync(self, run_id: str, *, accept: bool = False) -> RunResult:
         """`resume` for callers without an event loop."""
-        return self._wait_sync(run_in_background(self.resume(run_id, accept=accept)))
+        return self._wait_sync(self.resume(run_id, accept=accept))
 
     async def post(self, request: str | Plan, **terms: Unpack[Terms]) -> str:
         """Leave a run to whichever process on this journal has the workers for it; returns its id.
@@ -323,9 +321,9 @@ class Supervisor(Deputy):
             self._refuse_other_loop(shift)
         return shifts
 
-    def _wait_sync(self, future: "Future[RunResult]") -> RunResult:
+    def _wait_sync(self, running: "Coroutine[Any, Any, RunResult]") -> RunResult:
         with counting_signals(self._interrupted):
-            return future.result()
+            return wait_in_background(running)
 
     def _interrupted(self, times: int) -> None:
         if times == 1:

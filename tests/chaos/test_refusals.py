@@ -14,6 +14,7 @@ import chargehand as ch
 from chargehand.errors import JournalFailed, JournalFull, KeyConflict, NotLeading
 from chargehand.facts.events import AttemptFinished, Event, RunRequested, StepStarted
 from chargehand.journal.base import Leases, Position
+from chargehand.journal.holders import Holder
 from chargehand.journal.memory import MemoryJournal
 
 
@@ -43,10 +44,10 @@ class FewerLeases:
     def node(self) -> str:
         return self._leases.node
 
-    async def lead(self, stream: str) -> int:
+    async def lead(self, stream: str, holder: Holder | None = None) -> int:
         if self.refusals:
             raise self.refusals.pop()
-        return await self._leases.lead(stream)
+        return await self._leases.lead(stream, holder)
 
     async def release(self, stream: str, epoch: int) -> None:
         await self._leases.release(stream, epoch)

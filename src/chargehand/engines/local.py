@@ -1,6 +1,7 @@
 """The embedded engine: attempts as tasks of the event loop, in threads, or in child processes."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,84 +12,172 @@ from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 
 GRACE = 0.5
 #: seconds that an attempt has for tidying up when its time is over
+STOP_GRACE = 5.0
+#: seconds that an attempt has for tidying up when it is told to stop before its time is over
+
+log = logging.getLogger("chargehand")
+
+_Key = tuple[str, str, int]
 
 
 class LocalEngine:
-    """Runs every attempt in this process, or in children of it."""
+    """Runs every attempt in this process, or in children of it.
+
+    An attempt ends when its time is over or it was told to stop, whatever its function does then: it
+    has a moment for tidying up, after which its end is reported for it and what it says later is not
+    heard. Code that goes on all the same (a thread cannot be killed, and a coroutine may ignore that
+    it was cancelled) keeps its place until it returns.
+    """
 
     def __init__(self) -> None:
-        self._running: dict[tuple[str, str, int], tuple[asyncio.Task[None], Job]] = {}
+        self._running: dict[_Key, _Attempt] = {}
 
     def start(self, job: Job, to: Reports) -> None:
         brief = job.brief
-        # Held here until it has reported, so that neither it nor its error can get lost.
-        task = asyncio.get_running_loop().create_task(self._run(job, to))
-        self._running[brief.run, brief.task.id, brief.attempt] = (task, job)
+        key = (brief.run, brief.task.id, brief.attempt)
+        # Held here until it has ended, so that neither it nor its error can get lost.
+        self._running[key] = _Attempt(job, to, self._running, key)
 
     def stop(self, run: str, task: str, attempt: int, reason: str) -> None:
         running = self._running.get((run, task, attempt))
         if running is not None:
-            running[1].brief.is_preempted = False  # it ends, and makes room for nobody
-            _stop(*running, reason)
+            running.job.brief.is_preempted = False  # it ends, and makes room for nobody
+            running.stop(reason)
 
     def preempt(self, run: str, task: str, attempt: int) -> None:
         running = self._running.get((run, task, attempt))
         if running is not None:
-            running[1].brief.is_preempted = True
+            running.job.brief.is_preempted = True
 
     async def close(self) -> None:
-        running = list(self._running.values())
-        for task, job in running:
-            _stop(task, job, "the engine was closed")
-        await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
+        running = [attempt for attempt in self._running.values() if not attempt.is_reported]
+        for attempt in running:
+            attempt.stop("the engine was closed")
+        if running:
+            await asyncio.wait([attempt.wait_reported() for attempt in running])
 
-    async def _run(self, job: Job, to: Reports) -> None:
-        brief = job.brief
-        outcome: Ending
+
+class _Attempt:
+    """One attempt under way: its task, its timer, and whether its end was reported."""
+
+    __slots__ = (
+        "_all",
+        "_key",
+        "_loop",
+        "_task",
+        "_timer",
+        "_to",
+        "_verdict",
+        "_waiter",
+        "is_reported",
+        "job",
+    )
+
+    def __init__(self, job: Job, to: Reports, all_: "dict[_Key, _Attempt]", key: _Key) -> None:
+        self.job = job
+        self.is_reported = False
+        self._to = to
+        self._all = all_
+        self._key = key
+        self._loop = asyncio.get_running_loop()
+        self._verdict: Failed | None = None
+        #: what it comes to whatever it says, once its time is over
+        self._waiter: asyncio.Future[None] | None = None
+        self._task = self._loop.create_task(self._run())
+        self._timer: asyncio.TimerHandle | None = None
+        if job.timeout is not None:
+            self._timer = self._loop.call_later(job.timeout.total_seconds(), self._time_out)
+
+    def wait_reported(self) -> "asyncio.Future[None]":
+        """Done when its end is reported."""
+        self._waiter = self._waiter or self._loop.create_future()
+        return self._waiter
+
+    def stop(self, reason: str) -> None:
+        """Tell it to stop. What it says within a moment still counts."""
+        job = self.job
+        if self.is_reported:
+            return
+        if not job.stop_reason:
+            job.stop_reason = reason
+            # A supervisor below ends what it leads in its own time; the attempts there end as here.
+            if self._verdict is None and job.brief.host is None:
+                self._give_up_after(STOP_GRACE, Cancelled(reason=reason))
+        # Cancelling a task that has not begun would end it before it could report.
+        if job.is_begun:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        job = self.job
+        ending: Ending
         job.is_begun = True
         try:
             if job.stop_reason:
-                outcome = Cancelled(reason=job.stop_reason)
-            elif job.timeout is None:
-                outcome = await job.work(job)
+                ending = Cancelled(reason=job.stop_reason)
             else:
-                outcome = await self._within(job)
+                ending = await job.work(job)
         except asyncio.CancelledError:
-            outcome = Cancelled(reason=job.stop_reason or "its worker cancelled itself")
-        del self._running[brief.run, brief.task.id, brief.attempt]
-        to.report(job, outcome)
-        if job.leftover is None or job.leftover.done():
-            to.freed(job)
+            ending = Cancelled(reason=job.stop_reason or "its worker cancelled itself")
+        except GeneratorExit:  # the event loop is gone, and with it whoever would hear
+            raise
+        except BaseException as error:  # noqa: BLE001 - nothing is to keep an attempt from ending
+            ending = _broken(error)
+        del self._all[self._key]
+        if not self.is_reported:
+            self._report(self._verdict or ending)
+        leftover = job.leftover
+        if leftover is None or leftover.done():
+            self._to.freed(job)
         else:
-            _free_when_done(job.leftover, job, to)
+            leftover.add_done_callback(lambda _: self._to.freed(job))
 
-    async def _within(self, job: Job) -> Ending:
-        assert job.timeout is not None  # noqa: S101 - for the type checker; the caller has looked
-        seconds = job.timeout.total_seconds()
-        work = asyncio.ensure_future(job.work(job))
+    def _report(self, ending: Ending) -> None:
+        job = self.job
+        if self._timer is not None:
+            self._timer.cancel()
+        if job.stop_reason and type(ending) is Failed and ending is not self._verdict:
+            # It failed at tidying up, which is no reason to count a try.
+            ending = Cancelled(reason=job.stop_reason) if job.brief.host is None else ending
+        self.is_reported = True
         try:
-            await asyncio.wait({work}, timeout=seconds)
-        except asyncio.CancelledError:
-            work.cancel()
-            return await work
-        if work.done():
-            return work.result()
-        work.cancel()
-        # Not every worker lets itself be cancelled; one that goes on keeps its place, unheard.
-        job.leftover = job.leftover or work
-        await asyncio.wait({work}, timeout=GRACE)
-        return Failed(kind=ErrorClass.TIMEOUT, message=f"it took longer than {seconds:g} s")
+            self._to.report(job, ending)
+        except Exception as error:  # noqa: BLE001 - as above: what it said cannot even be written down
+            self._to.report(job, _broken(error))
+        if self._waiter is not None:
+            self._waiter.set_result(None)
+
+    def _time_out(self) -> None:
+        assert self.job.timeout is not None  # noqa: S101 - for the type checker: the timer was set
+        message = f"it took longer than {self.job.timeout.total_seconds():g} s"
+        self._verdict = Failed(kind=ErrorClass.TIMEOUT, message=message)
+        self._task.cancel()
+        self._give_up_after(GRACE, self._verdict)
+
+    def _give_up_after(self, seconds: float, ending: Ending) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._give_up, ending)
+
+    def _give_up(self, ending: Ending) -> None:
+        """It was told to stop and did not: end it for the schedule, and hear it no more."""
+        brief = self.job.brief
+        log.warning(
+            "attempt_goes_on run=%s task=%s attempt=%d worker=%s; it was told to stop and goes on: what it "
+            "returns is ignored, and its place stays taken until then. Use process=True to have it killed",
+            *(brief.run, brief.task.id, brief.attempt, brief.worker),
+        )
+        self._task.cancel()  # once more: what swallows this often does so once
+        self._report(ending)
 
 
-def _free_when_done(leftover: asyncio.Future[Any], job: Job, to: Reports) -> None:
-    leftover.add_done_callback(lambda _: to.freed(job))
-
-
-def _stop(task: asyncio.Task[None], job: Job, reason: str) -> None:
-    job.stop_reason = job.stop_reason or reason
-    # Cancelling a task that has not begun would end it before it could report.
-    if job.is_begun:
-        task.cancel()
+def _broken(error: BaseException) -> Failed:
+    """The failure of an attempt whose own failure cannot be told: nothing of the error is called here."""
+    name = type(error).__name__
+    return Failed(
+        kind=ErrorClass.LOGIC,
+        message=f"what its function returned or raised could not be read ({name})",
+        error=name,
+    )
 
 
 class Threads:

@@ -14,7 +14,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.config import get_config, get_stream_writer
 from langgraph.types import interrupt
 
-from chargehand.background import run_in_background
+from chargehand.background import wait_in_background
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UnknownRun, UsageError, WorkerError
 from chargehand.facts.events import Event, RunStatus, encode
@@ -87,7 +87,7 @@ class SupervisorNode:
                 awaited = talk.send(came)
             except StopIteration as end:
                 return end.value
-            came = run_in_background(awaited).result()
+            came = wait_in_background(awaited)
 
     async def _ainvoke(self, state: Any) -> Any:
         talk, came = self._talk(state), None

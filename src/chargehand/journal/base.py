@@ -15,6 +15,7 @@ from msgspec import Struct
 from chargehand.errors import NotLeading
 from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, Query
 from chargehand.facts.events import Event
+from chargehand.journal.holders import Holder
 
 LEASE = timedelta(seconds=10)
 #: how long a process that has fallen silent keeps what it leads
@@ -91,10 +92,11 @@ class Leases(Protocol):
     def node(self) -> str:
         """This process's name among the nodes."""
 
-    async def lead(self, stream: str) -> int:
+    async def lead(self, stream: str, holder: Holder | None = None) -> int:
         """Lead this stream from now on and return the new epoch. A new stream is made.
 
-        Raises `NotLeading`, naming the holder, while another live node leads it.
+        Raises `NotLeading`, naming the holder, while another live node leads it, or another
+        `holder` (a supervisor that shares this journal object) does.
         """
 
     async def release(self, stream: str, epoch: int) -> None:

@@ -30,6 +30,7 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.chain import EPOCH, draft, header, header_start
 from chargehand.journal.changes import Changes
+from chargehand.journal.holders import Holder, Holders
 from chargehand.journal.memory_boards import MemoryBoard, MemoryBoards
 
 _FORGOTTEN = "its events were deleted by retention"
@@ -379,12 +380,13 @@ class _Leases:
         self._store = store
         self._node = node
         self._has_led = False
+        self._led = Holders()
 
     @property
     def node(self) -> str:
         return self._node
 
-    async def lead(self, stream: str) -> int:
+    async def lead(self, stream: str, holder: Holder | None = None) -> int:
         store = self._store
         with store.lock:
             if self._node not in store.nodes:
@@ -395,9 +397,12 @@ class _Leases:
                     f"run {stream!r} is led by node {kept.owner} of this process; "
                     "close that journal, or let it release the run"
                 )
+            if kept.owner == self._node:
+                self._led.check(stream, holder)
             kept.epoch += 1
             kept.owner = self._node
             self._has_led = True
+            self._led.add(stream, holder)
             return kept.epoch
 
     async def release(self, stream: str, epoch: int) -> None:
@@ -405,6 +410,7 @@ class _Leases:
             kept = self._store.streams.get(stream)
             if kept is not None and kept.epoch == epoch and kept.owner == self._node:
                 kept.owner = ""
+                self._led.drop(stream)
 
     def is_valid(self) -> bool:
         return self._has_led and self._node in self._store.nodes

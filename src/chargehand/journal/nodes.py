@@ -15,6 +15,7 @@ from pathlib import Path
 import apsw
 
 from chargehand.errors import NotLeading, UnknownRun
+from chargehand.journal.holders import Holder, Holders
 from chargehand.journal.queries import SQL
 from chargehand.journal.sheet import FORGOTTEN, Sheet
 
@@ -111,7 +112,7 @@ class Node:
         self._lease = lease // timedelta(microseconds=1)
         self._boot = boot_id()
         self._file = self._file_of(self.id)
-        self._led: set[str] = set()
+        self._led = Holders()
         self._stays = False  # though it may lead nothing
         self._renewed: int | None = None  # just before the last renewal that was committed
         self._tried = 0
@@ -143,19 +144,23 @@ class Node:
     def _set_renewed(self, at: int) -> None:
         self._renewed = at
 
-    def lead(self, sheet: Sheet, stream: str) -> int:
+    def lead(self, sheet: Sheet, stream: str, holder: Holder | None = None) -> int:
         """Give this node the stream, in a new epoch."""
         head = sheet.head(stream)
         if head is not None and head.forgotten:
             raise UnknownRun(stream, FORGOTTEN)
         if head is not None and head.owner not in ("", self.id):
             self._refuse_living(sheet, stream, head.owner)
+        elif head is not None and head.owner:
+            self._led.check(stream, holder)
         head = head or sheet.new_head(stream)
         head.epoch += 1
         head.owner = self.id
         sheet.change(head)
         self.renew(sheet)
-        sheet.once_committed(lambda: self._led.add(stream))
+        # At once, not when it is committed: the next request of this very group may be for it, too.
+        self._led.add(stream, holder)
+        sheet.unless_committed(lambda: self._led.drop(stream))
         return head.epoch
 
     def stay(self, sheet: Sheet) -> None:
@@ -173,11 +178,12 @@ class Node:
         if head is not None and head.epoch == epoch and head.owner == self.id:
             head.owner = ""
             sheet.change(head)
-        sheet.once_committed(lambda: self._led.discard(stream))
+        sheet.once_committed(lambda: self._led.drop(stream))
 
     def let_go(self, streams: Iterable[str]) -> None:
         """These have ended, so that nobody need lead them."""
-        self._led.difference_update(streams)
+        for stream in streams:
+            self._led.drop(stream)
 
     def is_alive(self, sheet: Sheet, node: str) -> bool:
         """Whether this node may still be at work."""

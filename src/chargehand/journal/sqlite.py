@@ -31,6 +31,7 @@ from chargehand.journal.chain import draft, microseconds, seal
 from chargehand.journal.deciding import Decide
 from chargehand.journal.file import JournalFile
 from chargehand.journal.gate import Gate
+from chargehand.journal.holders import Holder
 from chargehand.journal.nodes import Node
 from chargehand.journal.queries import SQL
 from chargehand.journal.reader import Reader, Walk, all_heads, forgettable, orphans, unread_mail
@@ -192,8 +193,9 @@ class _Leases:
     def node(self) -> str:
         return self._node.id
 
-    async def lead(self, stream: str) -> int:
-        return await self._writer.do(functools.partial(self._node.lead, stream=stream))
+    async def lead(self, stream: str, holder: Holder | None = None) -> int:
+        work = functools.partial(self._node.lead, stream=stream, holder=holder)
+        return await self._writer.do(work)
 
     async def release(self, stream: str, epoch: int) -> None:
         work = functools.partial(self._node.release, stream=stream, epoch=epoch)

@@ -35,6 +35,7 @@ from chargehand.facts.outcome import Parked
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import Model, ModelReply, ModelRequest
 from chargehand.models.line import PARK, SHORT_PATIENCE, Line
+from chargehand.models.shared_calls import SharedCalls
 
 log = logging.getLogger("chargehand")
 
@@ -112,7 +113,7 @@ class Switchboard:
         #: None: only calls that are meant to repeat themselves (temperature 0)
         self._lines: dict[str, Line] = {}
         self._known: OrderedDict[str, Call] = OrderedDict()
-        self._asking: dict[str, asyncio.Future[Call]] = {}
+        self._asking: SharedCalls[Call] = SharedCalls()
 
     async def ask(
         self,
@@ -153,36 +154,20 @@ class Switchboard:
         may_park: bool,
     ) -> Call:
         """Ask once for all who want the same just now."""
-        asking = self._asking.get(key)
-        if asking is not None:
-            try:
-                call = await asyncio.shield(asking)
-            except Parked:
-                if may_park:
-                    raise
-                return await self._ask_chain(models, request, priority, may_park=False)
-            return msgspec.structs.replace(call, source=Source.SHARED, sends=0)
-        asking = self._asking[key] = asyncio.get_running_loop().create_future()
+        is_first = key not in self._asking
+        chain = self._ask_chain(models, request, priority, may_park=may_park)
         try:
-            call = await self._ask_chain(models, request, priority, may_park=may_park)
-        except BaseException as error:
-            # Whoever shares a call that is cancelled must not be cancelled with it.
-            told = (
-                error
-                if isinstance(error, (Exception, Parked))
-                else ModelUnreachable("the shared call was cancelled")
-            )
-            asking.set_exception(told)
-            asking.exception()  # seen: nobody may be sharing
-            raise
-        else:
-            asking.set_result(call)
-            self._known[key] = call
-            if len(self._known) > CACHED:
-                self._known.popitem(last=False)
-            return call
-        finally:
-            del self._asking[key]
+            call, pays = await self._asking.join(key, chain)
+        except Parked:
+            if may_park or is_first:
+                raise
+            return await self._ask_chain(models, request, priority, may_park=False)
+        if not pays:
+            return msgspec.structs.replace(call, source=Source.SHARED, sends=0)
+        self._known[key] = call
+        if len(self._known) > CACHED:
+            self._known.popitem(last=False)
+        return call
 
     async def _ask_chain(
         self,

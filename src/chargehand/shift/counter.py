@@ -80,6 +80,11 @@ class Counter:
         self._ringer: asyncio.Task[None] | None = None
         self._rings_at: datetime | None = None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing is done here any more; an event loop may be closed without a word."""
+        return self.is_over or self.loop.is_closed()
+
     async def propose(self, run: str, event: Event, mail: int = 0) -> Event | None:
         """Have something written down; returns what was, or None if it was refused."""
         return await self._propose(run, event, mail)

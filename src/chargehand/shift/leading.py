@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from chargehand.clock import Clock
 from chargehand.decisions.budget import Account, has_caps
 from chargehand.decisions.desk import Desk, Led, Message
-from chargehand.errors import RunInterrupted, UnknownRun, UsageError
+from chargehand.errors import JournalError, RunInterrupted, UnknownRun, UsageError
 from chargehand.facts.events import (
     AttemptFinished,
     Event,
@@ -71,9 +71,12 @@ class Shift(Rounds):
             raise UsageError("the supervisor is stopping and takes no new runs")
         run = requested.run
         reusable = await self._reusable(requested)  # first: the run that it names may not be there
-        epoch = await self.journal.leases.lead(run)
-        # Looked for while we lead: from now on nobody else can begin it.
-        if may_exist and await self.has_begun(run):
+        if may_exist and self.leads(run):
+            return None
+        async with self._lease(run) as epoch:
+            # Looked for while we lead: from now on nobody else can begin it.
+            has_begun = may_exist and await self.has_begun(run)
+        if has_begun:
             await self.journal.leases.release(run, epoch)
             return None
         ending = self._expect(run)
@@ -92,17 +95,16 @@ class Shift(Rounds):
         if self.desk.is_draining:
             raise UsageError("the supervisor is stopping and takes up no run")
         # Led first, read second: from the new epoch on nobody else can add to what is read here.
-        epoch = await self.journal.leases.lead(run)
-        history = [entry.event async for entry in self.journal.read(run)]
-        if not history:  # its process died between leading it and writing its first event
-            await self.journal.leases.release(run, epoch)
-            raise UnknownRun(run, "it was never begun")
-        self._clock.not_before(history[-1].at)
-        first = history[0]
-        reusable = await self._reusable(first) if type(first) is RunRequested else {}
-        letters = await self._mailroom.letters_for(run)
-        is_capped = above is not None or has_caps(_limits_in(history))
-        below = await spent_below(self.journal, history) if is_capped else {}
+        async with self._lease(run) as epoch:
+            history = [entry.event async for entry in self.journal.read(run)]
+            if not history:  # its process died between leading it and writing its first event
+                raise UnknownRun(run, "it was never begun")
+            self._clock.not_before(history[-1].at)
+            first = history[0]
+            reusable = await self._reusable(first) if type(first) is RunRequested else {}
+            letters = await self._mailroom.letters_for(run)
+            is_capped = above is not None or has_caps(_limits_in(history))
+            below = await spent_below(self.journal, history) if is_capped else {}
         # No more waiting up to `RunLed`: a round in between would decide under the old epoch.
         led = self.desk.open(run, history, above)
         led.reusable = reusable
@@ -128,6 +130,17 @@ class Shift(Rounds):
         for event, mail in letters:  # what was answered in time is no longer due
             self._post(Message(run, event, mail=mail))
         return Leading(ending, written)
+
+    @contextlib.asynccontextmanager
+    async def _lease(self, run: str) -> AsyncIterator[int]:
+        """Lead a run; whatever goes wrong in here, it is released, so that another may lead it."""
+        epoch = await self.journal.leases.lead(run, self)
+        try:
+            yield epoch
+        except BaseException:
+            with contextlib.suppress(JournalError, UsageError):
+                await asyncio.shield(self.journal.leases.release(run, epoch))
+            raise
 
     async def _reusable(self, requested: RunRequested) -> dict[str, Value]:
         """What the run that this one goes by has brought forth, by the key of all it rests on."""

@@ -1,6 +1,7 @@
 """The rounds of a shift: drain the inbox, decide, write down, and only then carry out."""
 
 import asyncio
+import contextlib
 import logging
 from datetime import datetime, timedelta
 
@@ -12,16 +13,17 @@ from chargehand.errors import (
     JournalReadOnly,
     KeyConflict,
     NotLeading,
+    RunInterrupted,
+    UsageError,
 )
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import Event, RunReleased
 from chargehand.mailroom import Mailroom
 from chargehand.shift.hearing import Hearing
+from chargehand.shift.watchdog import Watchdog
 
 RETRY_WRITE = timedelta(seconds=1)
 #: how often a journal that is full, locked or read-only is tried again
-STALL = 1.0
-#: seconds of a blocked event loop that are worth a warning
 
 log = logging.getLogger("chargehand")
 
@@ -33,23 +35,20 @@ class Rounds(Hearing):
     _task: "asyncio.Task[None]"
 
     async def _work(self) -> None:
+        watchdog = Watchdog.watch()
         try:
             async with asyncio.TaskGroup() as group:
-                watches = [
-                    group.create_task(self._mailroom.watch()),
-                    group.create_task(self._watch_stalls()),
-                ]
+                watch = group.create_task(self._mailroom.watch())
                 try:
                     await self._lead(group)
                 finally:
-                    for watch in watches:
-                        watch.cancel()
+                    watch.cancel()
                     if self._ringer is not None:
                         self._ringer.cancel()
         except BaseExceptionGroup as group_error:
-            self._fail(_first(group_error))
+            await self._fail(_first(group_error))
         except BaseException as error:
-            self._fail(error)
+            await self._fail(error)
             raise
         finally:
             # Nothing is written any more: whoever waits for that, in a thread perhaps, is told so.
@@ -59,6 +58,7 @@ class Rounds(Hearing):
                 _answer(ticket, None)
             await self._engine.close()
             await self._bench.close()
+            watchdog.release()
 
     async def _lead(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -171,12 +171,30 @@ class Rounds(Hearing):
         self.desk.close(run)
         self._settle(run, error)
 
-    def _fail(self, error: BaseException) -> None:
-        told = error if isinstance(error, (JournalError, Exception)) else RuntimeError(str(error))
-        log.error("shift_failed error=%r", error)
-        for run in list(self._runs):
+    async def _fail(self, error: BaseException) -> None:
+        """Nothing is led here any more. Runs that are left open can be resumed at once, here or elsewhere."""
+        left = {run: self.desk.runs.get(run) for run in self._runs}
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        if not is_cancelled:
+            log.error("shift_failed error=%r", error)
+        elif left:
+            log.warning("shift_cancelled; the event loop ends: resume %s", ", ".join(left))
+        why = "the event loop of its supervisor ended"
+        for run, led in left.items():
+            told = (
+                error if isinstance(error, Exception) else RunInterrupted(run, f"{why}; resume it")
+            )
             self.desk.close(run)
             self._settle(run, told)
+            if led is not None:
+                await self._release(run, led.schedule.epoch, why if is_cancelled else str(error))
+
+    async def _release(self, run: str, epoch: int, why: str) -> None:
+        """Let go of a run without the loop that would write it down, as far as the journal can."""
+        released = RunReleased(node=self.journal.leases.node, reason=why, at=self._clock.now())
+        with contextlib.suppress(JournalError, UsageError):
+            await self.journal.append(run, [released], epoch=epoch)
+            await self.journal.leases.release(run, epoch)
 
     def _carry_out(self, round_: Round) -> None:
         for ticket, event in round_.tickets:
@@ -204,18 +222,6 @@ class Rounds(Hearing):
         """Stop an attempt at once, to be done anew by another."""
         self._engine.stop(run, task, attempt, "its worker has left")
         self._engine.preempt(run, task, attempt)  # so that it costs the task none of its attempts
-
-    async def _watch_stalls(self) -> None:
-        """Say so when something blocks the event loop. Leases are renewed all the same, by a thread."""
-        while True:
-            before = self.loop.time()
-            await asyncio.sleep(STALL / 2)
-            blocked = self.loop.time() - before - STALL / 2
-            if blocked > STALL:
-                log.warning(
-                    "event_loop_stalled seconds=%.1f; if a worker blocks it, make that a plain function or process=True",
-                    blocked,
-                )
 
 
 def _answer(ticket: object, event: Event | None) -> None:

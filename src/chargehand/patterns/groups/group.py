@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from msgspec import Raw, to_builtins
 from msgspec.structs import replace
 
-from chargehand.background import run_in_background
+from chargehand.background import wait_in_background
 from chargehand.clock import Clock
 from chargehand.decisions.breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance
@@ -153,7 +153,7 @@ class Group(Supervisor):
         Ctrl-C once stops gently, so that it can be resumed; twice cancels the run.
         """
         with counting_signals(self._interrupted):
-            return run_in_background(self.send(message, hear=hear, **terms)).result()
+            return wait_in_background(self.send(message, hear=hear, **terms))
 
     async def plan(self, request: str, **terms: Unpack[Terms]) -> Plan:  # noqa: ARG002 - as any supervisor
         """Refused: what is said next depends on what was said."""

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
+from chargehand.background import wait_in_background as wait
 from chargehand.clock import SystemClock
 from chargehand.decisions.board import matches, note_of, select
 from chargehand.errors import UsageError
@@ -27,7 +28,6 @@ from chargehand.patterns.pool.insights import (
     words_of,
 )
 from chargehand.patterns.pool.requests import Requests
-from chargehand.patterns.pool.waiting import wait
 from chargehand.roles.board import Board
 from chargehand.supervisor import Supervisor
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chargehand.background import wait_in_background as wait
 from chargehand.decisions.dispatch import Balance
 from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.board import Segment
@@ -19,7 +20,6 @@ from chargehand.patterns.pool.memory import SharedMemoryPool
 from chargehand.patterns.pool.requests import telling
 from chargehand.patterns.pool.sharing import Available, capacities_of
 from chargehand.patterns.pool.splitting import check_number, check_request
-from chargehand.patterns.pool.waiting import wait
 from chargehand.roles.office import Office
 
 log = logging.getLogger("chargehand.pool")

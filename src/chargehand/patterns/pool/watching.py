@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from chargehand.background import wait_in_background as wait
 from chargehand.decisions.coordination.conflicts import Conflict
 from chargehand.decisions.coordination.progress import Load, Progress
 from chargehand.patterns.pool.config import AgentConfig
 from chargehand.patterns.pool.forms import has_failed, tasks_in
 from chargehand.patterns.pool.memory import SharedMemoryPool
-from chargehand.patterns.pool.waiting import wait
 from chargehand.roles.coordinator import Coordinator
 
 

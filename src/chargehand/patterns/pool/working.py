@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from msgspec import Raw
 
+from chargehand.background import wait_in_background as wait
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
@@ -20,7 +21,6 @@ from chargehand.patterns.pool.execution import Ended, Execution
 from chargehand.patterns.pool.forms import named_in, task_form, tasks_in
 from chargehand.patterns.pool.ledger import Ledger
 from chargehand.patterns.pool.memory import SharedMemoryPool
-from chargehand.patterns.pool.waiting import wait
 from chargehand.roles.function import FunctionWorker
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Member

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from chargehand.background import background_loop, run_in_background
+from chargehand.background import run_in_background, wait_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.tools.base import LIMIT, Tool, ToolContext
@@ -112,10 +112,7 @@ class McpServer:
 
     def tools_sync(self) -> list[Tool]:
         """`tools` for code that cannot await, such as the module that names the workers."""
-        with contextlib.suppress(RuntimeError):
-            if asyncio.get_running_loop() is background_loop():
-                raise UsageError("tools_sync would wait for itself here; await tools() instead")
-        return run_in_background(self._tools()).result()
+        return wait_in_background(self._tools())
 
     def approve(self, name: str) -> str:
         """Approve the definition that a tool has now, and enable it; returns its pin.
