@@ -14,6 +14,7 @@ from chargehand.decisions.schedule import RULES
 from chargehand.errors import UsageError
 from chargehand.facts.events import Approach, Pace, RunRequested
 from chargehand.facts.limits import Limits
+from chargehand.facts.on_question import OnQuestion
 from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.policy import ASK, STOP, OnFailure
 from chargehand.facts.value import Value, digest_of
@@ -55,6 +56,8 @@ class Terms(TypedDict, total=False):
     #: the run whose results are taken over where nothing they rest on has changed
     on_budget: str
     #: when nothing is left to spend: stop (default: the answer is made of what there is) or ask a person
+    on_question: OnQuestion | str | None
+    #: when a person must answer: wait, return, supervisor or fail; see docs/questions.md for the default
     source: dict[str, Any]
     #: where the crew comes from, for whoever resumes the run by its id alone
     clarify: bool

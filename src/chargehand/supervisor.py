@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from chargehand.errors import UsageError
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.events import Event, RunFinished
 from chargehand.facts.limits import Limits
+from chargehand.facts.on_question import WAITING, Asking, OnQuestion, on_question_of
 from chargehand.facts.plan import Plan
 from chargehand.facts.policy import OnFailure
 from chargehand.intake import Intake, Terms
@@ -62,7 +64,8 @@ class Supervisor(Deputy):
     a worker that keeps failing is left alone for a while. `model` is what the supervisor itself plans and answers with
     (as `settings` and the files in `prompts` say), and what workers use that name none of their own;
     `deps` reaches their tools, `secrets` those tools of workers that are granted them by name.
-    `notify` says how people hear of questions: "log", "webhook:https://…", "command:…" or more. One
+    `notify` says how people hear of questions: "log", "webhook:https://…", "command:…" or more, and
+    `on_question` what becomes of a run when only a person can go on: "wait", "return", "supervisor", "fail". One
     supervisor works in one event loop at a time; `run_sync` needs none.
 
     A supervisor is a worker too: on another's roster, by its `name` and `description`, it leads a run
@@ -97,6 +100,7 @@ class Supervisor(Deputy):
         capacity: int | Elastic | None = None,
         plan_for: "Callable[[Brief], Plan | str] | None" = None,
         notify: Notify = (),
+        on_question: OnQuestion | str | None = None,
     ) -> None:
         self.name = name
         self.place = Place(worker=name, capacity=capacity)
@@ -113,6 +117,7 @@ class Supervisor(Deputy):
             prompts=prompts,
         )
         self._notices = self._office.notices = Notices(notify) if notify else None
+        self._on_question = on_question and on_question_of(on_question)
         self._parallel = parallel or self.limits.parallel
         self._balance = Balance(balance)
         self._retry = retry
@@ -123,6 +128,7 @@ class Supervisor(Deputy):
         self._path = journal if isinstance(journal, (str, os.PathLike)) else None
         self._journal = open_journal(journal)
         self._is_closed = False
+        self._is_entered = False
         if journal is None:
             log.info(
                 "journal_in_memory; runs end with this process: pass journal='runs.db' to keep them"
@@ -143,7 +149,7 @@ class Supervisor(Deputy):
         Failures of tasks are values, not exceptions. Cancelling this call cancels the run.
         """
         async with self._on_shift() as shift:
-            run, _ = await self._begin(shift, request, terms)
+            run, _ = await self._begin(shift, request, terms, asking=self._asking(terms))
             try:
                 return await run.wait()
             except asyncio.CancelledError:
@@ -180,7 +186,7 @@ class Supervisor(Deputy):
         known by its key is told from its beginning, too, whether it has ended or not.
         """
         async with self._on_shift() as shift:
-            run, _ = await self._begin(shift, request, terms)
+            run, _ = await self._begin(shift, request, terms, asking=self._asking(terms))
             queue = shift.listen(run.id) if shift.leads(run.id) else None
             before = None if queue is None else shift.told(run.id)
             try:
@@ -205,26 +211,32 @@ class Supervisor(Deputy):
     async def submit(self, request: str | Plan, **terms: Unpack[Terms]) -> Run:
         """Start a run and return at once. It is durable when this returns; `run.wait()` tells its end."""
         async with self._on_shift() as shift:
-            run, written = await self._begin(shift, request, terms)
+            asking = self._asking(terms, is_submitted=True)
+            run, written = await self._begin(shift, request, terms, asking=asking)
             self._users += 1  # the shift stays on until this run has ended
             run.when_ended(lambda: self._leave(shift))
             await written
             run.refuse_broken()
             return run
 
-    async def resume(self, run_id: str, *, accept: bool = False) -> RunResult:
+    async def resume(
+        self, run_id: str, *, accept: bool = False, on_question: OnQuestion | str | None = None
+    ) -> RunResult:
         """Go on with a run that was interrupted; of a finished one, return the result again.
 
         With a changed roster it says what changed and goes on only if you `accept`. Raises
         `NotLeading` while another live process leads the run.
         """
         async with self._on_shift() as shift:
-            run, _ = await self._rejoin(shift, run_id, accept=accept)
+            asking = self._asking(Terms(on_question=on_question))
+            run, _ = await self._rejoin(shift, run_id, accept=accept, asking=asking)
             return await run.wait()
 
-    def resume_sync(self, run_id: str, *, accept: bool = False) -> RunResult:
+    def resume_sync(
+        self, run_id: str, *, accept: bool = False, on_question: OnQuestion | str | None = None
+    ) -> RunResult:
         """`resume` for callers without an event loop."""
-        return self._wait_sync(self.resume(run_id, accept=accept))
+        return self._wait_sync(self.resume(run_id, accept=accept, on_question=on_question))
 
     async def post(self, request: str | Plan, **terms: Unpack[Terms]) -> str:
         """Leave a run to whichever process on this journal has the workers for it; returns its id.
@@ -320,6 +332,28 @@ class Supervisor(Deputy):
         for shift in shifts:
             self._refuse_other_loop(shift)
         return shifts
+
+    def _asking(self, terms: Terms, *, is_submitted: bool = False) -> Asking:
+        """What becomes of questions: as the caller says, else by who could bring an answer."""
+        given = terms.get("on_question") or self._on_question
+        mode = None if not given else on_question_of(given)
+        if mode is not None and mode is not OnQuestion.SUPERVISOR:
+            why = "on_question='fail'" if mode is OnQuestion.FAIL else ""
+            return Asking(mode=mode, can_ask=mode is not OnQuestion.FAIL, why=why)
+        by_model = mode is OnQuestion.SUPERVISOR
+        is_kept = bool(getattr(self._journal, "path", ""))
+        is_reachable = is_kept and sys.stdin.isatty() and sys.stderr.isatty()
+        if is_submitted or self._is_entered or self._notices is not None or is_reachable:
+            return Asking(by_model=by_model) if by_model else WAITING
+        if is_kept:
+            return Asking(mode=OnQuestion.RETURN, can_ask=False, by_model=by_model, is_default=True)
+        why = (
+            "nobody can be asked: the journal is in memory. With Supervisor(…, journal='runs.db') the run "
+            "returns with its question, to be answered and resumed; on_question='wait' waits for boss.answer(…)"
+        )
+        return Asking(
+            mode=OnQuestion.FAIL, can_ask=False, by_model=by_model, is_default=True, why=why
+        )
 
     def _wait_sync(self, running: "Coroutine[Any, Any, RunResult]") -> RunResult:
         with counting_signals(self._interrupted):

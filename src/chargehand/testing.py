@@ -9,12 +9,17 @@ through and no test depends on how fast the machine is.
 
 import asyncio
 import selectors
+import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from chargehand.errors import UsageError
+
 T = TypeVar("T")
 
+OTHERS = 1.0
+#: seconds of real time for which a loop with nothing to do waits for threads that it did not start
 START_AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -76,18 +81,38 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
+        self._still_since = 0.0
+        #: of the machine's clock: since when nothing was due; 0: something was
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
-        if timeout is None or self._loop.is_waiting_for_threads:
+        if self._loop.is_waiting_for_threads:
             return super().select(None)
+        if timeout is None:
+            return self._wait_for_others()
+        self._still_since = 0.0
         self._loop.jump(timeout)
         return ready
 
+    def _wait_for_others(self) -> Any:
+        """Nothing is due: only a thread that the loop does not know of could still wake it."""
+        now = time.monotonic()
+        self._still_since = self._still_since or now
+        left = self._still_since + OTHERS - now
+        if left <= 0:
+            raise UsageError(
+                "everything waits, and no timer will end it: perhaps for a question that nobody answers. Answer "
+                "it with boss.answer(…), or run with on_question='fail' or 'return'"
+            )
+        return super().select(left)
+
 
 def run_virtual(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in virtual time."""
+    """Run a coroutine to its end in virtual time.
+
+    Raises `UsageError` if all of it waits for something that no timer brings, such as an answer.
+    """
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(coroutine)

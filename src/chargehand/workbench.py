@@ -125,6 +125,12 @@ class Workbench:
         brief.tries = node.tries
         brief.boards = floor.board_for
         brief.is_capped = led.account is not None
+        asking = floor.asking(start.run)
+        brief.can_ask = asking.can_ask
+        if asking.by_model:
+            from chargehand.roles.answerer import ModelAnswerer
+
+            brief.answerer = ModelAnswerer(self._office)
         if is_duty(start.worker):
             return Job(brief, self._duty_of(start.worker, _Seat(led, self._roster, floor, self)))
         member = self._members[start.worker]

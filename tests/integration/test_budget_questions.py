@@ -120,7 +120,7 @@ async def test_the_question_survives_the_process_and_so_does_what_was_paid_for(
 def test_a_deadline_ends_a_run_that_waits_for_money() -> None:
     boss, _ = crew(clock=FakeClock())
     limits = ch.Limits(calls=1, deadline=timedelta(minutes=5))
-    result = run_virtual(boss.run(wide(2), limits=limits, on_budget="ask"))
+    result = run_virtual(boss.run(wide(2), limits=limits, on_budget="ask", on_question="wait"))
     assert (result.status, result.reason) == ("partial", "out of time")
     assert len(result.answer.gaps) == 1
 

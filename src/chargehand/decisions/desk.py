@@ -179,6 +179,11 @@ class Desk:
             return timer_at or probe_at
         return min(timer_at, probe_at)
 
+    @property
+    def has_probe(self) -> bool:
+        """Whether the pool looks again by itself: a worker that was left alone is to be tried."""
+        return self._probe_at is not None
+
     def free_place(self, run: str, task: str, attempt: int) -> None:
         """An attempt has really ended, whatever was made of its report."""
         if (run, task, attempt) in self._on_duty:

@@ -1,5 +1,6 @@
 """Why a task waits, and since when: told from the schedule of its run and, where it is led, from the pool."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -44,9 +45,32 @@ class Wait(Struct, frozen=True, kw_only=True):
     since_at: datetime | None = None
     until_at: datetime | None = None
     #: when it is over at the latest, if that is known
+    question: str = ""
+    #: the id of the question, if a person's answer is what it waits for
 
     def __str__(self) -> str:
         return f"{self.task} waits for {self.what}, {_length(self.seconds)}"
+
+
+def way_out(wait: Wait, journal: str = "") -> str:
+    """What ends this wait: a command, or a call in the program that leads a journal in memory."""
+    match wait.cause:
+        case Cause.PERSON if wait.question:
+            return _either(
+                ["answer", wait.question, "TEXT"], f"answer({wait.question!r}, 'TEXT')", journal
+            )
+        case Cause.PAUSE:
+            return _either(["unpause", wait.run], f"unpause({wait.run!r})", journal)
+        case Cause.PERSON:
+            return _either(["show", wait.run], f"look({wait.run!r})", journal)
+        case _:
+            ended = ["cancel", wait.run, "--answer-now"]
+            return _either(ended, f"answer_now({wait.run!r})", journal)
+
+
+def _either(words: list[str], call: str, journal: str) -> str:
+    at = ["--journal", journal]
+    return shlex.join(["chargehand", *words, *at]) if journal else f"await boss.{call}"
 
 
 class Explainer:
@@ -136,6 +160,7 @@ class Explainer:
 
     def _wait(self, node: Node, cause: Cause, what: str, since_at: datetime | None = None) -> Wait:
         since_at = since_at or node.since_at
+        asked = node.question if cause is Cause.PERSON else None
         now = self._now or self._schedule.last_at
         lasts = timedelta(0) if since_at is None or now is None else now - since_at
         return Wait(
@@ -146,6 +171,7 @@ class Explainer:
             seconds=max(lasts.total_seconds(), 0.0),
             since_at=since_at,
             until_at=node.due_at,
+            question="" if asked is None else asked.id,
         )
 
 

@@ -19,7 +19,7 @@ from chargehand.decisions.hedging import is_hedge
 from chargehand.decisions.hours import CANCELLED
 from chargehand.decisions.run.attempts import Attempts
 from chargehand.decisions.run.standing import RunState
-from chargehand.decisions.run.verdicts import TOO_LATE, UNANSWERED
+from chargehand.decisions.run.verdicts import TOO_LATE, unanswered_by
 from chargehand.facts.commands import Command, Record, SetTimer, WithdrawOffer
 from chargehand.facts.events import (
     AttemptFinished,
@@ -145,7 +145,7 @@ class Schedule(Attempts):
             case QuestionAnswered():
                 return self._go_by(event)
             case QuestionExpired():
-                return self._fail(self.nodes[event.task], UNANSWERED, event.at)
+                return self._fail(self.nodes[event.task], unanswered_by(event), event.at)
             case _:
                 return self._change_run(event, before)
 

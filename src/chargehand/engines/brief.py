@@ -12,6 +12,7 @@ from chargehand.errors import StepMismatch, UsageError, WorkerError
 from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segment
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
+from chargehand.facts.on_question import Asking
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Parked, Question, Usage, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
@@ -126,6 +127,13 @@ class SharedBoard(Protocol):
         """Let only these roles or authors read and write a block from now on."""
 
 
+class Answerer(Protocol):
+    """Answers questions in place of a person."""
+
+    async def __call__(self, brief: "Brief", question: Question) -> str | None:
+        """A text that the question accepts; None if only a person can say."""
+
+
 class Host(Protocol):
     """The supervisor at work that an attempt belongs to; for workers that are supervisors themselves."""
 
@@ -137,6 +145,9 @@ class Host(Protocol):
 
     @property
     def clock(self) -> object: ...
+
+    def asking(self, run: str) -> Asking:
+        """What becomes of the questions of this run."""
 
     def is_leaving(self, run: str) -> bool:
         """Whether what is stopped now in this run is left to be resumed, here or elsewhere."""
@@ -167,8 +178,10 @@ class Brief:
         "_log",
         "_loop",
         "_taint",
+        "answerer",
         "attempt",
         "boards",
+        "can_ask",
         "depth",
         "ends_at",
         "host",
@@ -216,6 +229,10 @@ class Brief:
         self.host: Host | None = None
         self.boards: Callable[[Brief], SharedBoard] | None = None
         #: makes the board of its run, if it is asked for
+        self.can_ask = True
+        #: False where nobody can be asked anything: no terminal, no `notify`, no process that serves
+        self.answerer: Answerer | None = None
+        #: answers what a person would be asked, as far as it can
         self.is_preempted = False
         #: it is to make room for something more urgent before it begins another step
         self.is_capped = False
@@ -380,15 +397,18 @@ class Brief:
         if known is not None:
             return known  # as journals have it from before questions were known by their words
         words = digest_of(canonical([text, choices]))
-        return self.answer_to(
-            Question(
-                id=self.question_id(f"{number}-{words}"),
-                text=text,
-                choices=tuple(choices),
-                default=default,
-                patience=patience,
-            )
+        question = Question(
+            id=self.question_id(f"{number}-{words}"),
+            text=text,
+            choices=tuple(choices),
+            default=default,
+            patience=patience,
         )
+        if self.answerer is not None and question.id not in self._answers:
+            answer = await self.answerer(self, question)
+            if answer is not None:
+                return answer
+        return self.answer_to(question)
 
     def answer_to(self, question: Question) -> str:
         """The answer to this question; without one the attempt ends here until there is."""

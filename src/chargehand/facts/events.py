@@ -351,10 +351,12 @@ class QuestionAnswered(_Event, frozen=True, kw_only=True):
 
 
 class QuestionExpired(_Event, frozen=True, kw_only=True):
-    """Nobody answered in time, and the question has no default."""
+    """Nobody answered in time, or nobody can be asked, and the question has no default."""
 
     question: str
     task: str
+    why: str = ""
+    #: why nobody was waited for; empty: its patience was at an end
 
 
 class StepStarted(_Event, frozen=True, kw_only=True):

@@ -13,9 +13,11 @@ from chargehand.engines.base import Engine
 from chargehand.engines.local import LocalEngine
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.events import Event
+from chargehand.facts.on_question import WAITING, Asking
 from chargehand.journal.base import Journal
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Roster
+from chargehand.shift.announcer import Announcer
 from chargehand.workbench import Workbench
 
 log = logging.getLogger("chargehand")
@@ -69,6 +71,8 @@ class Counter:
         self._quiet = asyncio.Event()
         self._is_freed = False
         self._is_closing = False
+        self.is_left = False
+        #: the supervisor's `async with` is over: nobody brings answers any more
         self.is_stopping = False
         self.is_over = False
         self._unanswered: list[object] = []
@@ -77,6 +81,9 @@ class Counter:
         self._told: dict[str, int] = {}
         #: by run: how many of its events listeners could have heard, or find in the journal
         self._listeners: dict[str, list[asyncio.Queue[Heard]]] = {}
+        self._asking: dict[str, Asking] = {}
+        #: by run: what becomes of its questions; they wait where nothing is said
+        self._announcer = Announcer(desk, clock, self._place)
         self._ringer: asyncio.Task[None] | None = None
         self._rings_at: datetime | None = None
 
@@ -104,6 +111,9 @@ class Counter:
             lock = self._claims[run] = asyncio.Lock()
         return lock
 
+    def asking(self, run: str) -> Asking:
+        return self._asking.get(run, WAITING)
+
     def ending(self, run: str) -> "asyncio.Future[Led]":
         """Done when a run that is led here has ended; fails if it is led here no longer."""
         return self._runs[run]
@@ -130,7 +140,9 @@ class Counter:
         self._inbox.append(message)
         self._wake.set()
 
-    def _expect(self, run: str) -> "asyncio.Future[Led]":
+    def _expect(self, run: str, asking: Asking) -> "asyncio.Future[Led]":
+        if asking is not WAITING:
+            self._asking[run] = asking
         future: asyncio.Future[Led] = self.loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._runs[run] = future
@@ -140,6 +152,7 @@ class Counter:
     def _settle(self, run: str, ending: Led | BaseException) -> None:
         future = self._runs.pop(run, None)
         self._above.pop(run, None)
+        self._asking.pop(run, None)
         self._told.pop(run, None)
         if future is not None and not future.done():
             if isinstance(ending, Led):

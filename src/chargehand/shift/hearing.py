@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.asking import budget_question, next_asking_for_more
 from chargehand.decisions.budget import OVER_BUDGET, Account, Shortage
-from chargehand.decisions.desk import Message
+from chargehand.decisions.desk import Led, Message
 from chargehand.decisions.results import StepRecord
 from chargehand.decisions.schedule import RunState
 from chargehand.engines.base import Ending, Job
@@ -17,14 +17,22 @@ from chargehand.engines.brief import Brief, Fenced, SharedBoard
 from chargehand.engines.reports import end_of, progress_noted, step_finished, step_started
 from chargehand.errors import WorkerError
 from chargehand.facts.events import (
+    AttemptFinished,
     AttemptHeldUp,
     AttemptWentOn,
+    Event,
     PersonAsked,
+    QuestionExpired,
+    RunLed,
+    RunPaused,
     StepStarted,
     WorkStopped,
 )
-from chargehand.facts.outcome import Done, Failed
+from chargehand.facts.on_question import OnQuestion
+from chargehand.facts.outcome import Done, Failed, NeedsInput
 from chargehand.shift.counter import Counter, Drains
+
+NEEDS_PERSON = frozenset({AttemptFinished, PersonAsked, RunLed, RunPaused})
 
 
 class Hearing(Counter):
@@ -130,6 +138,27 @@ class Hearing(Counter):
         """Have somebody told when all that is left of a run led here waits for people, and when it goes on."""
         self._above[run] = (False, tell)
         self._look_up([run])
+
+    def _mind_person(self, run: str, event: Event, led: Led) -> None:
+        """A person may be needed: have that said, or give the question up where nobody is waited for."""
+        nodes = led.schedule.nodes
+        match event:
+            case AttemptFinished() if type(event.outcome) is not NeedsInput:
+                return
+            case AttemptFinished() | PersonAsked():
+                asking = [nodes[event.task]] if event.task in nodes else []
+            case _:
+                asking = list(nodes.values())
+        self._announcer.expect(run)
+        policy = self.asking(run)
+        if policy.mode is not OnQuestion.FAIL:
+            return
+        for node in asking:
+            if node.question is not None and not (policy.is_default and node.question.patience):
+                why = f"it asks {node.question.text!r}, and {policy.why}"
+                id_, task, now = node.question.id, node.task.id, self._clock.now()
+                expired = QuestionExpired(question=id_, task=task, why=why, at=now)
+                self._post(Message(run, expired))
 
     def _look_up(self, runs: Iterable[str]) -> None:
         for run in self._above.keys() & runs:

@@ -9,16 +9,16 @@ from typing import NamedTuple
 from chargehand.clock import Clock
 from chargehand.decisions.budget import Account, has_caps
 from chargehand.decisions.desk import Desk, Led, Message
-from chargehand.errors import JournalError, RunInterrupted, UnknownRun, UsageError
+from chargehand.errors import JournalError, UnknownRun, UsageError
 from chargehand.facts.events import (
     AttemptFinished,
     Event,
     PlanAdopted,
     RunLed,
-    RunReleased,
     RunRequested,
 )
 from chargehand.facts.limits import Limits
+from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
@@ -62,6 +62,7 @@ class Shift(Rounds):
         may_exist: bool = False,
         mail: int = 0,
         above: Account | None = None,
+        asking: Asking = WAITING,
     ) -> "Leading | None":
         """Lead a new run; None if it `may_exist` and somebody has begun it before us.
 
@@ -79,7 +80,7 @@ class Shift(Rounds):
         if has_begun:
             await self.journal.leases.release(run, epoch)
             return None
-        ending = self._expect(run)
+        ending = self._expect(run, asking)
         self.desk.open(run, above=above).reusable = reusable
         now = self._clock.now()
         self._post(Message(run, requested, mail=mail))
@@ -89,7 +90,11 @@ class Shift(Rounds):
         return Leading(ending, self._propose(run, PlanAdopted(plan=plan, at=now)))
 
     async def take_over(
-        self, run: str, check: Callable[[Led], None], above: Account | None = None
+        self,
+        run: str,
+        check: Callable[[Led], None],
+        above: Account | None = None,
+        asking: Asking = WAITING,
     ) -> "Leading":
         """Lead a run that another process, or an earlier shift, has left; `check` may object."""
         if self.desk.is_draining:
@@ -111,7 +116,7 @@ class Shift(Rounds):
         if led.account is not None:
             for child, spent in below.items():  # they are led again only later
                 led.account.hold(child, spent)
-        ending = self._expect(run)
+        ending = self._expect(run, asking)
         self._told[run] = len(history)
         if led.schedule.status is not None:  # it has ended while we were on our way
             self.desk.close(run)
@@ -172,6 +177,11 @@ class Shift(Rounds):
         self._is_closing = True
         self._wake.set()
 
+    def leave_waiting(self) -> None:
+        """Let go of runs that wait for people, now and from now on: nobody is there to bring answers."""
+        self.is_left = self._is_freed = True
+        self._wake.set()
+
     async def closed(self) -> None:
         """Return when the shift has ended."""
         await asyncio.wait([self._task])
@@ -190,28 +200,10 @@ class Shift(Rounds):
         for run in list(self.desk.runs):
             await self.let_go(run)
 
-    async def let_go(self, run: str, why: str = "stopped gently") -> None:
-        """Lead a run no longer, and leave it to be resumed: its attempts are stopped, not ended."""
-        led = self.desk.runs.get(run)
-        if led is None or run in self._left:
-            return
-        self._left.add(run)
-        self._stop_all(run, led, why)
-        node = self.journal.leases.node
-        await self.propose(run, RunReleased(node=node, reason=why, at=self._clock.now()))
-        if run in self._runs:
-            await self._leave(run, led)
-        self._left.discard(run)
-
     async def _quieten(self, grace: timedelta) -> None:
         if self.desk.busy:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._quiet.wait(), grace.total_seconds())
-
-    async def _leave(self, run: str, led: Led) -> None:
-        self.desk.close(run)
-        await self.journal.leases.release(run, led.schedule.epoch)
-        self._settle(run, RunInterrupted(run, "resume it with this id: what is done is kept"))
 
     def join(self, worker: Member) -> None:
         """Give this worker work from now on; one that drains is given work again."""

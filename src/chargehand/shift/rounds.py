@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from chargehand.decisions.desk import Led, Round, Stop
+from chargehand.decisions.graph import TaskState
+from chargehand.decisions.schedule import RunState
 from chargehand.errors import (
     JournalBusy,
     JournalError,
@@ -18,12 +21,16 @@ from chargehand.errors import (
 )
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import Event, RunReleased
+from chargehand.facts.on_question import Asking, OnQuestion
 from chargehand.mailroom import Mailroom
-from chargehand.shift.hearing import Hearing
+from chargehand.shift.hearing import NEEDS_PERSON, Hearing
 from chargehand.shift.watchdog import Watchdog
 
 RETRY_WRITE = timedelta(seconds=1)
 #: how often a journal that is full, locked or read-only is tried again
+
+WAITS = "it waits for a person"
+#: why a run is let go of that could be led on
 
 log = logging.getLogger("chargehand")
 
@@ -45,6 +52,7 @@ class Rounds(Hearing):
                     watch.cancel()
                     if self._ringer is not None:
                         self._ringer.cancel()
+                    self._announcer.close()
         except BaseExceptionGroup as group_error:
             await self._fail(_first(group_error))
         except BaseException as error:
@@ -75,6 +83,51 @@ class Rounds(Hearing):
                     self._unanswered = [ticket for ticket, _ in round_.tickets]
                     raise
             self._carry_out(round_)
+            if self.is_left:
+                self._let_wait(self.desk.runs, group)
+            elif self._asking:
+                self._let_wait(self._asking.keys() & round_.entries.keys(), group)
+
+    def _let_wait(self, runs: Iterable[str], group: asyncio.TaskGroup) -> None:
+        """Let go of those of these runs in which nothing goes on before a person has done something."""
+        for run in runs:
+            policy, led = self.asking(run), self.desk.runs.get(run)
+            if led is None or run in self._left:
+                continue
+            waits = led.schedule.state is RunState.WAITING
+            if self.is_left and (waits or self._is_stuck(led)):
+                group.create_task(self.let_go(run, WAITS))
+            elif policy.mode is OnQuestion.RETURN and waits and not _is_timed(policy, led):
+                group.create_task(self.let_go(run, WAITS, led))
+
+    def _is_stuck(self, led: Led) -> bool:
+        """Whether nothing will happen in this run by itself: it is paused, or has nobody to work for it."""
+        if led.schedule.state is RunState.PAUSED:
+            return True
+        nodes = led.schedule.nodes.values()
+        goes_on = self.desk.busy or self._inbox or self.desk.has_probe
+        return not goes_on and not any(node.state is TaskState.RETRYING for node in nodes)
+
+    async def let_go(
+        self, run: str, why: str = "stopped gently", ending: Led | None = None
+    ) -> None:
+        """Lead a run no longer, and leave it to be resumed: its attempts are stopped, not ended.
+
+        Whoever waits for it gets the run as it stands, or without an `ending` is told to resume it.
+        """
+        led = self.desk.runs.get(run)
+        if led is None or run in self._left:
+            return
+        self._left.add(run)
+        self._stop_all(run, led, why)
+        node = self.journal.leases.node
+        await self.propose(run, RunReleased(node=node, reason=why, at=self._clock.now()))
+        if run in self._runs:
+            self.desk.close(run)
+            await self.journal.leases.release(run, led.schedule.epoch)
+            how = "resume it with this id: what is done is kept"
+            self._settle(run, ending or RunInterrupted(run, how))
+        self._left.discard(run)
 
     async def _wait(self, group: asyncio.TaskGroup) -> None:
         while not (self._inbox or self._is_freed or (self._is_closing and not self._runs)):
@@ -83,6 +136,7 @@ class Rounds(Hearing):
                 if due_at <= self._clock.now():
                     return
                 self._ring_at(due_at, group)
+            self._announcer.arm(is_idle=not self.desk.busy)
             self._wake.clear()
             await self._wake.wait()
 
@@ -151,6 +205,8 @@ class Rounds(Hearing):
                     hook(run, event)
                 except Exception:
                     log.exception("hook_failed run=%s event=%s", run, type(event).__name__)
+            if type(event) in NEEDS_PERSON:
+                self._mind_person(run, event, led)
             if self._notices is not None:
                 self._notices.hear(run, event, led.schedule, self._place)
 
@@ -222,6 +278,12 @@ class Rounds(Hearing):
         """Stop an attempt at once, to be done anew by another."""
         self._engine.stop(run, task, attempt, "its worker has left")
         self._engine.preempt(run, task, attempt)  # so that it costs the task none of its attempts
+
+
+def _is_timed(policy: Asking, led: Led) -> bool:
+    """Whether time settles what it asks, and nobody said not to wait for that."""
+    asked = [node for node in led.schedule.nodes.values() if node.question is not None]
+    return policy.is_default and bool(asked) and all(node.due_at for node in asked)
 
 
 def _answer(ticket: object, event: Event | None) -> None:

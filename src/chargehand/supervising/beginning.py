@@ -8,6 +8,7 @@ from chargehand.decisions.desk import Led
 from chargehand.decisions.duties import is_duty
 from chargehand.errors import RosterMismatch, UsageError
 from chargehand.facts.events import Approach, RunRequested, RunStatus
+from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.intake import Origin, Terms
@@ -28,26 +29,35 @@ class Beginning(Reach):
         terms: Terms,
         origin: Origin | None = None,
         above: Account | None = None,
+        asking: Asking = WAITING,
     ) -> tuple[Run, Awaitable[object]]:
         """Start a run, or join the one that has its key; also what to await for it to be durable."""
         requested, plan = await self._request(request, terms, origin)
         run_id, shape = requested.run, terms.get("output")
         key = terms.get("key") or (origin.run if origin is not None else "")
         if not key:
-            leading = await shift.begin(requested, plan)
+            leading = await shift.begin(requested, plan, asking=asking)
             assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
             return Run(run_id, self, leading.ending, shape), leading.written
         async with shift.claim(run_id):
             if not await is_known(self._journal, requested, plan, key):
-                leading = await shift.begin(requested, plan, may_exist=True, above=above)
+                leading = await shift.begin(
+                    requested, plan, may_exist=True, above=above, asking=asking
+                )
                 if leading is not None:
                     await leading.written  # by then the next caller with this key finds the run
                     return Run(run_id, self, leading.ending, shape), leading.written
                 await is_known(self._journal, requested, plan, key)  # another process was faster
-        return await self._rejoin(shift, run_id, accept=False, above=above)
+        return await self._rejoin(shift, run_id, accept=False, above=above, asking=asking)
 
     async def _rejoin(
-        self, shift: Shift, run_id: str, *, accept: bool, above: Account | None = None
+        self,
+        shift: Shift,
+        run_id: str,
+        *,
+        accept: bool,
+        above: Account | None = None,
+        asking: Asking = WAITING,
     ) -> tuple[Run, Awaitable[object]]:
         """Wait for a run that is led here, lead one that was left, or read one that has ended."""
         async with shift.claim(run_id):
@@ -61,7 +71,7 @@ class Beginning(Reach):
                 ending.set_result(led)
                 return Run(run_id, self, ending), shift.written_already()
             leading = await shift.take_over(
-                run_id, lambda led: self._check_roster(led, accept=accept), above
+                run_id, lambda led: self._check_roster(led, accept=accept), above, asking
             )
         return Run(run_id, self, leading.ending), leading.written
 

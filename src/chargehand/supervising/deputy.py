@@ -10,6 +10,7 @@ from chargehand.decisions.budget import NESTED, Account
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.errors import RunInterrupted, UsageError
 from chargehand.facts.events import Effect
+from chargehand.facts.on_question import WAITING
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
@@ -86,9 +87,13 @@ class Deputy(Beginning):
                 brief.host.take_in(shift)
             terms = terms_for(brief, self.limits, self._clock.now())
             try:
-                run, _ = await self._begin(shift, request, terms, origin, _account_above(brief))
+                asking = WAITING if brief.host is None else brief.host.asking(brief.run).below
+                run, written = await self._begin(
+                    shift, request, terms, origin, _account_above(brief), asking
+                )
                 host = brief.host
                 if host is not None:
+                    await written  # what was answered meanwhile is taken in by then
                     shift.tell_above(run.id, lambda held: host.hold_up(brief, is_held_up=held))
                 return await run.wait()
             except (RunInterrupted, UsageError) as error:

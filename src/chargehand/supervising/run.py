@@ -20,8 +20,15 @@ class Run:
         self._shape = shape
 
     async def wait(self) -> RunResult:
-        """The result, once the run has ended. Raises `RunInterrupted` if the supervisor stops first."""
-        return self._boss.result_of(self.id, await asyncio.shield(self._ending), self._shape)
+        """The result, once the run has ended. Raises `RunInterrupted` if the supervisor stops first.
+
+        With `on_question="return"`, also once all that is left waits for a person: its `status` is
+        then `waiting`, its `questions` are open, and `resume` goes on.
+        """
+        led = await asyncio.shield(self._ending)
+        if led.schedule.status is None:
+            return await self._boss.look(self.id)
+        return self._boss.result_of(self.id, led, self._shape)
 
     def when_ended(self, then: Callable[[], None]) -> None:
         """Have `then` called once the run has ended or was interrupted."""

@@ -38,6 +38,8 @@ class Shifts:
     _path: str | os.PathLike[str] | None
     #: of the journal, if it was opened by path
     _is_closed: bool
+    _is_entered: bool
+    #: in its `async with`: a program that serves, and can bring answers
     _shift: Shift | None
     #: while there is one at work
     roster: Roster
@@ -128,6 +130,7 @@ class Shifts:
 
     async def __aenter__(self) -> Self:
         await self._enter()
+        self._is_entered = True
         return self
 
     async def __aexit__(
@@ -140,6 +143,8 @@ class Shifts:
             await self.stop()  # whatever waits for a person would keep the error from being heard
         shift = self._shift
         if shift is not None:
+            self._is_entered = False
+            shift.leave_waiting()
             self._leave(shift)
             await shift.closed()
         await self.close()

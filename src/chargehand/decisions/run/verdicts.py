@@ -25,6 +25,7 @@ from chargehand.facts.events import (
     DeadlinePassed,
     PersonAsked,
     QuestionAnswered,
+    QuestionExpired,
     RetryDue,
     RetryHow,
     RetryPlanned,
@@ -44,6 +45,11 @@ TOO_LATE = Failed(
 )
 UNANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its question in time")
 #: why tasks fail that nobody failed at
+
+
+def unanswered_by(event: QuestionExpired) -> Failed:
+    """Why a task fails whose question was given up."""
+    return Failed(kind=ErrorClass.DENIED, message=event.why) if event.why else UNANSWERED
 
 
 class Verdicts(Stopping):

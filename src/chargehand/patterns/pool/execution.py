@@ -33,6 +33,7 @@ from chargehand.facts.events import (
     AttemptWentOn,
     Event,
 )
+from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome
 from chargehand.journal.base import Journal
 from chargehand.patterns.pool.ledger import Ledger, Moment, Move
@@ -319,6 +320,9 @@ class Attempt:
 
     def account_of(self, run: str) -> None:
         """No budget is kept here."""
+
+    def asking(self, run: str) -> Asking:  # noqa: ARG002 - the same for all runs of a pool
+        return WAITING
 
     def is_leaving(self, run: str) -> bool:  # noqa: ARG002 - as all hosts
         return self._execution.is_leaving

@@ -1,0 +1,53 @@
+"""What becomes of a run's questions when the caller does not, or cannot, answer them."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from chargehand.errors import UsageError
+
+
+class OnQuestion(StrEnum):
+    """What `on_question` may say."""
+
+    WAIT = "wait"  #: the run waits for an answer, from whatever process
+    RETURN = (
+        "return"  #: once only questions are left, the caller gets the open run; it can be resumed
+    )
+    SUPERVISOR = (
+        "supervisor"  #: the supervisor's model answers what a worker asks; never an approval
+    )
+    FAIL = "fail"  #: a question takes its default, or fails its task, at once
+
+
+class Asking(Struct, frozen=True, kw_only=True):
+    """How the questions of one run are treated while it is led here."""
+
+    mode: OnQuestion = OnQuestion.WAIT
+    can_ask: bool = True
+    #: whether an answer may come at all: False where nobody is there and the caller chose nothing
+    by_model: bool = False
+    #: whether the supervisor's model answers first
+    is_default: bool = False
+    #: nobody chose the mode, so a question that waits for a set time is given that time
+    why: str = ""
+    #: with `fail`: what else the caller could do, in words
+
+    @property
+    def below(self) -> "Asking":
+        """The same for a run nested in this one: it never returns by itself."""
+        if self.mode is not OnQuestion.RETURN:
+            return self
+        return Asking(can_ask=self.can_ask, by_model=self.by_model, is_default=self.is_default)
+
+
+WAITING = Asking()
+
+
+def on_question_of(given: "OnQuestion | str") -> OnQuestion:
+    """What was chosen. Raises `UsageError` for anything else."""
+    try:
+        return OnQuestion(given)
+    except ValueError:
+        choices = ", ".join(map(repr, map(str, OnQuestion)))
+        raise UsageError(f"on_question={given!r} is none of {choices}") from None

@@ -1,0 +1,54 @@
+"""The supervisor's model answers what a worker asks, where a person would be asked otherwise.
+
+Approvals never come here: they are asked by `Brief.answer_to`, which knows no answerer.
+"""
+
+from typing import Any
+
+from chargehand.engines.brief import Brief
+from chargehand.errors import StepMismatch, WorkerError
+from chargehand.facts.outcome import Question
+from chargehand.models.base import system, user
+from chargehand.roles.drafting import record
+from chargehand.roles.fences import fenced
+from chargehand.roles.office import Office
+from chargehand.roles.prompts import prompt
+from chargehand.roles.thinking import DurableThinker, ask_for
+
+ANSWER_QUESTION = "answer_question"
+#: what the step is called in the trace
+_SCHEMA = record(
+    can_answer={"type": "boolean"},
+    answer={"type": "string", "description": "the answer; empty if you cannot answer"},
+)
+
+
+class ModelAnswerer:
+    """Answers with the supervisor's model. Each answer is a step of the task that asked."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+
+    async def __call__(self, brief: Brief, question: Question) -> str | None:
+        """The model's answer; None if it cannot say, or there is none to ask."""
+        if not self._office.has_model:
+            return None
+        choices = f"Choose one of: {question.offers}." if question.choices else ""
+        turns = [
+            system(prompt("question", self._office.prompts, choices=choices)),
+            user(fenced("task", brief.task.description) + fenced("question", question.text)),
+        ]
+
+        def examine(said: Any) -> str | None:
+            is_fitting = not said["can_answer"] or question.accepts(said["answer"])
+            return None if is_fitting else f"answer one of {question.offers}"
+
+        try:
+            said = await ask_for(
+                DurableThinker(brief, self._office), ANSWER_QUESTION, turns, _SCHEMA, examine
+            )
+        except StepMismatch:
+            raise
+        except WorkerError:
+            return None
+        return said["answer"] if said["can_answer"] else None

@@ -1,0 +1,80 @@
+"""No silent wait: what a run waits for longer than a second is said once, as a warning."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from chargehand.clock import Clock
+from chargehand.decisions.desk import Desk
+from chargehand.decisions.explaining import Cause, Explainer, Wait, way_out
+
+log = logging.getLogger("chargehand")
+
+SILENCE = 1.0
+#: seconds that something may wait without a word
+MOST_WAITS = 5
+#: of a run that are said at once; `chargehand status` has them all
+
+
+class Announcer:
+    """Looks at what waits once nothing has happened for a second, or while a question is open."""
+
+    def __init__(self, desk: Desk, clock: Clock, place: str) -> None:
+        self._desk = desk
+        self._clock = clock
+        self._place = place
+        self._timer: asyncio.TimerHandle | None = None
+        self._said: set[tuple[str, str, Cause, str]] = set()
+        self._asking: set[str] = set()
+        #: runs with a question, or paused: they are looked at although other work goes on
+
+    def expect(self, run: str) -> None:
+        """A person is needed in this run."""
+        self._asking.add(run)
+
+    def arm(self, *, is_idle: bool) -> None:
+        """Nothing is to be decided now: look in a second at what waits, if nothing runs meanwhile."""
+        if self._timer is None and self._desk.runs and (is_idle or self._asking):
+            self._look_in(SILENCE)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._asking &= self._desk.runs.keys()
+        young: list[float] = []
+        for run in list(self._asking if self._desk.busy else self._desk.runs):
+            waits = list(self._new(run))
+            if not waits:
+                self._asking.discard(run)
+            for wait in [each for each in waits if each.seconds >= SILENCE][:MOST_WAITS]:
+                self._say(wait)
+            young += [each.seconds for each in waits if each.seconds < SILENCE]
+        if young:
+            self._look_in(SILENCE - max(young))
+
+    def _new(self, run: str) -> Iterator[Wait]:
+        """What waits for something outside of this process's work, and was not said yet."""
+        led = self._desk.runs[run]
+        explainer = Explainer(run, led, self._clock.now(), self._desk.dispatch)
+        for wait in explainer.all():
+            if wait.cause is not Cause.NEEDS and _key(wait) not in self._said:
+                yield wait
+
+    def _say(self, wait: Wait) -> None:
+        self._said.add(_key(wait))
+        until = "" if wait.until_at is None else f" until={wait.until_at:%Y-%m-%dT%H:%M:%SZ}"
+        log.warning(
+            "run_waits run=%s task=%s for=%r%s; end the wait with: %s",
+            *(wait.run, wait.task, wait.what, until, way_out(wait, self._place)),
+        )
+
+
+def _key(wait: Wait) -> tuple[str, str, Cause, str]:
+    return (wait.run, wait.task, wait.cause, wait.question or str(wait.since_at))
