@@ -9,7 +9,6 @@ through and no test depends on how fast the machine is.
 
 import asyncio
 import selectors
-import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -18,8 +17,10 @@ from chargehand.errors import UsageError
 
 T = TypeVar("T")
 
-OTHERS = 1.0
-#: seconds of real time for which a loop with nothing to do waits for threads that it did not start
+HEARTBEAT = 1.0
+#: seconds: a timer that is never set for longer only looks whether something has changed
+BETWEEN_LOOKS, MOST_STILL = 1_000, 15
+#: jumps of time from one look at the timers to the next, and looks that may find nothing but heartbeats
 START_AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -57,6 +58,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def jump(self, seconds: float) -> None:
         self._virtual_now += seconds
 
+    def has_only_heartbeats(self) -> bool:
+        """Whether no timer is set for later than a heartbeat from now."""
+        scheduled: list[asyncio.TimerHandle] = getattr(self, "_scheduled", [])
+        latest = self._virtual_now + HEARTBEAT
+        return all(each.cancelled() or each.when() <= latest for each in scheduled)
+
     @property
     def is_waiting_for_threads(self) -> bool:
         return self._threads_out > 0
@@ -81,32 +88,31 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
-        self._still_since = 0.0
-        #: of the machine's clock: since when nothing was due; 0: something was
+        self._jumps = 0
+        self._still = 0
+        #: looks in a row that found nothing but heartbeats
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
-        if self._loop.is_waiting_for_threads:
+        if timeout is None or self._loop.is_waiting_for_threads:
             return super().select(None)
-        if timeout is None:
-            return self._wait_for_others()
-        self._still_since = 0.0
         self._loop.jump(timeout)
+        self._jumps += 1
+        if self._jumps % BETWEEN_LOOKS == 0:
+            self._refuse_stillness()
         return ready
 
-    def _wait_for_others(self) -> Any:
-        """Nothing is due: only a thread that the loop does not know of could still wake it."""
-        now = time.monotonic()
-        self._still_since = self._still_since or now
-        left = self._still_since + OTHERS - now
-        if left <= 0:
+    def _refuse_stillness(self) -> None:
+        """Raise if there have long been no timers but those that only look whether something has changed."""
+        self._still = self._still + 1 if self._loop.has_only_heartbeats() else 0
+        if self._still > MOST_STILL:
+            self._still = 0
             raise UsageError(
                 "everything waits, and no timer will end it: perhaps for a question that nobody answers. Answer "
                 "it with boss.answer(…), or run with on_question='fail' or 'return'"
             )
-        return super().select(left)
 
 
 def run_virtual(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -89,6 +89,11 @@ def test_q03_with_a_journal_in_memory_the_task_fails_and_names_the_way_out() -> 
     assert "journal='runs.db'" in error.message
 
 
+def test_q03_virtual_time_that_nothing_ends_is_an_error() -> None:
+    with pytest.raises(ch.UsageError, match=r"boss\.answer"):
+        run_virtual(boss_of(clock=FakeClock()).run(wall(), on_question="wait"))
+
+
 @pytest.mark.parametrize("patience", [None, timedelta(hours=1)])
 def test_fail_takes_the_default_at_once(patience: timedelta | None) -> None:
     @ch.worker("asker", "Asks")
