@@ -148,7 +148,7 @@ class Intake:
             hedges=plan is not None and any(task.hedge for task in plan.tasks),
             policies=policies_of(self._roster, self.on_failure),
             earlier=origin.earlier,
-            taint=(*origin.taint, *origin.earlier.taint),
+            taint=(*origin.taint, *origin.earlier.taint, *(() if plan is None else plan.taint)),
             at=now,
         )
         return requested, plan

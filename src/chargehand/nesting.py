@@ -1,6 +1,5 @@
 """Nesting: a supervisor as a worker. What goes down with a task, and what comes up of it."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -74,12 +73,12 @@ def terms_for(brief: Brief, limits: Limits, now: datetime) -> Terms:
     return terms
 
 
-def outcome_from(result: RunResult, name: str, taint: Sequence[str]) -> Outcome:
+def outcome_from(result: RunResult, name: str) -> Outcome:
     """What a nested run means to the task above it. Gaps come up by name, errors with their path."""
     gaps = tuple(f"{name}{BETWEEN}{_place(result, gap)}" for gap in result.answer.gaps)
     match result.status:
         case RunStatus.SUCCEEDED | RunStatus.PARTIAL:
-            value = Value.of(result.answer.output, _taint(result, taint))
+            value = Value.of(result.answer.output, result.taint)
             is_whole = result.status is RunStatus.SUCCEEDED
             return Done(value, gaps=() if is_whole else gaps)
         case RunStatus.CANCELLED:
@@ -97,13 +96,6 @@ def _place(result: RunResult, gap: Gap) -> str:
     return f"{gap.task}{BETWEEN if is_path else ': '}{gap.why}"
 
 
-def _taint(result: RunResult, taint: Sequence[str]) -> tuple[str, ...]:
-    seen = dict.fromkeys(taint)
-    for task in result.tasks.values():
-        seen.update(dict.fromkeys(task.taint))
-    return tuple(seen)
-
-
 def _failure(result: RunResult, name: str, gaps: tuple[str, ...]) -> Failed:
     causes = [
         task.error
@@ -116,5 +108,6 @@ def _failure(result: RunResult, name: str, gaps: tuple[str, ...]) -> Failed:
         message="; ".join(gaps[:5]) or f"{name}: {result.reason or 'there was no result'}",
         error=NESTED_FAILED,
         stack="" if first is None else first.stack,
+        taint=result.taint,
         is_final=True,  # every level has tried what it could; trying again above multiplies that
     )

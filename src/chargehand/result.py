@@ -14,6 +14,7 @@ from chargehand.decisions.desk import Led
 from chargehand.decisions.duties import ANSWER, DRAFT, is_duty
 from chargehand.decisions.explaining import Explainer, Wait
 from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.provenance import sources_in
 from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.trace import Trace, trace_of
@@ -64,8 +65,10 @@ class TaskResult:
 
     @property
     def taint(self) -> tuple[str, ...]:
-        """The untrusted sources that the output derives from."""
-        return () if self._value is None else self._value.taint
+        """The untrusted sources that the output derives from, or the words of its failure."""
+        if self._value is not None:
+            return self._value.taint
+        return () if self._node.cause is None else self._node.cause.taint
 
     @property
     def error(self) -> Failed | None:
@@ -179,6 +182,11 @@ class RunResult:
         return self._led.schedule.limits
 
     @property
+    def taint(self) -> tuple[str, ...]:
+        """The untrusted sources that anything in it may derive from: the answer, the results, the gaps."""
+        return sources_in(self._led)
+
+    @property
     def usage(self) -> Usage:
         return self._led.results.usage
 
@@ -285,9 +293,7 @@ def earlier_of(result: RunResult) -> Value:
     """What a request that goes on from this run is told of it, cut to a length that leaves room."""
     results: dict[str, str] = {}
     room = EARLIER_RESULTS
-    taint: dict[str, None] = {}
     for id_, task in result.tasks.items():
-        taint.update(dict.fromkeys(task.taint))
         if task.state is TaskState.DONE and room > 0:
             results[id_] = _said(task.output)[: min(EARLIER_RESULT, room)]
             room -= len(results[id_])
@@ -296,7 +302,7 @@ def earlier_of(result: RunResult) -> Value:
         "answer": str(result.answer)[:EARLIER_ANSWER],
         "results": results,
     }
-    return Value.of(told, tuple(taint))
+    return Value.of(told, result.taint)
 
 
 def _said(output: Any) -> str:

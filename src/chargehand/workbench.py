@@ -12,6 +12,7 @@ from chargehand.decisions.desk import Led
 from chargehand.decisions.duties import ANSWERER, PLANNER, REFINER, is_duty
 from chargehand.decisions.graph import Node
 from chargehand.decisions.hedging import is_hedge
+from chargehand.decisions.provenance import sources_of
 from chargehand.engines.base import Ending, Job, outcome_of
 from chargehand.engines.brief import Brief, Host, Line, SharedBoard
 from chargehand.engines.local import Threads
@@ -97,10 +98,12 @@ class Workbench:
         results = led.results
         values: dict[str, Value] = {}
         missing: dict[str, str] = {}
+        told = node.taint
         for need in task.all_needs:
             value = results.outputs.get(need.task)
             if value is None:
                 missing[need.key] = _why_missing(led.schedule.nodes[need.task])
+                told += sources_of(led, need.task)
             else:
                 values[need.key] = value
         brief = Brief(
@@ -118,10 +121,8 @@ class Workbench:
         requested = led.schedule.requested
         if requested is not None:
             brief.depth = requested.depth
-            for source in requested.taint:
-                brief.distrust(source)
-        for source in node.taint:
-            brief.distrust(source)
+            brief.distrust(*requested.taint)
+        brief.distrust(*told)
         brief.tries = node.tries
         brief.boards = floor.board_for
         brief.is_capped = led.account is not None
@@ -233,7 +234,8 @@ class Workbench:
             digest = await self._blobs.put(bytes(value.json))
         except JournalError as error:
             return failed_by(error)
-        return Done(Value(blob=digest, size=len(value.json), taint=value.taint), done.usage)
+        stored = Value(blob=digest, size=len(value.json), taint=value.taint)
+        return msgspec.structs.replace(done, value=stored)
 
 
 class _Flights:

@@ -146,6 +146,9 @@ def compose(
     office = Office(model=model, settings=ModelSettings(**settings))
     line = notebook or Notebook()
     brief = Brief("r", DUTY, 1, ANSWERER, {}, line, log=line.log)
+    requested = seat.led.schedule.requested
+    assert requested is not None
+    brief.distrust(*requested.taint, *requested.earlier.taint)  # as every brief of that run
     return run_virtual(compose_answer(brief, seat, office))
 
 

@@ -21,6 +21,7 @@ from chargehand.facts.events import (
     StepFinished,
     TaskAdded,
     TaskFailed,
+    TaskRewritten,
     TaskSkipped,
 )
 from chargehand.facts.outcome import Done, Failed
@@ -64,10 +65,14 @@ class Lifecycle:
             case RunRequested():
                 self._taint = event.taint
             case PlanAdopted(plan=plan):
+                for task in plan.tasks:
+                    self._distrust(task.id, plan.taint)
                 return [self._task(event, task, n) for n, task in enumerate(plan.tasks)]
             case TaskAdded(task=task):
                 return [self._task(event, task, 0)]
-            case PlanAmended(added=added):
+            case PlanAmended(added=added, taint=taint):
+                for task in added:
+                    self._distrust(task.id, taint)
                 return [self._task(event, task, n) for n, task in enumerate(added)]
             case RetryPlanned(task=name) if not is_duty(name):
                 return [self._again(event, name)]
@@ -78,12 +83,15 @@ class Lifecycle:
                 return [self._note(event, Segment.PROGRESS, "started", name, f"{name} is begun")]
             case StepFinished(task=name, outcome=Done(value=value)):
                 self._distrust(name, value.taint)
+            case TaskRewritten(task=name, taint=taint):
+                self._distrust(name, taint)
             case ProgressNoted(task=name) if not is_duty(name):
                 about = {"text": event.text, "fraction": event.fraction}
                 return [self._note(event, Segment.PROGRESS, "working", name, about)]
             case AttemptFinished(task=name) if not is_duty(name):
                 return self._finished(event, name)
             case AttemptLost(task=name) if not is_duty(name):
+                self._distrust(name, event.taint)
                 return [self._note(event, Segment.ERRORS, "lost", name, event.reason)]
             case TaskFailed(task=name) if not is_duty(name):
                 return [self._note(event, Segment.ERRORS, "given-up", name, str(event.cause))]
@@ -123,6 +131,7 @@ class Lifecycle:
             note = self._note(event, Segment.RESULTS, "completed", task, None)
             return [replace(note, stored=outcome.value)]
         if isinstance(outcome, Failed):
+            self._distrust(task, outcome.taint)
             return [self._note(event, Segment.ERRORS, "failed", task, str(outcome))]
         return []
 

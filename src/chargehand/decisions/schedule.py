@@ -173,7 +173,9 @@ class Schedule(Attempts):
             case PlanAdopted():
                 self.version = event.plan.version
                 self.instruction, self.strategy = event.plan.instruction, event.plan.strategy
-                return self._add_tasks(event.plan.tasks, seal=True, at=event.at)
+                commands = self._add_tasks(event.plan.tasks, seal=True, at=event.at)
+                self._taint(event.plan.tasks, event.plan.taint)
+                return commands
             case PlanOpened():
                 self.version = 1
                 self.instruction, self.strategy = event.instruction, event.strategy
@@ -270,6 +272,11 @@ class Schedule(Attempts):
                 commands.append(self._offer(node))
         return commands
 
+    def _taint(self, tasks: Sequence[Task], sources: tuple[str, ...]) -> None:
+        if sources:
+            for task in tasks:
+                self.nodes[task.id].taint = sources
+
     def _lost_need(self, node: Node) -> Node | None:
         """A required need of a new task that has come to nothing already."""
         for need in node.task.all_needs:
@@ -295,8 +302,7 @@ class Schedule(Attempts):
             else:
                 commands += self._halt(node, TaskState.CANCELLED, event.at)
         commands += self._add_tasks(event.added, seal=False, at=event.at)
-        for added in event.added:
-            self.nodes[added.id].taint = event.taint
+        self._taint(event.added, event.taint)
         self._note_idle(event.at)
         return commands + self._end_if_settled(event.at)
 

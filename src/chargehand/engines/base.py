@@ -17,6 +17,7 @@ from chargehand.facts.outcome import (
     Outcome,
     Parked,
     failed_by,
+    tainted,
 )
 from chargehand.facts.value import Value
 
@@ -97,11 +98,13 @@ async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: J
         raise
     except BaseException as error:  # noqa: BLE001 - SystemExit and worse are failures of a worker too
         return failed_by(error)
-    if value is None and not brief.taint:
+    # With all that it has read, for those who share this result; how it ended otherwise, `end_of` marks.
+    taint = brief.taint
+    if value is None and not taint:
         return NOTHING_DONE
     if isinstance(value, (Done, Failed, Cancelled, NeedsInput, Lost)):
-        return value
+        return tainted(value, taint)
     try:
-        return Done(Value.of(value, brief.taint))
+        return Done(Value.of(value, taint))
     except Exception as error:  # noqa: BLE001 - whatever a model's own dump raises
         return failed_by(error)

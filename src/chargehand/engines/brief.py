@@ -13,7 +13,16 @@ from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segmen
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking
-from chargehand.facts.outcome import NO_USAGE, Done, Failed, Parked, Question, Usage, failed_by
+from chargehand.facts.outcome import (
+    NO_USAGE,
+    Done,
+    Failed,
+    Parked,
+    Question,
+    Usage,
+    failed_by,
+    tainted,
+)
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 
@@ -295,10 +304,11 @@ class Brief:
             seen.update(dict.fromkeys(value.taint))
         return tuple(seen)
 
-    def distrust(self, source: str) -> None:
-        """Say that what this attempt returns rests on an untrusted source."""
-        if source not in self._taint:
-            self._taint += (source,)
+    def distrust(self, *sources: str) -> None:
+        """Say that what this attempt returns, or fails with, rests on untrusted sources."""
+        for source in sources:
+            if source not in self._taint:
+                self._taint += (source,)
 
     def bring(self, record: StepRecord) -> None:
         """Replace what is known of a step by the same with its result at hand."""
@@ -322,7 +332,7 @@ class Brief:
 
         async def run(key: str) -> Done:
             more = {**kwargs, "key": key} if effect == Effect.KEYED else kwargs
-            return Done(Value.of(await _call(function, args, more), self._taint))
+            return Done(Value.of(await _call(function, args, more)))
 
         given = [args, kwargs]
         done = await self.durable(name, given, run, effect=Effect(effect), about=given)
@@ -342,12 +352,14 @@ class Brief:
 
         `identity` is JSON that tells this call from others of the same name; `about` is written down
         for whoever reads the trace, if it is not too large; `reserve` is the most it can cost.
+        What the step has read from untrusted sources, this attempt has read.
         """
         step = self._identify(name, effect, identity, about, reserve)
         known = None if self._log is None else self._log.find(name, step.ordinal, step.key)
         if known is not None:
             recalled = await self._recall(step, known)
             if recalled is not None:
+                self.distrust(*recalled.value.taint)
                 return recalled
         # An effect must not happen unless its intent is certain to be remembered. For what may
         # be repeated freely it is enough that the intent comes before the outcome.
@@ -358,8 +370,10 @@ class Brief:
         except (Asked, Fenced, Parked, asyncio.CancelledError):
             raise
         except BaseException as error:
-            await self._line.end_step(self, step, failed_by(error))
+            await self._line.end_step(self, step, tainted(failed_by(error), self.taint))
             raise
+        self.distrust(*done.value.taint)
+        done = tainted(done, self.taint)
         await self._line.end_step(self, step, done)
         return done
 
@@ -371,9 +385,9 @@ class Brief:
                 "a worker must do the same steps in the same order when it is resumed"
             )
         if isinstance(known.outcome, Done):
-            for source in known.outcome.value.taint:
-                self.distrust(source)
             return known.outcome
+        if isinstance(known.outcome, Failed):
+            self.distrust(*known.outcome.taint)
         if step.effect is Effect.ONCE:
             return await self._settle_doubt(step, known)
         if known.outcome is not None:

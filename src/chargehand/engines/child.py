@@ -20,7 +20,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, TextIO, assert_never
+from typing import Any, TextIO, assert_never, cast
+
+from msgspec.structs import replace
 
 from chargehand import errors
 from chargehand.decisions.results import StepRecord
@@ -36,6 +38,7 @@ from chargehand.engines.frames import (
     BeginStep,
     BoardAct,
     BoardAnswer,
+    Distrusted,
     Ended,
     EndStep,
     FromChild,
@@ -118,11 +121,9 @@ class PipeLine:
             outcome = _legible(outcome)
         await self._tell(number, EndStep(number, step, outcome))
 
-    async def ask_board(
-        self, act: BoardAct, arguments: dict[str, Any], taint: tuple[str, ...]
-    ) -> BoardAnswer:
+    async def ask_board(self, act: BoardAct, arguments: dict[str, Any]) -> BoardAnswer:
         number = next(self._numbers)
-        answer = await self._tell(number, AskBoard(number, act, arguments, taint))
+        answer = await self._tell(number, AskBoard(number, act, arguments))
         if not isinstance(answer, BoardAnswer):
             raise errors.InternalError(f"the parent did not say what came of {act!r} on the board")
         return answer
@@ -130,6 +131,11 @@ class PipeLine:
     def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:  # noqa: ARG002 - as above
         self._refuse_if_stopped()
         self._voice.note(NoteProgress(plain(text), fraction))
+
+    def distrust(self, sources: tuple[str, ...]) -> None:
+        """Let the parent know at once: what is said from now on carries it, even if this process dies."""
+        if not self._stopped:
+            self._voice.say(Distrusted(sources))
 
     def settle(self, answer: Written | Refused | BoardAnswer) -> None:
         """The parent has answered. To be called on the loop."""
@@ -326,13 +332,7 @@ class Child:
         if most is None or failed.error != MemoryError.__name__:
             return failed
         words = f"it used more than {_size(most)} of memory, which is all that a process of this worker gets"
-        return Failed(
-            kind=ErrorClass.RESOURCE,
-            message=words,
-            error=failed.error,
-            stack=failed.stack,
-            usage=failed.usage,
-        )
+        return replace(failed, kind=ErrorClass.RESOURCE, message=words)
 
 
 def _size(count: int) -> str:
@@ -407,8 +407,20 @@ def _read(source: int, count: int) -> bytes | None:
     return bytes(data)
 
 
+class _ChildBrief(Brief):
+    """A brief whose taint the parent knows, too."""
+
+    __slots__ = ()
+
+    def distrust(self, *sources: str) -> None:
+        before = self._taint
+        super().distrust(*sources)
+        if self._taint != before:
+            cast("PipeLine", self._line).distrust(self._taint)
+
+
 def _brief_of(attempt: Attempt, line: PipeLine) -> Brief:
-    brief = Brief(
+    brief = _ChildBrief(
         attempt.run,
         attempt.task,
         attempt.attempt,
@@ -419,6 +431,7 @@ def _brief_of(attempt: Attempt, line: PipeLine) -> Brief:
         log=attempt.log,
         answers=attempt.answers,
     )
+    brief.distrust(*attempt.taint)
     brief.boards = partial(PipeBoard, line)
     return brief
 
@@ -458,14 +471,8 @@ def _refusal(refused: Refused) -> BaseException:
 
 def _legible(failed: Failed) -> Failed:
     """The failure with nothing in its texts that cannot be written: names of files may hold such."""
-    return Failed(
-        kind=failed.kind,
-        message=plain(failed.message),
-        error=plain(failed.error),
-        stack=plain(failed.stack),
-        retry_after=failed.retry_after,
-        usage=failed.usage,
-    )
+    message, error, stack = map(plain, (failed.message, failed.error, failed.stack))
+    return replace(failed, message=message, error=error, stack=stack)
 
 
 if __name__ == "__main__":

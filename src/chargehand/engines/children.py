@@ -24,6 +24,7 @@ from chargehand.engines.frames import (
     Beat,
     BeginStep,
     BoardAnswer,
+    Distrusted,
     Ended,
     EndStep,
     FromChild,
@@ -300,6 +301,8 @@ class _Child(asyncio.SubprocessProtocol):
                 case BeginStep() | EndStep() | AskBoard():
                     # Each in its own task: steps that run side by side share one flush.
                     relays.create_task(self._relay(brief, frame))
+                case Distrusted():
+                    brief.distrust(*frame.sources)  # here too, for it may die before its end
                 case NoteProgress():
                     self._pass_on(brief, frame)
                 case Beat():
@@ -414,6 +417,7 @@ def _attempt_of(brief: Brief) -> Attempt:
         missing=dict(brief.missing),
         log=brief.log,
         answers={q: answer for q, answer in brief.answers.items() if q.startswith(own)},
+        taint=brief.taint,
     )
 
 
@@ -425,8 +429,6 @@ async def _done(brief: Brief, frame: BeginStep | EndStep | AskBoard) -> Written 
         case EndStep():
             await brief.line.end_step(brief, frame.step, frame.outcome)
         case AskBoard():
-            for source in frame.taint:
-                brief.distrust(source)
             act = getattr(brief.board, frame.act)
             found = msgspec.json.encode(await act(**frame.arguments))
             return BoardAnswer(frame.number, msgspec.Raw(found), brief.taint)

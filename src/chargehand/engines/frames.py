@@ -59,6 +59,8 @@ class Attempt(_Frame, frozen=True, kw_only=True):
     missing: dict[str, str] = {}
     log: StepLog | None = None
     answers: dict[str, str] = {}
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that its words and inputs derive from
 
 
 class Written(_Frame, frozen=True):
@@ -115,8 +117,12 @@ class AskBoard(_Frame, frozen=True):
     number: int
     act: BoardAct
     arguments: dict[str, Any]
-    taint: tuple[str, ...] = ()
-    #: untrusted sources that the attempt has read so far
+
+
+class Distrusted(_Frame, frozen=True):
+    """The attempt has read from these untrusted sources: whatever it says from now on derives from them."""
+
+    sources: tuple[str, ...]
 
 
 class NoteProgress(_Frame, frozen=True):
@@ -137,7 +143,7 @@ class Ended(_Frame, frozen=True):
 
 
 ToChild: TypeAlias = Setup | Attempt | Written | Refused | BoardAnswer | Stop | Room
-FromChild: TypeAlias = BeginStep | EndStep | AskBoard | NoteProgress | Beat | Ended
+FromChild: TypeAlias = BeginStep | EndStep | AskBoard | Distrusted | NoteProgress | Beat | Ended
 
 FrameT = TypeVar("FrameT", ToChild, FromChild)
 

@@ -19,9 +19,7 @@ RACES = 1000
 class BoardLine(Protocol):
     """How a board in a child reaches the one in its parent."""
 
-    async def ask_board(
-        self, act: BoardAct, arguments: dict[str, Any], taint: tuple[str, ...]
-    ) -> BoardAnswer:
+    async def ask_board(self, act: BoardAct, arguments: dict[str, Any]) -> BoardAnswer:
         """Have this done, by somebody who has read these sources. Raises what the parent met."""
 
 
@@ -165,7 +163,6 @@ class PipeBoard:
         await self._do("guard", Any, label=label, readers=readers, writers=writers)
 
     async def _do(self, act: BoardAct, kind: Any, **arguments: Any) -> Any:
-        answer = await self._line.ask_board(act, arguments, self._brief.taint)
-        for source in answer.taint:
-            self._brief.distrust(source)
+        answer = await self._line.ask_board(act, arguments)
+        self._brief.distrust(*answer.taint)
         return msgspec.json.decode(answer.found, type=kind)

@@ -18,7 +18,7 @@ from chargehand.facts.events import (
     StepFinished,
     StepStarted,
 )
-from chargehand.facts.outcome import Cancelled, Done, Failed
+from chargehand.facts.outcome import Cancelled, Done, Failed, tainted
 from chargehand.facts.value import plain
 
 _Said = TypeVar("_Said")
@@ -26,9 +26,9 @@ _Said = TypeVar("_Said")
 
 def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
     """What came of an attempt. One that was stopped and `goes_on` elsewhere or later was preempted."""
-    task, attempt = job.brief.task.id, job.brief.attempt
+    task, attempt, taint = job.brief.task.id, job.brief.attempt, job.brief.taint
     if type(ending) is Lost:
-        return AttemptLost(task=task, attempt=attempt, reason=ending.reason, at=at)
+        return AttemptLost(task=task, attempt=attempt, reason=ending.reason, taint=taint, at=at)
     if type(ending) is Parking:
         due_at = at + ending.wait
         return AttemptParked(task=task, attempt=attempt, due_at=due_at, why=ending.why, at=at)
@@ -37,7 +37,7 @@ def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
     return AttemptFinished(
         task=task,
         attempt=attempt,
-        outcome=_written(ending),  # type: ignore[arg-type]  # Lost and Parking are gone
+        outcome=_written(tainted(ending, taint)),  # type: ignore[arg-type]  # Lost and Parking are gone
         key=job.key if type(ending) is Done else "",
         reused=job.reused,
         at=at,

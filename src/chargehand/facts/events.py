@@ -227,6 +227,8 @@ class AttemptLost(_Event, frozen=True, kw_only=True):
     task: str
     attempt: int
     reason: str
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that it had read, and so may speak from the reason
 
 
 class AttemptPreempted(_Event, frozen=True, kw_only=True):

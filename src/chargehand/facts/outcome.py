@@ -3,10 +3,11 @@
 import traceback
 from datetime import timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.errors import JournalFull, ModelError, NotJSON, ToolError, WorkerError
 from chargehand.facts.value import Value
@@ -77,6 +78,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     patience: timedelta | None = None
     #: None: waits as long as the run may
     evidence: Value = Value()
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that whoever asks has read, and so may speak from its words
 
     @property
     def offers(self) -> str:
@@ -134,6 +137,8 @@ class Failed(
     usage: Usage = NO_USAGE
     is_final: bool = False
     #: whoever reports it has tried what can be tried
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that its words may derive from
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
@@ -171,8 +176,29 @@ class Parked(BaseException):
 
 
 Outcome: TypeAlias = Done | Failed | Cancelled | NeedsInput
+Said = TypeVar("Said")
 
 NOTHING_DONE = Done()
+
+
+def tainted(said: Said, sources: tuple[str, ...]) -> Said:
+    """The same outcome, said to derive from these untrusted sources too: its result, its words, its question.
+
+    Whatever an attempt or a step leaves behind goes through here, so that no text loses its taint
+    because it travels as a failure and not as a result.
+    """
+    if not sources:
+        return said
+    match said:
+        case Done(value=value):
+            return replace(said, value=value.derived_from(sources))
+        case Failed(taint=taint):
+            return replace(said, taint=tuple(dict.fromkeys((*taint, *sources))))
+        case NeedsInput(question=question):
+            taint = tuple(dict.fromkeys((*question.taint, *sources)))
+            return replace(said, question=replace(question, taint=taint))
+        case _:
+            return said
 
 
 def classify(error: BaseException) -> ErrorClass:

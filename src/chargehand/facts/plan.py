@@ -173,6 +173,8 @@ class Plan(
     #: what the final answer should look like
     strategy: Strategy = Strategy.MERGE
     version: int = 1
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that whoever wrote it had read, and so all that comes of its tasks
 
     def __post_init__(self) -> None:
         force_setattr(self, "tasks", tuple(self.tasks))

@@ -62,6 +62,11 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
             _refuse_lost_floats(data)
         return cls(json=Raw(encoded), taint=taint)
 
+    def derived_from(self, sources: tuple[str, ...]) -> "Value":
+        """The same data, said to derive from these untrusted sources too. Taint is never taken away."""
+        taint = tuple(dict.fromkeys((*self.taint, *sources)))
+        return self if len(taint) == len(self.taint) else msgspec.structs.replace(self, taint=taint)
+
     def read(self) -> Any:
         """A fresh copy of the data."""
         if self.blob:

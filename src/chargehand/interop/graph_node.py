@@ -263,7 +263,7 @@ class SupervisorNode:
         """What the node does to the state. A run that came to nothing is an error of the node."""
         if callable(self._result):
             return self._result(result)
-        outcome = outcome_from(result, self._boss.name, ())
+        outcome = outcome_from(result, self._boss.name)
         if not isinstance(outcome, Done):
             kind = outcome.kind if isinstance(outcome, Failed) else "cancelled"
             raise WorkerError(f"run {result.id} came to nothing: {_why(outcome)}", kind=kind)

@@ -68,7 +68,6 @@ class BriefBoard(Board):
 
         called = f"{name} {self.scope}" if self.scope else name
         done = await self.brief.durable(called, identity, step, effect=effect, about=identity)
-        self._distrust(done.value.taint)
         found: T = msgspec.json.decode(done.value.json, type=kind)
         return found
 
@@ -77,5 +76,4 @@ class BriefBoard(Board):
         return replace(value, taint=tuple(dict.fromkeys((*value.taint, *self.brief.taint))))
 
     def _distrust(self, sources: tuple[str, ...]) -> None:
-        for source in sources:
-            self.brief.distrust(source)
+        self.brief.distrust(*sources)

@@ -113,7 +113,7 @@ class Conversation:
                 continue
             value, objection = await self._examine(reply.text)
             if objection is None:
-                return Done(Value.of(value, self._brief.taint))
+                return Done(Value.of(value))
             repairs += 1
             if repairs > REPAIRS:
                 return _failed("ResultRefused", objection)
@@ -157,7 +157,7 @@ class Conversation:
             call = await self._office.switchboard.ask(
                 self._models, request, priority=self._brief.task.priority, may_park=True
             )
-            return Done(Value.of(call, self._brief.taint), self._office.priced(call))
+            return Done(Value.of(call), self._office.priced(call))
 
         about = {"models": self._names, "turns": new, "tools": tools}
         reserve = self._office.worst(self._models, request) if self._brief.is_capped else NO_USAGE
@@ -175,7 +175,7 @@ class Conversation:
         self._add(Turn(Role.TOOL, tuple(outputs)))
         for call, output in zip(calls, outputs, strict=True):
             if self._worker.rules.ends(call.name) and not output.is_error:
-                return Done(Value.of(output.text, self._brief.taint))
+                return Done(Value.of(output.text))
         return self._stuck(calls)
 
     async def _use_all(self, calls: Sequence[ToolCall]) -> list[ToolOutput]:
@@ -216,8 +216,6 @@ class Conversation:
             f"tool {call.name}", identity, run, effect=tool.effect, about={"arguments": arguments}
         )
         self._heard[f"tool:{tool.name}"] = tool.server
-        for source in done.value.taint:
-            self._brief.distrust(source)
         output = done.value.read()
         if not isinstance(output, dict) or "text" not in output:
             output = {"text": str(output)}  # what a person said of a step in doubt
@@ -244,9 +242,9 @@ class Conversation:
         except ToolError as error:
             # The model is told, and may find another way; the attempt has not failed by it. What
             # an untrusted tool says of its failure is no more to be trusted than what it returns.
-            taint = (*brief.taint, f"tool:{tool.name}") if tool.untrusted else brief.taint
+            taint = (f"tool:{tool.name}",) if tool.untrusted else ()
             return Done(Value.of({"text": str(error), "is_error": True}, taint))
-        return Done(Value.of({"text": result.text}, (*brief.taint, *result.taint)))
+        return Done(Value.of({"text": result.text}, result.taint))
 
     def _permitted(self, tool: Tool, call: ToolCall) -> str:
         """The arguments to call it with, if policy, and a person where one is asked, allow it."""

@@ -89,6 +89,7 @@ async def write_plan(
         tasks=[each.task for each in written.tasks],
         instruction=written.instruction,
         strategy=written.strategy,
+        taint=() if earlier is None else earlier.taint,
     )
 
 
@@ -107,8 +108,6 @@ def planning_turns(
 
 async def _first_plan(brief: Brief, seat: Seat, office: Office, requested: RunRequested) -> Outcome:
     earlier = await seat.bring(requested.earlier)
-    for source in (*requested.taint, *earlier.taint):
-        brief.distrust(source)
 
     async def attempt(request: str) -> Outcome:
         return await _planned(brief, seat, office, requested, request, earlier)

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.decisions.graph import Node
+from chargehand.decisions.provenance import sources_of
 from chargehand.decisions.results import StepRecord
 from chargehand.engines.brief import Brief
 from chargehand.errors import StepMismatch, WorkerError
@@ -19,7 +20,7 @@ from chargehand.roles.fences import fenced
 from chargehand.roles.office import Office
 from chargehand.roles.prompts import prompt
 from chargehand.roles.seat import Seat
-from chargehand.roles.situation import remembered, sources_of
+from chargehand.roles.situation import remembered
 from chargehand.roles.thinking import DurableThinker, ask_for
 from chargehand.roles.wording import cut
 
@@ -45,8 +46,7 @@ async def refine(brief: Brief, seat: Seat, office: Office) -> Outcome:
     node = seat.led.schedule.nodes[id_]
 
     async def look() -> Mishap:
-        for source in sources_of(seat, id_):
-            brief.distrust(source)
+        brief.distrust(*sources_of(seat.led, id_))
         return _mishap(seat, node)
 
     seen = msgspec.convert(await remembered(brief, "mishap", look), Mishap)

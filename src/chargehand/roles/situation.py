@@ -1,6 +1,6 @@
 """Where a run stands, as the supervisor sees it when it has to decide: remembered, so that it asks the same again."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from chargehand.decisions.duties import of_plan
 from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.provenance import sources_of
 from chargehand.engines.brief import Brief
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
@@ -75,7 +76,7 @@ async def remembered(brief: Brief, name: str, look: Callable[[], Awaitable[Any]]
     """
 
     async def run(_: str) -> Done:
-        return Done(Value.of(await look(), brief.taint))
+        return Done(Value.of(await look()))
 
     return (await brief.durable(name, [], run, effect=Effect.PURE)).value.read()
 
@@ -85,28 +86,10 @@ async def situation_of(brief: Brief, seat: Seat) -> Situation:
 
     async def look() -> Situation:
         seen = await _seen_from(seat)
-        for task in (*seen.done, *seen.lost):
-            for source in sources_of(seat, task.id):
-                brief.distrust(source)
+        brief.distrust(*sources_of(seat.led, *(task.id for task in seen.tasks)))
         return seen
 
     return msgspec.convert(await remembered(brief, "situation", look), Situation)
-
-
-def sources_of(seat: Seat, task: str) -> Iterator[str]:
-    """The untrusted sources behind what a task has brought forth, or behind its failure."""
-    results = seat.led.results
-    yield from seat.led.schedule.nodes[task].taint
-    if task in results.outputs:
-        yield from results.outputs[task].taint
-        return
-    for need in seat.led.schedule.nodes[task].task.all_needs:
-        if need.task in results.outputs:
-            yield from results.outputs[need.task].taint
-    log = results.steps.get(task)
-    for record in () if log is None else (*log.before, *log.lineage.values()):
-        if isinstance(record.outcome, Done):
-            yield from record.outcome.value.taint
 
 
 async def _seen_from(seat: Seat) -> Situation:

@@ -67,7 +67,7 @@ class DurableThinker:
                 hear=hear,
                 may_park=True,
             )
-            return Done(Value.of(call, self._brief.taint), self.office.priced(call))
+            return Done(Value.of(call), self.office.priced(call))
 
         done = await self._brief.durable(
             name,

@@ -79,7 +79,7 @@ class Deputy(Beginning):
         identity = [self.name, request, brief.tries]
         about = {"run": origin.run}
         await brief.durable(NESTED, identity, run, effect=Effect.KEYED, about=about)
-        return outcome_from(await self.look(origin.run), self.name, brief.taint)
+        return outcome_from(await self.look(origin.run), self.name)
 
     async def _lead_nested(self, request: str | Plan, brief: Brief, origin: Origin) -> RunResult:
         async with self._on_shift() as shift:

@@ -151,7 +151,7 @@ class Attempts(Verdicts):
         hedge = hedge_of(node.task, node.attempt)
         node.hedge = hedge.id
         fresh = self._graph.add([hedge])[0]
-        fresh.avoid = (*node.avoid, node.worker)
+        fresh.avoid, fresh.taint = (*node.avoid, node.worker), node.taint
         self._unsettled += 1
         return [self._offer(fresh)]
 

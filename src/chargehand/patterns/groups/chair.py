@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from chargehand.decisions.composing import done_in
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.duties import STEER, of_plan
+from chargehand.decisions.provenance import sources_in, sources_of
 from chargehand.engines.brief import Brief
 from chargehand.errors import InternalError, StepMismatch, UnknownRun, WorkerError
 from chargehand.facts.board import LEADER
@@ -105,9 +106,8 @@ class Chair:
         then = await remembered(brief, "talk", look)
         members = self._circle.members
         talk = await read_talk(seat.led, members, self._buffer, seat.bring, first=then["first"])
-        for value in (talk.minutes, *(spoken.value for spoken in talk.held)):
-            for source in () if value is None else value.taint:
-                brief.distrust(source)
+        told = [spoken.task for spoken in talk.held]
+        brief.distrust(*sources_of(seat.led, *told, *([MINUTES] if talk.has_minutes else [])))
         return replace(talk, version=then["version"], notes=then["notes"])
 
     async def _begin(self, board: BriefBoard, brief: Brief, seat: Seat) -> list[str]:
@@ -186,7 +186,7 @@ class Chair:
         if len(of_plan(schedule.nodes)) + len(tasks) > most:
             raise WorkerError(f"{most} tasks are the cap; raise Limits(tasks=…)")
         if not talk.version:
-            plan = Plan(goal=talk.request, tasks=tasks)
+            plan = Plan(goal=talk.request, tasks=tasks, taint=brief.taint)
             written = await seat.propose(PlanAdopted(plan=plan, at=seat.now()))
         else:
             change = PlanAmended(
@@ -249,9 +249,7 @@ class Clerk:
             led = await fold(journal, run, None)
         except UnknownRun:
             return []  # forgotten since
-        for value in led.results.outputs.values():
-            for source in value.taint:
-                brief.distrust(source)
+        brief.distrust(*sources_in(led))
         said = (await read_talk(led, {}, self._buffer, bring, whole=True)).messages()
         for id_ in done_in(led.schedule.nodes):
             task = led.schedule.nodes[id_].task

@@ -63,16 +63,14 @@ async def _compose(brief: Brief, seat: Seat, office: Office, voice: Voice) -> An
     material = await gather(brief, seat, context_of(office))
     if not material.outputs:
         raise WorkerError("no task is done: there is nothing to answer from", kind="denied")
-    for source in requested.taint:
-        brief.distrust(source)
     context = context_of(office)
     # A draft is written while notes may still come, so only the answer itself knows them all.
     notes = seat.led.results.notes if brief.task.id == ANSWER else ()
     words = Words(
         request=clipped(with_notes(requested.request, notes), context // _REQUEST_SHARE),
         instruction=schedule.instruction,
-        earlier=await _earlier(requested, brief, seat, context // _EARLIER_SHARE),
-        draft=clipped(await _draft(seat), context // _EARLIER_SHARE),
+        earlier=await _earlier(requested, seat, context // _EARLIER_SHARE),
+        draft=clipped(await _draft(brief, seat), context // _EARLIER_SHARE),
         missing=material.told_gaps(),
         prompts=office.prompts,
     )
@@ -108,21 +106,19 @@ class _Table:
         return replace(shaped, candidates=answer.candidates)
 
 
-async def _draft(seat: Seat) -> str:
+async def _draft(brief: Brief, seat: Seat) -> str:
     """What the answer was before the last results came in."""
     drafts = [value for id_, value in seat.led.results.outputs.items() if id_.startswith(DRAFT)]
     if not drafts:
         return ""
     value = await seat.bring(drafts[-1])
+    brief.distrust(*value.taint)
     return convert(value.read(), Answer).text
 
 
-async def _earlier(requested: RunRequested, brief: Brief, seat: Seat, most: int) -> str:
+async def _earlier(requested: RunRequested, seat: Seat, most: int) -> str:
     """What the run was told that it goes on from, as far as there is room for it."""
-    value = await seat.bring(requested.earlier)
-    told = value.read()
+    told = (await seat.bring(requested.earlier)).read()
     if told is None:
         return ""
-    for source in value.taint:
-        brief.distrust(source)
     return clipped(words_of(told), most)

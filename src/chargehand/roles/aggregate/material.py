@@ -12,6 +12,7 @@ from chargehand.decisions.composing import (
     loose_in,
 )
 from chargehand.decisions.graph import Node
+from chargehand.decisions.provenance import sources_of
 from chargehand.engines.brief import Brief
 from chargehand.facts.answer import Gap
 from chargehand.facts.value import Value
@@ -75,7 +76,7 @@ class Material:
 
 
 async def gather(brief: Brief, seat: Seat, context: int) -> Material:
-    """Bring the results, and have the answer distrusted for whatever they derive from.
+    """Bring the results, and have the answer distrusted for whatever they and the gaps derive from.
 
     Results that another done task has taken up come along only where all together are small.
     """
@@ -86,11 +87,10 @@ async def gather(brief: Brief, seat: Seat, context: int) -> Material:
         chosen = [id_ for id_ in chosen if id_ in loose]
     outputs: dict[str, Any] = {}
     for id_ in chosen:
-        value = await seat.bring(values[id_])
-        for source in value.taint:
-            brief.distrust(source)
-        outputs[id_] = value.read()
-    return Material(nodes, outputs, [id_ for id_ in values if id_ in outputs])
+        outputs[id_] = (await seat.bring(values[id_])).read()
+    material = Material(nodes, outputs, [id_ for id_ in values if id_ in outputs])
+    brief.distrust(*sources_of(seat.led, *outputs, *(gap.task for gap in material.gaps)))
+    return material
 
 
 def _size(value: Value) -> int:

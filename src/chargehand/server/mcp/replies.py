@@ -209,7 +209,7 @@ class ReportReply(BaseModel):
 
 def untrusted_in(result: RunResult) -> list[str]:
     """The untrusted sources that anything in the answer may derive from, each once."""
-    return list(dict.fromkeys(source for task in result.tasks.values() for source in task.taint))
+    return list(result.taint)
 
 
 def _counts(tasks: Sequence[TaskResult]) -> dict[str, int]:
