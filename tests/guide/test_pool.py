@@ -64,7 +64,7 @@ def test_results_are_heard_as_they_arrive() -> None:
 def test_tasks_go_round_and_are_found_by_whom_they_are_for(
     pool: SharedMemoryPool, supervisor: SupervisorAgent
 ) -> None:
-    tasks = supervisor.delegate("Read 3 books", available_workers=["ann", "bob"])
+    tasks = supervisor.delegate("Read 3 books", ["ann", "bob"], num_tasks=3)
     assert [task["assigned_to"] for task in tasks] == ["ann", "bob", "ann"]
     ann = WorkerAgent(None, pool, agent_id="ann", work=shout)
     assert [task["task_id"] for task in ann.get_assigned_tasks()] == ["t1", "t3"]
@@ -73,13 +73,13 @@ def test_tasks_go_round_and_are_found_by_whom_they_are_for(
 def test_a_worker_that_can_hold_twice_as_much_gets_twice_as_much(
     supervisor: SupervisorAgent,
 ) -> None:
-    tasks = supervisor.delegate("Read 9 books", [("ann", 10), ("bob", 5)])
+    tasks = supervisor.delegate("Read 9 books", [("ann", 10), ("bob", 5)], 9)
     assert [task["assigned_to"] for task in tasks].count("ann") == 6
 
 
 def test_the_least_busy_worker_gets_the_next_task(supervisor: SupervisorAgent) -> None:
-    supervisor.delegate("Read 3 books", ["ann"])
-    tasks = supervisor.delegate("Write 4 letters", ["ann", "bob"], balance="least_busy")
+    supervisor.delegate("Read 3 books", ["ann"], 3)
+    tasks = supervisor.delegate("Write 4 letters", ["ann", "bob"], 4, balance="least_busy")
     assert [task["assigned_to"] for task in tasks] == ["bob", "bob", "bob", "ann"]
 
 
@@ -134,7 +134,7 @@ def test_an_answer_names_what_is_missing(
 
 
 def test_workers_work_in_threads(pool: SharedMemoryPool, supervisor: SupervisorAgent) -> None:
-    tasks = supervisor.delegate("Read 12 books", [f"worker_{n}" for n in range(4)])
+    tasks = supervisor.delegate("Read 12 books", [f"worker_{n}" for n in range(4)], 12)
 
     def work(name: str) -> None:
         worker = WorkerAgent(None, pool, agent_id=name, work=shout)

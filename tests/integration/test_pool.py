@@ -142,7 +142,7 @@ def test_of_many_that_race_for_a_task_one_does_it(
     supervisor: SupervisorAgent,
     threads: ThreadPoolExecutor,
 ) -> None:
-    tasks = supervisor.delegate("Race for 10 things", ["anybody"])
+    tasks = supervisor.delegate("Race for 10 things", ["anybody"], 10)
     done: list[str] = []
 
     def work(brief: ch.Brief) -> None:
@@ -452,7 +452,7 @@ async def test_a_supervisor_looks_at_a_request_and_cancels_it() -> None:
     pool = SharedMemoryPool()
     boss = ch.Supervisor([], journal=pool.journal)
     supervisor = SupervisorAgent(None, pool)
-    first, second = await asyncio.to_thread(supervisor.delegate, "Do 2 things", ["ann"])
+    first, second = await asyncio.to_thread(supervisor.delegate, "Do 2 things", ["ann"], 2)
     ann = WorkerAgent(None, pool, "ann", work=echo)
     await asyncio.to_thread(ann.execute_task, first)
     looked = await boss.look(first["request_id"])

@@ -28,7 +28,7 @@ def journal(tmp_path: Path) -> str:
 def request_id(journal: str) -> str:
     """A request of which one task is done, one has failed, and one is still to be had."""
     with SharedMemoryPool(journal) as pool:
-        first, second, _ = SupervisorAgent(None, pool).delegate("Do 3 things", ["ann"])
+        first, second, _ = SupervisorAgent(None, pool).delegate("Do 3 things", ["ann"], 3)
         WorkerAgent(None, pool, "ann", work=echo).execute_task(first)
         WorkerAgent(None, pool, "ann", work=fail).execute_task(second)
     return str(first["request_id"])

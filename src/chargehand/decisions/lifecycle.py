@@ -36,6 +36,8 @@ _IMPORTANCE = {
     Segment.CONFLICTS: 0.9,
 }
 _REASSIGNED = 0.9
+PENDING = "pending"
+#: tag of a task that is still to be done
 
 
 class Lifecycle:
@@ -48,22 +50,56 @@ class Lifecycle:
         self.notes: list[Note] = []
         self._workers: dict[str, str] = {}
         self._needs: dict[str, list[str]] = {}
+        self._author = LEADER
+        #: who gives out the tasks
         self._taint: tuple[str, ...] = ()
         #: of the request, and so of every plan made of it
         self._read_by: dict[str, dict[str, None]] = {}
         #: untrusted sources that each task has read so far, and so all that it says
+        self._given_out: dict[str, int] = {}
+        #: by task: where in `notes` the one stands that gave it out last
 
     def apply(self, seq: int, event: Event) -> list[Note]:
         """The notes that this event is read as; often none."""
         self.seq = seq
+        self._settle(event)
         notes = self._read(event)
+        for place, note in enumerate(notes, len(self.notes)):
+            if note.segment == Segment.TASKS and PENDING in note.tags:
+                self._given_out[note.metadata["task"]] = place
         self.notes += notes
         return notes
+
+    def _settle(self, event: Event) -> None:
+        """Have the notes that gave out tasks say where these stand: what is over is not pending."""
+        match event:
+            case AttemptFinished(task=name, outcome=Done()):
+                self._tag(name, "completed")
+            case AttemptFinished(task=name, outcome=Failed()) | TaskFailed(task=name):
+                self._tag(name, "failed")
+            case RetryPlanned(task=name, worker=worker):
+                self._tag(name, "moved" if worker else PENDING)
+            case TaskSkipped(task=name):
+                self._tag(name, "skipped")
+            case PlanAmended(removed=removed):
+                for name in removed:
+                    self._tag(name, "cancelled")
+            case RunFinished():
+                for name, place in self._given_out.items():
+                    if self.notes[place].tags[1] == PENDING:
+                        self._tag(name, "cancelled")
+
+    def _tag(self, task: str, state: str) -> None:
+        if task in self._given_out:
+            place = self._given_out[task]
+            note = self.notes[place]
+            self.notes[place] = replace(note, tags=(note.tags[0], state, *note.tags[2:]))
 
     def _read(self, event: Event) -> list[Note]:
         match event:
             case RunRequested():
                 self._taint = event.taint
+                self._author = event.by or LEADER
             case PlanAdopted(plan=plan):
                 for task in plan.tasks:
                     self._distrust(task.id, plan.taint)
@@ -94,7 +130,7 @@ class Lifecycle:
                 self._distrust(name, event.taint)
                 return [self._note(event, Segment.ERRORS, "lost", name, event.reason)]
             case TaskFailed(task=name) if not is_duty(name):
-                return [self._note(event, Segment.ERRORS, "given-up", name, str(event.cause))]
+                return [self._failure(event, "given-up", name, event.cause)]
             case TaskSkipped(task=name) if not is_duty(name):
                 return [self._note(event, Segment.ERRORS, "skipped", name, event.why)]
             case ResultRefused(task=name):
@@ -109,18 +145,18 @@ class Lifecycle:
         self._workers[task.id] = task.worker
         self._needs[task.id] = [need.task for need in task.all_needs]
         said = {"task": task.id, "description": task.description, "worker": task.worker}
-        note = self._note(event, Segment.TASKS, "pending", task.id, said, author=LEADER)
+        note = self._note(event, Segment.TASKS, PENDING, task.id, said, author=self._author)
         tags = (*note.tags, task.worker) if task.worker else note.tags
         return replace(note, id=f"{note.id}.{number}", tags=tags)
 
     def _again(self, event: RetryPlanned, task: str) -> Note:
         said = {"task": task, "how": event.how.value, "due_at": event.due_at.isoformat()}
         if not event.worker:
-            note = self._note(event, Segment.TASKS, "reassigned", task, said, author=LEADER)
+            note = self._note(event, Segment.TASKS, "reassigned", task, said, author=self._author)
             return replace(note, importance=_REASSIGNED)
         # Somebody else has it from now on, and finds it where its first worker found it.
         said["worker"] = self._workers[task] = event.worker
-        note = self._note(event, Segment.TASKS, "pending", task, said, author=LEADER)
+        note = self._note(event, Segment.TASKS, PENDING, task, said, author=self._author)
         tags = (*note.tags, event.worker, "reassigned")
         return replace(note, tags=tags, importance=_REASSIGNED)
 
@@ -132,8 +168,12 @@ class Lifecycle:
             return [replace(note, stored=outcome.value)]
         if isinstance(outcome, Failed):
             self._distrust(task, outcome.taint)
-            return [self._note(event, Segment.ERRORS, "failed", task, str(outcome))]
+            return [self._failure(event, "failed", task, outcome)]
         return []
+
+    def _failure(self, event: Event, state: str, task: str, failure: Failed) -> Note:
+        note = self._note(event, Segment.ERRORS, state, task, str(failure))
+        return replace(note, metadata={**note.metadata, **told_of(failure)})
 
     def _distrust(self, task: str, sources: tuple[str, ...]) -> None:
         if sources:
@@ -167,6 +207,11 @@ class Lifecycle:
             metadata=about,
             at=event.at,
         )
+
+
+def told_of(failure: Failed) -> dict[str, str]:
+    """What a failure says of itself beside its words, by name."""
+    return {"class": failure.kind.value, "exception": failure.error, "stack": failure.stack}
 
 
 _SINGULAR = {

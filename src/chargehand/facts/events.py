@@ -138,6 +138,8 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     #: whether a person is asked when nothing is left to spend; else the work is stopped
     clarifies: bool = False
     #: whether a person is asked when no plan can be made of the request
+    by: str = ""
+    #: the agent of a pool who gives out its tasks; empty: a supervisor
 
 
 class RunLed(_Event, frozen=True, kw_only=True):

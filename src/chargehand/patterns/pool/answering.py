@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 
 from chargehand.decisions.composing import answer_of, done_in
 from chargehand.decisions.desk import Led
@@ -20,7 +19,7 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal
 from chargehand.patterns.pool.forms import has_failed
-from chargehand.patterns.pool.insights import content_of
+from chargehand.patterns.pool.insights import brought
 from chargehand.patterns.pool.ledger import Ledger
 from chargehand.patterns.pool.memory import SharedMemoryPool
 from chargehand.patterns.pool.splitting import is_by_rule
@@ -103,7 +102,9 @@ class Composer:
         query = Query(tags=(AGGREGATED, self._ledger.request), match=Match.ALL)
         for note in await self._pool.journal.boards.notes(self._pool.name, query):
             if note.metadata.get("rests_on") == rests_on:
-                return msgspec.convert(await content_of(note, self._pool.journal), Answer)
+                return msgspec.convert(
+                    (await brought(note.stored, self._pool.journal)).read(), Answer
+                )
         return None
 
     async def _keep(self, answer: Answer, rests_on: str) -> None:
@@ -119,13 +120,13 @@ class Composer:
 
 async def _outputs_of(ledger: Ledger, journal: Journal) -> dict[str, Any]:
     """What each task that is done has brought forth."""
-    values, brought = ledger.led.results.outputs, dict[str, Value]()
+    values, loaded = ledger.led.results.outputs, dict[str, Value]()
     while missing := [
-        value for value in values.values() if value.blob and value.blob not in brought
+        value for value in values.values() if value.blob and value.blob not in loaded
     ]:
         for value in missing:
-            brought[value.blob] = await _brought(value, journal)
-    return {task: brought.get(value.blob, value).read() for task, value in values.items()}
+            loaded[value.blob] = await brought(value, journal)
+    return {task: loaded.get(value.blob, value).read() for task, value in values.items()}
 
 
 def _result(node: Node, output: Any) -> dict[str, Any]:
@@ -149,12 +150,6 @@ def _gap(ledger: Ledger, gap: Gap) -> dict[str, str]:
     }
 
 
-async def _brought(value: Value, journal: Journal) -> Value:
-    if not value.blob:
-        return value
-    return Value(json=Raw(await journal.blobs.get(value.blob)), taint=value.taint)
-
-
 class _Seat:
     """Where an answer is composed from what is there now; nothing of the run is changed from here."""
 
@@ -168,7 +163,7 @@ class _Seat:
         return None
 
     async def bring(self, value: Value) -> Value:
-        return await _brought(value, self._journal)
+        return await brought(value, self._journal)
 
     def say(self, piece: str | None) -> None:
         """Nobody listens while it is composed."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
+from reprlib import repr as repr_of
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from chargehand.decisions.dispatch import Balance
 from chargehand.decisions.schedule import RULES
 from chargehand.errors import UsageError
+from chargehand.facts import checks
 from chargehand.facts.events import Approach, PlanAdopted, RunRequested
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
@@ -20,9 +22,10 @@ from chargehand.facts.policy import OnFailure, Recourse
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.chain import draft
 from chargehand.patterns.pool.forms import assigned_to, has_failed, tasks_in
+from chargehand.patterns.pool.insights import REQUEST
 from chargehand.patterns.pool.requests import Requests
 from chargehand.patterns.pool.sharing import share_out
-from chargehand.patterns.pool.splitting import number_of_tasks, split
+from chargehand.patterns.pool.splitting import split
 from chargehand.roles.office import Office
 
 AGES = timedelta(days=3650)
@@ -41,6 +44,8 @@ class Order(Struct, frozen=True, kw_only=True):
     balance: Balance = Balance.ROUND_ROBIN
     priority: int = 0
     instruction: str = ""
+    by: str = ""
+    #: the agent who gives it out
 
 
 class Delegated(Struct, frozen=True):
@@ -55,15 +60,14 @@ async def delegated(order: Order, requests: Requests, office: Office) -> Delegat
     """Have a request divided and given out; returns once that is durable."""
     given, why = order.tasks, ""
     if given is None:
-        count = order.count or number_of_tasks(order.request, len(order.capacities))
-        divided = await split(order.request, count, office)
+        divided = await split(order.request, order.count or len(order.capacities), office)
         given, why = divided.texts, divided.why_by_rule
     busy = await _busy(requests) if order.balance is Balance.LEAST_BUSY else {}
     turns = share_out(len(given), order.capacities, order.balance, busy)
     tasks = [_task(place, each, turns[place]) for place, each in enumerate(given)]
     limits = Limits(tasks=max(Limits().tasks, len(tasks)), active=AGES)
     plan = Plan(goal=order.request, tasks=tasks, instruction=order.instruction)
-    _refuse_rewriting(tasks)
+    _refuse_unkept(tasks)
     named = [task.worker or task.skill for task in tasks]
     plan.refuse_faults([*order.capacities, *named], limits)
     now = requests.clock.now()
@@ -76,7 +80,7 @@ async def delegated(order: Order, requests: Requests, office: Office) -> Delegat
 
 def _requested(order: Order, limits: Limits, now: datetime) -> RunRequested:
     return RunRequested(
-        run=f"request_{uuid.uuid4().hex[:12]}",
+        run=f"{REQUEST}{uuid.uuid4().hex[:12]}",
         request=order.request,
         limits=limits,
         seed=random.SystemRandom().getrandbits(48),
@@ -85,13 +89,20 @@ def _requested(order: Order, limits: Limits, now: datetime) -> RunRequested:
         priority=order.priority,
         approach=Approach.POOL,
         policies={"": OnFailure((Recourse.ASK,))},  # whoever supervises says what becomes of it
+        by=order.by,
         at=now,
     )
 
 
-def _refuse_rewriting(tasks: Sequence[Task]) -> None:
-    """Nobody leads a pool, so that nobody could rewrite what a task says."""
+def _refuse_unkept(tasks: Sequence[Task]) -> None:
+    """Nobody leads a pool, so that nobody could rewrite what a task says, or keep a budget."""
     for task in tasks:
+        for name in ("money", "tokens", "calls"):
+            if getattr(task.limits, name) is not None:
+                raise UsageError(
+                    f"task {task.id!r}: TaskLimits({name}=…) is not kept by a pool, which has no "
+                    "budget; leave it out, or give the request to a Supervisor"
+                )
         policy = task.on_failure
         steps = () if policy is None else (*policy.steps, *chain(*policy.kinds.values()))
         if Recourse.REWRITTEN in steps:
@@ -112,7 +123,8 @@ async def _busy(requests: Requests) -> dict[str, int]:
 
 def _task(place: int, given: str | Task, worker: str) -> Task:
     if isinstance(given, str):
-        return Task(id=f"t{place + 1}", description=given, worker=worker)
+        words = checks.text(given, f"tasks: text {place + 1}")
+        return Task(id=f"t{place + 1}", description=words, worker=worker)
     if not isinstance(given, Task):
-        raise UsageError(f"{given!r} is no task; give the words of one, or a Task")
+        raise UsageError(f"tasks: {repr_of(given)} is no task; give the words of one, or a Task")
     return given if given.worker or given.skill else replace(given, worker=worker)

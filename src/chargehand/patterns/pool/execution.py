@@ -64,9 +64,11 @@ class Ended(Struct, frozen=True):
 class Execution:
     """Where the attempts of one worker of a pool are made."""
 
-    def __init__(self, requests: Requests, member: Member, office: Office) -> None:
+    def __init__(self, requests: Requests, member: Member, office: Office, board: str) -> None:
         self._requests = requests
         self._name = member.name
+        self.board = board
+        #: the name of the one that all of the pool share
         self._bench = Workbench(
             Roster([member]), office, requests.journal.blobs, requests.clock, AT_ONCE
         )
@@ -88,10 +90,15 @@ class Execution:
         with self._at_work():
             return await self._go_on(await self._claim(request, task))
 
-    async def do_next(self, request: str, names: Sequence[str]) -> tuple[str, Ended] | None:
-        """Do the most urgent task that is meant for somebody of these names; None if there is none."""
+    async def do_next(
+        self, request: str, names: Sequence[str], least: int | None = None
+    ) -> tuple[str, Ended] | None:
+        """Do the most urgent task that is meant for somebody of these names; None if there is none.
+
+        With `least`, none that is less urgent than this: there may be more urgent ones elsewhere.
+        """
         with self._at_work():
-            attempt = await self._claim_next(request, names)
+            attempt = await self._claim_next(request, names, least)
             if attempt is None:
                 return None
             return attempt.job.brief.task.id, await self._go_on(attempt)
@@ -111,7 +118,9 @@ class Execution:
         )
         return attempt
 
-    async def _claim_next(self, request: str, names: Sequence[str]) -> "Attempt | None":
+    async def _claim_next(
+        self, request: str, names: Sequence[str], least: int | None
+    ) -> "Attempt | None":
         attempt = Attempt(self._requests, self._bench, self)
 
         def act(ledger: Ledger, moment: Moment) -> Move:
@@ -120,7 +129,7 @@ class Execution:
             if task is None:  # unless somebody is gone who had one
                 freed = ledger.reap(moment).events
                 task = ledger.next_for(names)
-            if task is None:
+            if task is None or (least is not None and ledger.urgency_of(task) < least):
                 return Move(freed)
             return Move(freed + self._begun(attempt, ledger, task, moment).events)
 
@@ -303,9 +312,9 @@ class Attempt:
         return move.events[0] if move.events else None
 
     def board_for(self, brief: Brief) -> SharedBoard:
-        from chargehand.roles.brief_board import BriefBoard
+        from chargehand.patterns.pool.remembering import PoolBoard
 
-        return BriefBoard(self.journal, self.clock, brief)
+        return PoolBoard(self.journal, self.clock, brief, self._execution.board)
 
     def tell(self, run: str, piece: str | None) -> None:
         """Nobody listens to an answer that grows here."""

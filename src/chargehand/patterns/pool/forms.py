@@ -1,12 +1,15 @@
 """The plain dicts that agents of a pool hand to each other: tasks, results, failures."""
 
 from collections.abc import Iterator, Mapping
+from reprlib import repr as repr_of
 from typing import Any
 
 from chargehand.decisions.duties import is_duty
 from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.lifecycle import told_of
 from chargehand.errors import UsageError
 from chargehand.facts.board import Segment
+from chargehand.facts.outcome import Question
 from chargehand.facts.policy import ABOUT_FAILURE
 from chargehand.patterns.pool.ledger import Ledger
 
@@ -77,9 +80,24 @@ def failure_form(ledger: Ledger, node: Node) -> dict[str, Any]:
             "description": node.task.description,
             "attempts": node.attempt - node.parks,
             "error": error,
+            **({} if failure is None else told_of(failure)),
         },
         "timestamp": "" if at is None else at.isoformat(),
     }
+
+
+def questions_in(ledger: Ledger) -> list[dict[str, Any]]:
+    """What workers have asked about their tasks, and nobody has answered."""
+    return [
+        {"task_id": node.task.id, **question_form(node.question)}
+        for node in tasks_in(ledger)
+        if node.question is not None and not has_failed(node)
+    ]
+
+
+def question_form(question: Question) -> dict[str, Any]:
+    """A question as agents are given it."""
+    return {"id": question.id, "text": question.text, "choices": list(question.choices)}
 
 
 def named_in(task: object) -> tuple[str, str]:
@@ -89,5 +107,5 @@ def named_in(task: object) -> tuple[str, str]:
         if isinstance(request, str) and isinstance(name, str) and request and name:
             return request, name
     raise UsageError(
-        f"{task!r} is no task of a pool; give one as delegate or get_assigned_tasks returned it"
+        f"{repr_of(task)} is no task of a pool; give one as delegate or get_assigned_tasks returned it"
     )

@@ -1,39 +1,52 @@
 """Insights: what stands in a pool, as plain dicts; and what happened to all runs, read as such."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from enum import StrEnum
+from reprlib import repr as repr_of
 from typing import Any, TypeVar
 
 from msgspec import Raw
 
 from chargehand.decisions.lifecycle import Lifecycle
 from chargehand.errors import UnknownRun, UsageError
+from chargehand.facts import checks
 from chargehand.facts.board import Block, Match, Note, Query, Segment
+from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
+from chargehand.roles.fences import words_of as told_in_words
 
 E = TypeVar("E", bound=StrEnum)
 
+REQUEST = "request_"
+#: what the ids of all requests of pools begin with
+
 _ASKED = ("agent_id", "content", "tags", "segment", "importance", "metadata", "timestamp")
-#: what an insight may say; the time is given when it is written
+#: what an insight may say
+SAID_AT = "said_at"
+#: where the metadata of a note keeps the time that its author gave
+SETTLES = "settles"
+#: where the note about a conflict keeps the conflict's id
 
 
-def insight_of(note: Note, content: Any) -> dict[str, Any]:
+async def insight_of(note: Note, journal: Journal) -> dict[str, Any]:
     """A note as a plain dict."""
     metadata = dict(note.metadata)
     for own, known in (("request_id", "run"), ("task_id", "task")):
         if known in metadata:
             metadata.setdefault(own, metadata[known])
+    said_at = metadata.pop(SAID_AT, "")
     return {
         "id": note.id,
         "agent_id": note.author,
-        "content": content,
+        "content": (await brought(note.stored, journal)).read(),
         "tags": list(note.tags),
         "segment": str(note.segment),
         "importance": note.importance,
         "metadata": metadata,
-        "timestamp": note.at.isoformat(),
+        "timestamp": said_at or note.at.isoformat(),
     }
 
 
@@ -60,12 +73,45 @@ class Writing:
                 f"an insight has no {', '.join(unknown)}; it has {', '.join(_ASKED)}: put the rest "
                 "into metadata"
             )
-        self.author = str(insight.get("agent_id") or "somebody")
+        self.author = checks.name(insight.get("agent_id") or "somebody", "agent_id")
         self.content = insight["content"]
-        self.tags = _tags(insight.get("tags") or ())
-        self.segment = str(insight.get("segment") or Segment.NOTES)
-        self.importance = _number(insight.get("importance", 0.5))
+        self.tags = words_of("tags", insight.get("tags"))
+        self.segment = checks.name(insight.get("segment") or Segment.NOTES, "segment")
+        self.importance = float(checks.amount(insight.get("importance", 0.5), "importance", most=1))
         self.metadata = _metadata(insight.get("metadata") or {})
+        if insight.get("timestamp"):
+            self.metadata[SAID_AT] = _moment(insight["timestamp"])
+
+    @property
+    def is_report(self) -> bool:
+        """Whether it may be what came of a task."""
+        return self.segment in (Segment.RESULTS, Segment.ERRORS)
+
+    @property
+    def request(self) -> str:
+        """The request that it names; empty if it names none."""
+        named = self.metadata.get("request_id")
+        known = [tag for tag in self.tags if tag.startswith(REQUEST)]
+        return named if isinstance(named, str) else next(iter(known), "")
+
+    @property
+    def task(self) -> str:
+        """The task that it names, and says the result of."""
+        named = self.metadata.get("task_id")
+        if not isinstance(named, str) or not named:
+            raise UsageError(
+                f"it says what came of a task of {self.request}, and not of which one; give "
+                "metadata={'task_id': …}, or another segment than 'results' and 'errors'"
+            )
+        return named
+
+    @property
+    def outcome(self) -> Done | Failed:
+        """What came of the task."""
+        value = Value.of(self.content)
+        if self.segment == Segment.RESULTS:
+            return Done(value)
+        return Failed(kind=ErrorClass.LOGIC, message=told_in_words(self.content))
 
 
 class Lives:
@@ -112,43 +158,48 @@ class Lives:
         return fresh
 
 
-async def content_of(note: Note, journal: Journal) -> Any:
-    """What a note says, wherever that lies."""
-    value = note.stored
-    if value.blob:
-        value = Value(json=Raw(await journal.blobs.get(value.blob)))
-    return value.read()
+async def brought(value: Value, journal: Journal) -> Value:
+    """The value itself, wherever it lies."""
+    if not value.blob:
+        return value
+    return Value(json=Raw(await journal.blobs.get(value.blob)), taint=value.taint)
 
 
-def choice_of(kind: type[E], name: str, given: str) -> E:
+def choice_of(kind: type[E], name: str, given: object) -> E:
     """What was chosen by its name. Raises `UsageError` for what is none of the choices."""
-    try:
-        return kind(given)
-    except ValueError:
-        known = ", ".join(repr(each.value) for each in kind)
-        raise UsageError(f"{name}={given!r} is none of {known}") from None
+    for each in kind:
+        if isinstance(given, str) and each == given:
+            return each
+    known = ", ".join(repr(each.value) for each in kind)
+    raise UsageError(f"{name}={repr_of(given)} is none of {known}")
 
 
-def words_of(name: str, given: "Sequence[str] | None") -> tuple[str, ...]:
+def words_of(name: str, given: object) -> tuple[str, ...]:
     """What is asked for, word by word. Raises `UsageError` for a lone word, which is many letters."""
+    if given is None:
+        return ()
     if isinstance(given, str):
-        raise UsageError(f"{name}={given!r} must be a list of words: {name}=[{given!r}]")
-    return tuple(given or ())
+        raise UsageError(f"{name}={repr_of(given)} must be a list of words: [{repr_of(given)}]")
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        raise UsageError(f"{name}={repr_of(given)} must be a list of words")
+    return tuple(checks.name(each, f"{name}: a word") for each in given)
 
 
 def _metadata(metadata: object) -> dict[str, Any]:
     if not isinstance(metadata, Mapping):
-        raise UsageError(f"metadata={metadata!r} must be a dict")
-    return dict(metadata)
+        raise UsageError(f"metadata={repr_of(metadata)} must be a dict")
+    return {checks.text(name, "metadata: a name"): each for name, each in metadata.items()}
 
 
-def _tags(tags: object) -> list[str]:
-    if isinstance(tags, str) or not isinstance(tags, (list, tuple, set, frozenset)):
-        raise UsageError(f"tags={tags!r} must be a list of words")
-    return [str(tag) for tag in tags]
-
-
-def _number(importance: object) -> float:
-    if isinstance(importance, bool) or not isinstance(importance, (int, float)):
-        raise UsageError(f"importance={importance!r} must be a number between 0 and 1")
-    return float(importance)
+def _moment(given: object) -> str:
+    """A moment as ISO 8601 writes it."""
+    moment = given if isinstance(given, datetime) else None
+    if isinstance(given, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(given)
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(
+            f"timestamp={repr_of(given)} is no moment; give a datetime with its time zone, or one "
+            "in ISO 8601: '2026-03-01T12:00:00+00:00'"
+        )
+    return moment.isoformat()

@@ -5,7 +5,7 @@ would, and adds to them inside the journal's own transaction, where nobody can c
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
 
@@ -37,7 +37,7 @@ from chargehand.facts.events import (
     RetryPlanned,
     StepFinished,
 )
-from chargehand.facts.outcome import ErrorClass
+from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.journal.base import Entry, Tail
 
 ENDINGS = (AttemptFinished, AttemptLost, AttemptPreempted, AttemptParked)
@@ -201,6 +201,38 @@ class Ledger:
             return None
         found = [queue[0] for name in names if (queue := self._queue(name))]
         return min(found)[2] if found else None
+
+    def urgency_of(self, task: str) -> int:
+        """How urgent a task is among those of all requests; larger goes first."""
+        requested = self.schedule.requested
+        return self.node(task).task.priority + (0 if requested is None else requested.priority)
+
+    def goes_on(self, names: Collection[str]) -> bool:
+        """Whether more of it will be done without anybody's word, if those of these names or skills work."""
+        if self.is_ended or self.holders or self.schedule.is_paused:
+            return not self.is_ended
+        nodes = self.schedule.nodes.values()
+        return any(
+            node.state is TaskState.RETRYING
+            or (node.state is TaskState.READY and (node.task.worker or node.task.skill) in names)
+            for node in nodes
+        )
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When the first of its tasks is tried again."""
+        nodes = self.schedule.nodes.values()
+        dues = [node.due_at for node in nodes if node.state is TaskState.RETRYING and node.due_at]
+        return min(dues, default=None)
+
+    def settle(self, task: str, worker: str, outcome: Done | Failed, moment: Moment) -> Move:
+        """Take what somebody says came of a task, who did it without having begun it here."""
+        move = self.claim(task, worker, moment)
+        if move.refusal is not None:
+            return move
+        attempt = self.node(task).attempt
+        finished = AttemptFinished(task=task, attempt=attempt, outcome=outcome, at=moment.at)
+        return Move(move.events + self.write(finished, moment.node))
 
     def reassign(self, task: str, worker: str, moment: Moment) -> Move:
         """Give a task that failed, or that nobody has begun, to another worker."""

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.engines.base import Engine
 from chargehand.errors import KeyConflict, NotLeading, UnknownRun, UsageError
+from chargehand.facts import checks
 from chargehand.facts.events import Event
 from chargehand.journal.base import Journal, Mail, Tail
 from chargehand.mailroom import told_by
+from chargehand.notify.notices import Notices
 from chargehand.patterns.pool.ledger import Ledger, Moment, Move
 
 log = logging.getLogger("chargehand.pool")
@@ -33,9 +35,12 @@ class Requests:
     only on the event loop, and it knows only what is stored.
     """
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock, notices: Notices | None = None) -> None:
         self.journal = journal
         self.clock = clock
+        self._notices = notices
+        #: how people are told that they are needed
+        self._place = str(getattr(journal, "path", ""))
         self.engines: WeakSet[Engine] = WeakSet()
         #: where attempts run that may have to be stopped
         self._deciding: dict[str, Ledger] = {}
@@ -71,6 +76,8 @@ class Requests:
                 await asyncio.sleep(AGAIN)
                 continue
             self._stop_attempts(ledger)
+            if moves:
+                await self._tell_people(request, moves[0].events)
             if moves and moves[0].refusal is not None:
                 raise moves[0].refusal
             if moves:
@@ -78,7 +85,7 @@ class Requests:
 
     async def view(self, request: str) -> Ledger:
         """The request as it is stored by now; to be read only. Raises `UnknownRun` if there is none."""
-        view = self._views.get(request)
+        view = self._views.get(checks.name(request, "request_id"))
         if view is None:
             view = self._views[request] = Ledger(request)
             _trim(self._views)
@@ -105,6 +112,14 @@ class Requests:
         views = [view for view in views if not view.is_ended]
         return sorted(views, key=_age)
 
+    async def of(self, request: str) -> list[Ledger]:
+        """The view of one request, if it is a pool's; of all that have not ended, if none is named."""
+        if not request:
+            return await self.open()
+        with suppress(_Led):
+            return [await self.view(request)]
+        return []
+
     async def look_after(self, *requests: str) -> None:
         """Have these requests go on by themselves: take what others have sent, and from the dead what they had."""
         await self.take_letters(*requests)
@@ -123,6 +138,13 @@ class Requests:
             with suppress(KeyConflict):  # another process has taken it: what it says is said once
                 await self.decide(letter.stream, taking(letter, event))
 
+    async def _tell_people(self, request: str, events: list[Event]) -> None:
+        """Have people told of questions and ends; by the view, for the other ledger is not ours to read."""
+        if self._notices is not None and events:
+            view = await self.view(request)
+            for event in events:
+                self._notices.hear(request, event, view.schedule, self._place)
+
     def _decided(self, ledger: Ledger, act: Callable[[Ledger, Moment], Move], tail: Tail) -> Move:
         last_at = ledger.schedule.last_at
         now = self.clock.now()
@@ -137,7 +159,7 @@ class Requests:
             raise
 
     async def _ledger(self, request: str) -> Ledger:
-        known = self._deciding.get(request)
+        known = self._deciding.get(checks.name(request, "request_id"))
         if known is not None and not known.is_void:
             return known
         # Folded here and not in the transaction: a long history would keep all others waiting.

@@ -1,29 +1,32 @@
 """Sharing out: which worker of a pool gets which of the tasks of a request."""
 
-from collections.abc import Mapping, Sequence
-from math import inf
+from collections.abc import Iterable, Mapping, Sequence
+from reprlib import repr as repr_of
 from typing import TypeAlias
 
 from chargehand.decisions.dispatch import Balance
 from chargehand.errors import UsageError
+from chargehand.facts import checks
 
 Available: TypeAlias = "Sequence[str | tuple[str, float]]"
 """Workers by name, or each with how much it can hold."""
 
+MOST = 1e9
+_WAY_OUT = "give a list of names, or of pairs (name, capacity)"
+
 
 def capacities_of(available: Available) -> dict[str, float]:
     """How much each worker can hold; 1 where nothing is said. Raises `UsageError` for a broken list."""
-    if isinstance(available, str) or not available:
-        raise UsageError(
-            f"available_workers={available!r} names nobody; give a list of names, or of pairs "
-            "(name, capacity)"
-        )
+    if isinstance(available, str) or not isinstance(available, Iterable):
+        raise UsageError(f"available_workers={repr_of(available)} is no list; {_WAY_OUT}")
     capacities: dict[str, float] = {}
     for each in available:
         name, capacity = _pair(each)
         if name in capacities:
             raise UsageError(f"worker {name!r} is twice among the available workers; name it once")
         capacities[name] = capacity
+    if not capacities:
+        raise UsageError(f"available_workers={repr_of(available)} names nobody; {_WAY_OUT}")
     return capacities
 
 
@@ -64,17 +67,15 @@ def _by_load(count: int, capacities: Mapping[str, float], busy: Mapping[str, int
 
 
 def _pair(each: object) -> tuple[str, float]:
-    name, capacity = (each, 1.0) if isinstance(each, str) else _halves(each)
-    if not isinstance(name, str) or not name.strip():
-        raise UsageError(f"{each!r} names no worker; give a name, or a pair (name, capacity)")
-    if isinstance(capacity, bool) or not isinstance(capacity, (int, float)):
-        raise UsageError(f"worker {name!r} can hold {capacity!r}; give a number above 0")
-    if not 0 < capacity < inf:
-        raise UsageError(f"worker {name!r} can hold {capacity!r}; give a number above 0")
+    given, holds = (each, 1.0) if isinstance(each, str) else _halves(each)
+    name = checks.name(given, "available_workers: a name")
+    capacity = checks.amount(holds, f"available_workers: what {name!r} can hold", most=MOST)
+    if not capacity:
+        raise UsageError(f"worker {name!r} can hold 0; give a number above 0, or leave it out")
     return name, capacity
 
 
 def _halves(each: object) -> tuple[object, object]:
     if not isinstance(each, (tuple, list)) or len(each) != 2:
-        raise UsageError(f"{each!r} names no worker; give a name, or a pair (name, capacity)")
+        raise UsageError(f"available_workers: {repr_of(each)} names no worker; {_WAY_OUT}")
     return each[0], each[1]

@@ -1,13 +1,13 @@
 """Splitting: a request becomes so many tasks, by a model's words or by rule."""
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from chargehand.errors import ModelError, UsageError, WorkerError
+from chargehand.facts import checks
 from chargehand.intake import LONGEST_REQUEST
 from chargehand.models.base import Model, system, user
 from chargehand.patterns.pool.mock import MOCK
@@ -24,11 +24,6 @@ AT_ONCE = 25
 MOST = 100_000
 _BY_RULE = ("offline", MOCK)
 #: models that are none
-_NUMBER = re.compile(r"(?<![\w.,])(\d{1,4})\s+(?=[^\W\d_])")
-#: one that a word comes after, as in "5 letters"
-MEANT = 1000
-#: the largest number in a request that is taken for that of its tasks
-_YEARS = range(1900, 2101)
 
 
 class Split(Struct, frozen=True):
@@ -64,15 +59,8 @@ def by_rule(request: str, count: int) -> list[str]:
     ]
 
 
-def number_of_tasks(request: str, workers: int) -> int:
-    """How many of something the request names; else one task for each worker. A year is no number."""
-    numbers = [int(found) for found in _NUMBER.findall(request)]
-    meant = [number for number in numbers if 1 <= number <= MEANT and number not in _YEARS]
-    return meant[0] if meant else workers
-
-
-def check_request(request: object) -> None:
-    """Raise `UsageError` for what nothing could be made of."""
+def checked_request(request: object) -> str:
+    """The request, if something can be made of it; else `UsageError`."""
     if not isinstance(request, str) or not request.strip():
         raise UsageError("the request is empty; say in words what is to be done")
     if len(request) > LONGEST_REQUEST:
@@ -80,12 +68,12 @@ def check_request(request: object) -> None:
             f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; put "
             "the material into files that a worker can read, and ask about those"
         )
+    return checks.text(request, "request")
 
 
-def check_number(count: object, what: str = "num_tasks") -> None:
-    """Raise `UsageError` for what is no number of tasks, or of whatever it is."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
-        raise UsageError(f"{what}={count!r} is no number to work with; give one from 1 to {MOST:,}")
+def number(given: object, what: str) -> int:
+    """A number of tasks, or of whatever it is, that can be worked with."""
+    return checks.count(given, what, least=1, most=MOST)
 
 
 def is_by_rule(models: Sequence[Model]) -> bool:

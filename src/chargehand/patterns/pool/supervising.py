@@ -2,30 +2,37 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from reprlib import repr as repr_of
 from typing import Any
 
 from chargehand.background import wait_in_background as wait
 from chargehand.decisions.dispatch import Balance
 from chargehand.errors import UnknownQuestion, UsageError
-from chargehand.facts.board import Segment
+from chargehand.facts import checks
+from chargehand.facts.board import NotePosted, Segment, stream_of
 from chargehand.facts.events import PlanAmended, QuestionAnswered, WorkStopped
 from chargehand.facts.plan import Task
+from chargehand.facts.value import Value
+from chargehand.journal.base import Key
 from chargehand.patterns.pool.answering import answer_form
-from chargehand.patterns.pool.config import AgentConfig
+from chargehand.patterns.pool.config import AgentConfig, config_of
 from chargehand.patterns.pool.delegation import Order, delegated
 from chargehand.patterns.pool.forms import failure_form, has_failed, named_in, task_form, tasks_in
-from chargehand.patterns.pool.insights import choice_of
+from chargehand.patterns.pool.insights import SETTLES, choice_of
 from chargehand.patterns.pool.ledger import Ledger, Moment, Move
-from chargehand.patterns.pool.memory import SharedMemoryPool
+from chargehand.patterns.pool.memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.requests import telling
 from chargehand.patterns.pool.sharing import Available, capacities_of
-from chargehand.patterns.pool.splitting import check_number, check_request
+from chargehand.patterns.pool.splitting import checked_request, number
 from chargehand.roles.office import Office
 
 log = logging.getLogger("chargehand.pool")
 
 CONFLICT = 0.9
 #: importance of a note about two that got in each other's way
+CONFLICT_HAS = ("id", "kind", "request_id", "tasks", "kept_task", "resolution")
+URGENT = 1_000_000
+#: the largest priority
 
 
 class SupervisorAgent:
@@ -35,15 +42,16 @@ class SupervisorAgent:
     goes on where this one stopped.
     """
 
+    @checks.keywords_checked
     def __init__(
         self,
         config: AgentConfig | None,
         pool: SharedMemoryPool,
         agent_id: str = "supervisor",
     ) -> None:
-        self.config = config or AgentConfig()
-        self.pool = pool
-        self.agent_id = agent_id
+        self.config = config_of(config)
+        self.pool = pool_of(pool)
+        self.agent_id = checks.name(agent_id, "agent_id")
         self._office = Office(
             model=self.config.choice,
             switchboard=pool.switchboard,
@@ -55,6 +63,7 @@ class SupervisorAgent:
 
     # giving out
 
+    @checks.keywords_checked
     def delegate(
         self,
         request: str,
@@ -68,27 +77,24 @@ class SupervisorAgent:
     ) -> list[dict[str, Any]]:
         """Divide a request into tasks and give each to a worker; they are durable when this returns.
 
-        The model divides it into `num_tasks`, or as many as a number in the request says, or one for
-        each worker; `tasks` are taken as they are instead, and may need each other. Workers get them
-        by turns, those that can hold more more often; `balance="least_busy"` goes by what each has to
-        do already. A larger `priority` is taken first.
+        The model divides it into `num_tasks`, or into one for each worker; `tasks` are taken as they are
+        instead, and may need each other. Workers get them by turns, those that can hold more more often;
+        `balance="least_busy"` goes by what each has to do already. A larger `priority` is taken first,
+        over all requests.
         """
-        capacities = capacities_of(available_workers)
-        if num_tasks is not None:
-            check_number(num_tasks)
-        check_request(request)
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise UsageError(f"priority={priority!r} must be a whole number; larger is more urgent")
-        if tasks is not None and num_tasks not in (None, len(tasks)):
-            raise UsageError(f"num_tasks={num_tasks} and {len(tasks)} tasks do not go together")
+        if tasks is not None:
+            tasks = _listed(tasks)
+            if num_tasks not in (None, len(tasks)):
+                raise UsageError(f"num_tasks={num_tasks} and {len(tasks)} tasks do not go together")
         order = Order(
-            request=request,
-            capacities=capacities,
-            count=num_tasks,
+            request=checked_request(request),
+            capacities=capacities_of(available_workers),
+            count=None if num_tasks is None else number(num_tasks, "num_tasks"),
             tasks=tasks,
             balance=choice_of(Balance, "balance", balance),
-            priority=priority,
-            instruction=instruction,
+            priority=checks.count(priority, "priority", least=-URGENT, most=URGENT),
+            instruction=checks.text(instruction, "instruction"),
+            by=self.agent_id,
         )
         return wait(self._delegate(order))
 
@@ -98,9 +104,7 @@ class SupervisorAgent:
         One that a living worker is doing, or that is done, is left where it is: `TaskTaken` says who has it.
         """
         request, name = named_in(task)
-        if not str(new_worker or "").strip():
-            raise UsageError(f"new_worker={new_worker!r} names nobody")
-        return wait(self._reassign(request, name, new_worker))
+        return wait(self._reassign(request, name, checks.name(new_worker, "new_worker")))
 
     # looking
 
@@ -128,36 +132,20 @@ class SupervisorAgent:
 
     def answer(self, question_id: str, text: str) -> None:
         """Answer what a worker has asked about its task. Raises `UnknownQuestion` if it is not open."""
-        wait(self._answer(question_id, text))
+        wait(self._answer(checks.name(question_id, "question_id"), checks.text(text, "text")))
 
     def close(self, request_id: str, reason: str = "closed by its supervisor") -> str:
         """Stop a request: nothing more of it is begun, and what is done is kept; returns how it stands."""
-        return wait(self._close(request_id, reason))
+        return wait(self._close(request_id, checks.text(reason, "reason")))
 
     def apply_resolution(self, conflict: Mapping[str, Any]) -> str:
         """Do what the coordinator found to be the rule, and keep a note of it; returns the note's id.
 
         Of the same work that was given out twice, what is not done yet is taken out of the plan. Results
-        that contradict each other, and blocks with two writers, stay as they are: the note says what stands.
+        that contradict each other, and blocks with two writers, stay as they are: the note says what
+        stands. With it the conflict is settled; settled again, it is the same note.
         """
-        if not {"kind", "request_id", "tasks", "kept_task", "resolution"} <= set(conflict):
-            raise UsageError("that is no conflict; give one as resolve_conflicts returned it")
-        removed = wait(self._resolve(conflict))
-        request = conflict["request_id"]
-        return self.pool.write_insight(
-            {
-                "agent_id": self.agent_id,
-                "content": f"{conflict.get('fact', '')}; {conflict['resolution']}",
-                "tags": ["conflict", str(conflict["kind"]), *([request] if request else [])],
-                "segment": Segment.CONFLICTS,
-                "importance": CONFLICT,
-                "metadata": {
-                    "request_id": request,
-                    "tasks": list(conflict["tasks"]),
-                    "removed": removed,
-                },
-            }
-        )
+        return wait(self._settle(_checked_conflict(conflict)))
 
     # how it is done
 
@@ -223,6 +211,28 @@ class SupervisorAgent:
         await self.pool.requests.decide(request, telling(stopped))
         return (await self.pool.requests.view(request)).schedule.state.value
 
+    async def _settle(self, conflict: Mapping[str, Any]) -> str:
+        removed = await self._resolve(conflict)
+        request, id_ = conflict["request_id"], str(conflict["id"])
+        note = NotePosted(
+            author=self.agent_id,
+            content=Value.of(f"{conflict.get('fact', '')}; {conflict['resolution']}"),
+            tags=("conflict", str(conflict["kind"]), *([request] if request else [])),
+            segment=Segment.CONFLICTS,
+            importance=CONFLICT,
+            metadata={
+                "request_id": request,
+                "tasks": list(conflict["tasks"]),
+                "removed": removed,
+                SETTLES: id_,
+            },
+            at=self.pool.clock.now(),
+        )
+        board = self.pool.name
+        once = Key(stream_of(board), f"settles {id_}", id_)  # of two at once, one note is kept
+        entry = await self.pool.journal.boards.append(board, note, key=once)
+        return f"{stream_of(board)}#{entry.seq}"
+
     async def _resolve(self, conflict: Mapping[str, Any]) -> list[str]:
         """Take out of the plan what was given out twice; returns the tasks."""
         if conflict["kind"] != "double_assignment" or len(conflict["tasks"]) < 2:
@@ -252,3 +262,16 @@ class SupervisorAgent:
         await self.pool.requests.look_after(request)
         view = await self.pool.requests.view(request)
         return await answer_form(view, self.pool, self._office, self.agent_id)
+
+
+def _checked_conflict(conflict: object) -> Mapping[str, Any]:
+    if isinstance(conflict, Mapping) and {*CONFLICT_HAS} <= set(conflict):
+        return conflict
+    raise UsageError("that is no conflict; give one as resolve_conflicts returned it")
+
+
+def _listed(tasks: object) -> list[str | Task]:
+    """The tasks that were given; what each is, is looked at when they are given out."""
+    if not isinstance(tasks, (list, tuple)):
+        raise UsageError(f"tasks={repr_of(tasks)} must be a list of texts or Tasks")
+    return list(tasks)

@@ -5,24 +5,29 @@ from typing import Any
 from chargehand.background import wait_in_background as wait
 from chargehand.decisions.coordination.conflicts import Conflict
 from chargehand.decisions.coordination.progress import Load, Progress
-from chargehand.patterns.pool.config import AgentConfig
+from chargehand.facts import checks
+from chargehand.facts.board import Query, Segment
+from chargehand.facts.value import canonical, digest_of
+from chargehand.patterns.pool.config import AgentConfig, config_of
 from chargehand.patterns.pool.forms import has_failed, tasks_in
-from chargehand.patterns.pool.memory import SharedMemoryPool
+from chargehand.patterns.pool.insights import SETTLES
+from chargehand.patterns.pool.memory import EVERYTHING, SharedMemoryPool, pool_of
 from chargehand.roles.coordinator import Coordinator
 
 
 class CoordinatorAgent:
     """Watches over a pool, and over all other runs of its journal."""
 
+    @checks.keywords_checked
     def __init__(
         self,
         config: AgentConfig | None,
         pool: SharedMemoryPool,
         agent_id: str = "coordinator",
     ) -> None:
-        self.config = config or AgentConfig()
-        self.pool = pool
-        self.agent_id = agent_id
+        self.config = config_of(config)
+        self.pool = pool_of(pool)
+        self.agent_id = checks.name(agent_id, "agent_id")
         self._coordinator = Coordinator(pool.journal, pool.clock, boards=[pool.name])
 
     def __repr__(self) -> str:
@@ -33,15 +38,14 @@ class CoordinatorAgent:
 
         A task that failed counts as such until it is given to another.
         """
-        return wait(self._progress(request_id))
+        return wait(self._progress(checks.text(request_id, "request_id")))
 
     def resolve_conflicts(self, request_id: str = "") -> list[dict[str, Any]]:
         """Who is in whose way, and what the rule says; `SupervisorAgent.apply_resolution` does it.
 
         What was settled before is left out.
         """
-        found = wait(self._coordinator.conflicts(request_id))
-        return [_conflict(each) for each in found if not each.is_settled]
+        return wait(self._conflicts(checks.text(request_id, "request_id")))
 
     def check_health(self) -> list[dict[str, Any]]:
         """What does not go well at this moment, and what to do about it."""
@@ -64,13 +68,20 @@ class CoordinatorAgent:
 
     async def _unanswered(self, request_id: str) -> int:
         """Tasks that failed, and of which nobody has said yet what becomes of them."""
-        views = await self.pool.requests.open()
-        mine = [view for view in views if request_id in ("", view.request)]
+        views = await self.pool.requests.of(request_id)
         return sum(
             has_failed(node) and not node.state.is_settled
-            for view in mine
+            for view in views
             for node in tasks_in(view)
         )
+
+    async def _conflicts(self, request_id: str) -> list[dict[str, Any]]:
+        found = await self._coordinator.conflicts(request_id)
+        forms = [_conflict(each) for each in found if not each.is_settled]
+        query = Query(segments=(Segment.CONFLICTS,), tags=("conflict",), limit=EVERYTHING)
+        notes = await self.pool.journal.boards.notes(self.pool.name, query) if forms else []
+        settled = {note.metadata.get(SETTLES) for note in notes}
+        return [form for form in forms if form["id"] not in settled]
 
 
 def _form(progress: Progress, unanswered: int) -> dict[str, Any]:
@@ -99,7 +110,10 @@ def _load(load: Load) -> dict[str, Any]:
 
 
 def _conflict(conflict: Conflict) -> dict[str, Any]:
+    parties = sorted(conflict.parties)
+    which = [conflict.kind, conflict.run, conflict.board, conflict.block, parties, conflict.fact]
     return {
+        "id": digest_of(canonical(which)),
         "kind": str(conflict.kind),
         "request_id": conflict.run,
         "task_id": conflict.task,

@@ -4,13 +4,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from reprlib import repr as repr_of
 from typing import Any
 
+from chargehand.background import wait_in_background as wait
 from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
+from chargehand.facts import checks
+from chargehand.facts.checks import Duration
+from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
-from chargehand.patterns.pool.config import AgentConfig
-from chargehand.patterns.pool.memory import SharedMemoryPool
-from chargehand.patterns.pool.splitting import check_number
+from chargehand.patterns.pool.config import AgentConfig, config_of
+from chargehand.patterns.pool.forms import has_failed, questions_in
+from chargehand.patterns.pool.ledger import Ledger
+from chargehand.patterns.pool.memory import SharedMemoryPool, pool_of
+from chargehand.patterns.pool.splitting import number
 from chargehand.patterns.pool.supervising import SupervisorAgent
 from chargehand.patterns.pool.watching import CoordinatorAgent
 from chargehand.patterns.pool.working import WorkerAgent
@@ -19,8 +28,11 @@ from chargehand.roles.roster import Member
 log = logging.getLogger("chargehand.pool")
 
 OUT_OF_TIME = "out of time"
+TELLINGS = 200
+#: times that progress is told of one request, at most about
 
 
+@checks.keywords_checked
 def supervisor_worker_workflow(
     request: str,
     num_workers: int = 2,
@@ -33,28 +45,35 @@ def supervisor_worker_workflow(
     tasks: Sequence[str | Task] | None = None,
     on_result: Callable[[dict[str, Any]], object] | None = None,
     on_progress: Callable[[dict[str, Any]], object] | None = None,
-    timeout: float | None = None,
+    attempts: int = 3,
+    timeout: Duration | None = None,
 ) -> dict[str, Any]:
     """Have a request done by so many workers, each in a thread of its own, and return all about it.
 
-    The dict has `request_id`, `pool`, `tasks`, `results`, `failures`, `progress` and `final_result`.
-    `on_result` hears each result as it arrives, `on_progress` how far all is by then; both are called one
-    at a time. After `timeout` seconds nobody is waited for: what is done is the result, the rest is named
-    as missing. `work` is what the workers do, instead of asking the model of `worker_config`.
+    It returns when nothing more of the request will be done: tasks that need others or are tried again
+    are waited for, and one that failed is given to the next worker, for so many `attempts` in all. What
+    a worker asks is waited for no longer than there is other work; it is named in `questions`.
+
+    The dict has `request_id`, `pool`, `tasks`, `results`, `failures`, `questions`, `progress` and
+    `final_result`. `on_result` hears of each attempt as it ends, `on_progress` how far all is by then, up
+    to a few hundred times; both are called one at a time. After `timeout` nobody is waited for: what is
+    done is the result, the rest is named as missing. `work` is what the workers do, instead of asking
+    the model of `worker_config`.
     """
-    check_number(num_workers, "num_workers")
+    longest = checks.duration_or_none(timeout, "timeout", may_be_zero=True)
     if config is None:
         log.info("pool_without_model; give config=AgentConfig(llm_provider=…, model=…) to have one")
     crew = _Crew(
-        pool or SharedMemoryPool(),
-        config or AgentConfig(),
-        worker_config or config or AgentConfig(),
+        SharedMemoryPool() if pool is None else pool_of(pool),
+        config_of(config),
+        config_of(worker_config or config),
+        number(num_workers, "num_workers"),
+        work,
+        number(attempts, "attempts"),
     )
     if tasks is not None:
         num_tasks = None
-    return crew.do(
-        request, num_workers, num_tasks, tasks, work, _Listener(on_result, on_progress), timeout
-    )
+    return crew.do(request, num_tasks, tasks, _Listener(on_result, on_progress), longest)
 
 
 class _Listener:
@@ -65,73 +84,131 @@ class _Listener:
         on_result: Callable[[dict[str, Any]], object] | None,
         on_progress: Callable[[dict[str, Any]], object] | None,
     ) -> None:
+        for name, given in (("on_result", on_result), ("on_progress", on_progress)):
+            if given is not None and not callable(given):
+                raise UsageError(f"{name}={repr_of(given)} must be a function")
         self._on_result = on_result
         self._on_progress = on_progress
         self._lock = threading.Lock()
+        self._unheard = 0
+        #: results since progress was last told
 
-    def hear(self, result: dict[str, Any], coordinator: CoordinatorAgent) -> None:
+    def hear(self, result: dict[str, Any], coordinator: CoordinatorAgent, every: int) -> None:
+        """Tell of a result, and after `every` so many of how far all is."""
         with self._lock:
             try:
                 if self._on_result is not None:
                     self._on_result(result)
-                if self._on_progress is not None:
-                    self._on_progress(coordinator.monitor_progress(result["request_id"]))
             except Exception:
                 log.exception("pool_listener_failed request=%s", result["request_id"])
+            self._unheard += 1
+            if self._unheard >= every:
+                self._tell(result["request_id"], coordinator)
+
+    def end(self, request_id: str, coordinator: CoordinatorAgent) -> None:
+        """Tell how far all is in the end."""
+        with self._lock:
+            if self._unheard:
+                self._tell(request_id, coordinator)
+
+    def _tell(self, request_id: str, coordinator: CoordinatorAgent) -> None:
+        self._unheard = 0
+        if self._on_progress is None:
+            return
+        try:
+            self._on_progress(coordinator.monitor_progress(request_id))
+        except Exception:
+            log.exception("pool_listener_failed request=%s", request_id)
 
 
 class _Crew:
     """The agents of one call."""
 
     def __init__(
-        self, pool: SharedMemoryPool, config: AgentConfig, worker_config: AgentConfig
+        self,
+        pool: SharedMemoryPool,
+        config: AgentConfig,
+        worker_config: AgentConfig,
+        size: int,
+        work: "Callable[[Brief], Any] | Member | None",
+        attempts: int,
     ) -> None:
         self._pool = pool
-        self._worker_config = worker_config
+        self._attempts = attempts
         self._supervisor = SupervisorAgent(config, pool)
         self._coordinator = CoordinatorAgent(config, pool)
+        self._names = [f"worker_{number}" for number in range(1, size + 1)]
+        self._workers = [WorkerAgent(worker_config, pool, name, work=work) for name in self._names]
         self._errors: list[Exception] = []
         #: of threads: no failures of tasks, but of what keeps them
 
     def do(
         self,
         request: str,
-        num_workers: int,
         num_tasks: int | None,
         tasks: Sequence[str | Task] | None,
-        work: "Callable[[Brief], Any] | Member | None",
         listener: _Listener,
-        timeout: float | None,
+        timeout: timedelta | None,
     ) -> dict[str, Any]:
-        names = [f"worker_{number}" for number in range(1, num_workers + 1)]
-        workers = [WorkerAgent(self._worker_config, self._pool, name, work=work) for name in names]
-        made = self._supervisor.delegate(request, names, num_tasks, tasks=tasks)
-        request_id = made[0]["request_id"]
+        made = self._supervisor.delegate(request, self._names, num_tasks, tasks=tasks)
+        request_id, every = made[0]["request_id"], max(1, len(made) // TELLINGS)
+        ends_at = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        # Once more if there is something to do again for a worker that had left.
+        while self._worked(request_id, listener, every, ends_at) and not self._errors:
+            if not wait(self._view(request_id)).goes_on(self._names):
+                break
+        else:
+            if self._errors:
+                raise self._errors[0]
+            self._supervisor.close(request_id, OUT_OF_TIME)
+        listener.end(request_id, self._coordinator)
+        return self._told(request_id)
+
+    def _worked(
+        self, request_id: str, listener: _Listener, every: int, ends_at: float | None
+    ) -> bool:
+        """Have all workers at it, each in its thread; False if they were not ready in time."""
         threads = [
             threading.Thread(
                 target=self._work,
-                args=(worker, request_id, listener),
+                args=(worker, request_id, listener, every),
                 name=worker.agent_id,
                 daemon=True,
             )
-            for worker in workers
+            for worker in self._workers
         ]
         for thread in threads:
             thread.start()
-        is_over = _joined(threads, timeout)
-        if self._errors:
-            raise self._errors[0]
-        if not is_over:
-            self._supervisor.close(request_id, OUT_OF_TIME)
-        return self._told(request_id)
+        for thread in threads:
+            thread.join(None if ends_at is None else max(0.0, ends_at - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
 
-    def _work(self, worker: WorkerAgent, request_id: str, listener: _Listener) -> None:
-        """Do all that is meant for this worker, until nothing is left."""
+    def _work(self, worker: WorkerAgent, request_id: str, listener: _Listener, every: int) -> None:
+        """Do all that is meant for this worker, until nothing more will come."""
         try:
-            while (result := worker.execute_next(request_id)) is not None:
-                listener.hear(result, self._coordinator)
+            while True:
+                result = worker.execute_next(request_id)
+                if result is not None:
+                    self._reassign(result, worker.agent_id)
+                    listener.hear(result, self._coordinator, every)
+                elif not wait(worker.has_more(request_id, waits=False)):
+                    return
         except Exception as error:  # noqa: BLE001 - raised again where somebody waits for it
             self._errors.append(error)
+
+    def _reassign(self, result: dict[str, Any], worker: str) -> None:
+        """Give a task that failed to the next worker, unless that was tried often enough or is pointless."""
+        if result["status"] != "failed" or result["attempt"] >= self._attempts:
+            return
+        if ErrorClass(result["class"]).is_final:
+            return
+        node = wait(self._view(result["request_id"])).node(result["task_id"])
+        if has_failed(node) and not node.state.is_settled:
+            place = self._names.index(worker) + 1
+            self._supervisor.reassign_task(result, self._names[place % len(self._names)])
+
+    async def _view(self, request_id: str) -> Ledger:
+        return await self._pool.requests.view(request_id)
 
     def _told(self, request_id: str) -> dict[str, Any]:
         aggregated = self._supervisor.aggregate_results(request_id)
@@ -141,17 +218,10 @@ class _Crew:
             "tasks": self._supervisor.get_tasks(request_id),
             "results": aggregated["results"],
             "failures": self._supervisor.check_failures(request_id),
+            "questions": questions_in(wait(self._view(request_id))),
             "progress": self._coordinator.monitor_progress(request_id),
             "final_result": aggregated["final_result"],
             "gaps": aggregated["gaps"],
             "contradictions": aggregated["contradictions"],
             "confidence": aggregated["confidence"],
         }
-
-
-def _joined(threads: Sequence[threading.Thread], timeout: float | None) -> bool:
-    """Whether all have ended within this time."""
-    ends_at = None if timeout is None else time.monotonic() + timeout
-    for thread in threads:
-        thread.join(None if ends_at is None else max(0.0, ends_at - time.monotonic()))
-    return not any(thread.is_alive() for thread in threads)

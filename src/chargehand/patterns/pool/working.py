@@ -6,21 +6,24 @@ import logging
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
+from reprlib import repr as repr_of
 from typing import Any, cast
-
-from msgspec import Raw
 
 from chargehand.background import wait_in_background as wait
 from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.lifecycle import told_of
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
+from chargehand.facts import checks
+from chargehand.facts.checks import Duration
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
-from chargehand.facts.value import Value
-from chargehand.patterns.pool.config import AgentConfig
+from chargehand.patterns.pool.config import AgentConfig, config_of
 from chargehand.patterns.pool.execution import Ended, Execution
-from chargehand.patterns.pool.forms import named_in, task_form, tasks_in
+from chargehand.patterns.pool.forms import named_in, question_form, task_form, tasks_in
+from chargehand.patterns.pool.insights import brought, words_of
 from chargehand.patterns.pool.ledger import Ledger
-from chargehand.patterns.pool.memory import SharedMemoryPool
+from chargehand.patterns.pool.memory import SharedMemoryPool, pool_of
+from chargehand.patterns.pool.remembering import Mocked, Remembering
 from chargehand.roles.function import FunctionWorker
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Member
@@ -42,6 +45,7 @@ class WorkerAgent:
     `execute_task` returns. One agent may be used from several threads at once.
     """
 
+    @checks.keywords_checked
     def __init__(
         self,
         config: AgentConfig | None,
@@ -53,18 +57,16 @@ class WorkerAgent:
         tools: Sequence[Tool] = (),
         instructions: str = "",
     ) -> None:
-        if not agent_id.strip():
-            raise UsageError("a worker of a pool needs an agent_id: tasks are given to it by name")
-        self.config = config or AgentConfig()
-        self.pool = pool
-        self.agent_id = agent_id
-        self._names = (agent_id, *skills)
+        self.config = config_of(config)
+        self.pool = pool_of(pool)
+        self.agent_id = checks.name(agent_id, "agent_id")
+        self._names = (agent_id, *words_of("skills", skills))
         if work is not None and (tools or instructions):
             raise UsageError(
                 f"worker {agent_id!r}: tools and instructions are for a worker that asks a model; "
                 "give them to the worker that you hand over as work="
             )
-        self._member = _member(self.config, agent_id, work, tools, instructions)
+        self._member = self._made(work, tools, instructions)
         self._office = Office(model=self.config.choice, switchboard=pool.switchboard)
         self._execution: Execution | None = None
 
@@ -102,19 +104,21 @@ class WorkerAgent:
         request_id: str = "",
         *,
         on_result: Callable[[dict[str, Any]], object] | None = None,
-        idle: float | None = None,
+        idle: Duration | None = None,
     ) -> int:
         """Do what waits for this worker and what is to come; returns how many tasks that were.
 
-        Ends when the request has ended, when nothing has come for `idle` seconds, or when the pool is
-        closed; without any of these, never. `on_result` hears of each task in this thread.
+        Ends when the request has ended, when nothing has come for as long as `idle` says, or when the
+        pool is closed; without any of these, never. `on_result` hears of each task in this thread.
         """
+        longest = checks.duration_or_none(idle, "idle", may_be_zero=True)
         count, last = 0, time.monotonic()
         while True:
-            left = None if idle is None else idle - (time.monotonic() - last)
+            waited = time.monotonic() - last
+            left = None if longest is None else longest.total_seconds() - waited
             try:
                 result = self.execute_next(request_id)
-                if result is None and not wait(self._has_more(request_id, left)):
+                if result is None and not wait(self.has_more(request_id, left)):
                     return count
             except UsageError:
                 if self.pool.is_closed:
@@ -125,8 +129,13 @@ class WorkerAgent:
                 if on_result is not None:
                     on_result(result)
 
-    async def _has_more(self, request_id: str, left: float | None) -> bool:
-        """Whether it is worth looking again, in the seconds that are left for that or ever after."""
+    async def has_more(
+        self, request_id: str, left: float | None = None, *, waits: bool = True
+    ) -> bool:
+        """Whether it is worth looking again, in the seconds that are left for that or ever after.
+
+        Without `waits`, not where nothing more comes of the request but by somebody's word.
+        """
         clock, signal = asyncio.get_running_loop().time, self.pool.journal.boards.signal
         began = clock()
         while not self.pool.is_closed:
@@ -136,13 +145,19 @@ class WorkerAgent:
                 return False
             if any(view.next_for(self._names) for view in views):
                 return True
+            if not waits and not any(view.goes_on(self._names) for view in views):
+                return False
             waited = clock() - began
             if left is not None and waited >= left:
                 return False
             if waited >= LOOK:
                 return True  # somebody who had a task may have died
+            dues = [due for view in views if (due := view.due_at) is not None]
+            due_in = [(due - self.pool.clock.now()).total_seconds() for due in dues]
+            patience = min([LOOK, *due_in, *([] if left is None else [left - waited])])
+            if dues and patience <= 0:
+                return True
             with suppress(TimeoutError):
-                patience = LOOK if left is None else min(LOOK, left - waited)
                 await asyncio.wait_for(signal.wait(since=known), patience)
         return False
 
@@ -173,18 +188,27 @@ class WorkerAgent:
 
     async def _execute_next(self, request_id: str) -> dict[str, Any] | None:
         requests = self.pool.requests
-        names = [request_id] if request_id else [view.request for view in await requests.open()]
-        await requests.take_letters(*names)
-        for request in names:
-            done = await self._at_work().do_next(request, self._names)
-            if done is not None:
-                task, ended = done
-                return await self._form(request, task, ended)
+        views = await self._views(request_id)
+        await requests.take_letters(*(view.request for view in views))
+        while waiting := [(view, task) for view in views if (task := view.next_for(self._names))]:
+            # Of equally urgent ones, that of the oldest request.
+            view, task = max(waiting, key=lambda each: each[0].urgency_of(each[1]))
+            least = view.urgency_of(task)
+            if (
+                done := await self._at_work().do_next(view.request, self._names, least)
+            ) is not None:
+                return await self._form(view.request, *done)
+            views = await self._views(request_id)  # somebody was faster
+        for view in views:  # unless somebody is gone who had a task, or one is tried again
+            if (done := await self._at_work().do_next(view.request, self._names)) is not None:
+                return await self._form(view.request, *done)
         return None
 
     def _at_work(self) -> Execution:
         if self._execution is None:
-            self._execution = Execution(self.pool.requests, self._member, self._office)
+            self._execution = Execution(
+                self.pool.requests, self._member, self._office, self.pool.name
+            )
             self.pool.executions.add(self._execution)
         return self._execution
 
@@ -197,12 +221,16 @@ class WorkerAgent:
             **await self._told(ended),
         }
         if self.config.logging_enabled:
-            log.info(
-                "pool_task_%s request=%s task=%s worker=%s",
+            is_wrong = form["status"] in ("failed", "refused")
+            log.log(
+                logging.WARNING if is_wrong else logging.INFO,
+                "pool_task_%s request=%s task=%s worker=%s attempt=%s%s",
                 form["status"],
                 request,
                 task,
                 self.agent_id,
+                ended.attempt,
+                f" error={form['error']}" if is_wrong else "",
             )
         return form
 
@@ -214,42 +242,41 @@ class WorkerAgent:
             told = why or "the task was no longer this attempt's; nothing changed by its result"
             return {"status": "refused", "result": None, "error": told}
         if isinstance(outcome, Done):
-            value = outcome.value
-            if value.blob:
-                value = Value(json=Raw(await self.pool.journal.blobs.get(value.blob)))
+            value = await brought(outcome.value, self.pool.journal)
             return {"status": "completed", "result": value.read(), "error": None}
         if isinstance(outcome, Failed):
-            return {"status": "failed", "result": None, "error": str(outcome)}
+            failed = {"status": "failed", "result": None, "error": str(outcome)}
+            return {**failed, **told_of(outcome)}
         if isinstance(outcome, NeedsInput):
-            question = outcome.question
-            asked = {"id": question.id, "text": question.text, "choices": list(question.choices)}
+            asked = question_form(outcome.question)
             return {"status": "asking", "result": None, "error": None, "question": asked}
         return {"status": "cancelled", "result": None, "error": outcome.reason}
 
-
-def _member(
-    config: AgentConfig,
-    agent_id: str,
-    work: "Callable[[Brief], Any] | Member | None",
-    tools: Sequence[Tool],
-    instructions: str,
-) -> Member:
-    """Who does the tasks, under the name of the agent."""
-    if work is None:
-        return Worker(
-            agent_id,
-            DESCRIPTION,
-            instructions=instructions,
-            tools=tools,
-            model=config.choice,
-            settings=config.settings,
-        )
-    if hasattr(work, "work") and hasattr(work, "place"):
-        named: Any = copy.copy(work)
-        named.name = agent_id
-        return cast("Member", named)
-    if not callable(work):
-        raise UsageError(
-            f"worker {agent_id!r}: work={work!r} is neither a function of a brief nor a worker"
-        )
-    return FunctionWorker(work, agent_id, DESCRIPTION)
+    def _made(
+        self,
+        work: "Callable[[Brief], Any] | Member | None",
+        tools: Sequence[Tool],
+        instructions: str,
+    ) -> Member:
+        """Who does the tasks, under the name of the agent."""
+        if work is None:
+            thinking = Worker(
+                self.agent_id,
+                DESCRIPTION,
+                instructions=checks.text(instructions, "instructions"),
+                tools=tools,
+                model=self.config.choice,
+                settings=self.config.settings,
+            )
+            return Mocked(thinking) if self.config.is_mock else Remembering(thinking, self.pool)
+        if hasattr(work, "work") and hasattr(work, "place"):
+            named: Any = copy.copy(work)
+            named.name = self.agent_id
+            is_thinking = isinstance(named, Worker)
+            return Remembering(named, self.pool) if is_thinking else cast("Member", named)
+        if not callable(work):
+            raise UsageError(
+                f"worker {self.agent_id!r}: work={repr_of(work)} is neither a function of a brief "
+                "nor a worker"
+            )
+        return FunctionWorker(work, self.agent_id, DESCRIPTION)
