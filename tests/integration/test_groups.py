@@ -621,7 +621,7 @@ async def test_turns_are_counted_over_the_life_of_the_group() -> None:
 
 
 def test_a_group_that_no_conversation_could_come_of_is_refused() -> None:
-    with pytest.raises(ch.UsageError, match="needs a member"):
+    with pytest.raises(ch.UsageError, match="needs a list of members"):
         Group([], manager=RoundRobinManager())
     with pytest.raises(ch.UsageError, match="no member can be called 'user'"):
         Group([speaker("user")], manager=RoundRobinManager())

@@ -330,9 +330,9 @@ async def test_what_cannot_be_attached_or_detached_is_refused() -> None:
         await group.attach("goal", members=["eve"])
     with pytest.raises(ch.UsageError, match="'eve', who is no member"):
         group_of(agent("ada")[0], blocks=[SharedBlock("goal", members=["eve"])])
-    with pytest.raises(ch.UsageError, match="needs a label"):
+    with pytest.raises(ch.UsageError, match="label is empty"):
         SharedBlock(" ")
-    with pytest.raises(ch.UsageError, match="give a list"):
+    with pytest.raises(ch.UsageError, match="must be a list of names"):
         SharedBlock("plan", writers="ada")
 
 

@@ -15,6 +15,7 @@ from chargehand.decisions.schedule import RunState
 from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import Question
+from chargehand.patterns.groups.talk import Turn, told_in
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
 
@@ -35,7 +36,7 @@ def shown(standing: Standing, journal: str) -> Iterator[str]:
     yield f"tasks: {task_counts(result)}"
     for id_, task in result.tasks.items():
         yield f"  {clean(id_)}  {task.state.value}{_how(task)}"
-        yield f"      {one_line(task.task.description, 200)}"
+        yield from (f"      {one_line(words, 300)}" for words in _words(task))
         if task.waits_for is not None:
             yield f"      {one_line(str(task.waits_for), 300)}"
         policy = result.policy_of(id_)
@@ -56,6 +57,13 @@ def shown(standing: Standing, journal: str) -> Iterator[str]:
     elif not asked:
         go_on = again("resume", result.id, choice)
         yield f"\nif nobody leads it, go on with: {go_on}"
+
+
+def _words(task: TaskResult) -> list[str]:
+    """What is to be done; of a turn in a group, who said what to whom."""
+    said = told_in(task.task, task.output if task.state is TaskState.DONE else None)
+    is_turn = Turn.of(task.task) is not None
+    return [str(message) for message in said] if is_turn else [task.task.description]
 
 
 def _how(task: TaskResult) -> str:

@@ -18,6 +18,8 @@ BOARD = "board:"
 #: what the names of all streams begin with that are boards
 LEADER = "supervisor"
 #: the role that may read and write every block
+SHOWN = 200
+#: characters of a block's value that its `repr` has
 
 
 class Segment(StrEnum):
@@ -89,6 +91,12 @@ class Block(Struct, frozen=True, kw_only=True):
     stored: Value
     author: str
     at: datetime
+
+    def __repr__(self) -> str:
+        stored = self.stored
+        data = f"({stored.size} bytes)" if stored.blob else bytes(stored.json).decode()
+        shown = data if len(data) <= SHOWN else f"{data[:SHOWN]}…"
+        return f"<block {self.label!r}, version {self.version} by {self.author!r}: {shown}>"
 
     @property
     def value(self) -> Any:

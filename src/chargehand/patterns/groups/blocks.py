@@ -1,14 +1,18 @@
 """Blocks that a group shares: labelled, guarded, written version by version, shown to whoever may read them."""
 
 import dataclasses
+import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from reprlib import repr as repr_of
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from chargehand.errors import BlockChanged, BlockDenied, ToolError, UsageError
+from chargehand.facts import checks
 from chargehand.facts.board import Block, Guard
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
@@ -25,6 +29,10 @@ SCOPE = 12
 #: letters of a step's key that tell what is done inside of it
 GROUP = "group/"
 #: what the names of the boards begin with that belong to groups
+
+
+Held: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
+"""What a model may write into a block."""
 
 
 class SharedBlock(Struct, frozen=True):
@@ -46,12 +54,15 @@ class SharedBlock(Struct, frozen=True):
     #: where it stands; empty: on the group's own board
 
     def __post_init__(self) -> None:
-        if not self.label.strip():
-            raise UsageError("a block needs a label; give it a name")
+        checks.name(self.label, "label")
+        checks.text(self.board, "board")
+        Value.of(self.value)
         for name in ("readers", "writers", "members"):
             words = getattr(self, name)
-            if isinstance(words, str):
-                raise UsageError(f"{name}={words!r} is one word; give a list: [{words!r}]")
+            if isinstance(words, str) or not isinstance(words, (list, tuple, set, frozenset)):
+                raise UsageError(f"{name}={repr_of(words)} must be a list of names")
+            for each in words:
+                checks.name(each, f"{name}: a name")
 
 
 class Blocks:
@@ -191,17 +202,21 @@ class BlockTools:
         block = await self._do(context, label, lambda board: board.read(label, version))
         return {"label": label, "version": block.version, "by": block.author, "value": block.value}
 
-    async def write_block(self, context: ToolContext, label: str, value: str, version: int) -> str:
+    async def write_block(self, context: ToolContext, label: str, value: Held, version: int) -> str:
         """Write a block that is shared with you: the whole of it, in place of what it holds.
 
         Args:
             label: its label
-            value: what it is to hold
+            value: what it is to hold, of the kind that it holds: text, a number, a list, an object
             version: the version that you have read; 0 if there is none yet
         """
-        block = await self._do(
-            context, label, lambda board: board.write(label, value, expect=version)
-        )
+
+        async def write(board: GroupBoard) -> Block:
+            known = await board.find(label)
+            held = None if known is None else known.value
+            return await board.write(label, fitting(label, held, value), expect=version)
+
+        block = await self._do(context, label, write)
         return f"{label} is at version {block.version} now"
 
     async def append_block(self, context: ToolContext, label: str, text: str) -> str:
@@ -212,7 +227,7 @@ class BlockTools:
             text: what is added
         """
         block = await self._do(
-            context, label, lambda board: board.update(label, lambda old: _added(old, text))
+            context, label, lambda board: board.update(label, lambda old: _added(label, old, text))
         )
         return f"{label} is at version {block.version} now"
 
@@ -256,14 +271,46 @@ def _made() -> tuple[Tool, ...]:
     )
 
 
-def _added(old: Any, text: str) -> Any:
+def fitting(label: str, old: Any, given: Any) -> Any:
+    """What a model wrote, of the kind that the block holds: some models send everything as text."""
+    wanted = _kind(old)
+    if old is None or _kind(given) == wanted:
+        return given
+    if isinstance(given, str):
+        with suppress(ValueError):
+            read = json.loads(given)
+            if _kind(read) == wanted:
+                return read
+    raise ToolError(
+        f"{label} holds {wanted}, and this is {_kind(given)}; nothing was written. Give {wanted}"
+    )
+
+
+def _kind(value: Any) -> str:
+    """What JSON calls it."""
+    for kinds, name in _KINDS.items():
+        if isinstance(value, kinds):
+            return name
+    return "nothing"
+
+
+_KINDS: dict[type | tuple[type, ...], str] = {
+    str: "text",
+    bool: "true or false",  # before numbers: to Python it is one
+    (int, float): "a number",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def _added(label: str, old: Any, text: str) -> Any:
     match old:
         case None | "":
             return text
         case str():
             return f"{old}\n{text}"
         case list():
-            return [*old, text]
+            return [*old, fitting(label, old[-1], text) if old else text]
         case _:
             raise ToolError("it holds neither text nor a list, so that nothing can be added to it")
 

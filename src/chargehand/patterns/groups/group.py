@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from reprlib import repr as repr_of
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -18,6 +19,9 @@ from chargehand.decisions.duties import ANSWER
 from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import UsageError
+from chargehand.facts import checks
+from chargehand.facts.checks import Duration
+from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.policy import OnFailure
@@ -105,8 +109,11 @@ class Group(Supervisor):
         min_buffer: int | None = None,
         **terms: Unpack[GroupTerms],
     ) -> None:
-        least = min(LEAST, max_buffer) if min_buffer is None else min_buffer
-        self._buffer = Buffer(max_buffer, least)
+        checks.name(name, "name")
+        checks.text(description, "description")
+        most = checks.count(max_buffer, "max_buffer", least=1)
+        least = min(LEAST, most) if min_buffer is None else min_buffer
+        self._buffer = Buffer(most, checks.count(least, "min_buffer", least=1))
         self.blocks = Blocks(name, blocks)
         self.manager = manager
         self._terms = terms
@@ -138,6 +145,7 @@ class Group(Supervisor):
         `hear` is called with each message as soon as it is durable. Failures of members are
         values: they are named, and the others go on. Cancelling this call cancels the run.
         """
+        checks.text(message, "message")
         if hear is None:
             return await self.told(await self.run(message, **terms))
         ear = Ear(hear, self._bring)
@@ -170,29 +178,30 @@ class Group(Supervisor):
             for id_, node in led.schedule.nodes.items()
             if id_.startswith("@") and node.cause is not None
         ]
+        is_over = isinstance(result.status, RunStatus)
         why = result.reason or (broken[-1] if broken else self.manager.ending(talk))
+        why = why if is_over else ""
         return GroupResult(result, talk, why, is_composed=ANSWER in led.results.outputs)
 
     async def broadcast(
         self,
         message: str,
         *,
-        timeout: timedelta | None = None,  # noqa: ASYNC109 - kept by the schedule, as all deadlines
-        to: Sequence[str] = (),
+        timeout: Duration | None = None,  # noqa: ASYNC109 - kept by the schedule, as all deadlines
+        to: Sequence[str] | None = None,
     ) -> Replies:
         """Ask all members, or those named, the same thing at the same time, and collect what they say.
 
         No failure of one loses what another said. Returns when all have answered or failed, and after
-        `timeout` at the latest: whoever has not answered by then is named among the failed.
+        `timeout` at the latest: whoever has not answered by then is named among the failed. An empty
+        `to` asks nobody.
         """
-        if not message.strip():
+        if not checks.text(message, "message").strip():
             raise UsageError("the message is empty; say what is to be answered")
-        names = list(to) or list(self._circle.members)
-        for name in names:
-            if name not in self._circle.members:
-                raise UsageError(
-                    f"{name!r} is no member; there are {', '.join(self._circle.members)}"
-                )
+        longest = checks.duration_or_none(timeout, "timeout")
+        names = list(self._circle.members) if to is None else self._named(to)
+        if not names:
+            return Replies(None)
         await self.blocks.prepare(self.board)
         tasks = [
             Task(id=f"t{place}", description=message, worker=name, args=to_builtins(_asked(place)))
@@ -205,7 +214,7 @@ class Group(Supervisor):
             # Whoever will not be stopped is given up at once: the timeout is for all there is.
             grace=timedelta(0),
         )
-        run = await self.run(Plan(goal=message, tasks=tasks), deadline=timeout, limits=limits)
+        run = await self.run(Plan(goal=message, tasks=tasks), deadline=longest, limits=limits)
         await self.board(self.blocks.home).post(run.id, tags=[RUN])
         return Replies(run)
 
@@ -228,6 +237,8 @@ class Group(Supervisor):
         """
         if isinstance(block, str):
             block = SharedBlock(block, value, readers, writers, members, board or self.blocks.home)
+        if not isinstance(block, SharedBlock):
+            raise UsageError(f"{repr_of(block)} is no block; give its label, or a SharedBlock")
         self._check_members(block)
         self.blocks.attach(block)
         await self.blocks.prepare(self.board)
@@ -235,7 +246,7 @@ class Group(Supervisor):
 
     def detach(self, label: str) -> None:
         """Share a block no longer. It stays on its board, with all its versions."""
-        self.blocks.detach(label)
+        self.blocks.detach(checks.name(label, "label"))
 
     async def turns(self) -> int:
         """How many turns were spoken in the life of the group."""
@@ -278,6 +289,17 @@ class Group(Supervisor):
                     f"there are {', '.join(self._circle.members)}"
                 )
 
+    def _named(self, to: object) -> list[str]:
+        """Those who are to be asked, each once."""
+        if isinstance(to, str) or not isinstance(to, (list, tuple, set, frozenset)):
+            raise UsageError(f"to={repr_of(to)} must be a list of members")
+        for name in to:
+            if not isinstance(name, str) or name not in self._circle.members:
+                raise UsageError(
+                    f"{repr_of(name)} is no member; there are {', '.join(self._circle.members)}"
+                )
+        return [*dict.fromkeys(to)]
+
     async def _bring(self, value: Value) -> Value:
         if not value.blob:
             return value
@@ -291,15 +313,20 @@ def _asked(place: int) -> Turn:
 
 def _check(workers: Sequence[Member], manager: Manager, every: int, *, has_model: bool) -> None:
     """Refuse what no conversation could come of."""
-    if not workers:
-        raise UsageError("a group needs a member at least; who is to talk?")
+    if not isinstance(workers, (list, tuple)) or not workers:
+        raise UsageError("a group needs a list of members, of one at least; who is to talk?")
+    if not hasattr(manager, "choose"):
+        raise UsageError(
+            f"manager={repr_of(manager)} is no manager; give RoundRobinManager(), or …"
+        )
     for worker in workers:
+        if not hasattr(worker, "work"):
+            raise UsageError(f"{repr_of(worker)} is no worker, and cannot be a member")
         if getattr(worker, "name", "") in (USER, EVERYONE, manager.name):
             raise UsageError(
                 f"no member can be called {worker.name!r}: that is somebody else in a group"
             )
-    if every < 1:
-        raise UsageError(f"every={every}: the background worker is called every 1 turn or more")
+    checks.count(every, "every", least=1)
     if manager.thinks and manager.model is None and not has_model:
         raise UsageError(
             f"{manager!r} decides with a model and has none; give it one, or one to the group"

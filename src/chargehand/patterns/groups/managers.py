@@ -5,7 +5,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from chargehand.errors import UsageError, WorkerError
+from chargehand.errors import WorkerError
+from chargehand.facts import checks
 from chargehand.models.base import ModelSettings, Turn, system, user
 from chargehand.patterns.groups.talk import EVERYONE, REPEATS, USER, Talk
 from chargehand.roles.drafting import record
@@ -68,9 +69,10 @@ class RoundRobinManager:
     thinks = False
 
     def __init__(self, max_turns: int | None = None, *, name: str = NAME) -> None:
-        _check_turns(max_turns)
-        self.name = name
-        self.max_turns = max_turns
+        self.name = checks.name(name, "name")
+        self.max_turns = (
+            None if max_turns is None else checks.count(max_turns, "max_turns", least=1)
+        )
 
     def __repr__(self) -> str:
         return f"RoundRobinManager(max_turns={self.max_turns})"
@@ -104,14 +106,11 @@ class DynamicManager:
         settings: ModelSettings | None = None,
         name: str = NAME,
     ) -> None:
-        _check_turns(max_turns)
-        if not termination_token.strip():
-            raise UsageError("termination_token is empty; any message would end the conversation")
-        self.name = name
+        self.name = checks.name(name, "name")
         self.model = model
         self.settings = settings
-        self.max_turns = max_turns
-        self.token = termination_token
+        self.max_turns = checks.count(max_turns, "max_turns", least=1)
+        self.token = checks.name(termination_token, "termination_token")
 
     def __repr__(self) -> str:
         return f"DynamicManager(termination_token={self.token!r}, max_turns={self.max_turns})"
@@ -165,8 +164,3 @@ def _schema(choices: list[str]) -> dict[str, Any]:
         next={"type": "string", "enum": choices},
         why={"type": "string", "description": "why, in one sentence"},
     )
-
-
-def _check_turns(turns: int | None) -> None:
-    if turns is not None and turns < 1:
-        raise UsageError(f"max_turns={turns}: a conversation has one turn at least")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chargehand.decisions.schedule import RunState
+from chargehand.errors import UsageError
 from chargehand.facts.answer import Answer, Gap
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Usage
@@ -22,7 +23,7 @@ class GroupResult:
         self.turns = len(talk.spoken)
         #: how often a member was to speak
         self.ended = ended
-        #: why nobody spoke any more, in words
+        #: why nobody spoke any more, in words; empty while the conversation goes on
         self._talk = talk
         self._is_composed = is_composed
         #: a model made the answer of all that was said, as the type that was asked for
@@ -72,9 +73,9 @@ class GroupResult:
 class Replies:
     """What the members said to one message, and who did not answer."""
 
-    def __init__(self, run: RunResult) -> None:
-        self.run = run
-        tasks = {task.task.worker: task for task in run.tasks.values()}
+    def __init__(self, run: RunResult | None) -> None:
+        self._run = run
+        tasks = {} if run is None else {task.task.worker: task for task in run.tasks.values()}
         self.said: Mapping[str, Any] = {
             name: task.output for name, task in tasks.items() if not task.why
         }
@@ -85,13 +86,20 @@ class Replies:
         #: by member: why there is no reply
 
     @property
+    def run(self) -> RunResult:
+        """What it was. Raises `UsageError` if nobody was asked, for then there was none."""
+        if self._run is None:
+            raise UsageError("nobody was asked, so that there was no run; name somebody in to=")
+        return self._run
+
+    @property
     def id(self) -> str:
-        """Of the run."""
-        return self.run.id
+        """Of the run; empty if there was none."""
+        return "" if self._run is None else self._run.id
 
     @property
     def status(self) -> RunStatus | RunState:
-        return self.run.status
+        return RunStatus.SUCCEEDED if self._run is None else self._run.status
 
     def __len__(self) -> int:
         return len(self.said)

@@ -6,7 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.decisions.rules import InitRule, MaxCountRule, Rule, Rules, TerminalRule
-from chargehand.errors import UsageError, WorkerError
+from chargehand.errors import WorkerError
+from chargehand.facts import checks
 from chargehand.models.base import (
     ModelReply,
     ModelRequest,
@@ -53,12 +54,11 @@ class SupervisorManager:
         settings: ModelSettings | None = None,
         name: str = NAME,
     ) -> None:
-        if max_count < 1:
-            raise UsageError(f"max_count={max_count}: a manager must be able to assign something")
-        self.name = name
+        checks.count(max_count, "max_count", least=1)
+        self.name = checks.name(name, "name")
         self.model = model
         self.settings = settings
-        self.instructions = instructions
+        self.instructions = checks.text(instructions, "instructions")
         counts = (MaxCountRule(TO_ALL, max_count), MaxCountRule(TO_ONE, max_count))
         self.rules = Rules((*RULES, *counts), (TO_ALL, TO_ONE, FINISH))
 

@@ -313,6 +313,17 @@ def assignments_in(round_: Sequence[Spoken]) -> list[Message]:
     ]
 
 
+def told_in(task: Task, output: Any) -> list[Message]:
+    """What was said in one turn: the message, where it is not the same for all, and what was answered."""
+    turn = Turn.of(task)
+    if turn is None:
+        return []
+    to = () if output is None else (turn.reply_to,)
+    asked_for = Message(sender=turn.sender, to=(task.worker,), content=task.description)
+    answer = Message(sender=task.worker, to=to, content=output, turn=turn.turn)
+    return [*([asked_for] if turn.reply_to != EVERYONE else []), *([answer] if to else [])]
+
+
 def _answer(spoken: Spoken) -> Message:
     return Message(
         sender=spoken.speaker,
