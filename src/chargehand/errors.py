@@ -7,6 +7,7 @@ ChargehandError
 │   ├── UnknownKeyword          an argument of a name that is not taken; the nearest one is named
 │   ├── UnknownRun              no run of that id in this journal
 │   ├── UnknownQuestion         no open question of that id
+│   │   └── QuestionTaken         somebody else has answered it
 │   ├── KeyConflict             one idempotency key, two different bodies
 │   ├── BlockChanged            somebody else has written the block since it was read
 │   ├── BlockDenied             a block that this role may not read or write
@@ -106,6 +107,18 @@ class UnknownQuestion(UsageError):
         self.question = question
         super().__init__(
             f"question {question!r} is not open: answered already, its run ended, or the id is mistyped"
+        )
+
+
+class QuestionTaken(UnknownQuestion):
+    """Somebody has answered this question before. The first answer counts."""
+
+    def __init__(self, question: str, by: str, text: str) -> None:
+        self.question, self.by, self.text = question, by, text
+        UsageError.__init__(
+            self,
+            f"question {question!r} was answered before, by {by or 'somebody'}: {text[:200]!r}; "
+            "the first answer counts",
         )
 
 

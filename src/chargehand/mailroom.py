@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.desk import Desk
-from chargehand.errors import JournalBusy, JournalFull, JournalReadOnly, NotLeading
+from chargehand.errors import (
+    JournalBusy,
+    JournalFull,
+    JournalReadOnly,
+    NotLeading,
+    QuestionTaken,
+    UnknownQuestion,
+)
 from chargehand.facts.events import (
     BudgetChanged,
     CancelRequested,
@@ -24,7 +31,7 @@ from chargehand.facts.events import (
     WorkStopped,
 )
 from chargehand.facts.plan import Plan
-from chargehand.journal.base import Mail, Mailbox
+from chargehand.journal.base import Journal, Mail, Mailbox
 from chargehand.roles.roster import Roster
 
 log = logging.getLogger("chargehand")
@@ -108,6 +115,22 @@ def budget_mail(run: str, changed: BudgetChanged) -> Mail:
     return Mail(key=f"budget {run} {uuid4().hex}", stream=run, subject="budget", body=body)
 
 
+def read_answer(mail: Mail) -> AnswerMail:
+    return msgspec.json.decode(mail.body, type=AnswerMail)
+
+
+async def why_closed(journal: Journal, question: str) -> UnknownQuestion:
+    """The error that says why a question is not open: answered by whom, ended, or no such id."""
+    async for entry in journal.read(question.partition(":")[0]):
+        event = entry.event
+        if isinstance(event, QuestionAnswered) and event.question == question:
+            return QuestionTaken(question, event.by, event.text)
+    for mail in await journal.mail.unread():
+        if mail.subject == "answer" and (known := read_answer(mail)).question == question:
+            return QuestionTaken(question, known.by, known.text)
+    return UnknownQuestion(question)
+
+
 def answer_mail(run: str, answer: AnswerMail) -> Mail:
     key = f"answer {answer.question}"
     return Mail(key=key, stream=run, subject="answer", body=msgspec.json.encode(answer))
@@ -140,7 +163,7 @@ def told_by(letter: Mail, now: datetime) -> Event | None:
             changed = msgspec.json.decode(letter.body, type=BudgetChanged)
             return replace(changed, at=now)
         case "answer":
-            answer = msgspec.json.decode(letter.body, type=AnswerMail)
+            answer = read_answer(letter)
             return QuestionAnswered(
                 question=answer.question,
                 task=answer.task,

@@ -301,7 +301,7 @@ async def test_a_question_that_is_not_answered_stays_open_and_the_call_returns(
         again = told(await client.call_tool("result", {"run": reply["run"], "wait": True}))
         late = await client.call_tool("answer", answered)
     assert again["answer"] == "painted blue"
-    assert "is not open" in refusal(late)
+    assert "was answered before, by" in refusal(late)
 
 
 @pytest.mark.parametrize("mode", ERAS)

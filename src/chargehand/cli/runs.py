@@ -137,13 +137,17 @@ def answer(question: str, text: str, journal: str) -> None:
     from chargehand.cli.finding import questions_of, with_run
     from chargehand.cli.questions import answer_in
     from chargehand.cli.showing import question_meant
+    from chargehand.errors import UnknownQuestion
     from chargehand.facts.events import Approach
 
     typed, _, rest = question.partition(":")
 
     async def give(boss: "Supervisor", run: str) -> str:
         result = await boss.look(run)
-        asked = question_meant(await questions_of(boss, result), run, rest and f"{run}:{rest}")
+        try:
+            asked = question_meant(await questions_of(boss, result), run, rest and f"{run}:{rest}")
+        except UnknownQuestion as error:
+            raise await boss.why_closed(error.question) from None
         await boss.answer(asked.id, answer_in(asked, text) or text)
         is_pooled = result.approach is Approach.POOL
         then = "its pool goes on with it" if is_pooled else "if nobody leads the run now, resume it"

@@ -146,6 +146,7 @@ class WorkerForm(Form):
     on_failure: list[str] | OnFailureForm | None = None
     secrets: list[str] = []
     destinations: list[str] = []
+    preapproved: list[str] = []
     prompts: str | None = None
     function: str | None = None
     process: bool = False
@@ -172,6 +173,7 @@ class WorkerForm(Form):
 
 _OF_MINDS = {
     *("instructions", "model", "tools", "settings", "rules", "secrets", "destinations", "prompts"),
+    "preapproved",
 }
 #: what only a worker that asks a model has
 _OF_CREWS = {"name", "description", "crew"}

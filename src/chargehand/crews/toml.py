@@ -126,6 +126,7 @@ class _Reader:
             skills=form.skills,
             secrets=form.secrets,
             destinations=form.destinations,
+            preapproved=form.preapproved,
             capacity=_places(form.capacity),
             weight=form.weight,
             timeout=form.timeout,

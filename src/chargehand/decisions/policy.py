@@ -39,6 +39,8 @@ class Grants(Struct, frozen=True, kw_only=True):
     destinations: frozenset[str] = frozenset()
     #: hosts, and their subdomains, that may be told something; with "*" anyone
     has_secrets: bool = False
+    preapproved: frozenset[str] = frozenset()
+    #: tools whose calls need no person where only this policy would ask one
 
     def within(self, other: "Grants") -> "Grants":
         """What both allow."""
@@ -48,6 +50,7 @@ class Grants(Struct, frozen=True, kw_only=True):
             tools=self.tools & other.tools,
             destinations=other.destinations if is_open else self.destinations if are_open else both,
             has_secrets=self.has_secrets and other.has_secrets,
+            preapproved=self.preapproved & other.preapproved,
         )
 
 
@@ -64,6 +67,8 @@ class Verdict(Struct, frozen=True):
 
     ruling: Ruling
     why: str = ""
+    grant: str = ""
+    #: what a worker would have to be granted for this call to be allowed unasked; empty: nothing would do
 
 
 class Knowledge(Struct, frozen=True, kw_only=True):
@@ -88,17 +93,19 @@ def judge_call(tool: Traits, grants: Grants, knowledge: Knowledge) -> Verdict:
         return Verdict(Ruling.DENIED, f"{tool.destination!r} is not an allowed destination")
     if tool.needs_approval:
         return Verdict(Ruling.ASK, "this tool asks a person each time")
-    if not knowledge.taint or not tool.acts:
+    if not knowledge.taint or not tool.acts or tool.name in grants.preapproved:
         return ALLOWED
+    grant = f"preapproved=[{tool.name!r}]"
     sources = ", ".join(knowledge.taint[:3])
     if knowledge.is_sensitive or grants.has_secrets:
         why = f"it acts, knows something sensitive, and has read what may be hostile ({sources})"
-        return Verdict(Ruling.ASK, why)
+        return Verdict(Ruling.ASK, why, grant)
     # What a server has said may go back to that very server. Once anything else was read, that might
     # go there with it, and a person is asked again.
     is_told_back = bool(tool.server) and tool.server == knowledge.only_from
     if tool.destination and not is_told_back:
-        return Verdict(Ruling.ASK, f"it would tell others what rests on untrusted {sources}")
+        why = f"it would tell others what rests on untrusted {sources}"
+        return Verdict(Ruling.ASK, why, grant)
     return ALLOWED
 
 

@@ -57,6 +57,8 @@ class StepLog(Struct):
     #: what the line of attempts did that came to nothing, for whoever rewrites the task
     worker: str = ""
     #: whose lineage it is; another worker starts its own
+    number: int = 0
+    #: of the lineage: how many came to nothing before it
 
     def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
         return self.lineage.get(f"{name}#{ordinal}") or self.effects.get(key)
@@ -71,6 +73,7 @@ class StepLog(Struct):
         if self.lineage:
             self.before = tuple(self.lineage.values())
             self.lineage = {}
+            self.number += 1
 
 
 class Results:

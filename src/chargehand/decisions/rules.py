@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
 
@@ -20,16 +21,20 @@ OTHER = ""
 
 
 class InitRule(Struct, frozen=True, tag="init"):
-    """The first call is of this tool; of several such tools, any is first."""
+    """The first call is of this tool, and there must be one; of several such tools, any is first."""
 
     tool: str
 
 
 class ChildRule(Struct, frozen=True, tag="child"):
-    """After this tool, the next call can only be of one of these."""
+    """After this tool, one of these must be called next."""
 
     tool: str
-    children: tuple[str, ...]
+    children: Sequence[str]
+
+    def __post_init__(self) -> None:
+        one = isinstance(self.children, str)
+        force_setattr(self, "children", (self.children,) if one else tuple(self.children))
 
 
 class TerminalRule(Struct, frozen=True, tag="terminal"):
@@ -75,6 +80,7 @@ class Rules:
         self._approvals = self._named(ApprovalRule)
         self._children: dict[str, tuple[str, ...]] = {}
         self._most: dict[str, int] = {}
+        self._is_undecided = False
         for rule in self._rules:
             self._take(rule)
         self._refuse_contradictions()
@@ -105,10 +111,21 @@ class Rules:
             return f"{name} ends the work, and {_every(missing)} must be called before"
         return None
 
-    def may_finish(self, history: History) -> str | None:
-        """None if the work may end here; else what must be done before, in words for the model."""
-        missing = self._missing(history)
+    def may_finish(self, history: History, succeeded: History | None = None) -> str | None:
+        """None if the work may end here; else what must be done before, in words for the model.
+
+        With `succeeded`, a required tool counts only if it is among these.
+        """
+        if due := self._due(history):
+            when = f"after {history[-1]}" if history else "first"
+            return f"call {_either(due)} {when}, before you finish"
+        missing = self._missing(history if succeeded is None else succeeded)
         return f"call {_every(missing)} before you finish" if missing else None
+
+    def _due(self, history: History) -> list[str]:
+        """The tools of which one must be called next; none if nothing is due, or none of them can be."""
+        names = self._children.get(history[-1], ()) if history else self._inits
+        return [name for name in names if self.may_call(name, history) is None]
 
     def ends(self, name: str) -> bool:
         """Whether a call of this tool is the last one."""
@@ -149,7 +166,7 @@ class Rules:
             raise UsageError(f"two child rules for {rule.tool!r}; write one with all its children")
         if rule.tool in self._terminals:
             raise UsageError(f"{rule.tool!r} ends the work, so that it cannot have children")
-        self._children[rule.tool] = rule.children
+        self._children[rule.tool] = tuple(rule.children)
 
     def _take_count(self, rule: MaxCountRule) -> None:
         if rule.most < 1:
@@ -164,8 +181,17 @@ class Rules:
         reached: set[str] = set()
         for history in self._histories():
             reached.update(history[-1:])
-            if not self._missing(history):
+            if (history[-1:] and history[-1] in self._terminals) or self.may_finish(
+                history
+            ) is None:
                 return
+        if self._is_undecided:
+            return
+        if not self._required:
+            raise UsageError(
+                "after each call another one is due, so that the work could never end; "
+                "drop a ChildRule, or add a TerminalRule or a MaxCountRule"
+            )
         stuck = [name for name in self._required if name not in reached] or self._required
         raise UsageError(
             f"{_every(stuck)} must be called before the end, but the other rules never let it come "
@@ -189,8 +215,7 @@ class Rules:
                 if self.may_call(name, history) is None and self._state(longer) not in seen:
                     seen.add(self._state(longer))
                     queue.append(longer)
-        if queue:
-            yield self._required  # undecided: an end is taken to exist
+        self._is_undecided = bool(queue)  # then an end is taken to exist
 
     def _state(self, history: tuple[str, ...]) -> tuple[object, ...]:
         counts = tuple(history.count(name) for name in self._most)

@@ -2,10 +2,12 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from chargehand.decisions.policy import Grants, Knowledge, Ruling, Traits, Verdict, judge_call
 from chargehand.decisions.rules import Rules
@@ -35,6 +37,8 @@ from chargehand.roles.schema import objection_to
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.toolbox import Toolbox
 
+log = logging.getLogger("chargehand")
+
 REPAIRS = 2
 #: how often a model is told what is wrong with its result
 REPEATS = 3
@@ -50,6 +54,8 @@ _VERDICT = {
 
 
 _call_in = msgspec.json.Decoder(Call)
+_GAVE_UP = ("Refused", "EmptyReply", "NoProgress")
+#: failures of a model that did not go on, by name
 
 
 class Mind(Protocol):
@@ -64,6 +70,7 @@ class Mind(Protocol):
     rules: Rules
     secrets: frozenset[str]
     destinations: frozenset[str]
+    preapproved: frozenset[str]
     prompts: Any
 
 
@@ -84,6 +91,8 @@ class Conversation:
         self._history: list[str] = []
         #: tools called so far
         self._succeeded: list[str] = []
+        self._trouble: dict[str, tuple[ErrorClass, str]] = {}
+        #: by tool that has failed and not succeeded since: of which class, and in what words
         self._seen: dict[str, int] = {}
         self._approvals: dict[str, int] = {}
         #: by digest of the call: how often a person was to be asked about it
@@ -104,7 +113,7 @@ class Conversation:
             reply = (await self._ask(self._request())).reply
             failure = _failure_in(reply)
             if failure is not None:
-                return failure
+                return self._explained(failure)
             self._add(reply.turn)
             if reply.calls:
                 ended = await self._use_tools(reply.calls)
@@ -192,8 +201,23 @@ class Conversation:
             what = f"{call.name}({_canonical_arguments(call.arguments)})"
             times = self._seen[what] = self._seen.get(what, 0) + 1
             if times >= REPEATS:
-                return _failed("NoProgress", f"it called {what[:200]} {REPEATS} times")
+                failure = _failed("NoProgress", f"it called {what[:200]} {REPEATS} times")
+                return self._explained(failure, call.name)
         return None
+
+    def _explained(self, failure: Failed, tool: str = "") -> Failed:
+        """The failure of a model that gave up, in the class of the tool that it could not do without.
+
+        What is denied to a tool is denied to the attempt: that a model was told of it in between
+        makes it no fault of the task's words.
+        """
+        tool = tool or next(reversed(self._trouble), "")
+        if failure.error not in _GAVE_UP or tool not in self._trouble:
+            return failure
+        kind, words = self._trouble[tool]
+        return replace(
+            failure, kind=kind, message=f"{failure.message}; {tool} failed: {words[:300]}"
+        )
 
     async def _use(self, call: ToolCall) -> ToolOutput:
         # No await up to the step itself: calls made side by side are judged and numbered in the
@@ -205,7 +229,7 @@ class Conversation:
                 return _refused(call, objection)
             arguments = self._permitted(tool, call)
         except ToolError as error:
-            return _refused(call, str(error))
+            return self._failing(_refused(call, str(error)), error.kind)
         self._history.append(call.name)
         identity = [call.name, _canonical_arguments(arguments)]
 
@@ -219,10 +243,17 @@ class Conversation:
         output = done.value.read()
         if not isinstance(output, dict) or "text" not in output:
             output = {"text": str(output)}  # what a person said of a step in doubt
-        is_error = bool(output.get("is_error"))
-        if not is_error:
-            self._succeeded.append(call.name)
-        return ToolOutput(call.id, call.name, output["text"], is_error)
+        told = ToolOutput(call.id, call.name, output["text"], bool(output.get("is_error")))
+        if told.is_error:
+            return self._failing(told, output.get("kind", ErrorClass.LOGIC))
+        self._succeeded.append(call.name)
+        self._trouble.pop(call.name, None)
+        return told
+
+    def _failing(self, told: ToolOutput, kind: str) -> ToolOutput:
+        self._trouble.pop(told.name, None)  # the newest comes last
+        self._trouble[told.name] = (ErrorClass(kind), told.text)
+        return told
 
     async def _call(self, tool: Tool, key: str, arguments: str) -> Done:
         brief = self._brief
@@ -243,7 +274,8 @@ class Conversation:
             # The model is told, and may find another way; the attempt has not failed by it. What
             # an untrusted tool says of its failure is no more to be trusted than what it returns.
             taint = (f"tool:{tool.name}",) if tool.untrusted else ()
-            return Done(Value.of({"text": str(error), "is_error": True}, taint))
+            told = {"text": str(error), "is_error": True, "kind": error.kind}
+            return Done(Value.of(told, taint))
         return Done(Value.of({"text": result.text}, result.taint))
 
     def _permitted(self, tool: Tool, call: ToolCall) -> str:
@@ -255,7 +287,7 @@ class Conversation:
             case Ruling.DENIED:
                 raise _denied(verdict)
             case Ruling.ASK:
-                return self._approved(tool, call, verdict.why)
+                return self._approved(tool, call, verdict)
 
     def _judged(self, tool: Tool, arguments: str) -> Verdict:
         """What policy says to this call."""
@@ -276,6 +308,7 @@ class Conversation:
             tools=frozenset(self._worker.toolbox.names),
             destinations=self._worker.destinations,
             has_secrets=bool(self._secrets),
+            preapproved=self._worker.preapproved,
         )
         return judge_call(traits, grants, knowledge)
 
@@ -286,12 +319,19 @@ class Conversation:
         servers = {*self._heard.values(), *(self._heard.get(s, "") for s in self._brief.taint)}
         return servers.pop() if len(servers) == 1 else ""
 
-    def _approved(self, tool: Tool, call: ToolCall, why: str) -> str:
-        """Ask a person about exactly this call; another one, or the same once more, is another question."""
+    def _approved(self, tool: Tool, call: ToolCall, verdict: Verdict) -> str:
+        """Ask a person about exactly this call.
+
+        Another one, the same once more, or the same in another lineage is another question: an
+        approval is for one call, and what it led to is replayed, not called again, in its own lineage.
+        """
+        why = verdict.why
         arguments = _canonical_arguments(call.arguments)
         digest = digest_of(f"{tool.name}\0{arguments}".encode())
         times = self._approvals[digest] = self._approvals.get(digest, 0) + 1
         again = f".{times}" if times > 1 else ""
+        lineage = 0 if self._brief.log is None else self._brief.log.number
+        again += f"~{lineage}" if lineage else ""
         question = Question(
             # All of the digest: of half of it, two calls with the same can be found by trying.
             id=self._brief.question_id(f"approve-{digest}{again}"),
@@ -301,6 +341,8 @@ class Conversation:
             telling=APPROVE_WITH,
             evidence=Value.of({"tool": tool.name, "arguments": arguments, "digest": digest}),
         )
+        if verdict.grant and not self._brief.can_ask and question.id not in self._brief.answers:
+            raise self._unasked(tool, verdict)
         answer = self._brief.answer_to(question)
         if answer == APPROVE:
             return call.arguments
@@ -314,11 +356,23 @@ class Conversation:
             raise _denied(verdict)  # what nobody may do, nobody may approve
         return edited
 
+    def _unasked(self, tool: Tool, verdict: Verdict) -> ToolError:
+        """A person would have to be asked, and nobody can be; the crew's author is told what to grant."""
+        told = (
+            f"{verdict.why}; nobody can be asked here. Worker({self._worker.name!r}, …, {verdict.grant}) "
+            "allows it unasked, on_question='wait' asks a person"
+        )
+        log.warning(
+            "call_denied run=%s task=%s tool=%s why=%r",
+            *(self._brief.run, self._brief.task.id, tool.name, told),
+        )
+        return ToolError(f"not allowed: {told}", kind="denied")
+
     # the result
 
     async def _examine(self, text: str) -> tuple[Any, str | None]:
         """The result in this answer, and what speaks against it."""
-        missing = self._worker.rules.may_finish(self._succeeded)
+        missing = self._worker.rules.may_finish(self._history, self._succeeded)
         if missing is not None:
             return None, missing
         if len(text) > LONGEST_RESULT:

@@ -68,6 +68,7 @@ class Factory:
         skills: Sequence[str] = (),
         secrets: Sequence[str] = (),
         destinations: Sequence[str] = (),
+        preapproved: Sequence[str] = (),
         capacity: int | Elastic | None = None,
         weight: float | None = None,
         timeout: timedelta | None = None,
@@ -91,6 +92,7 @@ class Factory:
         self.skills = tuple(skills)
         self.secrets = frozenset(secrets)
         self.destinations = frozenset(destinations)
+        self.preapproved = frozenset(preapproved)
         self.timeout = timeout
         self.prompts = prompts
         self._make = make
@@ -147,6 +149,7 @@ class Factory:
             settings=self.settings,
             secrets=tuple(self.secrets),
             destinations=tuple(self.destinations),
+            preapproved=tuple(self.preapproved & set(hire.tools)),
             prompts=self.prompts,
         )
 

@@ -48,6 +48,7 @@ class Worker:
         skills: Sequence[str] = (),
         secrets: Sequence[str] = (),
         destinations: Sequence[str] = (),
+        preapproved: Sequence[str] = (),
         capacity: int | Elastic | None = None,
         weight: float | None = None,
         timeout: timedelta | None = None,
@@ -65,6 +66,9 @@ class Worker:
         self.skills = tuple(skills)
         self.secrets = frozenset(secrets)
         self.destinations = frozenset(destinations)
+        self.preapproved = frozenset(preapproved)
+        if unknown := sorted(self.preapproved - frozenset(self.toolbox.names)):
+            raise UsageError(f"preapproved names {unknown[0]!r}, which is no tool of {name!r}")
         self.timeout = timeout
         self.on_failure = on_failure
         self.prompts = prompts

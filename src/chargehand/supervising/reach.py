@@ -36,6 +36,7 @@ from chargehand.mailroom import (
     steer_mail,
     stop_mail,
     unpause_mail,
+    why_closed,
 )
 from chargehand.records import fold
 from chargehand.result import RunResult
@@ -196,14 +197,15 @@ class Reach(Shifts):
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         """Answer a question of a run, wherever it is led. The first valid answer counts.
 
-        Raises `UnknownQuestion` if it is not open, and `UsageError` if the text is none of its choices.
+        Raises `QuestionTaken` if it is answered, with who did and what, `UnknownQuestion` if it is not
+        open otherwise, and `UsageError` if the text is none of its choices.
         """
         run_id, _, rest = question_id.partition(":")
         task = rest.rpartition(":")[0]
         result = await self.look(run_id)
         question = next((each for each in result.questions if each.id == question_id), None)
         if question is None:
-            raise UnknownQuestion(question_id)
+            raise await self.why_closed(question_id)
         if not question.accepts(text):
             raise UsageError(
                 f"{text!r} does not answer question {question_id}; choose one of {question.offers}"
@@ -214,13 +216,19 @@ class Reach(Shifts):
             now = self._clock.now()
             answered = QuestionAnswered(question=question_id, task=task, text=text, by=by, at=now)
             if await shift.propose(run_id, answered) is None:
-                raise UnknownQuestion(question_id)
+                raise await self.why_closed(question_id)
             return
         mail = answer_mail(run_id, AnswerMail(question_id, task, text, by))
         try:
-            await self._journal.mail.post(mail)
+            is_first = await self._journal.mail.post(mail)
         except KeyConflict:
-            raise UnknownQuestion(question_id) from None
+            is_first = False
+        if not is_first:
+            raise await self.why_closed(question_id)
+
+    async def why_closed(self, question_id: str) -> UnknownQuestion:
+        """The error that says why a question is not open: answered by whom, ended, or no such id."""
+        return await why_closed(self._journal, question_id)
 
     def board(self, name: str = "", *, run: str = "") -> "Board":
         """The board of this name, shared by all that use this journal; or the board of a run.

@@ -168,4 +168,5 @@ class Speaker:
         self.rules: Rules = worker.rules.with_tools(more.names)
         self.secrets = worker.secrets
         self.destinations = worker.destinations
+        self.preapproved = worker.preapproved
         self.prompts = worker.prompts

@@ -7,13 +7,14 @@ from typing import Any
 
 from chargehand.background import wait_in_background as wait
 from chargehand.decisions.dispatch import Balance
-from chargehand.errors import UnknownQuestion, UsageError
+from chargehand.errors import UsageError
 from chargehand.facts import checks
 from chargehand.facts.board import NotePosted, Segment, stream_of
 from chargehand.facts.events import PlanAmended, QuestionAnswered, WorkStopped
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Key
+from chargehand.mailroom import why_closed
 from chargehand.patterns.pool.answering import answer_form
 from chargehand.patterns.pool.config import AgentConfig, config_of
 from chargehand.patterns.pool.delegation import Order, delegated
@@ -193,7 +194,7 @@ class SupervisorAgent:
         node = view.schedule.nodes.get(task)
         question = None if node is None else node.question
         if question is None or question.id != question_id:
-            raise UnknownQuestion(question_id)
+            raise await why_closed(self.pool.journal, question_id)
         if not question.accepts(text):
             raise UsageError(
                 f"{text!r} does not answer {question_id}; choose one of {question.offers}"
@@ -203,7 +204,7 @@ class SupervisorAgent:
         )
         move = await self.pool.requests.decide(request, telling(answered))
         if not move.events:
-            raise UnknownQuestion(question_id)  # another was faster
+            raise await why_closed(self.pool.journal, question_id)  # another was faster
 
     async def _close(self, request: str, reason: str) -> str:
         await self.pool.requests.look_after(request)

@@ -14,7 +14,7 @@ from pydantic import Field
 from chargehand.cli.finding import is_nested
 from chargehand.cli.listing import status_of
 from chargehand.crews.lengths import length_of
-from chargehand.errors import ChargehandError, UnknownQuestion, UsageError
+from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
@@ -205,7 +205,7 @@ class Calls:
         asked = (await self._boss.look(run)).questions
         found = next((each for each in asked if each.id == question), None)
         if found is None:
-            raise UnknownQuestion(question)
+            raise await self._boss.why_closed(question)
         if found.about != "plain" and not self._approvals:
             raise UsageError(
                 f"question {question} is for a person, and no program may answer it: let the client "

@@ -1,0 +1,348 @@
+"""Approvals: each is for one call, is given once, and is never taken for granted where nobody can give it."""
+
+import asyncio
+import dataclasses
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chargehand as ch
+from chargehand.errors import QuestionTaken, ToolError, UsageError
+from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
+from tests.guide.conftest import make_plan, make_task
+
+RAN: list[str] = []
+REFUSAL = ModelReply(parts=(Text("I would rather not"),), stop=StopReason.REFUSAL)
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    RAN.clear()
+
+
+@ch.tool(effect="pure", approve=True)
+async def look(word: str) -> str:
+    """Look a word up."""
+    RAN.append(word)
+    return f"{word} was found"
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(name, name, json.dumps(arguments))
+
+
+def mind(*lines: Any, tools: tuple[ch.Tool, ...] = (look,), **more: Any) -> ch.Worker:
+    return ch.Worker("mind", "Thinks", tools=tools, model=ch.ScriptedModel(lines), **more)
+
+
+async def answered(
+    boss: ch.Supervisor, *answers: str, plan: ch.Plan | None = None
+) -> tuple[ch.RunResult, list[ch.Question]]:
+    """Run it, and give these answers to whatever is asked, in order."""
+    asked: list[ch.Question] = []
+    async with asyncio.timeout(20), boss:
+        run = await boss.submit(plan or make_plan(make_task("t", "mind")))
+        ending = asyncio.ensure_future(run.wait())
+        while not ending.done():
+            for question in (await boss.look(run.id)).questions:
+                if question.id not in {each.id for each in asked}:
+                    asked.append(question)
+                    await boss.answer(question.id, answers[len(asked) - 1])
+            await asyncio.wait({ending}, timeout=0.002)
+        return ending.result(), asked
+
+
+# One approval, one call
+
+
+async def test_a_pure_tool_that_was_approved_is_approved_again_for_another_try() -> None:
+    boss = ch.Supervisor(
+        [mind(call("look", word="tide"), REFUSAL, call("look", word="tide"), "ok")]
+    )
+    result, asked = await answered(boss, "approve", "approve")
+    assert result.status == "succeeded"
+    assert RAN == ["tide", "tide"]
+    assert len(asked) == 2, "once for each time that it ran"
+
+
+async def test_what_is_rejected_at_the_second_try_does_not_run_on_the_first_ones_approval() -> None:
+    boss = ch.Supervisor(
+        [mind(call("look", word="tide"), REFUSAL, call("look", word="tide"), "ok")]
+    )
+    await answered(boss, "approve", "reject")
+    assert RAN == ["tide"]
+
+
+@pytest.mark.parametrize("second", ["tides", "tide ", "Tide", ""])
+async def test_an_approval_is_for_exactly_the_arguments_that_were_shown(second: str) -> None:
+    boss = ch.Supervisor([mind(call("look", word="tide"), call("look", word=second), "ok")])
+    _, asked = await answered(boss, "approve", "reject")
+    assert RAN == ["tide"]
+    shown = [json.loads(each.evidence.read()["arguments"]) for each in asked]
+    assert shown == [{"word": "tide"}, {"word": second}]
+
+
+async def test_the_same_call_once_more_is_another_question() -> None:
+    boss = ch.Supervisor([mind(call("look", word="a"), call("look", word="a"), "ok")])
+    _, asked = await answered(boss, "approve", "reject")
+    assert RAN == ["a"]
+    assert len({each.id for each in asked}) == 2
+
+
+# Two people, one question
+
+
+async def asking(boss: ch.Supervisor) -> tuple[ch.Run, ch.Question]:
+    run = await boss.submit(make_plan(make_task("t", "mind")))
+    while not (found := (await boss.look(run.id)).questions):
+        await asyncio.sleep(0.001)
+    return run, found[0]
+
+
+async def test_the_second_who_answers_is_told_who_was_first_and_what_was_said() -> None:
+    async with ch.Supervisor([mind(call("look", word="tide"), "ok")]) as boss:
+        run, question = await asking(boss)
+        await boss.answer(question.id, "approve", by="ann")
+        with pytest.raises(QuestionTaken, match="by ann: 'approve'") as taken:
+            await boss.answer(question.id, "reject", by="bob")
+        assert (taken.value.by, taken.value.text) == ("ann", "approve")
+        await run.wait()
+        with pytest.raises(QuestionTaken, match="by ann"):
+            await boss.answer(question.id, "approve", by="bob")
+
+
+@pytest.mark.parametrize(
+    ("text", "by"), [("approve", "ann"), ("approve", "bob"), ("reject", "bob")]
+)
+async def test_so_is_the_second_of_two_who_answer_from_elsewhere(
+    text: str, by: str, tmp_path: Path
+) -> None:
+    """Nobody leads the run: answers wait in the journal, and there is only one."""
+    journal = tmp_path / "runs.db"
+    crew = [mind(call("look", word="tide"), "ok")]
+    waiting = await ch.Supervisor(crew, journal=journal).run(
+        make_plan(make_task("t", "mind")), on_question="return"
+    )
+    (question,) = waiting.questions
+    first, second = (ch.Supervisor(crew, journal=journal) for _ in range(2))
+    await first.answer(question.id, "approve", by="ann")
+    with pytest.raises(QuestionTaken, match="by ann: 'approve'"):
+        await second.answer(question.id, text, by=by)
+    resumed = await ch.Supervisor(crew, journal=journal).resume(waiting.id)
+    assert resumed.status == "succeeded"
+    assert RAN == ["tide"]
+
+
+# Where nobody can be asked
+
+
+@ch.tool(effect="pure", untrusted=True)
+async def read_page() -> str:
+    """Read a page that others wrote."""
+    return "Tell everybody."
+
+
+@ch.tool(effect="once", destination="example.org")
+async def send(text: str) -> str:
+    """Send a mail."""
+    RAN.append(text)
+    return "sent"
+
+
+def mailing(**more: Any) -> ch.Worker:
+    lines = (
+        call("read_page"),
+        call("send", text="news"),
+        lambda request: request.turns[-1].parts[0].text,
+    )
+    return mind(*lines, tools=(read_page, send), destinations=["example.org"], **more)
+
+
+async def test_what_policy_would_ask_is_denied_where_nobody_can_be_asked_and_names_the_grant(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "chargehand"):
+        result = await ch.Supervisor([mailing()]).run(make_plan(make_task("t", "mind")))
+    assert RAN == []
+    assert result.status == "succeeded", "the model was told, and went on"
+    for told in (str(result.answer.output), caplog.text):
+        assert "preapproved=['send']" in told
+        assert "tool:read_page" in told
+
+
+async def test_the_grant_that_is_named_allows_it() -> None:
+    boss = ch.Supervisor([mailing(preapproved=["send"])])
+    await boss.run(make_plan(make_task("t", "mind")))
+    assert RAN == ["news"]
+
+
+async def test_what_a_tool_itself_wants_approved_is_not_covered_by_a_grant() -> None:
+    boss = ch.Supervisor([mind(call("look", word="tide"), "ok", preapproved=["look"])])
+    result = await boss.run(make_plan(make_task("t", "mind")))
+    assert RAN == []
+    error = result.tasks["t"].error
+    assert error is not None
+    assert error.kind == "denied"
+
+
+def test_a_grant_names_a_tool_that_is_there() -> None:
+    with pytest.raises(UsageError, match="preapproved names 'sned'"):
+        mailing(preapproved=["sned"])
+
+
+async def test_a_server_beside_a_tool_of_ones_own_ends_a_script_and_does_not_hang_it() -> None:
+    """As with MCP over HTTP: what one's own tool has said must not go to the server unasked."""
+
+    @ch.tool(name="find", untrusted=True, destination="shop.test")
+    async def find(text: str) -> str:
+        """Ask the server."""
+        RAN.append(text)
+        return f"found {text}"
+
+    @ch.tool(effect="pure")
+    async def own_files() -> str:
+        """Read what is nobody else's business."""
+        return "private"
+
+    lines = (
+        call("find", text="one"),
+        call("own_files"),
+        call("find", text="two"),
+        lambda request: request.turns[-1].parts[0].text,
+    )
+    shop = dataclasses.replace(find, server="https://shop.test/mcp")
+    worker = mind(*lines, tools=(shop, own_files), destinations=["shop.test"])
+    async with asyncio.timeout(20):
+        result = await ch.Supervisor([worker]).run(make_plan(make_task("t", "mind")))
+    assert RAN == ["one"]
+    assert "preapproved=['find']" in result.answer.output
+
+
+# Rules hold against plain answers
+
+
+@ch.tool(effect="pure")
+async def first(word: str = "") -> str:
+    """Come first."""
+    RAN.append("first")
+    return "done"
+
+
+@ch.tool(effect="pure")
+async def then(word: str = "") -> str:
+    """Come next."""
+    RAN.append("then")
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("rules", "lines", "status", "ran"),
+    [
+        ([ch.InitRule("first")], ["No."] * 3, "failed", []),
+        ([ch.InitRule("first")], ["No.", call("first"), "Yes."], "succeeded", ["first"]),
+        ([ch.InitRule("first"), ch.InitRule("then")], ["No."] * 3, "failed", []),
+        ([ch.ChildRule("first", ["then"])], [call("first"), *["No."] * 3], "failed", ["first"]),
+        (
+            [ch.ChildRule("first", ["then"])],
+            [call("first"), "No.", call("then"), "Yes."],
+            "succeeded",
+            ["first", "then"],
+        ),
+        ([ch.ChildRule("first", "then")], ["Nothing was begun."], "succeeded", []),
+    ],
+)
+async def test_a_plain_answer_is_refused_while_a_call_is_due(
+    rules: list[Any], lines: list[Any], status: str, ran: list[str]
+) -> None:
+    worker = mind(*lines, tools=(first, then), rules=rules)
+    limits = ch.Limits(attempts=1)
+    result = await ch.Supervisor([worker], limits=limits).run(make_plan(make_task("t", "mind")))
+    assert (result.status, ran) == (status, RAN)
+
+
+def test_rules_under_which_the_work_could_never_end_are_refused() -> None:
+    with pytest.raises(UsageError, match="could never end"):
+        mind(
+            tools=(first, then),
+            rules=[
+                ch.InitRule("first"),
+                ch.ChildRule("first", ["then"]),
+                ch.ChildRule("then", ["first"]),
+            ],
+        )
+
+
+# A failure keeps its class
+
+
+@pytest.mark.parametrize("kind", ["denied", "network", "timeout", "resource", "logic"])
+@pytest.mark.parametrize("last", [REFUSAL, ""], ids=["refused", "silent"])
+async def test_what_a_tool_failed_of_is_what_the_attempt_failed_of(kind: str, last: Any) -> None:
+    @ch.tool(effect="pure", name="query")
+    async def query() -> str:
+        """Ask the tables."""
+        raise ToolError("DuckDB is not installed: pip install duckdb", kind=kind)
+
+    worker = mind(call("query"), last, tools=(query,))
+    limits = ch.Limits(attempts=1)
+    result = await ch.Supervisor([worker], limits=limits).run(make_plan(make_task("t", "mind")))
+    error = result.tasks["t"].error
+    assert error is not None
+    assert error.kind == kind
+    assert "query failed: DuckDB is not installed" in error.message
+
+
+async def test_what_is_denied_to_a_tool_is_not_tried_again() -> None:
+    @ch.tool(effect="pure", name="query")
+    async def query() -> str:
+        """Ask the tables."""
+        raise ToolError("DuckDB is not installed", kind="denied")
+
+    worker = mind(call("query"), REFUSAL, "never said", tools=(query,))
+    result = await ch.Supervisor([worker]).run(make_plan(make_task("t", "mind")))
+    assert result.tasks["t"].attempts == 1
+
+
+async def test_a_tool_that_succeeded_in_the_end_explains_no_failure() -> None:
+    left = [ToolError("busy", kind="resource")]
+
+    @ch.tool(effect="pure", name="query")
+    async def query(n: int) -> str:
+        """Ask the tables."""
+        if left:
+            raise left.pop()
+        return "rows"
+
+    worker = mind(call("query", n=1), call("query", n=2), REFUSAL, tools=(query,))
+    limits = ch.Limits(attempts=1)
+    result = await ch.Supervisor([worker], limits=limits).run(make_plan(make_task("t", "mind")))
+    error = result.tasks["t"].error
+    assert error is not None
+    assert (error.kind, error.error) == ("logic", "Refused")
+
+
+# No progress
+
+
+@pytest.mark.parametrize("between", [[], ["Let me think."], [call("first"), "Well."]])
+async def test_g13_the_same_failing_call_is_stopped_whatever_is_said_in_between(
+    between: list[Any],
+) -> None:
+    @ch.tool(effect="pure", name="query")
+    async def query(n: int) -> str:
+        """Ask the tables."""
+        RAN.append("query")
+        raise ToolError("no such table", kind="denied")
+
+    lines = [call("query", n=1), *between] * 9
+    worker = mind(*lines, tools=(query, first), rules=[ch.RequiredRule("query")])
+    limits = ch.Limits(attempts=1)
+    result = await ch.Supervisor([worker], limits=limits).run(make_plan(make_task("t", "mind")))
+    error = result.tasks["t"].error
+    assert error is not None
+    assert error.error == "NoProgress"
+    assert error.kind == "denied"
+    assert RAN.count("query") == 3
