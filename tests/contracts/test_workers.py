@@ -200,9 +200,23 @@ async def test_d8_wrong_calls_are_refused_with_a_reason_and_not_executed(
 async def test_d9_what_is_no_answer_has_a_name_of_its_own(
     stage: Stage, line: Line, error: str
 ) -> None:
-    result = await ask(stage, line)
+    # Where it was cut off it is asked for fewer words, once.
+    result = await ask(stage, *[line] * (2 if line is StopReason.LENGTH else 1))
     assert result.error is not None
     assert result.error.error == error
+
+
+async def test_a_reply_that_was_cut_off_is_asked_for_in_fewer_words(stage: Stage) -> None:
+    result = await ask(stage, StopReason.LENGTH, "Four.")
+    assert result.output == "Four."
+
+
+async def test_a_worker_says_by_a_call_of_its_own_that_it_cannot(stage: Stage) -> None:
+    result = await ask(stage, call("cannot", reason="there is no file", missing="prices.csv"))
+    assert result.error is not None
+    assert (result.error.error, result.error.kind) == ("Cannot", "logic")
+    assert "there is no file (missing: prices.csv)" in result.error.message
+    assert stage.asked == 1
 
 
 async def test_g13_the_same_call_three_times_is_no_progress(stage: Stage) -> None:

@@ -42,7 +42,7 @@ class AgentWorker(FunctionWorker):
         async def attempt(brief: Brief, office: Office | None = None) -> Any:
             if untrusted:
                 brief.distrust(f"worker:{name}")
-            return await work(brief, office or Office())
+            return _judged(await work(brief, office or Office()))
 
         super().__init__(attempt, name, description, **standing)
         self._attempt = attempt
@@ -62,3 +62,12 @@ class AgentWorker(FunctionWorker):
                     f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which worker "
                     f"{self.name!r} asks; limit calls or tokens instead, or install chargehand[prices]"
                 )
+
+
+def _judged(outcome: Any) -> Any:
+    """The outcome; a text that says that the task cannot be done is a failure, as of our own workers."""
+    if not isinstance(outcome, Done) or outcome.value.blob:
+        return outcome
+    text = outcome.value.read()
+    refused = refusal_of(text) if isinstance(text, str) else None
+    return outcome if refused is None else replace(refused, usage=outcome.usage)

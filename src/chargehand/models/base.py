@@ -174,6 +174,8 @@ class Abilities(Struct, frozen=True, kw_only=True):
     #: answers are held to a JSON Schema by the provider
     images: bool = True
     files: bool = True
+    declines: bool = False
+    #: ends with `StopReason.REFUSAL` by itself when it cannot do something; others are told how to say it
     is_real: bool = True
     #: costs something or leaves the machine; tests may forbid it
 

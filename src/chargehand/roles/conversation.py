@@ -23,6 +23,7 @@ from chargehand.models.base import (
     ModelSettings,
     Role,
     StopReason,
+    Text,
     ToolCall,
     ToolOutput,
     ToolSpec,
@@ -33,6 +34,14 @@ from chargehand.models.switchboard import Call
 from chargehand.roles.fences import fenced
 from chargehand.roles.office import Office
 from chargehand.roles.prompts import prompt
+from chargehand.roles.refusal import (
+    CANNOT,
+    SPEC,
+    refusal_in,
+    result_in,
+    status_words,
+    with_status,
+)
 from chargehand.roles.schema import objection_to
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.toolbox import Toolbox
@@ -44,6 +53,9 @@ REPAIRS = 2
 REPEATS = 3
 #: the same tool with the same arguments so many times is no progress
 LONGEST_RESULT = 1024 * 1024
+CUT_SHOWN = 200
+#: characters of a reply that was cut off
+SHORTER = "Your answer was cut off at the maximum length. Answer again, in half as many words."
 APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
 _VERDICT = {
     "type": "object",
@@ -107,11 +119,17 @@ class Conversation:
 
     async def hold(self) -> Outcome:
         """Talk until there is a result that fits, or a reason why there is none."""
-        repairs = 0
+        repairs, is_shortened = 0, False
         most = self._brief.task.limits.turns or self._brief.limits.turns
         for _ in range(most):
             reply = (await self._ask(self._request())).reply
-            failure = _failure_in(reply)
+            if reply.stop is StopReason.LENGTH and not is_shortened:
+                is_shortened = True
+                # The beginning is enough; all of the cut text would be paid for again.
+                self._add(Turn(Role.MODEL, (Text(f"{reply.text[:CUT_SHOWN]}…"),)))
+                self._add(user(SHORTER))
+                continue
+            failure = _failure_in(reply) or self._refusal_in(reply)
             if failure is not None:
                 return self._explained(failure)
             self._add(reply.turn)
@@ -134,16 +152,35 @@ class Conversation:
     def _request(self) -> ModelRequest:
         worker, task = self._worker, self._brief.task
         specs, choice = self._open_tools() if worker.toolbox.specs else ((), "auto")
+        if specs and choice == "auto" and self._is_told:
+            specs = (*specs, SPEC)
         # With tools in play the answer is held to its schema here, not by the provider: most
         # cannot do both in one call.
-        is_held = task.output is not None and not specs and self._models[0].abilities.schema
+        schema = task.output if not specs and self._models[0].abilities.schema else None
         return ModelRequest(
             turns=tuple(self._turns),
             tools=specs,
             choice=choice,
-            schema=task.output if is_held else None,
+            schema=with_status(schema) if schema is not None and self._has_status else schema,
             settings=worker.settings,
         )
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether the model is offered our call to say that it cannot."""
+        is_free = CANNOT not in self._worker.toolbox
+        return is_free and not self._models[0].abilities.declines
+
+    @property
+    def _has_status(self) -> bool:
+        """Whether its answer says beside the result that there is none, for want of a call to say so."""
+        is_bare = self._brief.task.output is not None and not self._worker.toolbox.specs
+        return is_bare and not self._models[0].abilities.declines
+
+    def _refusal_in(self, reply: ModelReply) -> Failed | None:
+        if not self._is_told:
+            return None
+        return refusal_in(reply, has_status=self._brief.task.output is not None)
 
     def _open_tools(self) -> tuple[tuple[ToolSpec, ...], str]:
         """The tools that may be called next, and which of them must be."""
@@ -383,7 +420,7 @@ class Conversation:
         task = self._brief.task
         value: Any = text.strip()
         if task.output is not None:
-            value, objection = objection_to(text, task.output)
+            value, objection = result_in(text, task.output)
             if objection is not None:
                 return None, objection
         if task.accept:
@@ -421,7 +458,9 @@ class Conversation:
             )
         accept = f"It is accepted if: {task.accept}\n" if task.accept else ""
         schema = ""
-        if task.output is not None:
+        if self._has_status:
+            schema = status_words(task.output or {})
+        elif task.output is not None:
             schema = f"Answer with JSON that fits this schema: {canonical(task.output).decode()}\n"
         return prompt(
             "task",

@@ -26,6 +26,14 @@ def objection_to(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
     )
 
 
+def decoded(text: str) -> Any:
+    """The JSON in a text, between fences or not; None if it is none."""
+    try:
+        return msgspec.json.decode(_without_fence(text))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 def shape_of(output: Any) -> dict[str, Any] | None:
     """The JSON schema of the type that an answer is to have."""
     if output is None or isinstance(output, dict):

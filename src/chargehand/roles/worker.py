@@ -22,6 +22,7 @@ from chargehand.roles.conversation import Conversation, digest_after
 from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.prompts import prompt
+from chargehand.roles.refusal import BY_CALL, BY_LINE
 from chargehand.tools.base import Tool
 from chargehand.tools.toolbox import Toolbox
 
@@ -80,6 +81,7 @@ class Worker:
                 description=description,
                 instructions=instructions,
                 rules=self.rules.words(),
+                failing=BY_CALL if len(self.toolbox) else BY_LINE,
             )
         )
         self.opening_digest = digest_after(b"", self.opening)

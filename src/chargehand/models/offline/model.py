@@ -52,7 +52,7 @@ class OfflineModel:
 
     name = "offline"
     account = "offline"
-    abilities = Abilities(images=False, is_real=False)
+    abilities = Abilities(images=False, is_real=False, declines=True)
 
     def __repr__(self) -> str:
         return "<OfflineModel: rules, no language model>"

@@ -1,0 +1,158 @@
+"""How an LLM worker says that it cannot do its task: an explicit call, line or status, and what is read as one.
+
+The explicit ways are told to the model. Beside them one short check of plain words (`apology_in`) catches
+models that do not keep to them. It is narrow on purpose: English, the first person, the task itself.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from chargehand.facts.outcome import ErrorClass, Failed
+from chargehand.facts.value import canonical
+from chargehand.models.base import ModelReply, ToolCall, ToolSpec
+from chargehand.roles.schema import decoded, objection_to
+
+CANNOT, RESULT = "cannot", "result"
+SPEC = ToolSpec(
+    name=CANNOT,
+    description="Say that the task cannot be done. Ends your work; the task is then given up or changed.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "reason": {"type": "string", "description": "why it cannot be done"},
+            "missing": {"type": "string", "description": "what would be needed to do it"},
+        },
+        "required": ["reason", "missing"],
+        "additionalProperties": False,
+    },
+)
+LONGEST_REASON = 2_000
+LONGEST_APOLOGY = 500
+#: characters; a longer text has something else to say
+
+_WARNING = "Never make up a result, and never return an apology as one."
+BY_CALL = (
+    f"If you cannot do the task, call {CANNOT} with the reason and what is missing. {_WARNING}"
+)
+BY_LINE = (
+    "If you cannot do the task, answer with one line that begins with CANNOT: and says the reason and "
+    f"what is missing. {_WARNING}"
+)
+
+_LINE = re.compile(r"\W{0,4}CANNOT\W{0,3}:[\s*_`]*(?P<reason>.*)", re.DOTALL)
+_SORRY = (
+    r"(?:(?:i['’]m|i am) (?:very |so |really )?(?:sorry|afraid)|sorry|i apologi[sz]e|unfortunately)"
+)
+_UNABLE = (
+    r"(?:cannot|can['’]t|can not|could not|couldn['’]t|am unable to|am not able to|was unable to|"
+    r"was not able to|are unable to)"
+)
+_TASK = (
+    r"(?:do|complete|perform|fulfil+|finish|carry out|accomplish|execute|process|answer|help|assist|"
+    r"comply|proceed|continue)(?=\W*$|[.,:;!]|\s+(?:this|that|it|with|the|your|you|further|because|as)\b)"
+)
+_REACH = r"(?:access|open|read|browse|retrieve|load)\b"
+_LACK = (
+    r"(?:do not|don['’]t) have (?:access|the ability|enough information|sufficient information|"
+    r"the (?:information|data|file|files|tools|means))\b"
+)
+_APOLOGY = re.compile(
+    rf"\s*(?:{_SORRY}\W+(?:but |that )?)?(?:as an ai\b[^.,]*,\s*)?(?:i|we) "
+    rf"(?:{_UNABLE} (?:directly |currently )?(?:{_TASK}|{_REACH})|{_LACK})",
+    re.IGNORECASE,
+)
+_TURN = re.compile(r"\b(?:but|however|instead|nevertheless|still)\b", re.IGNORECASE)
+
+
+def refusal_in(reply: ModelReply, *, has_status: bool = False) -> Failed | None:
+    """What a reply fails with if it says that the task cannot be done; `has_status`: it may be JSON."""
+    for call in reply.calls:
+        if call.name == CANNOT:
+            return _failed(_reason_in(call))
+    if reply.calls:
+        return None
+    if has_status and (status := _status_in(reply.text)) is not None and status.get(RESULT) is None:
+        return _failed(_words(status[CANNOT]))
+    return refusal_of(reply.text)
+
+
+def refusal_of(text: str) -> Failed | None:
+    """What a plain text fails with: one that begins with `CANNOT:`, or a bare apology."""
+    line = _LINE.match(text)
+    if line is not None:
+        return _failed(line["reason"])
+    return _failed(text) if apology_in(text) else None
+
+
+def apology_in(text: str) -> bool:
+    """Whether a short text says of its author that he cannot do what was asked, and nothing else."""
+    if len(text) > LONGEST_APOLOGY:
+        return False
+    found = _APOLOGY.match(text)
+    return found is not None and not _TURN.search(text, found.end())
+
+
+def with_status(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an answer that is either a result of this schema or the reason why there is none."""
+    if any(f'"$ref":"#{end}' in canonical(schema).decode() for end in ('"', "/properties")):
+        return schema  # it points to its own root, and would point elsewhere inside another
+    shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    inner = {name: schema[name] for name in schema if name not in (*shared, "$schema")}
+    return {
+        "type": "object",
+        "properties": {
+            RESULT: {"anyOf": [inner, {"type": "null"}]},
+            CANNOT: {
+                "type": ["string", "null"],
+                "description": "null if there is a result; else the reason, and what is missing",
+            },
+        },
+        "required": [RESULT, CANNOT],
+        "additionalProperties": False,
+        **shared,
+    }
+
+
+def status_words(schema: dict[str, Any]) -> str:
+    """How a model is told to answer in JSON."""
+    return (
+        f'Answer with JSON: {{"{RESULT}": …, "{CANNOT}": null}}, where the result fits this schema: '
+        f'{canonical(schema).decode()}\nIf you cannot do it, answer with {{"{RESULT}": null, '
+        f'"{CANNOT}": "the reason, and what is missing"}}.\n'
+    )
+
+
+def result_in(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
+    """The result in an answer, with its status around it or bare, and what is wrong with it."""
+    value, objection = objection_to(text, schema)
+    status = None if objection is None else _status_in(text)
+    if status is None or status.get(RESULT) is None:
+        return value, objection
+    return objection_to(msgspec.json.encode(status[RESULT]).decode(), schema)
+
+
+def _status_in(text: str) -> dict[str, Any] | None:
+    value = decoded(text)
+    is_status = isinstance(value, dict) and CANNOT in value and set(value) <= {CANNOT, RESULT}
+    return value if is_status and (value.get(RESULT) is not None or value[CANNOT]) else None
+
+
+def _reason_in(call: ToolCall) -> str:
+    told = decoded(call.arguments)
+    if not isinstance(told, dict):
+        return call.arguments
+    reason, missing = _words(told.get("reason")), _words(told.get("missing"))
+    return f"{reason} (missing: {missing})" if reason and missing else reason or missing
+
+
+def _words(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _failed(reason: str) -> Failed:
+    said = " ".join(reason.split())[:LONGEST_REASON] or "no reason was given"
+    return Failed(
+        kind=ErrorClass.LOGIC, message=f"the worker says that it cannot: {said}", error="Cannot"
+    )
