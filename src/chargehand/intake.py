@@ -17,11 +17,11 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import OnQuestion
 from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.policy import ASK, STOP, OnFailure
+from chargehand.facts.shape import shape_of
 from chargehand.facts.value import Value, digest_of
 from chargehand.roles.function import FunctionWorker
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Roster
-from chargehand.roles.schema import shape_of
 
 log = logging.getLogger("chargehand")
 

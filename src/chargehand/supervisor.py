@@ -24,6 +24,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion, on_question_of
 from chargehand.facts.plan import Plan
 from chargehand.facts.policy import OnFailure
+from chargehand.facts.shape import shape_of
 from chargehand.intake import Intake, Terms
 from chargehand.interrupts import counting_signals
 from chargehand.journal.base import Journal
@@ -37,7 +38,6 @@ from chargehand.result import RunResult
 from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.roster import Member, Roster
-from chargehand.roles.schema import shape_of
 from chargehand.shift import Hooks, Shift
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -19,13 +19,14 @@ from chargehand.engines.local import Threads
 from chargehand.errors import InternalError, JournalError, WorkerError
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import Event
-from chargehand.facts.outcome import Done, Failed, failed_by
+from chargehand.facts.outcome import Done, ErrorClass, Failed, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
 from chargehand.roles.function import FunctionWorker, Where
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Member, Roster
+from chargehand.roles.schema import objection_to
 from chargehand.roles.seat import Duty
 
 if TYPE_CHECKING:
@@ -197,6 +198,8 @@ class Workbench:
                 except Exception as error:  # noqa: BLE001 - a missing part or blob fails the attempt
                     return failed_by(error)
             outcome = await outcome_of(brief, call, job)
+            if brief.task.output is not None and type(outcome) is Done:
+                outcome = _shaped(outcome, brief.task.output)
             if type(outcome) is Done and outcome.value.is_large:
                 return await self.spill(outcome)
             return outcome
@@ -326,6 +329,22 @@ def _key_of(task: Task, version: str, values: Mapping[str, Value]) -> str:
         version,
     ]
     return digest_of(canonical(rests_on))
+
+
+def _shaped(done: Done, schema: dict[str, Any]) -> Done | Failed:
+    """The result, if it has the shape that the task asks for, whoever brought it."""
+    if done.value.blob:
+        return done  # of a run below, where it was checked
+    objection = objection_to(bytes(done.value.json).decode(), schema)[1]
+    if objection is None:
+        return done
+    why = objection.removesuffix(" Answer with the corrected JSON alone.")
+    return Failed(
+        kind=ErrorClass.LOGIC,
+        message=why.replace("The answer", "The result", 1),
+        error="ResultRefused",
+        usage=done.usage,
+    )
 
 
 def _handing_over(value: Value) -> "Callable[[Job], Awaitable[Ending]]":

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from chargehand.errors import Fault, PlanRefused, UsageError
 from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.policy import OnFailure
+from chargehand.facts.shape import shape_of
 from chargehand.facts.value import canonical, digest_of
 
 FAULTS = {
@@ -38,6 +39,9 @@ _VAGUE = re.compile(
     r"look into|take care of|finish|manage)\b(?:\s+(?:it|this|that|them|things?|stuff|everything|"
     r"the (?:rest|task|work|data|request|problem|issue)|all|with|of|as needed))*\W*$"
 )
+
+
+_SCHEMA = msgspec.Meta(extra_json_schema={"anyOf": [{"type": "object"}, {"type": "null"}]})
 
 
 class Strategy(StrEnum):
@@ -102,8 +106,8 @@ class Task(
     expect: Span | None = None
     #: how long it should take, if anybody knows; otherwise past runs tell
     limits: TaskLimits = TaskLimits()
-    output: dict[str, Any] | None = None
-    #: JSON schema of the result
+    output: Annotated[Any, _SCHEMA] = None
+    #: JSON schema of the result, or a Pydantic model or dataclass that is stored as its schema
     on_failure: OnFailure | None = None
     #: what is done when it fails; None: what its worker, else its supervisor says
     hedge: bool = False
@@ -138,6 +142,8 @@ class Task(
         if self.expect is not None:
             expect = duration(self.expect, f"task {self.id!r}: expect", may_be_zero=True)
             force_setattr(self, "expect", expect)
+        if self.output is not None and type(self.output) is not dict:
+            force_setattr(self, "output", shape_of(self.output))
         if not self.needs:
             return
         given = [self.needs] if isinstance(self.needs, str) else self.needs

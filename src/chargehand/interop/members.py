@@ -5,14 +5,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack, cast
 
+from msgspec.structs import replace
+
 from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.outcome import Usage
+from chargehand.facts.outcome import Done, Usage
 from chargehand.facts.policy import OnFailure
 from chargehand.models.prices import price_of
 from chargehand.roles.function import FunctionWorker, Work
 from chargehand.roles.office import Office
+from chargehand.roles.refusal import refusal_of
 
 
 class Standing(TypedDict, total=False):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from chargehand.errors import UsageError
+from chargehand.facts.shape import type_adapter
 from chargehand.facts.value import canonical
 
 
@@ -34,23 +34,10 @@ def decoded(text: str) -> Any:
         return None
 
 
-def shape_of(output: Any) -> dict[str, Any] | None:
-    """The JSON schema of the type that an answer is to have."""
-    if output is None or isinstance(output, dict):
-        return output
-    try:
-        return _type_adapter(output).json_schema()  # type: ignore[no-any-return]  # Pydantic's, lazily imported
-    except Exception as error:
-        raise UsageError(
-            f"output={output!r} is no type that an answer could have ({error}); "
-            "give a Pydantic model, a dataclass or a JSON schema"
-        ) from error
-
-
 def typed(output: Any, data: Any) -> Any:
     """The answer as the type that was asked for."""
     is_type = isinstance(output, type) or dataclasses.is_dataclass(output)
-    return _type_adapter(output).validate_python(data) if is_type else data
+    return type_adapter(output).validate_python(data) if is_type else data
 
 
 def _without_fence(text: str) -> str:
@@ -70,9 +57,3 @@ def _validator(schema: bytes) -> Any:
 
 def _place(error: Any) -> str:
     return ".".join(str(step) for step in error.absolute_path) or "the answer"
-
-
-def _type_adapter(output: Any) -> Any:
-    from pydantic import TypeAdapter  # slow to import, and few runs need it
-
-    return TypeAdapter(output)

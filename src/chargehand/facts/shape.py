@@ -1,0 +1,27 @@
+"""The shape of a result: a Pydantic model, a dataclass or a JSON schema, kept as the schema."""
+
+from typing import Any
+
+from chargehand.errors import UsageError
+
+
+def shape_of(output: Any) -> dict[str, Any] | None:
+    """The JSON schema of the type that an answer is to have."""
+    if output is None or isinstance(output, dict):
+        return output
+    try:
+        if isinstance(output, (str, int, float, list, tuple)):
+            raise TypeError("a value, not a type")  # noqa: TRY301 - one message for all of them
+        return type_adapter(output).json_schema()  # type: ignore[no-any-return]  # Pydantic's, lazily imported
+    except Exception as error:
+        raise UsageError(
+            f"output={output!r} is no type that an answer could have ({error}); "
+            "give a Pydantic model, a dataclass or a JSON schema"
+        ) from error
+
+
+def type_adapter(output: Any) -> Any:
+    """What Pydantic knows of a type."""
+    from pydantic import TypeAdapter  # slow to import, and few runs need it
+
+    return TypeAdapter(output)
