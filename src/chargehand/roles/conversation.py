@@ -180,7 +180,7 @@ class Conversation:
     def _refusal_in(self, reply: ModelReply) -> Failed | None:
         if not self._is_told:
             return None
-        return refusal_in(reply, has_status=self._brief.task.output is not None)
+        return refusal_in(reply, self._brief.task.output)
 
     def _open_tools(self) -> tuple[tuple[ToolSpec, ...], str]:
         """The tools that may be called next, and which of them must be."""

@@ -14,6 +14,7 @@ from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.models.base import ModelRequest, Turn, user
 from chargehand.roles.roster import Roster
 from chargehand.roles.schema import objection_to
+from chargehand.roles.schema import record as record
 from chargehand.roles.thinking import REPAIRS, Thinker, refuse_unusable
 from chargehand.tools.toolbox import Toolbox
 
@@ -167,16 +168,6 @@ def _hire_schema(bounds: Bounds) -> dict[str, Any]:
             "description": f"of a task for {makers}: the tools it takes, no others",
             "default": [],
         },
-    }
-
-
-def record(**properties: dict[str, Any]) -> dict[str, Any]:
-    """An object with exactly these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
     }
 
 

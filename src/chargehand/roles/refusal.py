@@ -12,21 +12,22 @@ import msgspec
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.value import canonical
 from chargehand.models.base import ModelReply, ToolCall, ToolSpec
-from chargehand.roles.schema import decoded, objection_to
+from chargehand.roles.schema import decoded, objection_to, record
 
 CANNOT, RESULT = "cannot", "result"
+_NO_RESULT = record(
+    cannot={
+        "type": "string",
+        "description": "the reason, and what is missing; only if it cannot be done",
+    }
+)
 SPEC = ToolSpec(
     name=CANNOT,
     description="Say that the task cannot be done. Ends your work; the task is then given up or changed.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "reason": {"type": "string", "description": "why it cannot be done"},
-            "missing": {"type": "string", "description": "what would be needed to do it"},
-        },
-        "required": ["reason", "missing"],
-        "additionalProperties": False,
-    },
+    parameters=record(
+        reason={"type": "string", "description": "why it cannot be done"},
+        missing={"type": "string", "description": "what would be needed to do it"},
+    ),
 )
 LONGEST_REASON = 2_000
 LONGEST_APOLOGY = 500
@@ -41,7 +42,8 @@ BY_LINE = (
     f"what is missing. {_WARNING}"
 )
 
-_LINE = re.compile(r"\W{0,4}CANNOT\W{0,3}:[\s*_`]*(?P<reason>.*)", re.DOTALL)
+_LINE = re.compile(r"\W{0,4}CANNOT\b[\s*_`:]*(?P<reason>.*)", re.DOTALL)
+#: small models forget the colon
 _SORRY = (
     r"(?:(?:i['’]m|i am) (?:very |so |really )?(?:sorry|afraid)|sorry|i apologi[sz]e|unfortunately)"
 )
@@ -66,15 +68,16 @@ _APOLOGY = re.compile(
 _TURN = re.compile(r"\b(?:but|however|instead|nevertheless|still)\b", re.IGNORECASE)
 
 
-def refusal_in(reply: ModelReply, *, has_status: bool = False) -> Failed | None:
-    """What a reply fails with if it says that the task cannot be done; `has_status`: it may be JSON."""
+def refusal_in(reply: ModelReply, schema: dict[str, Any] | None = None) -> Failed | None:
+    """What a reply fails with if it says that the task cannot be done, whose result has this schema."""
     for call in reply.calls:
         if call.name == CANNOT:
             return _failed(_reason_in(call))
     if reply.calls:
         return None
-    if has_status and (status := _status_in(reply.text)) is not None and status.get(RESULT) is None:
-        return _failed(_words(status[CANNOT]))
+    told = None if schema is None else _inner(reply.text)
+    if isinstance(told, dict) and set(told) == {CANNOT} and not _fits(told, schema):
+        return _failed(_words(told[CANNOT]))
     return refusal_of(reply.text)
 
 
@@ -100,43 +103,36 @@ def with_status(schema: dict[str, Any]) -> dict[str, Any]:
         return schema  # it points to its own root, and would point elsewhere inside another
     shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     inner = {name: schema[name] for name in schema if name not in (*shared, "$schema")}
-    return {
-        "type": "object",
-        "properties": {
-            RESULT: {"anyOf": [inner, {"type": "null"}]},
-            CANNOT: {
-                "type": ["string", "null"],
-                "description": "null if there is a result; else the reason, and what is missing",
-            },
-        },
-        "required": [RESULT, CANNOT],
-        "additionalProperties": False,
-        **shared,
-    }
+    return {**record(**{RESULT: {"anyOf": [inner, _NO_RESULT]}}), **shared}
 
 
 def status_words(schema: dict[str, Any]) -> str:
     """How a model is told to answer in JSON."""
     return (
-        f'Answer with JSON: {{"{RESULT}": …, "{CANNOT}": null}}, where the result fits this schema: '
-        f'{canonical(schema).decode()}\nIf you cannot do it, answer with {{"{RESULT}": null, '
-        f'"{CANNOT}": "the reason, and what is missing"}}.\n'
+        f'Answer with JSON: {{"{RESULT}": …}}, where the result fits this schema: '
+        f"{canonical(schema).decode()}\nOnly if the task cannot be done at all, the result is "
+        f'{{"{CANNOT}": "the reason, and what is missing"}}.\n'
     )
 
 
 def result_in(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
-    """The result in an answer, with its status around it or bare, and what is wrong with it."""
+    """The result in an answer, inside its frame or bare, and what is wrong with it."""
     value, objection = objection_to(text, schema)
-    status = None if objection is None else _status_in(text)
-    if status is None or status.get(RESULT) is None:
+    framed = None if objection is None else decoded(text)
+    if not isinstance(framed, dict) or set(framed) != {RESULT}:
         return value, objection
-    return objection_to(msgspec.json.encode(status[RESULT]).decode(), schema)
+    return objection_to(msgspec.json.encode(framed[RESULT]).decode(), schema)
 
 
-def _status_in(text: str) -> dict[str, Any] | None:
+def _inner(text: str) -> Any:
     value = decoded(text)
-    is_status = isinstance(value, dict) and CANNOT in value and set(value) <= {CANNOT, RESULT}
-    return value if is_status and (value.get(RESULT) is not None or value[CANNOT]) else None
+    return value[RESULT] if isinstance(value, dict) and set(value) == {RESULT} else value
+
+
+def _fits(value: Any, schema: dict[str, Any] | None) -> bool:
+    return (
+        schema is not None and objection_to(msgspec.json.encode(value).decode(), schema)[1] is None
+    )
 
 
 def _reason_in(call: ToolCall) -> str:

@@ -26,6 +26,16 @@ def objection_to(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
     )
 
 
+def record(**properties: dict[str, Any]) -> dict[str, Any]:
+    """An object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 def decoded(text: str) -> Any:
     """The JSON in a text, between fences or not; None if it is none."""
     try:
