@@ -172,6 +172,12 @@ class RunResult:
         return Approach.GIVEN if requested is None else requested.approach
 
     @property
+    def is_to_be_composed(self) -> bool:
+        """Whether a model is to compose its answer."""
+        requested = self._led.schedule.requested
+        return requested is not None and requested.answers
+
+    @property
     def reason(self) -> str:
         """Why it ended as it did, where that is not plain from its tasks."""
         return self._led.schedule.reason

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from weakref import WeakSet
@@ -15,6 +15,7 @@ from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance, Place, Starts
 from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.graph import TaskState
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
@@ -182,9 +183,11 @@ class Supervisor(Deputy):
     ) -> AsyncIterator[Event | AnswerPiece]:
         """Everything that happens to a run, each event once it is durable, from the first to the last.
 
-        Where a model composes the answer, its pieces come in between as they are written. A run that is
-        known by its key is told from its beginning, too, whether it has ended or not.
+        Where a model is to compose the answer, its pieces come in between as they are written; those since
+        the last that `begins_anew` are the answer, even if it was put together by rule at last. A run that
+        is known by its key is told from its beginning, too, whether it has ended or not.
         """
+        said = ""
         async with self._on_shift() as shift:
             run, _ = await self._begin(shift, request, terms, asking=self._asking(terms))
             queue = shift.listen(run.id) if shift.leads(run.id) else None
@@ -193,6 +196,12 @@ class Supervisor(Deputy):
                 async for told in self._history(run.id, before):
                     yield told
                 while queue is not None and (heard := await queue.get()) is not None:
+                    if isinstance(heard, AnswerPiece):
+                        said = heard.text if heard.begins_anew else said + heard.text
+                    elif isinstance(heard, RunFinished):
+                        rest = await _unsaid(await run.wait(), said, heard.at)
+                        if rest is not None:
+                            yield rest
                     yield heard
                 await run.wait()  # raises what broke the run off, if something did
             except asyncio.CancelledError:
@@ -374,3 +383,13 @@ class Supervisor(Deputy):
         if shift is not None:
             for run in list(shift.desk.runs):
                 await shift.propose(run, self._cancellation(me(), "interrupted twice"))
+
+
+async def _unsaid(result: RunResult, said: str, at: datetime) -> AnswerPiece | None:
+    """What brings those who listened to the answer as it is; None if they have heard it."""
+    if not said and not result.is_to_be_composed:
+        return None
+    is_empty = not any(task.state is TaskState.DONE for task in result.tasks.values())
+    # Elsewhere, because parts of it may have to be read from the journal.
+    text = "" if is_empty else await asyncio.to_thread(lambda: result.answer.text)
+    return None if text == said else AnswerPiece(text=text, begins_anew=bool(said), at=at)

@@ -10,11 +10,11 @@ from chargehand.decisions.composing import (
     answer_of,
     compose,
     gaps_in,
-    last_in,
     loose_in,
     share_done,
     why_not_done,
 )
+from chargehand.decisions.duties import last_in
 from chargehand.decisions.graph import Graph, Node, TaskState
 from chargehand.facts.answer import Answer, Claim, Gap
 from chargehand.facts.outcome import ErrorClass, Failed

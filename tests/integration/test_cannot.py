@@ -52,8 +52,16 @@ def test_whoever_says_that_it_cannot_has_failed(
     assert [gap.task for gap in result.answer.gaps] == ["t1"]
 
 
-def test_the_status_in_a_schema_says_that_there_is_no_result() -> None:
-    result = outcome_of('{"result": {"cannot": "no file"}}', output=SHAPE)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"result": {"cannot": "no file"}}',
+        '{"cannot": "no file"}',
+        '{"result": {"price": "CANNOT: there is no file"}}',
+    ],
+)
+def test_the_status_in_a_schema_says_that_there_is_no_result(text: str) -> None:
+    result = outcome_of(text, output=SHAPE)
     assert result.tasks["t1"].error is not None
     assert result.tasks["t1"].error.error == "Cannot"
 

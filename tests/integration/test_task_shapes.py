@@ -1,6 +1,7 @@
 """`Task(output=…)`: a Pydantic model, a dataclass or a schema, for every kind of worker and journal."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,12 +35,12 @@ def function(value: object) -> ch.FunctionWorker:
     return find
 
 
-RIGHT = {
+RIGHT: dict[str, Callable[[], object]] = {
     "an LLM worker": lambda: agent('{"price": 9}'),
     "a function that returns JSON": lambda: function({"price": 9}),
     "a function that returns the model": lambda: function(Lamp(price=9)),
 }
-WRONG = {
+WRONG: dict[str, Callable[[], object]] = {
     "an LLM worker": lambda: agent('{"cost": 9}'),
     "a function": lambda: function({"cost": 9}),
     "a function that returns nothing": lambda: function(None),

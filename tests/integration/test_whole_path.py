@@ -136,7 +136,7 @@ def test_at_half_the_time_it_needs_there_is_an_answer_in_time() -> None:
     assert result.status == "partial"
     assert result.wall <= deadline + timedelta(seconds=1)
     assert result.answer.output
-    missing = [gap.task for gap in result.answer.gaps]
+    missing = [gap.task for gap in result.answer.gaps if gap.task != "@answer"]
     assert missing
     assert missing == [f"t{n}" for n in range(10 - len(missing), 10)]
     assert all(gap.why for gap in result.answer.gaps)

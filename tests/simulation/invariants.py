@@ -171,9 +171,11 @@ def _is_final(failure: Failed) -> bool:
 
 def _attempts(run: RunStory, task: TaskStory) -> int:
     is_nonsense = any(failure.kind is ErrorClass.LOGIC for failure in task.failures)
+    most = task.task.limits.attempts or run.limits.attempts
     if is_nonsense and task.task.id.startswith("@"):
-        return 1  # a model that talked nonsense in spite of all objections is not asked again
-    return task.task.limits.attempts or run.limits.attempts
+        # A model that talked nonsense in spite of all objections is not asked again, but for the answer.
+        return min(most, 2) if task.task.id == "@answer" else 1
+    return most
 
 
 # effects

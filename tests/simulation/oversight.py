@@ -175,7 +175,8 @@ def missing_duties(run: RunStory, told: Sequence[str]) -> list[str]:
     if requested.approach is Approach.STEPS and run.stop and run.next_planning in told:
         missing.append(run.next_planning)  # it was to be the next, and then there was no next
     is_answered = run.find("@answer").ending == "done"
-    if requested.answers and requested.shape is not None and not is_answered:
+    has_results = any(task.ending == "done" for task in run.tasks.values())
+    if requested.answers and (requested.shape is not None or has_results) and not is_answered:
         missing.append("@answer")
     return missing
 

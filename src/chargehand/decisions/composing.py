@@ -1,13 +1,21 @@
 """The answer by rules: what a run's results come to where no model composes them, and what is missing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from chargehand.decisions.duties import PLAN, is_duty
+from chargehand.decisions.duties import (
+    ANSWER,
+    has_choice,
+    is_duty,
+    is_missing,
+    is_of_plan,
+    last_in,
+)
 from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.hours import OUT_OF_TIME
 from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import canonical
@@ -33,7 +41,7 @@ def answer_of(
 ) -> Answer:
     """What a model composed, with the gaps as they stand; without it, the answer by rules."""
     if composed is not None:
-        return replace(composed, gaps=gaps_in(nodes))
+        return replace(composed, gaps=gaps_in(nodes, strategy))
     return compose(nodes, outputs, strategy, instruction)
 
 
@@ -44,14 +52,15 @@ def compose(
     instruction: str = "",
 ) -> Answer:
     """The same answer to the same results, always; it says no more than they do."""
-    last = last_in(nodes)
+    # What nobody could compose is all of it, not the last result alone.
+    last = done_in(nodes) if is_uncomposed(nodes) else last_in(nodes)
     done = {id_: outputs(id_) for id_ in last if nodes[id_].state is TaskState.DONE}
     output: Any = next(iter(done.values()), None) if len(last) == 1 else done
     if not done and (loose := loose_in(nodes)):  # the best so far, rather than nothing
         output = done = {id_: outputs(id_) for id_ in loose}
     candidates: tuple[Candidate, ...] = ()
     if strategy is Strategy.SELECT and len(done) > 1:
-        candidates = _lined_up(done, instruction)
+        candidates = _lined_up({id_: done[id_] for id_ in loose_in(nodes)}, instruction)
         done = {candidates[0].task: candidates[0].output}
         output = candidates[0].output
     elif strategy is Strategy.REDUCE and len(last) > 1:
@@ -59,25 +68,11 @@ def compose(
     return Answer(
         output=output,
         claims=claims_of(done),
-        contradictions=tuple(contradictions_in(nodes, outputs)),
+        contradictions=tuple(contradictions_in(nodes, outputs, [each.task for each in candidates])),
         candidates=candidates,
-        gaps=gaps_in(nodes),
+        gaps=gaps_in(nodes, strategy),
         confidence=share_done(nodes),
     )
-
-
-def is_of_plan(node: Node) -> bool:
-    """Whether it is part of the plan as it stands: no duty, not taken out, not made up for."""
-    return not (is_duty(node.task.id) or node.is_removed or node.is_replaced)
-
-
-def last_in(nodes: Mapping[str, Node]) -> list[str]:
-    """The tasks that no other of the plan takes up, in plan order."""
-    return [
-        id_
-        for id_, node in nodes.items()
-        if is_of_plan(node) and not any(map(is_of_plan, node.dependents))
-    ]
 
 
 def loose_in(nodes: Mapping[str, Node]) -> list[str]:
@@ -98,16 +93,32 @@ def _is_usable(node: Node) -> bool:
     return node.state is TaskState.DONE and is_of_plan(node)
 
 
-def gaps_in(nodes: Mapping[str, Node]) -> tuple[Gap, ...]:
-    """What the answer should rest on and does not; a plan that was never written is one gap."""
-    return tuple(gap for node in nodes.values() for gap in _gaps_of(node))
+def is_uncomposed(nodes: Mapping[str, Node]) -> bool:
+    """Whether a model was to compose the answer, and none did."""
+    answer = nodes.get(ANSWER)
+    return answer is not None and answer.state.is_settled and answer.state is not TaskState.DONE
+
+
+def gaps_in(nodes: Mapping[str, Node], strategy: Strategy = Strategy.MERGE) -> tuple[Gap, ...]:
+    """What the answer should rest on and does not: tasks, a plan never written, an answer not composed.
+
+    Where one of several tries is selected, those that failed are no gaps.
+    """
+    is_chosen = has_choice(nodes, strategy)
+    return tuple(
+        gap
+        for node in nodes.values()
+        if not (is_chosen and not is_duty(node.task.id))
+        for gap in _gaps_of(node)
+    )
 
 
 def _gaps_of(node: Node) -> Iterator[Gap]:
     id_ = node.task.id
-    if not is_of_plan(node) and id_ != PLAN:
+    is_counted = is_of_plan(node) or (is_missing(node) and is_duty(id_))
+    if not is_counted:
         return
-    if node.state is not TaskState.DONE:
+    if node.state is not TaskState.DONE and (id_ != ANSWER or node.state.is_settled):
         yield Gap(id_, node.state.value, why_not_done(node))
     for missing in node.gaps:
         yield Gap(id_, IN_PART, missing)
@@ -118,19 +129,27 @@ def why_not_done(node: Node) -> str:
     if node.cause is not None:
         return str(node.cause)
     if node.state is TaskState.SKIPPED:
-        return f"{node.why} came to nothing" if node.why else "there was no time left"
+        return f"{node.why} came to nothing" if node.why else _why_stopped(node)
     if node.state is TaskState.CANCELLED:
         return "it was cancelled"
     return ""
 
 
+def _why_stopped(node: Node) -> str:
+    is_late = node.stopped in ("", OUT_OF_TIME)
+    why = "there was no time left" if is_late else f"the run was stopped: {node.stopped}"
+    return f"{why} (the last try failed: {node.last_failure})" if node.last_failure else why
+
+
 def share_done(nodes: Mapping[str, Node]) -> float:
-    """How much of what is required is done, from 0 to 1."""
+    """How much of what is required is done, from 0 to 1; half of it where our own part came to nothing."""
     planned = [node for node in nodes.values() if is_of_plan(node)]
     required = [node for node in planned if not node.task.optional]
+    own = [node for id_, node in nodes.items() if is_duty(id_) and node.state.is_settled]
+    whole = 0.5 if any(map(is_missing, own)) else 1.0
     if not required:
-        return 1.0 if any(node.state is TaskState.DONE for node in planned) else 0.0
-    return sum(map(_share_of, required)) / len(required)
+        return whole if any(node.state is TaskState.DONE for node in planned) else 0.0
+    return whole * sum(map(_share_of, required)) / len(required)
 
 
 def _share_of(node: Node) -> float:
@@ -154,12 +173,16 @@ def cut(text: str, most: int = LONGEST_CLAIM) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def contradictions_in(nodes: Mapping[str, Node], outputs: Outputs) -> Iterator[Contradiction]:
+def contradictions_in(
+    nodes: Mapping[str, Node], outputs: Outputs, candidates: Collection[str] = ()
+) -> Iterator[Contradiction]:
     """Results of one and the same task, given out several times, that differ.
 
     Only values that can be compared: prose that differs in words need not differ in what it says.
+    Candidates are alternatives of each other, and contradict nothing.
     """
-    for ids in _same_tasks(nodes):
+    for same in _same_tasks(nodes):
+        ids = [id_ for id_ in same if id_ not in candidates]
         values = ((id_, outputs(id_)) for id_ in ids)
         yield from islice(
             _differing([each for each in values if _is_comparable(each[1])]), MOST_PAIRS

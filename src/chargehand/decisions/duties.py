@@ -12,7 +12,7 @@ from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.hedging import is_hedge
 from chargehand.facts.events import Approach, RunRequested
 from chargehand.facts.outcome import ErrorClass
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Strategy, Task
 
 PLAN = "@plan"
 ANSWER = "@answer"
@@ -156,27 +156,54 @@ def drafting(nodes: Mapping[str, Node], number: int) -> Task | None:
     return Task(id=f"{DRAFT}:{number}", description=words, worker=ANSWERER, args={"of": done})
 
 
-def missing_of(nodes: Mapping[str, Node], requested: RunRequested) -> tuple[str, ...]:
+def is_of_plan(node: Node) -> bool:
+    """Whether it is part of the plan as it stands: no duty, not taken out, not made up for."""
+    return not (is_duty(node.task.id) or node.is_removed or node.is_replaced)
+
+
+def last_in(nodes: Mapping[str, Node]) -> list[str]:
+    """The tasks that no other of the plan takes up, in plan order."""
+    return [
+        id_
+        for id_, node in nodes.items()
+        if is_of_plan(node) and not any(map(is_of_plan, node.dependents))
+    ]
+
+
+def missing_of(
+    nodes: Mapping[str, Node], requested: RunRequested, strategy: Strategy = Strategy.MERGE
+) -> tuple[str, ...]:
     """Everything without which a run that has ended cannot be called a success."""
-    missing = tuple(id_ for id_, node in nodes.items() if _is_missing(node, requested))
+    lacking = [id_ for id_, node in nodes.items() if is_missing(node)]
+    if lacking and has_choice(nodes, strategy):
+        lacking = [id_ for id_ in lacking if is_duty(id_)]
     # There may have been nothing to make an answer of, or no time left to begin with it.
-    is_unanswered = requested.answers and requested.shape is not None and ANSWER not in nodes
-    return (*missing, ANSWER) if is_unanswered else missing
+    is_unanswered = requested.answers and ANSWER not in nodes
+    is_wanted = is_unanswered and (requested.shape is not None or has_results(nodes))
+    return (*lacking, ANSWER) if is_wanted else tuple(lacking)
 
 
-def _is_missing(node: Node, requested: RunRequested) -> bool:
+def has_choice(nodes: Mapping[str, Node], strategy: Strategy) -> bool:
+    """Whether the answer is selected, and there is one to select: the others need not be done."""
+    if strategy is not Strategy.SELECT:
+        return False
+    return any(nodes[id_].state is TaskState.DONE and not nodes[id_].gaps for id_ in last_in(nodes))
+
+
+def is_missing(node: Node) -> bool:
+    """Whether a run that ends with this task as it is has not done all that it should have."""
     if node.is_removed or node.is_replaced or is_hedge(node.task.id):
         return False
-    if node.state is TaskState.DONE:
-        return bool(node.gaps) and not node.task.optional
-    if not is_duty(node.task.id):
-        return not node.task.optional
-    # Without its words rewritten or its plan mended a run does what it can; and an answer that no
-    # model composed is put together by rule, unless it was to have a shape.
-    if node.task.worker == ANSWERER:
-        return node.task.id == ANSWER and requested.shape is not None
-    is_planning = node.task.worker == PLANNER
-    return is_planning and node.task.args.get("because") not in (FAILURE, STEER)
+    if is_duty(node.task.id) and not _is_due(node.task):
+        return False
+    return not node.task.optional and (node.state is not TaskState.DONE or bool(node.gaps))
+
+
+def _is_due(duty: Task) -> bool:
+    """Whether a run cannot do without it: without better words or a mended plan it does what it can."""
+    if duty.worker == PLANNER:
+        return duty.args.get("because") not in (FAILURE, STEER)
+    return duty.id == ANSWER
 
 
 def _was_stopped(node: Node) -> bool:

@@ -71,6 +71,8 @@ class Node(Struct, eq=False, gc=False):
     cause: Failed | None = None
     why: str = ""
     #: of a skipped task: the task that failed first
+    stopped: str = ""
+    #: of a task that was never begun because the run stopped: why it did
     is_doomed: bool = False
     #: to be skipped, as soon as that is written down
     is_parked: bool = False

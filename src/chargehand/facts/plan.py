@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -39,9 +39,6 @@ _VAGUE = re.compile(
     r"look into|take care of|finish|manage)\b(?:\s+(?:it|this|that|them|things?|stuff|everything|"
     r"the (?:rest|task|work|data|request|problem|issue)|all|with|of|as needed))*\W*$"
 )
-
-
-_SCHEMA = msgspec.Meta(extra_json_schema={"anyOf": [{"type": "object"}, {"type": "null"}]})
 
 
 class Strategy(StrEnum):
@@ -106,7 +103,7 @@ class Task(
     expect: Span | None = None
     #: how long it should take, if anybody knows; otherwise past runs tell
     limits: TaskLimits = TaskLimits()
-    output: Annotated[Any, _SCHEMA] = None
+    output: dict[str, Any] | None = None
     #: JSON schema of the result, or a Pydantic model or dataclass that is stored as its schema
     on_failure: OnFailure | None = None
     #: what is done when it fails; None: what its worker, else its supervisor says
@@ -130,7 +127,7 @@ class Task(
             deadline: Duration | None = None,
             expect: Duration | None = None,
             limits: TaskLimits = ...,
-            output: dict[str, Any] | None = None,
+            output: Any = None,
             on_failure: OnFailure | None = None,
             hedge: bool = False,
         ) -> None: ...
@@ -142,7 +139,7 @@ class Task(
         if self.expect is not None:
             expect = duration(self.expect, f"task {self.id!r}: expect", may_be_zero=True)
             force_setattr(self, "expect", expect)
-        if self.output is not None and type(self.output) is not dict:
+        if self.output is not None and not isinstance(self.output, dict):
             force_setattr(self, "output", shape_of(self.output))
         if not self.needs:
             return

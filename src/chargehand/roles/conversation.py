@@ -23,7 +23,6 @@ from chargehand.models.base import (
     ModelSettings,
     Role,
     StopReason,
-    Text,
     ToolCall,
     ToolOutput,
     ToolSpec,
@@ -43,6 +42,7 @@ from chargehand.roles.refusal import (
     with_status,
 )
 from chargehand.roles.schema import objection_to
+from chargehand.roles.thinking import in_fewer_words
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.toolbox import Toolbox
 
@@ -53,9 +53,6 @@ REPAIRS = 2
 REPEATS = 3
 #: the same tool with the same arguments so many times is no progress
 LONGEST_RESULT = 1024 * 1024
-CUT_SHOWN = 200
-#: characters of a reply that was cut off
-SHORTER = "Your answer was cut off at the maximum length. Answer again, in half as many words."
 APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
 _VERDICT = {
     "type": "object",
@@ -125,9 +122,8 @@ class Conversation:
             reply = (await self._ask(self._request())).reply
             if reply.stop is StopReason.LENGTH and not is_shortened:
                 is_shortened = True
-                # The beginning is enough; all of the cut text would be paid for again.
-                self._add(Turn(Role.MODEL, (Text(f"{reply.text[:CUT_SHOWN]}…"),)))
-                self._add(user(SHORTER))
+                for turn in in_fewer_words(reply):
+                    self._add(turn)
                 continue
             failure = _failure_in(reply) or self._refusal_in(reply)
             if failure is not None:

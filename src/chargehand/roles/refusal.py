@@ -78,6 +78,14 @@ def refusal_in(reply: ModelReply, schema: dict[str, Any] | None = None) -> Faile
     told = None if schema is None else _inner(reply.text)
     if isinstance(told, dict) and set(told) == {CANNOT} and not _fits(told, schema):
         return _failed(_words(told[CANNOT]))
+    for value in told.values() if isinstance(told, dict) else ():
+        # Small models fill in the shape and say it inside.
+        if (
+            isinstance(value, str)
+            and (line := _LINE.match(value))
+            and ":" in value[: line.start(1)]
+        ):
+            return _failed(line["reason"])
     return refusal_of(reply.text)
 
 
@@ -101,7 +109,9 @@ def with_status(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of an answer that is either a result of this schema or the reason why there is none."""
     if any(f'"$ref":"#{end}' in canonical(schema).decode() for end in ('"', "/properties")):
         return schema  # it points to its own root, and would point elsewhere inside another
-    shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    shared: dict[str, Any] = {
+        name: schema[name] for name in ("$defs", "definitions") if name in schema
+    }
     inner = {name: schema[name] for name in schema if name not in (*shared, "$schema")}
     return {**record(**{RESULT: {"anyOf": [inner, _NO_RESULT]}}), **shared}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from chargehand.engines.brief import Brief
 from chargehand.facts.events import PlanAmended, RunRequested
-from chargehand.facts.outcome import NOTHING_DONE, Outcome
+from chargehand.facts.outcome import NOTHING_DONE, Done, Outcome
 from chargehand.facts.plan import Plan, Task, is_vague
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
@@ -45,8 +45,9 @@ async def next_step(brief: Brief, seat: Seat, office: Office, requested: RunRequ
     if schedule.version > situation.version:
         return NOTHING_DONE  # added just before the process ended that chose it
     if len(situation.tasks) >= requested.limits.tasks:
-        brief.progress(f"no further step: {requested.limits.tasks} tasks are the cap")
-        return NOTHING_DONE
+        cap = f"no further step was chosen: Limits(tasks={requested.limits.tasks}) is reached"
+        brief.progress(cap)
+        return Done(gaps=(f"{cap}; raise it",))
     earlier = await seat.bring(requested.earlier)
     thinker = DurableThinker(brief, office)
     (id_,) = fresh_ids(1, schedule.nodes)

@@ -10,13 +10,26 @@ from chargehand.errors import WorkerError
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import NO_USAGE, Done
 from chargehand.facts.value import Value
-from chargehand.models.base import Model, ModelReply, ModelRequest, StopReason, Turn, user
+from chargehand.models.base import (
+    Model,
+    ModelReply,
+    ModelRequest,
+    Role,
+    StopReason,
+    Text,
+    Turn,
+    user,
+)
 from chargehand.models.switchboard import Call, Hear
 from chargehand.roles.office import Office
 from chargehand.roles.schema import objection_to
 
 REPAIRS = 2
 #: how often a model is told what is wrong with its answer
+
+CUT_SHOWN = 200
+#: characters of a reply that was cut off
+SHORTER = "Your answer was cut off at the maximum length. Answer again, in half as many words."
 
 _call_in = msgspec.json.Decoder(Call)
 
@@ -105,6 +118,13 @@ async def ask_for(
             return value
         said += [reply.turn, user(objection)]
     raise WorkerError(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
+
+
+def in_fewer_words(reply: ModelReply) -> tuple[Turn, Turn]:
+    """How a model is asked again for an answer that was cut off: never unchanged."""
+    # The beginning is enough; all of the cut text would be paid for again.
+    began = Turn(Role.MODEL, (Text(f"{reply.text[:CUT_SHOWN]}…"),))
+    return began, user(SHORTER)
 
 
 def refuse_unusable(reply: ModelReply) -> None:

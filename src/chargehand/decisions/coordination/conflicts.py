@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from chargehand.decisions.composing import cut, is_of_plan
+from chargehand.decisions.composing import cut
 from chargehand.decisions.coordination.watch import Clash, Watch
+from chargehand.decisions.duties import is_of_plan
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.quorum import VOTE, count
 from chargehand.facts.answer import Contradiction

@@ -102,7 +102,7 @@ class Settlement(Admission):
         duty = self._next_duty()
         if duty is not None:
             return [self._take_on(duty)]
-        missing = missing_of(self.nodes, self._request_of_run)
+        missing = missing_of(self.nodes, self._request_of_run, self.strategy)
         if self._stop_reason == CANCELLED:
             status = RunStatus.CANCELLED
         elif not missing and self._is_sealed:

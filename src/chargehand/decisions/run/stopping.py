@@ -28,6 +28,7 @@ class Stopping(Settlement):
         if node.is_live:
             self._live -= 1
         node.state = ending
+        node.stopped = OUT_OF_TIME if self._hours.is_closed else self._stop_reason
         node.is_parked = False
         node.question = None
         self._unsettled -= 1

@@ -5,7 +5,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from chargehand.decisions.asking import budget_after, patience
-from chargehand.decisions.duties import asking_for_more, is_duty, refining
+from chargehand.decisions.duties import ANSWER, asking_for_more, is_duty, refining
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.hours import CANCELLED, OUT_OF_TIME
 from chargehand.decisions.retry import (
@@ -93,9 +93,11 @@ class Verdicts(Stopping):
         return [Record(PersonAsked(task=task, attempt=attempt, question=question, at=at))]
 
     def _attempts_of(self, node: Node, failure: Failed) -> int:
+        most = node.task.limits.attempts or self.limits.attempts
         if is_duty(node.task.id) and failure.kind is ErrorClass.LOGIC:
-            return 1  # it has told the model what was wrong, time and again
-        return node.task.limits.attempts or self.limits.attempts
+            # It has told the model what was wrong, time and again; but all the work hangs on the answer.
+            return min(most, 2) if node.task.id == ANSWER else 1
+        return most
 
     def _plan_retry(self, event: RetryPlanned) -> list[Command]:
         node = self.nodes[event.task]

@@ -8,13 +8,14 @@ from chargehand.decisions.composing import (
     cut,
     done_in,
     gaps_in,
-    last_in,
     loose_in,
 )
+from chargehand.decisions.duties import last_in
 from chargehand.decisions.graph import Node
 from chargehand.decisions.provenance import sources_of
 from chargehand.engines.brief import Brief
 from chargehand.facts.answer import Gap
+from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
 from chargehand.roles.aggregate.chunks import Item
 from chargehand.roles.fences import words_of
@@ -29,11 +30,15 @@ class Material:
     """The results by task, in plan order, brought from wherever they lie."""
 
     def __init__(
-        self, nodes: Mapping[str, Node], outputs: Mapping[str, Any], finished: Sequence[str]
+        self,
+        nodes: Mapping[str, Node],
+        outputs: Mapping[str, Any],
+        finished: Sequence[str],
+        strategy: Strategy = Strategy.MERGE,
     ) -> None:
         self.nodes = nodes
         self.outputs = outputs
-        self.gaps: tuple[Gap, ...] = gaps_in(nodes)
+        self.gaps: tuple[Gap, ...] = gaps_in(nodes, strategy)
         self._finished = finished
 
     @cached_property
@@ -88,7 +93,8 @@ async def gather(brief: Brief, seat: Seat, context: int) -> Material:
     outputs: dict[str, Any] = {}
     for id_ in chosen:
         outputs[id_] = (await seat.bring(values[id_])).read()
-    material = Material(nodes, outputs, [id_ for id_ in values if id_ in outputs])
+    finished = [id_ for id_ in values if id_ in outputs]
+    material = Material(nodes, outputs, finished, seat.led.schedule.strategy)
     brief.distrust(*sources_of(seat.led, *outputs, *(gap.task for gap in material.gaps)))
     return material
 

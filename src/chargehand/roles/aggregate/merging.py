@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from chargehand.decisions.composing import contradictions_in, cut, share_done
 from chargehand.errors import WorkerError
 from chargehand.facts.answer import Answer, Claim, Contradiction
-from chargehand.models.base import ModelRequest
+from chargehand.models.base import ModelRequest, StopReason
 from chargehand.roles.aggregate.chunks import Item, block_of, shown
 from chargehand.roles.aggregate.claims import claims_in
 from chargehand.roles.aggregate.draft import Draft
@@ -17,7 +19,10 @@ from chargehand.roles.aggregate.reducing import Reducer
 from chargehand.roles.aggregate.shapes import around
 from chargehand.roles.aggregate.voice import Voice
 from chargehand.roles.aggregate.wording import DRAFTED, EARLIER, MISSING, Words
-from chargehand.roles.thinking import ask_for, refuse_unusable
+from chargehand.roles.thinking import ask_for, in_fewer_words, refuse_unusable
+
+UNSAID, SUREST = 0.8, 0.99
+#: the confidence of a model that says nothing of it, and the highest: 1 is for what was computed or checked
 
 
 class Merger:
@@ -44,6 +49,10 @@ class Merger:
         marks = _marks_for(items)
         request = self._request(_shown(items))
         reply = await self._thinker.ask("answer", request, self._voice.reading(marks))
+        if reply.stop is StopReason.LENGTH:
+            self._voice.take_back()
+            shorter = replace(request, turns=(*request.turns, *in_fewer_words(reply)))
+            reply = await self._thinker.ask("answer", shorter, self._voice.reading(marks))
         refuse_unusable(reply)
         draft = Draft(marks)
         draft.hear(reply.text)
@@ -97,7 +106,8 @@ class Merger:
             output=output,
             claims=claims,
             contradictions=_joined(contradictions, found),
-            confidence=share_done(nodes) * (1.0 if confidence is None else confidence),
+            confidence=share_done(nodes)
+            * min(UNSAID if confidence is None else confidence, SUREST),
             by=self._thinker.by,
         )
 

@@ -95,7 +95,7 @@ class Selector:
         return Answer(
             output=output,
             claims=claims_of({chosen: output}),
-            contradictions=tuple(contradictions_in(nodes, outputs.__getitem__)),
+            contradictions=tuple(contradictions_in(nodes, outputs.__getitem__, candidates)),
             candidates=tuple(
                 Candidate(id_, outputs[id_], id_ == chosen, self._whys.get(id_, ONLY))
                 for id_ in candidates
