@@ -21,6 +21,7 @@ ChargehandError
 │   ├── ModelUnreachable        no connection, or the provider is broken
 │   ├── ModelTooSlow            no answer, or half of one, for too long
 │   ├── ModelBusy               told to slow down; back-pressure, not a failure of the task
+│   ├── ModelExhausted          the account has nothing left: quota, credit, billing
 │   ├── ModelDenied             no key, or a wrong one
 │   │   └── ModelForbidden        a key that may not use this model
 │   ├── ModelRefused            the request cannot be taken as it is
@@ -205,9 +206,17 @@ class ModelError(ChargehandError):
     """A model or its provider failed; `kind` is the class of error, as outcomes have it."""
 
     kind = "network"
+    is_final = False
+    #: whether the same request would be refused again, so that no further try is made
+    may_be_paid = False
+    #: whether the provider may have carried the call out, and charge for it
 
-    def __init__(self, message: str, *, retry_after: timedelta | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after: timedelta | None = None, status: int = 0
+    ) -> None:
         self.retry_after = retry_after
+        self.status = status
+        #: of the HTTP answer; 0: there was none
         super().__init__(message)
 
 
@@ -219,12 +228,20 @@ class ModelTooSlow(ModelError):
     """The provider did not answer, or stopped in the middle of its answer, for too long."""
 
     kind = "timeout"
+    may_be_paid = True
 
 
 class ModelBusy(ModelError):
-    """The provider asks to slow down (429, overloaded) or the quota is used up."""
+    """The provider asks to slow down (429, overloaded)."""
 
     kind = "resource"
+
+
+class ModelExhausted(ModelError):
+    """The account has nothing left: its quota or credit is used up. No waiting helps."""
+
+    kind = "resource"
+    is_final = True
 
 
 class ModelDenied(ModelError):
@@ -245,10 +262,13 @@ class ModelRefused(ModelError):
     """The provider will not take this request as it is: unknown model, too long, malformed (4xx)."""
 
     kind = "logic"
+    is_final = True
 
 
 class ModelGarbled(ModelError):
     """The answer cannot be read: cut off, malformed, or not what the protocol says."""
+
+    may_be_paid = True
 
 
 class RealModelForbidden(ModelError):

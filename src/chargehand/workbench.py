@@ -124,7 +124,7 @@ class Workbench:
             brief.depth = requested.depth
             brief.distrust(*requested.taint)
         brief.distrust(*told)
-        brief.tries = node.tries
+        brief.tries, brief.has_parked = node.tries, node.parks > 0
         brief.boards = floor.board_for
         brief.is_capped = led.account is not None
         asking = floor.asking(start.run)

@@ -9,6 +9,7 @@ import gzip
 import json
 import logging
 import random
+import re
 import socket
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -19,10 +20,12 @@ from typing import Any
 
 import pytest
 
+import chargehand as ch
 from chargehand.errors import (
     ModelBusy,
     ModelDenied,
     ModelError,
+    ModelExhausted,
     ModelForbidden,
     ModelGarbled,
     ModelRefused,
@@ -46,6 +49,7 @@ from chargehand.models.base import (
     user,
 )
 from chargehand.models.opening import open_model
+from chargehand.models.switchboard import Terms
 from tests.contracts.model_server import (
     DIALECTS,
     Body,
@@ -62,6 +66,7 @@ from tests.contracts.model_server import (
     model_server,
     wire,
 )
+from tests.guide.conftest import make_plan, make_task
 
 KEY = "my-own-secret-0123456789"
 #: of a shape that nothing but its exact text could be known by
@@ -115,7 +120,7 @@ def way(request: pytest.FixtureRequest) -> Way:
 MEANINGS = [
     (400, ModelRefused, ErrorClass.LOGIC),
     (401, ModelDenied, ErrorClass.DENIED),
-    (402, ModelBusy, ErrorClass.RESOURCE),
+    (402, ModelExhausted, ErrorClass.RESOURCE),
     (403, ModelForbidden, ErrorClass.DENIED),
     (404, ModelRefused, ErrorClass.LOGIC),
     (405, ModelRefused, ErrorClass.LOGIC),
@@ -217,11 +222,90 @@ async def test_a_provider_that_recovers_is_asked_again_with_success(
     assert (await asked(model)).text == "back"
 
 
-async def test_a_used_up_quota_says_so(server: ModelServer) -> None:
-    body = {"error": {"message": "You exceeded", "type": "x", "code": "insufficient_quota"}}
-    server.always = Status(status=429, body=json.dumps(body).encode())
-    with pytest.raises(ModelBusy, match="add credit"):
+# J8: refusals that stay, whatever status they are dressed in
+
+LLAMA = b'{"error":{"code":400,"message":"request (9 tokens) exceeds the available context size (4 tokens)","type":"exceed_context_size_error","n_prompt_tokens":9,"n_ctx":4}}'
+VLLM = b'{"object":"error","message":"This model\'s maximum context length is 4096 tokens","type":"BadRequestError","param":null,"code":400}'
+
+
+def complaint(words: str, kind: str | None = None, code: str | None = None) -> bytes:
+    return json.dumps({"error": {"message": words, "type": kind, "code": code}}).encode()
+
+
+LASTING = [
+    # status, body, error, words of the provider
+    (429, complaint("You exceeded it", "insufficient_quota", "insufficient_quota"), "Exhausted", "exceeded it"),
+    (429, complaint("You exceeded your current quota, please check your plan"), "Exhausted", "current quota"),
+    (403, complaint("No credit", "insufficient_quota"), "Exhausted", "No credit"),
+    (400, complaint("Your credit balance is too low to access the API", "invalid_request_error"), "Exhausted", "credit balance"),
+    (402, complaint("Insufficient Balance", "unknown_error"), "Exhausted", "Insufficient Balance"),
+    (500, complaint("Hard limit reached", None, "billing_hard_limit_reached"), "Exhausted", "Hard limit"),
+    (503, complaint("insufficient credits"), "Exhausted", "insufficient credits"),
+    (404, complaint("The model `gpt-9` does not exist", "invalid_request_error", "model_not_found"), "Refused", "gpt-9"),
+    (404, b'{"error":"model \'qwen9\' not found"}', "Refused", "qwen9"),
+    (500, b'{"error":"model \'qwen9\' not found, try pulling it first"}', "Refused", "qwen9"),
+    (400, complaint("too long", "invalid_request_error", "context_length_exceeded"), "Refused", "too long"),
+    (500, LLAMA, "Refused", "context size"),
+    (400, LLAMA, "Refused", "context size"),
+    (400, VLLM, "Refused", "4096"),
+    (503, VLLM, "Refused", "4096"),
+    (429, complaint("Request too large for gpt-4 on tokens per min", "tokens", "rate_limit_exceeded"), "Refused", "too large"),
+    (413, complaint("Request exceeds the maximum size", "request_too_large"), "Refused", "maximum size"),
+    (400, complaint("temperature: 9", "invalid_request_error"), "Refused", "temperature"),
+    (500, complaint("temperature: 9", "invalid_request_error"), "Refused", "temperature"),
+    (422, b'{"detail":[{"loc":["body"],"msg":"field required"}]}', "Refused", "field required"),
+    (403, complaint("Not for you", "permission_error"), "Forbidden", "Not for you"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body", "kind", "words"), LASTING)
+async def test_j8_a_refusal_that_stays_fails_at_once_in_the_providers_words(
+    server: ModelServer, protocol: str, way: Way, status: int, body: bytes, kind: str, words: str
+) -> None:
+    server.always = Status(status=status, body=body)
+    model = opened(protocol, server.url)
+    with pytest.raises(ModelError, match=re.escape(words)) as caught:
+        await way(model)
+    assert type(caught.value).__name__ == f"Model{kind}"
+    failed = failed_by(caught.value)
+    assert failed.is_final or failed.kind.is_final
+    asking = ch.Switchboard().ask([model], REQUEST, terms=Terms(may_park=True))
+    with pytest.raises(type(caught.value)):
+        await asyncio.wait_for(asking, 2)
+    assert len(server.requests) == 2, "one call each"
+
+
+@pytest.mark.parametrize("status", [429, 529])
+@pytest.mark.parametrize(
+    "body",
+    [
+        complaint("Rate limit reached for requests", "requests", "rate_limit_exceeded"),
+        complaint("Overloaded", "overloaded_error"),
+        b'{"error":"too many requests"}',
+        b"",
+    ],
+)
+async def test_j8_what_passes_is_not_taken_for_what_stays(
+    server: ModelServer, status: int, body: bytes
+) -> None:
+    server.always = Status(status=status, body=body)
+    with pytest.raises(ModelBusy):
         await asked(opened("chat", server.url))
+    quota = complaint("You exceeded your current quota")
+    server.always = Status(status=429, body=quota, headers={"Retry-After": "3"})
+    with pytest.raises(ModelBusy):
+        await asked(opened("chat", server.url))
+
+
+async def test_j8_a_run_with_a_used_up_quota_fails_with_its_first_call(server: ModelServer) -> None:
+    server.always = Status(status=429, body=LASTING[0][1])
+    mind = ch.Worker("mind", "Thinks", model=opened("chat", server.url))
+    result = await asyncio.wait_for(ch.Supervisor([mind]).run(make_plan(make_task("t", "mind"))), 2)
+    assert result.status == "failed"
+    error = result.tasks["t"].error
+    assert error is not None
+    assert "exceeded it" in error.message
+    assert len(server.requests) == 1
 
 
 async def test_a_filter_of_the_provider_is_a_refusal_not_a_failure(

@@ -138,6 +138,8 @@ def why_not_done(node: Node) -> str:
 def _why_stopped(node: Node) -> str:
     is_late = node.stopped in ("", OUT_OF_TIME)
     why = "there was no time left" if is_late else f"the run was stopped: {node.stopped}"
+    if node.waits_for and is_late:
+        return f"{why} (it waited for its provider: {node.waits_for})"
     return f"{why} (the last try failed: {node.last_failure})" if node.last_failure else why
 
 

@@ -47,8 +47,15 @@ from chargehand.facts.value import Value
 _A_MOMENT = timedelta(milliseconds=1)
 
 
-_NO_ROOM = "JournalFull"
-#: a result that we could not keep says nothing of who brought it forth
+_NOT_ITS_FAULT = {
+    "JournalFull",
+    "ModelBusy",
+    "ModelExhausted",
+    "ModelGarbled",
+    "ModelTooSlow",
+    "ModelUnreachable",
+}
+#: a result that we could not keep says nothing of who brought it forth; providers have their own breaker
 
 
 class Message(Struct, gc=False):
@@ -255,7 +262,9 @@ class Desk:
         worker, outcome = led.schedule.nodes[event.task].worker, event.outcome
         if type(outcome) is Done:
             self.dispatch.succeeded(worker)
-        elif type(outcome) is Failed and outcome.kind.backs_off and outcome.error != _NO_ROOM:
+        elif type(outcome) is Failed and outcome.kind.backs_off:
+            if outcome.error in _NOT_ITS_FAULT:
+                return
             self._blame(run, event, worker, str(outcome), now)
 
     def _blame(

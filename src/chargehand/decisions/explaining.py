@@ -139,7 +139,8 @@ class Explainer:
 
     def _retry(self, node: Node) -> Wait:
         if node.is_parked:
-            words = f"its provider, until {_clock(node.due_at)}"
+            why = f": {_cut(node.waits_for)}" if node.waits_for else ""
+            words = f"its provider, until {_clock(node.due_at)}{why}"
             return self._wait(node, Cause.PROVIDER, words)
         if node.due_at is None and node.is_unclear:
             return self._wait(node, Cause.REWRITING, "its words to be rewritten")

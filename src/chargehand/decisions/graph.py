@@ -77,6 +77,10 @@ class Node(Struct, eq=False, gc=False):
     #: to be skipped, as soon as that is written down
     is_parked: bool = False
     #: it waits, retrying, for somebody outside who cannot be called yet
+    waits_for: str = ""
+    #: why it was parked last
+    is_long: bool = False
+    #: whether that has lasted as long as anybody should wait
     is_held_up: bool = False
     #: its open attempt leads a run in which all that is left waits for people
     parks: int = 0

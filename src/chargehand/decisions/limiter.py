@@ -92,6 +92,22 @@ class Limiter:
             waits.append(self._tokens.wait(tokens, now))
         return max(0.0, *waits)
 
+    def holds(self, tokens: int, now: float) -> str:
+        """Which limit a call of about so many tokens waits for, in words."""
+        for bucket, units, name in (
+            (self._requests, 1, "requests"),
+            (self._tokens, tokens, "tokens"),
+            (self._pace, 1, "requests as it has served them lately"),
+        ):
+            if bucket is not None and bucket.wait(units, now) > 0:
+                return f"its limit of {bucket.rate * 60:.0f} {name} a minute"
+        return f"its limit of {max(math.floor(self.window), 1)} calls at once"
+
+    def time_for(self, calls: int) -> float:
+        """Seconds that so many calls take by the rates that are known; 0: none is."""
+        rates = [b.rate for b in (self._requests, self._pace) if b is not None]
+        return calls / min(rates) if rates else 0.0
+
     def shut(self, now: float) -> float:
         """Seconds for which nobody may call, however few calls there are: it was told so."""
         return max(self._blocked_until - now, 0.0)

@@ -235,6 +235,8 @@ class Schedule(Attempts):
             # since Friday.
             self._hours.glass.leave_out(event.at - before)
         self.epoch = event.epoch
+        for node in self.nodes.values():
+            node.is_long = False  # whoever leads it now waits anew for whom it is parked
         return [
             Record(
                 AttemptLost(

@@ -33,6 +33,7 @@ class Parking(Struct, frozen=True):
 
     wait: timedelta
     why: str
+    is_long: bool = False
 
 
 Ending: TypeAlias = Outcome | Lost | Parking
@@ -91,7 +92,7 @@ async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: J
     except Asked as asked:
         return NeedsInput(question=asked.question)
     except Parked as parked:
-        return Parking(parked.wait, parked.why)
+        return Parking(parked.wait, parked.why, parked.is_long)
     except Fenced as fenced:
         return Cancelled(reason=str(fenced))
     except asyncio.CancelledError:

@@ -193,6 +193,7 @@ class Brief:
         "can_ask",
         "depth",
         "ends_at",
+        "has_parked",
         "host",
         "is_capped",
         "is_preempted",
@@ -233,6 +234,8 @@ class Brief:
         #: of its run: how many runs are above it
         self.tries = 0
         #: attempts of this task that failed so far
+        self.has_parked = False
+        #: whether it has waited for a provider before
         self.ends_at: datetime | None = None
         #: when it will be stopped at the latest, if that is known
         self.host: Host | None = None

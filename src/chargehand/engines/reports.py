@@ -31,7 +31,14 @@ def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
         return AttemptLost(task=task, attempt=attempt, reason=ending.reason, taint=taint, at=at)
     if type(ending) is Parking:
         due_at = at + ending.wait
-        return AttemptParked(task=task, attempt=attempt, due_at=due_at, why=ending.why, at=at)
+        return AttemptParked(
+            task=task,
+            attempt=attempt,
+            due_at=due_at,
+            why=plain(ending.why),
+            is_long=ending.is_long,
+            at=at,
+        )
     if type(ending) is Cancelled and goes_on:
         return AttemptPreempted(task=task, attempt=attempt, at=at)
     return AttemptFinished(

@@ -250,6 +250,9 @@ class AttemptParked(_Event, frozen=True, kw_only=True):
     attempt: int
     due_at: datetime
     why: str = ""
+    #: in the provider's words
+    is_long: bool = False
+    #: it was waited for as long as anybody should: the run waits, and may be left and resumed
 
 
 class AttemptHeldUp(_Event, frozen=True, kw_only=True):

@@ -169,9 +169,11 @@ class Parked(BaseException):
     this place leads it there again when the wait is over; no try is counted.
     """
 
-    def __init__(self, wait: timedelta, why: str) -> None:
+    def __init__(self, wait: timedelta, why: str, *, is_long: bool = False) -> None:
         self.wait = wait
         self.why = why
+        self.is_long = is_long
+        #: it was waited for as long as anybody should: the run may be left, and resumed later
         super().__init__(why)
 
 
@@ -231,6 +233,7 @@ def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
         stack=shown[-8_000:],
         retry_after=_wait_asked_by(error),
         usage=usage,
+        is_final=isinstance(error, ModelError) and error.is_final,
     )
 
 

@@ -26,6 +26,7 @@ from chargehand.models.base import (
     account_of,
     user,
 )
+from chargehand.models.failures import lasting_kind
 
 T = TypeVar("T")
 
@@ -85,4 +86,7 @@ def _failure(error: Exception) -> ModelError:
     # A key that is of no use is of no use to anybody; all else that is denied is this call's matter.
     is_of_key = status_of(error) == HTTPStatus.UNAUTHORIZED
     kind = ModelDenied if is_of_key else _KINDS.get(failed.kind, ModelRefused)
-    return kind(failed.message, retry_after=failed.retry_after)
+    status = status_of(error) or 0
+    if not issubclass(kind, ModelDenied):
+        kind = lasting_kind(status, failed.message, failed.retry_after) or kind
+    return kind(failed.message, retry_after=failed.retry_after, status=status)

@@ -13,7 +13,7 @@ from chargehand.facts.outcome import NO_USAGE, Done, Usage
 from chargehand.interop.failures import told_by
 from chargehand.interop.outgoing import Outgoing, request_like
 from chargehand.roles.conversation import APPROVE, REJECT
-from chargehand.roles.office import Office
+from chargehand.roles.office import Office, terms_of
 
 T = TypeVar("T")
 
@@ -87,14 +87,14 @@ class Passage:
         request = request_like(said, most)
         try:
             call = await self._office.switchboard.ask(
-                [outgoing], request, priority=self.brief.task.priority, may_park=True
+                [outgoing], request, priority=self.brief.task.priority, terms=terms_of(self.brief)
             )
         except ModelError as error:
             cause = error.__cause__
             if cause is None:
                 raise
             raise cause from cause.__cause__
-        return outgoing.came[0], replace(call.reply.usage, calls=call.sends)
+        return outgoing.came[0], replace(call.reply.usage, calls=1)
 
     async def ask(self, text: str, choices: Sequence[str] = ()) -> str:
         """Ask a person, as `brief.ask` does."""

@@ -15,6 +15,7 @@ from chargehand.errors import (
     ModelBusy,
     ModelDenied,
     ModelError,
+    ModelExhausted,
     ModelForbidden,
     ModelGarbled,
     ModelRefused,
@@ -49,8 +50,80 @@ STATUS_OF_KIND = {
 }
 FILTER_CODES = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
 TOO_SLOW = {408, 504, 524}
-BUSY = {402, 425, 429, 529}
+BUSY = {425, 429, 529}
 DENIED = {401, 403, 407}
+_SHORTER = "make the request shorter"
+_CHANGE = "change the request: sent again as it is, it would be refused again"
+
+
+class _Permanent(Struct, frozen=True):
+    """A refusal that stays, whatever status it is dressed in, and how it is known."""
+
+    kind: type[ModelError]
+    way_out: str
+    codes: frozenset[str]
+    words: re.Pattern[str] | None = None
+
+
+# Codes and words of OpenAI, Azure, Anthropic, OpenRouter, DeepSeek, vLLM, llama.cpp, Ollama, LiteLLM.
+PERMANENT = (
+    _Permanent(
+        ModelExhausted,
+        "the account has nothing left: add credit, or use another model",
+        frozenset(
+            {
+                "access_terminated",
+                "billing_error",
+                "billing_hard_limit_reached",
+                "billing_not_active",
+                "exceeded_current_quota_error",
+                "insufficient_balance",
+                "insufficient_credits",
+                "insufficient_quota",
+                "payment_required",
+            }
+        ),
+        re.compile(
+            r"exceeded your current quota|credit balance is too low|billing hard limit"
+            r"|insufficient (?:quota|credits?|balance|funds)|account is not active",
+            re.IGNORECASE,
+        ),
+    ),
+    _Permanent(
+        ModelRefused,
+        _SHORTER,
+        frozenset(
+            {
+                "ContextWindowExceededError",
+                "context_length_exceeded",
+                "exceed_context_size_error",
+                "request_too_large",
+                "string_above_max_length",
+            }
+        ),
+        re.compile(
+            r"(?:maximum|exceeds?|exceeded)\b.{0,60}\bcontext (?:length|size|window)"
+            r"|context (?:length|size|window)\b.{0,40}\bexceed"
+            r"|prompt is too long|request (?:is )?too large",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    _Permanent(
+        ModelRefused,
+        "check the model's name",
+        frozenset({"DeploymentNotFound", "model_not_found", "not_found_error"}),
+        re.compile(
+            r"\b(?:model|deployment)\b.{0,80}\b(?:does not exist|not found|unknown)"
+            r"|\bunknown model\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    _Permanent(
+        ModelRefused,
+        _CHANGE,
+        frozenset({"BadRequestError", "invalid_prompt", "invalid_request_error"}),
+    ),
+)
 
 _SECRET = re.compile(r"\b(?:sk|pk|key|rk)-[\w*.-]{6,}|(?i:bearer)\s+[\w*.~+/=-]{6,}")
 _TAG = re.compile(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
@@ -109,10 +182,10 @@ def failure_of(complaint: Complaint, access: Access) -> ModelError:
     words = shown(complaint.words, access)
     said = f": {words.rstrip('.')}" if words else ""
     traced = f" (request {shown(complaint.request_id, access)})" if complaint.request_id else ""
-    wait = complaint.retry_after
     return kind(
         f"{access.provider} answered {complaint.status}{phrase}{said}{traced}; {way_out}",
-        retry_after=wait,
+        retry_after=complaint.retry_after,
+        status=complaint.status,
     )
 
 
@@ -120,9 +193,9 @@ def _meaning(complaint: Complaint, access: Access) -> tuple[type[ModelError], st
     status = complaint.status
     if complaint.code in FILTER_CODES:
         return Filtered, "say it otherwise"
+    if (stays := _permanent(complaint)) is not None:
+        return stays.kind, stays.way_out
     if status in BUSY:
-        if complaint.code == "insufficient_quota" or status == 402:
-            return ModelBusy, "the account has nothing left: add credit, or use another model"
         return ModelBusy, f"{_when(complaint.retry_after)}, or work with fewer calls at once"
     if status in DENIED:
         kind = ModelForbidden if status == HTTPStatus.FORBIDDEN else ModelDenied
@@ -138,9 +211,31 @@ def _meaning(complaint: Complaint, access: Access) -> tuple[type[ModelError], st
             f"check the model's name, and the base URL {access.shown_url} "
             "(most end in a version, such as /v1)"
         )
-    if status == 413 or complaint.code == "context_length_exceeded":
-        return ModelRefused, "make the request shorter"
-    return ModelRefused, "change the request: sent again as it is, it would be refused again"
+    return ModelRefused, _SHORTER if status == 413 else _CHANGE
+
+
+def _permanent(complaint: Complaint) -> _Permanent | None:
+    """The refusal that this complaint is, if waiting could not help; None: its status decides."""
+    status = complaint.status
+    if status == HTTPStatus.PAYMENT_REQUIRED:
+        return PERMANENT[0]
+    # Of a key that is not accepted, only an empty account is told apart; of other refusals the status
+    # says as much as the words, and where it is.
+    could_pass = status in BUSY or status in TOO_SLOW or status >= 500
+    for stays in PERMANENT if could_pass or status in (400, 413, 422) else PERMANENT[:1]:
+        if complaint.code in stays.codes:
+            return stays
+        # Words alone are weaker: who speaks of a quota and says when to come back means a rate.
+        is_rate = stays.kind is ModelExhausted and complaint.retry_after is not None
+        if stays.words is not None and not is_rate and stays.words.search(complaint.words):
+            return stays
+    return None
+
+
+def lasting_kind(status: int, words: str, retry_after: timedelta | None) -> type[ModelError] | None:
+    """The refusal that stays in words that another package hands on; None: its status decides."""
+    stays = _permanent(Complaint(status=status, words=words, retry_after=retry_after))
+    return None if stays is None else stays.kind
 
 
 def _when(wait: timedelta | None) -> str:

@@ -162,10 +162,12 @@ class Endpoint:
         where = f"{access.provider} at {access.shown_url}"
         match error:
             case aiohttp.ConnectionTimeoutError():
-                return ModelTooSlow(
+                late = ModelTooSlow(
                     f"no connection to {where} within {_in_words(timeouts.connect)}; check the "
                     "base URL and the network, or allow more time (timeouts.connect)"
                 )
+                late.may_be_paid = False
+                return late
             case aiohttp.SocketTimeoutError():
                 return ModelTooSlow(
                     f"{where} fell silent; check whether it is overloaded, or allow it more time "
@@ -190,7 +192,9 @@ class Endpoint:
                     "authority known to this machine (SSL_CERT_FILE)"
                 )
             case aiohttp.ServerDisconnectedError():
-                return ModelUnreachable(f"{where} hung up without an answer; try again later")
+                gone = ModelUnreachable(f"{where} hung up without an answer; try again later")
+                gone.may_be_paid = True
+                return gone
             case aiohttp.ClientConnectionError() | OSError():
                 why = shown(_reason(error), access)
                 return ModelUnreachable(

@@ -53,7 +53,14 @@ from chargehand.models.base import (
     Turn,
     account_of,
 )
-from chargehand.models.failures import BUSY, DENIED, TOO_SLOW, retry_after_in, without_keys
+from chargehand.models.failures import (
+    BUSY,
+    DENIED,
+    TOO_SLOW,
+    lasting_kind,
+    retry_after_in,
+    without_keys,
+)
 from chargehand.models.forbid import refuse_if_forbidden
 from chargehand.models.inputs import is_text, text_in, titled
 
@@ -325,7 +332,8 @@ def _failure(name: str, error: Exception) -> ModelError:
     match error:
         case ModelHTTPError(status_code=status, headers=headers):
             wait = retry_after_in({k.lower(): v for k, v in (headers or {}).items()})
-            return _by_status(status)(said, retry_after=wait)
+            kind = lasting_kind(status, said, wait) or _by_status(status)
+            return kind(said, retry_after=wait, status=status)
         case ModelTimeoutError() | ModelRequestTimeout():
             return ModelTooSlow(said)
         case ModelConnectionError() | ModelAPIError():

@@ -18,8 +18,8 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeAlias
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.decisions.breaker import BreakerPolicy, BreakerState
 from chargehand.decisions.limiter import Rates
@@ -27,6 +27,7 @@ from chargehand.errors import (
     ModelBusy,
     ModelDenied,
     ModelError,
+    ModelExhausted,
     ModelGarbled,
     ModelTooSlow,
     ModelUnreachable,
@@ -34,7 +35,7 @@ from chargehand.errors import (
 from chargehand.facts.outcome import Parked
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import Model, ModelReply, ModelRequest
-from chargehand.models.line import PARK, SHORT_PATIENCE, Line
+from chargehand.models.line import FIRST_PATIENCE, PARK, SHORT_PATIENCE, Fault, Line
 from chargehand.models.shared_calls import SharedCalls
 
 log = logging.getLogger("chargehand")
@@ -42,8 +43,10 @@ log = logging.getLogger("chargehand")
 Hear: TypeAlias = Callable[[str | None], None]
 """Hears the text of a reply piece by piece; None: the reply broke off and begins anew."""
 
+FAILED = (ModelUnreachable, ModelTooSlow, ModelGarbled)
+PASSED_OVER = (*FAILED, ModelBusy, ModelDenied, ModelExhausted)
 TRIES = 3
-#: of one call to somebody who has never answered yet
+#: of one request that fails while others are served, or before anybody was
 FIRST_WAIT = 0.5
 #: seconds before the second try; doubled from then on
 LONGEST_WAIT = 30.0
@@ -69,6 +72,21 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     waited: float = 0.0
     #: seconds in the queue
     source: Source = Source.CALL
+    doubtful: int = 0
+    #: of those, requests that timed out or broke off, and may have been paid for
+
+
+class Terms(Struct, frozen=True, kw_only=True, gc=False):
+    """What a caller bears."""
+
+    may_park: bool = False
+    has_parked: bool = False
+    #: before, maybe in another process: then the provider has served somebody once
+    once: bool = False
+    #: what may have been paid for is not sent again, but raised: its budget is for one
+
+
+_USUAL = Terms()
 
 
 class _Ear:
@@ -101,14 +119,14 @@ class Switchboard:
         rates: Mapping[str, Rates] | None = None,
         *,
         breaker: BreakerPolicy | None = None,
-        patience: timedelta = timedelta(hours=2),
+        patience: timedelta = timedelta(minutes=10),
         cache: bool | None = None,
     ) -> None:
         self._rates = dict(rates or {})
         #: by provider ("openai") or by account
         self._breaker = breaker or BreakerPolicy()
         self._patience = patience.total_seconds()
-        #: how long a call may be put off by a provider that is busy or down
+        #: how long a provider that is busy or down is waited for; then runs park, and other calls fail
         self._cache = cache
         #: None: only calls that are meant to repeat themselves (temperature 0)
         self._lines: dict[str, Line] = {}
@@ -122,20 +140,20 @@ class Switchboard:
         *,
         priority: int = 0,
         hear: Hear | None = None,
-        may_park: bool = False,
+        terms: Terms = _USUAL,
     ) -> Call:
         """Ask the first of these models that can be had; `hear` is told the text as it comes.
 
         Raises `Parked` for a caller that may park, when none can be had for more than a few seconds.
         """
         if hear is not None or not self._is_repeatable(request):
-            return await self._ask_chain(models, request, priority, hear, may_park=may_park)
+            return await self._ask_chain(models, request, priority, hear, terms=terms)
         key = digest_of(canonical([[model.name for model in models], request]))
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)
-            return msgspec.structs.replace(known, source=Source.CACHE, sends=0, waited=0.0)
-        return await self._ask_shared(key, models, request, priority, may_park=may_park)
+            return replace(known, source=Source.CACHE, sends=0, waited=0.0, doubtful=0)
+        return await self._ask_shared(key, models, request, priority, terms=terms)
 
     def states(self) -> dict[str, BreakerState]:
         """The breaker of every account that was called."""
@@ -151,19 +169,19 @@ class Switchboard:
         request: ModelRequest,
         priority: int,
         *,
-        may_park: bool,
+        terms: Terms,
     ) -> Call:
         """Ask once for all who want the same just now."""
         is_first = key not in self._asking
-        chain = self._ask_chain(models, request, priority, may_park=may_park)
+        chain = self._ask_chain(models, request, priority, terms=terms)
         try:
             call, pays = await self._asking.join(key, chain)
         except Parked:
-            if may_park or is_first:
+            if terms.may_park or is_first:
                 raise
-            return await self._ask_chain(models, request, priority, may_park=False)
+            return await self._ask_chain(models, request, priority, terms=terms)
         if not pays:
-            return msgspec.structs.replace(call, source=Source.SHARED, sends=0)
+            return replace(call, source=Source.SHARED, sends=0, doubtful=0)
         self._known[key] = call
         if len(self._known) > CACHED:
             self._known.popitem(last=False)
@@ -176,94 +194,26 @@ class Switchboard:
         priority: int,
         hear: Hear | None = None,
         *,
-        may_park: bool,
+        terms: Terms,
     ) -> Call:
         error: ModelError | None = None
         ear = None if hear is None else _Ear(hear)
         for place, model in enumerate(models):
             is_last = place == len(models) - 1
             line = self._line(model)
+            line.has_served |= terms.has_parked
             if not is_last and not line.is_at_hand(asyncio.get_running_loop().time()):
                 continue  # rather than wait for it
             asking = model.ask if ear is None else partial(ear.ask, model)
+            patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
             try:
-                return await self._ask_one(
-                    model,
-                    asking,
-                    line,
-                    request,
-                    priority,
-                    is_last=is_last,
-                    may_park=may_park and is_last,
-                )
-            except (ModelUnreachable, ModelTooSlow, ModelGarbled, ModelBusy, ModelDenied) as failed:
+                call = _Calling(model.name, asking, line, request, priority, patience)
+                return await call.made(terms if is_last else replace(terms, may_park=False))
+            except PASSED_OVER as failed:
                 error = failed
                 if not is_last:
                     log.warning("model_passed_over model=%s error=%s", model.name, failed)
         raise error or ModelUnreachable("no model was given")
-
-    async def _ask_one(
-        self,
-        model: Model,
-        asking: Callable[[ModelRequest], Awaitable[ModelReply]],
-        line: Line,
-        request: ModelRequest,
-        priority: int,
-        *,
-        is_last: bool,
-        may_park: bool,
-    ) -> Call:
-        loop = asyncio.get_running_loop()
-        patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
-        tokens = _bound_on_tokens(request)
-        waited, sends, failures, first = 0.0, 0, 0, loop.time()
-        while True:
-            waited += await line.admitted(priority, tokens, may_park=may_park)
-            began = loop.time()
-            sends += 1
-            try:
-                reply = await asking(request)
-            except ModelBusy as error:
-                wait = None if error.retry_after is None else error.retry_after.total_seconds()
-                line.limiter.slow_down(began, loop.time(), wait)
-                line.breaker.withdraw()
-                line.note_trouble(loop.time(), wait or 0.0)
-                if line.put_off(first, loop.time()) + (wait or 0) > patience:
-                    raise
-            except (ModelUnreachable, ModelTooSlow, ModelGarbled) as error:
-                line.limiter.fail()
-                line.breaker.fail(loop.time(), str(error))
-                line.note_trouble(loop.time())
-                failures += 1
-                put_off = line.put_off(first, loop.time())
-                is_worth_waiting = line.has_answered and put_off < patience
-                if failures >= TRIES and not is_worth_waiting:
-                    raise
-                longest = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)
-                pause = longest * random.uniform(0.5, 1)  # noqa: S311 - jitter
-                if may_park and pause > PARK:
-                    raise line.parked(pause) from error
-                await asyncio.sleep(pause)
-            except ModelDenied as error:
-                line.limiter.fail()
-                line.breaker.withdraw()
-                if error.is_of_key:
-                    line.denial = error  # one call found out; nobody else need try
-                raise
-            except BaseException:
-                line.limiter.fail()
-                line.breaker.withdraw()
-                raise
-            else:
-                used = reply.usage.tokens_in + reply.usage.tokens_out
-                line.limiter.succeed(tokens, used, loop.time())
-                if reply.allowance is not None:
-                    line.limiter.agree(reply.allowance.requests, reply.allowance.tokens)
-                line.breaker.succeed()
-                line.has_answered, line.troubled_at = True, None
-                return Call(reply=reply, model=model.name, sends=sends, waited=waited)
-            finally:
-                line.pump()
 
     def _line(self, model: Model) -> Line:
         line = self._lines.get(model.account)
@@ -273,6 +223,105 @@ class Switchboard:
             line = Line(provider, rates, self._breaker, self._patience)
             self._lines[model.account] = line
         return line
+
+
+class _Calling:
+    """One call to one model, sent as often as it takes."""
+
+    def __init__(
+        self,
+        model: str,
+        asking: Callable[[ModelRequest], Awaitable[ModelReply]],
+        line: Line,
+        request: ModelRequest,
+        priority: int,
+        patience: float,
+    ) -> None:
+        self._model = model
+        self._asking = asking
+        self._line = line
+        self._request = request
+        self._priority = priority
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._first = self._loop.time()
+        self._key: str | None = None
+        #: what the request is known by, once it has failed
+        self._doubtful = 0
+
+    async def made(self, terms: Terms) -> Call:
+        """The reply. Raises the error of the last try, or `Parked`."""
+        line, loop = self._line, self._loop
+        tokens = _bound_on_tokens(self._request)
+        waited, sends = 0.0, 0
+        while True:
+            waited += await line.admitted(self._priority, tokens, may_park=terms.may_park)
+            began, sent = loop.time(), line.served
+            sends += 1
+            pause = 0.0
+            try:
+                reply = await self._asking(self._request)
+            except ModelBusy as error:
+                line.put_back(error, began, loop.time())
+                self._refuse_to_wait(error, terms)
+            except FAILED as error:
+                pause = self._pause_after(error, sent, terms)
+            except BaseException as error:
+                line.limiter.fail()
+                line.breaker.withdraw()
+                if isinstance(error, ModelDenied) and error.is_of_key:
+                    line.denial = error  # one call found out; nobody else need try
+                raise
+            else:
+                used = reply.usage.tokens_in + reply.usage.tokens_out
+                line.limiter.succeed(tokens, used, loop.time())
+                if reply.allowance is not None:
+                    line.limiter.agree(reply.allowance.requests, reply.allowance.tokens)
+                line.serve(self._key)
+                return Call(
+                    reply=reply,
+                    model=self._model,
+                    sends=sends,
+                    waited=waited,
+                    doubtful=self._doubtful,
+                )
+            finally:
+                line.pump()
+            if pause:
+                await asyncio.sleep(pause)
+
+    def _refuse_to_wait(self, error: ModelBusy, terms: Terms) -> None:
+        """Raise for a call that cannot park and was put off for too long."""
+        wait = 0.0 if error.retry_after is None else error.retry_after.total_seconds()
+        put_off = self._line.put_off(self._first, self._loop.time())
+        parks = terms.may_park and self._patience > 0
+        if not parks and put_off + wait > self._patience:
+            raise error
+
+    def _pause_after(self, error: ModelError, sent: int, terms: Terms) -> float:
+        """Seconds before the next try; raises if there is none, or none here."""
+        line, now = self._line, self._loop.time()
+        if self._key is None:
+            request = self._request
+            self._key = digest_of(canonical([request.turns, request.tools, request.schema]))
+        self._doubtful += error.may_be_paid
+        fault, failures = line.fail(error, self._key, sent, now)
+        if fault is Fault.ADDRESS and (failures >= TRIES or now - self._first >= FIRST_PATIENCE):
+            line.bury(error, now)
+            raise error
+        is_waited_for = fault is Fault.PROVIDER and self._patience > 0
+        if failures >= TRIES and not is_waited_for:
+            raise error
+        if terms.once and error.may_be_paid:
+            raise error
+        longest = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)
+        pause: float = longest * random.uniform(0.5, 1)  # noqa: S311 - jitter
+        if is_waited_for:
+            if terms.may_park and pause > PARK:
+                raise line.parked(pause, now) from error
+            if not terms.may_park and line.put_off(self._first, now) >= self._patience:
+                raise line.given_up(now) from error
+        return pause
 
 
 def _bound_on_tokens(request: ModelRequest) -> int:

@@ -196,10 +196,7 @@ class Conversation:
         identity = [self._names, said, tools, request.choice]
 
         async def run(_: str) -> Done:
-            call = await self._office.switchboard.ask(
-                self._models, request, priority=self._brief.task.priority, may_park=True
-            )
-            return Done(Value.of(call), self._office.priced(call))
+            return await self._office.call(self._brief, self._models, request)
 
         about = {"models": self._names, "turns": new, "tools": tools}
         reserve = self._office.worst(self._models, request) if self._brief.is_capped else NO_USAGE

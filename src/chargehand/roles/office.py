@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
+from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.outcome import NO_USAGE, Outcome, Usage
-from chargehand.facts.value import canonical
+from chargehand.facts.outcome import NO_USAGE, Done, Outcome, Usage
+from chargehand.facts.value import Value, canonical
 
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelRequest, ModelSettings
-    from chargehand.models.switchboard import Call, Switchboard
+    from chargehand.models.switchboard import Call, Hear, Switchboard, Terms
     from chargehand.notify.notices import Notices
     from chargehand.tools.redaction import Redactor
 
@@ -107,6 +108,19 @@ class Office:
             raise UsageError(f"{whose} has an empty chain of models")
         return tuple(self._open(each) for each in several)
 
+    async def call(
+        self,
+        brief: Brief,
+        models: "Sequence[Model]",
+        request: "ModelRequest",
+        hear: "Hear | None" = None,
+    ) -> Done:
+        """Ask on behalf of an attempt, and say what that cost."""
+        call = await self.switchboard.ask(
+            models, request, priority=brief.task.priority, hear=hear, terms=terms_of(brief)
+        )
+        return Done(Value.of(call), self.priced(call))
+
     def priced(self, call: "Call") -> Usage:
         """What a call has cost, as far as it is known; a reply that was shared cost nothing."""
         if not call.sends:
@@ -114,7 +128,7 @@ class Office:
         from chargehand.models.prices import price_of
 
         usage = call.reply.usage
-        return replace(usage, calls=call.sends, money=price_of(call.model, usage) or 0.0)
+        return replace(usage, calls=1, money=price_of(call.model, usage) or 0.0)
 
     def worst(self, models: "Sequence[Model]", request: "ModelRequest") -> Usage:
         """The most that this call can cost, whichever of the models takes it. A bound, no estimate.
@@ -146,3 +160,10 @@ class Office:
 
             self._opened[model] = open_model(model)
         return self._opened[model]
+
+
+def terms_of(brief: Brief) -> "Terms":
+    """What an attempt bears when it asks a model: it may be sent away, and pays for one call at a time."""
+    from chargehand.models.switchboard import Terms
+
+    return Terms(may_park=True, has_parked=brief.has_parked, once=brief.is_capped)

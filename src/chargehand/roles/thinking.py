@@ -9,7 +9,6 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import NO_USAGE, Done
-from chargehand.facts.value import Value
 from chargehand.models.base import (
     Model,
     ModelReply,
@@ -73,14 +72,7 @@ class DurableThinker:
         models = [model.name for model in self._models]
 
         async def run(_: str) -> Done:
-            call = await self.office.switchboard.ask(
-                self._models,
-                request,
-                priority=self._brief.task.priority,
-                hear=hear,
-                may_park=True,
-            )
-            return Done(Value.of(call), self.office.priced(call))
+            return await self.office.call(self._brief, self._models, request, hear)
 
         done = await self._brief.durable(
             name,

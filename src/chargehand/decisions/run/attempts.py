@@ -117,6 +117,7 @@ class Attempts(Verdicts):
             return [*beside, *self._stopped(node, event.at)]
         node.due_at = event.due_at
         node.is_parked = True
+        node.waits_for, node.is_long = event.why, event.is_long
         self._live -= 1
         self._note_idle(event.at)
         retry = RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)

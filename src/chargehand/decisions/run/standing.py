@@ -21,7 +21,7 @@ class RunState(StrEnum):
 
     PLANNING = "planning"  #: there is no plan yet, or it is still being written
     RUNNING = "running"  #: something is running, ready or due
-    WAITING = "waiting"  #: all that is left waits for a person
+    WAITING = "waiting"  #: all that is left waits for a person, or for a provider that stays away
     PAUSED = "paused"  #: a person wants nothing new to be started for now
     STOPPING = "stopping"  #: cancelled or out of time; open attempts are told to stop
 
@@ -72,6 +72,8 @@ class Standing:
             return RunState.STOPPING
         if self.is_paused:
             return RunState.WAITING if self.is_short and not self._open else RunState.PAUSED
+        if not self._live and any(n.is_parked and n.is_long for n in self.nodes.values()):
+            return RunState.WAITING
         if self.is_being_planned and not self._is_unclear():
             return RunState.PLANNING
         if self._live or not self._unsettled or self._has_parked():
