@@ -252,9 +252,10 @@ class Line:
             *_, turn, may_park = each
             if turn.done():
                 continue
-            if may_park and self._patience > 0:
+            parks = may_park and self._patience > 0
+            if parks and shut > PARK:
                 turn.set_exception(self.parked(shut, now))
-            elif is_hopeless:
+            elif is_hopeless and not parks:
                 turn.set_exception(self.given_up(now))
             else:
                 staying.append(each)
