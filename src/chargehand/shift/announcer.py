@@ -64,7 +64,8 @@ class Announcer:
         led = self._desk.runs[run]
         explainer = Explainer(run, led, self._clock.now(), self._desk.dispatch)
         for wait in explainer.all():
-            if wait.cause is not Cause.NEEDS and _key(wait) not in self._said:
+            # A provider that is waited for is named by the models themselves, once for all tasks.
+            if wait.cause not in (Cause.NEEDS, Cause.PROVIDER) and _key(wait) not in self._said:
                 yield wait
 
     def _say(self, wait: Wait) -> None:
