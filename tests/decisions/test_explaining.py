@@ -83,7 +83,10 @@ def test_a_parked_task_waits_for_its_provider() -> None:
     desk = desk_of("a")
     desk.park("a", 90)
     desk.wait(70)
-    assert words(desk, "a") == "a waits for its provider, until 2026-01-01T00:01:30+00:00, 1 min"
+    assert (
+        words(desk, "a")
+        == "a waits for its provider, until 2026-01-01T00:01:30+00:00: it is down, 1 min"
+    )
 
 
 def test_a_task_waits_for_a_person() -> None:
