@@ -136,6 +136,13 @@ def answer_mail(run: str, answer: AnswerMail) -> Mail:
     return Mail(key=key, stream=run, subject="answer", body=msgspec.json.encode(answer))
 
 
+def answer_in_mail(letter: Mail) -> AnswerMail | None:
+    """The answer that a letter brings, if it brings one."""
+    if letter.subject != "answer":
+        return None
+    return msgspec.json.decode(letter.body, type=AnswerMail)
+
+
 def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
     body = msgspec.json.encode(SubmitMail(requested, plan))
     return Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)

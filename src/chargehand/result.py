@@ -166,6 +166,12 @@ class RunResult:
         return "" if requested is None else requested.request
 
     @property
+    def source(self) -> Mapping[str, Any]:
+        """Where its crew comes from, if it was begun at the command line; empty if not."""
+        requested = self._led.schedule.requested
+        return {} if requested is None else requested.source
+
+    @property
     def approach(self) -> Approach:
         """How the request became tasks."""
         requested = self._led.schedule.requested

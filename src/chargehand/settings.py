@@ -62,8 +62,12 @@ class Choice:
 
 def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
     """A supervisor with the chosen crew, on a durable journal. Its author's own is taken as it is."""
-    crew = crew_for(choice, say)
-    boss = _taken(crew, choice) if isinstance(crew, Supervisor) else _made(crew, choice, say)
+    crew, taken = _crew_and_taken(choice, say)
+    match crew:
+        case Supervisor():
+            boss = _taken(crew, choice, taken)
+        case _:
+            boss = _made(crew, choice, say)
     if choice.notify:
         boss.notify_also([Subscription(to, tuple(NoticeKind)) for to in choice.notify])
     return boss
@@ -87,14 +91,19 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
 
 def crew_for(choice: Choice, say: Say = print) -> Crew | Supervisor:
     """The chosen crew."""
+    return _crew_and_taken(choice, say)[0]
+
+
+def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozenset[str]]:
+    """The chosen crew, and which of the flags the function that made it has taken in."""
     from chargehand.crews.default import default_crew
     from chargehand.crews.python import python_crew
     from chargehand.crews.toml import toml_crew
 
     if not choice.crew:
-        return default_crew(choice.files or _working_folder(say))
+        return default_crew(choice.files or _working_folder(say)), frozenset()
     if choice.crew.endswith(".toml"):
-        return toml_crew(Path(choice.crew), choice.files or [Path.cwd()])
+        return toml_crew(Path(choice.crew), choice.files or [Path.cwd()]), frozenset()
     if ":" not in choice.crew:
         raise UsageError(
             f"{choice.crew!r} is no crew; give a TOML file (crew.toml), or Python as path.py:name"
@@ -155,17 +164,16 @@ def _usual_model(say: Say) -> str:
     return "offline"
 
 
-def _taken(boss: Supervisor, choice: Choice) -> Supervisor:
-    """A supervisor that its author has made; only where it keeps its runs may still be open."""
-    if choice.model or choice.parallel:
-        flag = "--model" if choice.model else "--parallel"
+def _taken(boss: Supervisor, choice: Choice, taken: frozenset[str]) -> Supervisor:
+    """A supervisor that its author has made; only where it keeps its runs may still be chosen."""
+    given = {"model": choice.model, "parallel": choice.parallel}
+    refused = [flag for flag, value in given.items() if value and flag not in taken]
+    if refused:
         raise UsageError(
-            f"{flag} cannot change {choice.crew}, which is a finished Supervisor; change it there, "
+            f"--{refused[0]} cannot change {choice.crew}, which is a finished Supervisor; change it there, "
             "or make it a function with a parameter of that name, or a list of workers"
         )
-    if boss.is_kept and choice.journal:
-        raise UsageError(f"--journal cannot change {choice.crew}, which has a journal of its own")
-    if not boss.is_kept:
+    if not boss.is_kept or (choice.journal and "journal" not in taken):
         # What a command does must still be there for the next one: `trace`, `resume`, `answer`.
         boss.keep_in(_with_folder(journal_place(choice.journal)))
     return boss

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -40,6 +39,7 @@ from chargehand.roles.function import Where
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.roster import Member, Roster
 from chargehand.shift import Hooks, Shift
+from chargehand.terminal import is_interactive
 
 if TYPE_CHECKING:
     from chargehand.models.base import ModelSettings
@@ -262,9 +262,11 @@ class Supervisor(Deputy):
         return self._path is not None
 
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
-        """Keep runs in this file from now on, instead of in memory."""
-        if self._shift is not None or self._path is not None:
-            raise UsageError("this supervisor is at work, or has a durable journal already")
+        """Keep runs in this file from now on, instead of where it kept them so far."""
+        if self._shift is not None:
+            raise UsageError("this supervisor is at work; say where runs are kept before it begins")
+        if self._path is not None and Path(self._path).absolute() == Path(journal).absolute():
+            return
         self._path = journal
         self._journal = open_journal(journal)
 
@@ -351,7 +353,7 @@ class Supervisor(Deputy):
             return Asking(mode=mode, can_ask=mode is not OnQuestion.FAIL, why=why)
         by_model = mode is OnQuestion.SUPERVISOR
         is_kept = bool(getattr(self._journal, "path", ""))
-        is_reachable = is_kept and sys.stdin.isatty() and sys.stderr.isatty()
+        is_reachable = is_kept and is_interactive()
         if is_submitted or self._is_entered or self._notices is not None or is_reachable:
             return Asking(by_model=by_model) if by_model else WAITING
         if is_kept:

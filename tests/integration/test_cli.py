@@ -37,6 +37,9 @@ workers = [quick, asker, unlucky]
 boss = ch.Supervisor(workers)
 """
 
+SHOWN = r"\x1b[2J\x07\u202e"
+#: how what `quick` adds to its result is shown
+
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -84,7 +87,7 @@ def run(*args: str, **workers: str) -> Result:
 def test_the_result_is_on_stdout_and_everything_else_on_stderr() -> None:
     result = run(a="quick", b=">quick")
     assert result.exit_code == 0
-    assert result.stdout == "did b\n"
+    assert result.stdout == f"did b{SHOWN}\n"
     assert "a started by quick" in result.stderr
     assert "b done in" in result.stderr
 
@@ -110,7 +113,7 @@ def test_the_exit_code_says_how_the_run_ended(workers: dict[str, str], code: int
 
 
 def test_a_gap_is_named_in_the_result() -> None:
-    assert "missing: b (failed): denied: no luck" in run(a="quick", b=">unlucky").stdout
+    assert r"missing: b (failed): denied: no \x1b[5mluck" in run(a="quick", b=">unlucky").stdout
 
 
 def test_json_is_every_event_and_nothing_else() -> None:
@@ -128,18 +131,18 @@ def test_quiet_json_is_the_last_event() -> None:
 
 def test_quiet_is_the_result_alone() -> None:
     result = run("--quiet", a="quick")
-    assert (result.stdout, result.stderr) == ("did a\n", "")
+    assert (result.stdout, result.stderr) == (f"did a{SHOWN}\n", "")
 
 
 def test_the_result_can_go_to_a_file() -> None:
     result = run("--output", "answer.txt", a="quick")
-    assert Path("answer.txt").read_text() == "did a\n"
+    assert Path("answer.txt").read_text() == "did a\x1b[2J\x07\u202e\n"  # as it is
     assert result.stdout == ""
 
 
 def test_a_result_that_cannot_be_written_is_printed_rather_than_lost() -> None:
     result = run("--output", "no/such/folder.txt", a="quick")
-    assert result.stdout == "did a\n"
+    assert result.stdout == f"did a{SHOWN}\n"
     assert "cannot be written" in result.stderr
 
 
@@ -150,7 +153,7 @@ def test_a_report_says_where_the_time_went() -> None:
 def test_a_plan_can_come_from_stdin() -> None:
     text = Path(plan(a="quick")).read_text()
     result = chargehand("run", "--plan", "-", "--crew", "crew.py:boss", given=text)
-    assert result.stdout == "did a\n"
+    assert result.stdout == f"did a{SHOWN}\n"
 
 
 def test_a_request_is_planned_done_and_answered_with_its_sources() -> None:
@@ -209,7 +212,6 @@ def test_a_follow_up_goes_on_from_an_earlier_run() -> None:
         (("run", "x", "--model", "nope:x", "--files", "."), "no model is called 'nope:x'"),
         (("run", "x", "--files", ".", "--after", "zz"), "holds no runs"),
         (("run", "x", "--crew", "crew.py:workers", "--review"), "--review needs a terminal"),
-        (("run", "x", "--on-question", "wait"), "needs a terminal"),
         (("run", "--plan", "none.json"), "the plan none.json cannot be read: No such file"),
         (("run", "--plan", "crew.py"), "crew.py: this is not a plan"),
         (("resume", "zz"), "holds no runs"),
@@ -342,7 +344,7 @@ def test_a_run_is_shown_in_words() -> None:
     shown = chargehand("show", "last").stdout
     for words in (
         "a  done",
-        "b  failed, unlucky: denied: no luck",
+        r"b  failed, unlucky: denied: no \x1b[5mluck",
         "c  skipped: b came to nothing",
     ):
         assert words in shown
@@ -401,7 +403,7 @@ def test_a_run_is_resumed_from_another_folder_with_the_crew_it_began_with(
     resumed = chargehand("resume", "last", "--journal", journal)
     assert resumed.exit_code == 0, resumed.stderr
     assert "painted red" in resumed.stdout
-    assert "crew.py:workers, as at the start" in resumed.stderr
+    assert "crew.py:workers, from where the run was started" in resumed.stderr
 
 
 def test_the_only_question_of_a_run_is_meant_by_the_run() -> None:
@@ -420,7 +422,7 @@ def test_a_resumed_run_that_still_waits_for_a_person_says_so_again() -> None:
 def test_resuming_a_finished_run_prints_its_answer_again() -> None:
     run(a="quick")
     result = chargehand("resume", "last", "--crew", "crew.py:workers")
-    assert (result.exit_code, result.stdout) == (0, "did a\n")
+    assert (result.exit_code, result.stdout) == (0, f"did a{SHOWN}\n")
 
 
 def test_resuming_with_another_crew_needs_to_be_accepted() -> None:
@@ -548,24 +550,28 @@ def test_init_writes_a_crew_file_that_works_and_never_writes_over_one() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\x1b[31mb", "ab"),
-        ("a\x1b]0;title\x07b", "ab"),
-        ("a\x1b]8;;http://x\x1b\\b", "ab"),
-        ("a\x9b31mb\x85", "a31mb"),
-        ("over\rwritten\b\x7f", "overwritten"),
+        ("a\x1b[31mb", r"a\x1b[31mb"),
+        ("a\x1b]0;title\x07b", r"a\x1b]0;title\x07b"),
+        ("a\x1b]8;;http://x\x1b\\b", r"a\x1b]8;;http://x\x1b\b"),
+        ("a\x9b31mb\x85", r"a\x9b31mb\x85"),
+        ("over\rwritten\b\x7f", r"over\x0dwritten\x08\x7f"),
         ("kept\n\tas it is\r\n", "kept\n\tas it is\n"),
-        ("gnp.\u202eexe", "gnp.exe"),
-        ("half \ud800", "half "),
+        ("gnp.\u202eexe", r"gnp.\u202eexe"),
+        ("half \ud800", r"half \ud800"),
+        ("hid\u200bden\U000e0041", r"hid\u200bden\U000e0041"),
     ],
 )
-def test_what_a_terminal_would_obey_is_not_shown(text: str, shown: str) -> None:
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(text: str, shown: str) -> None:
     assert clean(text) == shown
 
 
 def test_json_for_a_terminal_is_the_same_data() -> None:
-    data = json.dumps("a\x9b\x7fb\x85", ensure_ascii=False).encode()
-    assert json.loads(clean_json(data)) == "a\x9b\x7fb\x85"
-    assert not any(0x7F <= ord(c) <= 0x9F for c in clean_json(data).decode())
+    hostile = "a\x9b\x7fb\x85\u202e\u2066\u2028\U000e0041 \N{GRINNING FACE}"
+    data = json.dumps(hostile, ensure_ascii=False).encode()
+    assert json.loads(clean_json(data)) == hostile
+    shown = clean_json(data).decode()
+    assert clean(shown) == shown  # nothing is left that a terminal would obey
+    assert "\N{GRINNING FACE}" in shown
 
 
 def test_long_texts_are_cut_to_one_line() -> None:

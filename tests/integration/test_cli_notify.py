@@ -53,10 +53,14 @@ def told(file: str) -> list[tuple[str, str]]:
     return [(notice["kind"], notice.get("status", "")) for notice in notices]
 
 
+RETURN = ("--on-question", "return")
+#: whoever is told could bring the answer, so the command would wait for it
+
+
 @pytest.mark.parametrize("crew", ["crew.py:workers", "crew.py:boss"])
 def test_everybody_who_is_named_is_told_of_questions_and_of_the_end(crew: str) -> None:
     ways = ("--notify", into("one"), "--notify", into("two"))
-    asked = chargehand("run", "--plan", "plan.json", "--crew", crew, *ways)
+    asked = chargehand("run", "--plan", "plan.json", "--crew", crew, *ways, *RETURN)
     assert asked.exit_code == 4, asked.stderr
     assert told("one") == told("two") == [("question", "")]
     question = json.loads(Path("one").read_text())["question"]
@@ -69,7 +73,8 @@ def test_everybody_who_is_named_is_told_of_questions_and_of_the_end(crew: str) -
 
 
 def test_the_command_that_goes_on_names_who_is_told() -> None:
-    asked = chargehand("run", "--plan", "plan.json", "--crew", "crew.py:workers", "--notify", "log")
+    crew = ("--crew", "crew.py:workers", "--notify", "log")
+    asked = chargehand("run", "--plan", "plan.json", *crew, *RETURN)
     (go_on,) = [line for line in asked.stderr.splitlines() if "chargehand resume" in line]
     assert "--notify log" in go_on
 

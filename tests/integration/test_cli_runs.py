@@ -269,7 +269,7 @@ def test_a_question_to_a_person_who_has_left_ends_the_command(place: Path) -> No
 
 
 def test_a_question_may_end_the_command_on_a_terminal_too(place: Path) -> None:
-    with terminal(place, *RUN, plan(place, "asker"), "--on-question", "fail") as screen:
+    with terminal(place, *RUN, plan(place, "asker"), "--on-question", "return") as screen:
         assert screen.read_all() == 4
     assert "chargehand answer r" in screen.shown
     assert "chargehand resume r" in screen.shown

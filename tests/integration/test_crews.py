@@ -303,7 +303,7 @@ def test_a_tool_of_two_workers_is_fine_if_the_crew_says_so() -> None:
 
 def test_a_list_of_workers_in_python_is_a_crew() -> None:
     Path("mine.py").write_text(TOOLS + "\ncrew = [shout]\n")
-    crew = python_crew("mine.py:crew", {})
+    crew = python_crew("mine.py:crew", {})[0]
     assert isinstance(crew, Crew)
     assert [each.name for each in crew.workers] == ["shouter"]
 
@@ -312,14 +312,14 @@ def test_a_function_is_given_what_it_asks_for() -> None:
     Path("asking.py").write_text(
         TOOLS + "\ndef crew(model, extra=1):\n    return ch.Supervisor([shout], model=model)\n"
     )
-    boss = python_crew("asking.py:crew", {"model": "offline", "files": []})
+    boss = python_crew("asking.py:crew", {"model": "offline", "files": []})[0]
     assert isinstance(boss, ch.Supervisor)
 
 
 def test_a_file_finds_its_neighbours() -> None:
     Path("neighbour.py").write_text(TOOLS)
     Path("home.py").write_text("from neighbour import shout\ncrew = [shout]\n")
-    assert isinstance(python_crew("home.py:crew", {}), Crew)
+    assert isinstance(python_crew("home.py:crew", {})[0], Crew)
 
 
 def test_a_file_called_like_a_module_that_is_there_is_still_found() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
-from chargehand.cli.showing import Standing, shown, shown_json
+from chargehand.cli.finding import Standing
+from chargehand.cli.showing import shown, shown_json
 from chargehand.facts.events import PersonAsked
 from chargehand.settings import Choice, supervisor_for
 from chargehand.testing import FakeClock, run_virtual

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.cli.showing import Standing, shown
+from chargehand.cli.finding import Standing
+from chargehand.cli.showing import shown
 from chargehand.errors import ChargehandError, ToolError, UsageError
 from chargehand.facts.board import Block
 from chargehand.facts.value import Value

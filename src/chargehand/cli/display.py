@@ -49,8 +49,11 @@ LONGEST_TABLE = 50
 class Lines:
     """Says every change of a run in one time-stamped line, without escapes."""
 
-    def __init__(self, say: Callable[[str], None], where: str = "") -> None:
+    def __init__(
+        self, say: Callable[[str], None], where: str = "", *, verbose: bool = False
+    ) -> None:
         self._say = say
+        self._verbose = verbose
         self._where = where
         #: the path of a nested supervisor, before each of its lines
         self._tasks: dict[str, Task] = {}
@@ -115,7 +118,9 @@ class Lines:
                 progress = f" ({self._done} of {len(self._tasks)})" if name in self._tasks else ""
                 return [f"{name} done in {length}{progress}"]
             case Failed() as failed:
-                return [f"{name} failed after {length}: {one_line(str(failed), 200)}"]
+                stack = failed.stack.rstrip().splitlines() if self._verbose else []
+                first = f"{name} failed after {length}: {one_line(str(failed), 200)}"
+                return [first, *(f"    {line}" for line in stack)]
             case NeedsInput(question=question):
                 return [f"{name} asks: {one_line(question.text, 200)}"]
             case Cancelled():
@@ -149,8 +154,10 @@ def _other_words(event: Event) -> str:
             return f"{event.task} is not started: it could not be done in time any more"
         case QuestionAnswered():
             return f"{event.task} was answered by {event.by}: {one_line(event.text, 160)}"
-        case QuestionExpired():
+        case QuestionExpired(why=""):
             return f"nobody answered the question of {event.task} in time"
+        case QuestionExpired():
+            return f"{event.task} is not answered: {one_line(event.why, 300)}"
         case ProgressNoted():
             share = "" if event.fraction is None else f" ({event.fraction:.0%})"
             return f"{event.task}: {one_line(event.text, 160)}{share}"

@@ -1,15 +1,19 @@
 """Runs by what a person types: an id, the beginning of one, or `last`."""
 
 import difflib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chargehand.errors import UnknownRun, UsageError
-from chargehand.facts.events import RunRequested
+from msgspec import Struct
+
+from chargehand.cli.listing import status_of
+from chargehand.errors import JournalReadOnly, NotLeading, UnknownRun, UsageError
+from chargehand.facts.events import RunRequested, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
 from chargehand.journal.opening import open_journal
+from chargehand.mailroom import answer_in_mail
 from chargehand.result import RunResult
 from chargehand.settings import journal_place, reader_of
 from chargehand.supervisor import Supervisor
@@ -36,22 +40,45 @@ def is_nested(head: Head) -> bool:
     return head.stream.startswith(NESTED)
 
 
-async def questions_of(boss: Supervisor, result: RunResult) -> list[Question]:
-    """What a run asks, and what runs nested in it ask."""
-    return (await boss.look(result.id)).questions
+class Standing(Struct, frozen=True):
+    """A run, and what else must be known to say how it stands."""
+
+    result: RunResult
+    status: str
+    asked: Sequence[Question] = ()
+    #: what it asks, or a run nested in it, and nobody has answered
+    answered: Mapping[str, str] = {}
+    #: by question: what was answered and waits for whoever leads the run next
 
 
-async def still_asked(boss: Supervisor, result: RunResult, place: Path) -> list[Question]:
-    """What it asks and no letter answers that lies in the mailbox for its next leader."""
-    journal = open_journal(place)
+async def standing_of(boss: Supervisor, run: str, owner: str) -> Standing:
+    """How a run stands, with what lies in the inbox for its next leader."""
+    result = await boss.look(run)
+    letters = await boss.journal.mail.unread()
+    texts = {
+        answer.question: f"{answer.text} (by {answer.by})"
+        for answer in (answer_in_mail(letter) for letter in letters)
+        if answer is not None
+    }
+    is_ending = any(
+        each.stream == run and each.subject in ("cancel", "stop") for each in letters
+    )  # it is to be cancelled, or to answer at once
+    asked = [each for each in result.questions if each.id not in texts and not is_ending]
+    answered = {each.id: texts[each.id] for each in result.questions if each.id in texts}
+    is_open = not isinstance(result.status, RunStatus)
+    led = owner if is_open and owner and await _is_led(boss, run) else ""
+    return Standing(result, status_of(result, led), asked, answered)
+
+
+async def _is_led(boss: Supervisor, run: str) -> bool:
+    """Whether the process that leads a run, as the journal has it, is alive."""
     try:
-        letters = await journal.mail.unread()
-    finally:
-        await journal.close()
-    if any(each.stream == result.id and each.subject in ("cancel", "stop") for each in letters):
-        return []  # it is to be cancelled, or to answer at once
-    answered = {letter.key.partition(" ")[2] for letter in letters}
-    return [each for each in await questions_of(boss, result) if each.id not in answered]
+        await boss.journal.decide(run, lambda _: ())
+    except (NotLeading, JournalReadOnly):
+        return True
+    except UnknownRun:
+        pass
+    return False
 
 
 async def find_run(typed: str, place: Path) -> str:
@@ -74,6 +101,11 @@ async def find_run(typed: str, place: Path) -> str:
         )
     near = difflib.get_close_matches(typed, ids, n=3, cutoff=0.3) or ids[:3]
     raise UnknownRun(typed, f"the nearest are {', '.join(near)}; chargehand runs lists all")
+
+
+async def has_ended(run: str, place: Path) -> bool:
+    """Whether nothing is left to be done of a run."""
+    return any(head.is_ended for head in await heads_in(place) if head.stream == run)
 
 
 async def source_of(run: str, place: Path) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from enum import IntEnum
 from functools import partial
@@ -14,6 +15,7 @@ from chargehand.cli import output
 from chargehand.cli.display import summary
 from chargehand.cli.options import again
 from chargehand.cli.questions import Terminal, ask, question_lines
+from chargehand.cli.showing import ended_json
 from chargehand.cli.watching import Manner, Watch, nested_in
 from chargehand.cli.words import answer_words, clean
 from chargehand.decisions.budget import OVER_BUDGET
@@ -55,13 +57,13 @@ class Conductor:
         self._manner = manner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._is_left_to_people = False
+        self._is_interrupted = False
         for path, nested in nested_in(boss):
             nested.on(*KINDS.values())(partial(watch.hear_below, path))
 
     def conduct(self, start: Callable[[], Awaitable[None]]) -> int:
         """Have the run done by `start`, which lets the watch hear it. Returns the exit code."""
-        with counting_signals(self._interrupted):
+        with counting_signals(self._interrupted), _unsaid(self._manner):
             return int(asyncio.run(self._conduct(start)))
 
     async def _conduct(self, start: Callable[[], Awaitable[None]]) -> Exit:
@@ -91,30 +93,22 @@ class Conductor:
     # questions
 
     async def _mind_questions(self) -> None:
-        if self._manner.waits:
+        """Ask here, if somebody is here. Otherwise the run itself does what `--on-question` says."""
+        if self._manner.asks_here:
             await self._ask_here()
             output.say("there is nobody to ask any more; questions stay open")
             self._watch.changed.set()
-        await self._leave_to_people()
+            await self._leave_to_people()
 
     async def _leave_to_people(self) -> None:
         """Once all that is left waits for a person, stop: nobody is here to be asked."""
         while True:
             await self._watch.changed.wait()
             self._watch.changed.clear()
-            if self._watch.open and await self._is_waiting(self._watch.run):
-                self._is_left_to_people = True
+            result = await self._boss.look(self._watch.run)
+            if self._watch.open and result.status is RunState.WAITING:
                 await self._boss.stop(timedelta(0))
                 return
-
-    async def _is_waiting(self, run: str) -> bool:
-        """Whether nothing goes on in a run but questions, its own or those of runs nested in it."""
-        result = await self._boss.look(run)
-        if result.status is not RunState.RUNNING:
-            return result.status is RunState.WAITING
-        live = sum(task.state.is_live for task in result.tasks.values())
-        children = self._watch.children(run)
-        return 0 < live == len(children) and all([await self._is_waiting(c) for c in children])
 
     async def _ask_here(self) -> None:
         """Ask what is to be asked, one after another, for as long as somebody is there to answer."""
@@ -158,6 +152,7 @@ class Conductor:
     def _obey(self, times: int) -> None:
         if self._group is None:
             return
+        self._is_interrupted = True
         if times == 1:
             output.say(
                 "interrupted: nothing new is started, what runs may end; Ctrl-C again cancels"
@@ -170,9 +165,12 @@ class Conductor:
     # the end
 
     def _tell(self, result: RunResult) -> Exit:
-        self._watch.tell_last()
         if not self._manner.as_json:
             self._tell_answer(result)
+        elif self._manner.quiet:
+            output.raw(ended_json(result))
+        if self._manner.as_json and self._manner.file:
+            self._is_written(answer_words(result.answer, is_shown=False))
         if self._manner.report:
             output.say(str(result.report))
         exit_ = self._exit(result)
@@ -182,7 +180,10 @@ class Conductor:
 
     def _tell_answer(self, result: RunResult) -> None:
         words = answer_words(result.answer)
-        if self._manner.file and self._is_written(words):
+        is_kept = self._manner.file and self._is_written(
+            answer_words(result.answer, is_shown=False)
+        )
+        if is_kept:
             return
         streamed = clean(self._watch.streamed)
         if streamed and words.startswith(streamed):
@@ -205,7 +206,8 @@ class Conductor:
     def _exit(self, result: RunResult) -> Exit:
         if isinstance(result.status, RunStatus):
             return Exit.OVER_BUDGET if _is_over_budget(result) else _OF_STATUS[result.status]
-        return Exit.NEEDS_A_PERSON if self._is_left_to_people else Exit.INTERRUPTED
+        is_asking = result.status is RunState.WAITING and not self._is_interrupted
+        return Exit.NEEDS_A_PERSON if is_asking else Exit.INTERRUPTED
 
     def _after(self, result: RunResult, exit_: Exit) -> list[str]:
         """What the person is told at the end: what to do next, and the summary where it is wanted."""
@@ -213,7 +215,7 @@ class Conductor:
         go_on = again("resume", result.id, choice)
         lines: list[str] = []
         if exit_ is Exit.NEEDS_A_PERSON:
-            for question in self._watch.open.values():
+            for question in result.questions:
                 lines += question_lines(question)
                 lines.append(f"answer it:  {again('answer', question.id, choice)} TEXT")
             lines.append(f"then:       {go_on}")
@@ -222,6 +224,22 @@ class Conductor:
         if self._manner.summary and isinstance(result.status, RunStatus):
             lines += summary(result, again("trace", result.id, choice))
         return lines
+
+
+@contextlib.contextmanager
+def _unsaid(manner: Manner) -> Iterator[None]:
+    """Keep the log from saying what this terminal asks itself."""
+
+    def is_said(record: logging.LogRecord) -> bool:
+        return not record.msg.startswith("run_waits") or " answer " not in record.getMessage()
+
+    log = logging.getLogger("chargehand")
+    if manner.asks_here:
+        log.addFilter(is_said)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_said)
 
 
 def _is_over_budget(result: RunResult) -> bool:

@@ -10,6 +10,7 @@ from chargehand.cli.words import clean_json, money_words, table
 from chargehand.crews.lengths import shown_length
 from chargehand.decisions.graph import TaskState
 from chargehand.facts.events import Approach, RunStatus
+from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
 from chargehand.result import RunResult
 
@@ -29,11 +30,11 @@ class Row(Struct, frozen=True):
     questions: tuple[str, ...]
 
 
-def told(head: Head, result: RunResult) -> Row:
+def told(head: Head, result: RunResult, status: str, asked: Sequence[Question]) -> Row:
     states = [task.state for task in result.tasks.values()]
     return Row(
         run=result.id,
-        status=status_of(result, head.owner),
+        status=status,
         requested_at=head.began_at,
         request=result.request,
         done=states.count(TaskState.DONE),
@@ -41,12 +42,12 @@ def told(head: Head, result: RunResult) -> Row:
         calls=result.usage.calls,
         tokens=result.usage.tokens_in + result.usage.tokens_out,
         money=result.usage.money,
-        questions=tuple(question.id for question in result.questions),
+        questions=tuple(question.id for question in asked),
     )
 
 
 def status_of(result: RunResult, owner: str) -> str:
-    """How a run stands; one that its last leader has let go of is interrupted."""
+    """How a run stands; one that no living process leads is interrupted."""
     is_led = result.approach is not Approach.POOL
     is_left = is_led and not owner and not isinstance(result.status, RunStatus)
     return "interrupted" if is_left else result.status.value

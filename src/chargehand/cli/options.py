@@ -10,6 +10,7 @@ import click
 from chargehand.cli.output import say
 
 if TYPE_CHECKING:
+    from chargehand.result import RunResult
     from chargehand.settings import Choice
     from chargehand.supervisor import Supervisor
 
@@ -130,6 +131,12 @@ def boss_for(choice: "Choice", *, quiet: bool = False) -> "Supervisor":
     return supervisor_for(choice, (lambda _: None) if quiet else say)
 
 
+def resume_words(result: "RunResult", choice: "Choice") -> str:
+    """The command line that goes on with a run; one begun in Python needs to be told its crew."""
+    words = again("resume", result.id, choice)
+    return words if result.source or choice.crew else f"{words} --crew FILE.py:NAME"
+
+
 def again(command: str, run: str, choice: "Choice") -> str:
     """A command line about this run, with what must be said again."""
     import shlex
@@ -137,5 +144,6 @@ def again(command: str, run: str, choice: "Choice") -> str:
     parts = ["chargehand", command, run]
     if command == "resume":
         parts += [word for way in choice.notify for word in ("--notify", way)]
+        parts += ["--crew", choice.crew] if choice.crew else []
     parts += ["--journal", choice.journal] if choice.journal else []
     return shlex.join(parts)

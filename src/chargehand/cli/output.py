@@ -5,7 +5,10 @@ import sys
 
 import click
 
-from chargehand.cli.words import clean
+from chargehand.cli.words import clean, clean_json
+from chargehand.terminal import is_interactive, is_plain
+
+__all__ = ["is_interactive", "is_plain", "piece", "raw", "result", "say"]
 
 
 def say(text: str) -> None:
@@ -15,7 +18,7 @@ def say(text: str) -> None:
 
 def result(text: str) -> None:
     """The result, or a piece of it that is a line of its own, on stdout."""
-    _echo(text)
+    _echo(clean(text))
 
 
 def piece(text: str) -> None:
@@ -25,17 +28,7 @@ def piece(text: str) -> None:
 
 def raw(line: bytes) -> None:
     """One line of JSON on stdout, at once: somebody may be waiting for it at the other end of a pipe."""
-    _echo(line.decode())
-
-
-def is_interactive() -> bool:
-    """Whether a person sits there who can read and be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty() and not is_plain()
-
-
-def is_plain() -> bool:
-    """Whether nobody watches: CI, or a terminal that says it can show nothing."""
-    return bool(os.environ.get("CI")) or os.environ.get("TERM") == "dumb"
+    _echo(clean_json(line).decode())
 
 
 def _echo(text: str, *, err: bool = False, nl: bool = True) -> None:

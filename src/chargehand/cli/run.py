@@ -31,7 +31,10 @@ def showing_options(command: Any) -> Any:
     options = (
         click.option("--json", "as_json", is_flag=True, help="Events as JSON lines on stdout."),
         click.option(
-            "--quiet", is_flag=True, help="The result only; with --json, the last event only."
+            "--quiet",
+            is_flag=True,
+            help="The result only; with --json, one object: run, status, answer, claims, gaps, "
+            "confidence, usage, questions.",
         ),
         click.option(
             "--display",
@@ -41,10 +44,12 @@ def showing_options(command: Any) -> Any:
         ),
         click.option(
             "--on-question",
-            type=click.Choice(["wait", "fail"]),
-            help="What to do when a person must answer: ask here and wait, or stop with exit code 4. "
-            "Default: wait on a terminal, else fail.",
+            type=click.Choice(["wait", "return", "supervisor", "fail"]),
+            help="When a person must answer: wait (asking here, on a terminal); return with exit code 4, to be "
+            "answered and resumed; have the supervisor's model answer what it may; or fail the task that asks. "
+            "Default: wait on a terminal or with --notify, else return.",
         ),
+        click.option("--verbose", is_flag=True, help="Show the stack of each failure, too."),
         click.option("--output", metavar="FILE", default="", help="Write the result there."),
         click.option("--report", is_flag=True, help="At the end, where time and money went."),
     )
@@ -77,7 +82,14 @@ def showing_options(command: Any) -> Any:
     default="stop",
     help="When the budget is used up: answer from what there is (default), or ask whether it may be raised.",
 )
-@click.option("--priority", type=int, default=0, metavar="N", help="Larger is more urgent.")
+@click.option(
+    "--priority",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Larger is more urgent: kept with the run, and counts among the runs of one process, such as "
+    "a supervisor that takes posted runs. A command of its own has only this run.",
+)
 @click.option("--after", metavar="RUN", help="Go on from this run's answer.")
 @click.option("--reuse", metavar="RUN", help="Take over from this run what has not changed.")
 @click.option("--review", is_flag=True, help="Show the plan first; you approve or edit it.")
@@ -125,50 +137,54 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     """
     import asyncio
 
-    from chargehand.cli.finding import find_run, source_of, still_asked
+    from chargehand.cli.finding import find_run, has_ended, source_of, standing_of
     from chargehand.cli.leading import Conductor
     from chargehand.cli.watching import Watch
     from chargehand.decisions.schedule import RunState
     from chargehand.facts.events import KINDS
-    from chargehand.settings import journal_place
+    from chargehand.settings import journal_place, reader_of
 
     choice = choice_of(options)
     manner = _manner(choice, options)
     place = journal_place(choice.journal)
     found = asyncio.run(find_run(run_id, place))
+    watch = Watch(manner, found)
+    if asyncio.run(has_ended(found, place)):
+        # Its answer is in the journal: neither the crew nor a model is needed to print it again.
+        sys.exit(Conductor(reader_of(place), watch, manner).conduct(_nothing))
     given, choice = choice, choice.or_as(asyncio.run(source_of(found, place)))
     if choice.crew != given.crew and not manner.quiet:
-        output.say(f"crew: {choice.crew}, as at the start")
+        output.say(f"crew: {choice.crew}, from where the run was started")
     boss = boss_for(choice, quiet=manner.quiet)
-    watch = Watch(manner, found)
 
     async def start() -> None:
-        result = await boss.look(found)
-        watch.catch_up(result, await still_asked(boss, result, place))
-        if result.status is RunState.PAUSED:
+        standing = await standing_of(boss, found, "")
+        watch.catch_up(standing.result, standing.asked)
+        if standing.result.status is RunState.PAUSED:
             output.say(f"it is paused; let it go on with:  {again('unpause', found, choice)}")
         boss.on(*KINDS.values())(lambda run, event: watch.hear(event) if run == found else None)
-        await boss.resume(found, accept=accept)
+        await boss.resume(found, accept=accept, on_question=options["on_question"])
 
     sys.exit(Conductor(boss, watch, manner).conduct(start))
+
+
+async def _nothing() -> None:
+    """What is left to do of a run that has ended."""
 
 
 def _manner(choice: "Choice", options: dict[str, Any]) -> "Manner":
     from chargehand.cli.watching import Manner
 
     is_plain = options["display"] == "plain" or options["as_json"] or options["quiet"]
-    waits = options["on_question"] or ("wait" if output.is_interactive() else "fail")
-    if waits == "wait" and not output.is_interactive():
-        raise click.UsageError(
-            "--on-question wait needs a terminal; answer with: chargehand answer"
-        )
+    waits = options["on_question"] in (None, "wait", "supervisor")
     return Manner(
         choice=choice,
         as_json=options["as_json"],
         quiet=options["quiet"],
         summary=not is_plain and sys.stderr.isatty() and not output.is_plain(),
         report=options["report"],
-        waits=waits == "wait",
+        asks_here=waits and output.is_interactive(),
+        verbose=options["verbose"],
         file=options["output"],
     )
 
@@ -186,6 +202,7 @@ def _terms(boss: "Supervisor", choice: "Choice", options: dict[str, Any]) -> "Te
         on_budget=options["on_budget"],
         source=choice.source(),
         clarify=True,
+        on_question=options["on_question"],
     )
     if limits := _limits(boss, options):
         terms["limits"] = limits

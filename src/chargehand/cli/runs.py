@@ -24,7 +24,7 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
     """List the runs of a journal, the one that changed last first."""
     import shutil
 
-    from chargehand.cli.finding import heads_in, is_nested
+    from chargehand.cli.finding import heads_in, is_nested, standing_of
     from chargehand.cli.listing import listed, listing, told
     from chargehand.settings import journal_place, reader_of
 
@@ -37,7 +37,11 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
 
     async def all_told() -> list[Any]:
         async with reader_of(place) as boss:
-            return [told(head, await boss.look(head.stream)) for head in heads[:most]]
+            standings = [await standing_of(boss, head.stream, head.owner) for head in heads[:most]]
+            return [
+                told(head, each.result, each.status, each.asked)
+                for head, each in zip(heads, standings, strict=False)
+            ]
 
     rows = asyncio.run(all_told()) if heads else []
     for line in listed(rows) if as_json else listing(rows, shutil.get_terminal_size().columns):
@@ -52,14 +56,11 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
 @json_option("As one JSON object.")
 def show(run_id: str, journal: str, *, as_json: bool) -> None:
     """Show how a RUN stands: its tasks, its answer, what is missing, what it asks."""
-    from chargehand.cli.finding import owner_of, questions_of, with_run
-    from chargehand.cli.listing import status_of
-    from chargehand.cli.showing import Standing, shown, shown_json
+    from chargehand.cli.finding import owner_of, standing_of, with_run
+    from chargehand.cli.showing import shown, shown_json
 
     async def look(boss: "Supervisor", run: str) -> list[str]:
-        result = await boss.look(run)
-        status = status_of(result, await owner_of(run, journal))
-        standing = Standing(result, status, await questions_of(boss, result))
+        standing = await standing_of(boss, run, await owner_of(run, journal))
         make = shown_json if as_json else shown
         # In a thread: outputs that lie in blobs are loaded when they are looked at.
         return await asyncio.to_thread(lambda: list(make(standing, journal)))
@@ -134,7 +135,7 @@ def answer(question: str, text: str, journal: str) -> None:
 
     QUESTION is its id, as `show` prints it, or the run's if it asks only one thing.
     """
-    from chargehand.cli.finding import questions_of, with_run
+    from chargehand.cli.finding import with_run
     from chargehand.cli.questions import answer_in
     from chargehand.cli.showing import question_meant
     from chargehand.errors import UnknownQuestion
@@ -145,7 +146,7 @@ def answer(question: str, text: str, journal: str) -> None:
     async def give(boss: "Supervisor", run: str) -> str:
         result = await boss.look(run)
         try:
-            asked = question_meant(await questions_of(boss, result), run, rest and f"{run}:{rest}")
+            asked = question_meant(result.questions, run, rest and f"{run}:{rest}")
         except UnknownQuestion as error:
             raise await boss.why_closed(error.question) from None
         await boss.answer(asked.id, answer_in(asked, text) or text)

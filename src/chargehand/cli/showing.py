@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from chargehand.cli.display import task_counts
-from chargehand.cli.options import again
+from chargehand.cli.finding import Standing
+from chargehand.cli.options import again, resume_words
 from chargehand.cli.questions import question_lines
 from chargehand.cli.words import answer_words, clean, clean_json, one_line
 from chargehand.crews.lengths import shown_length
@@ -20,14 +20,6 @@ from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
 
 
-class Standing(Struct, frozen=True):
-    """A run, and what else must be known to say how it stands."""
-
-    result: RunResult
-    status: str
-    asked: Sequence[Question]
-
-
 def shown(standing: Standing, journal: str) -> Iterator[str]:
     """The run in words."""
     result, asked, choice = standing.result, standing.asked, Choice(journal=journal)
@@ -39,9 +31,13 @@ def shown(standing: Standing, journal: str) -> Iterator[str]:
         yield from (f"      {one_line(words, 300)}" for words in _words(task))
         if task.waits_for is not None:
             yield f"      {one_line(str(task.waits_for), 300)}"
+        if task.error is not None and task.error.stack:
+            yield from (f"      {clean(line)}" for line in task.error.stack.rstrip().splitlines())
         policy = result.policy_of(id_)
         if policy is not None and task.state is not TaskState.DONE:
             yield f"      {one_line(policy.words(), 400)}"
+    for id_, text in standing.answered.items():
+        yield f"\n{clean(id_)} is answered: {one_line(text, 200)}; it goes on when the run is led"
     for question in asked:
         yield from _asked(question, result, choice)
     words = answer_words(result.answer)
@@ -55,8 +51,10 @@ def shown(standing: Standing, journal: str) -> Iterator[str]:
     elif result.approach is Approach.POOL:
         yield "\nnobody leads it: it goes on as workers of its pool take its tasks"
     elif not asked:
-        go_on = again("resume", result.id, choice)
-        yield f"\nif nobody leads it, go on with: {go_on}"
+        if standing.status == "interrupted":
+            yield f"\nno process leads it; go on with: {resume_words(result, choice)}"
+        else:
+            yield f"\na process leads it; if that is gone, go on with: {resume_words(result, choice)}"
 
 
 def _words(task: TaskResult) -> list[str]:
@@ -79,8 +77,7 @@ def _asked(question: Question, result: RunResult, choice: Choice) -> Iterator[st
     yield from question_lines(question)
     yield f"  answer it: {again('answer', question.id, choice)} TEXT"
     if result.approach is not Approach.POOL:
-        go_on = again("resume", result.id, choice)
-        yield f"  then:      {go_on}"
+        yield f"  then:      {resume_words(result, choice)}"
 
 
 def shown_json(standing: Standing, _: str) -> Iterator[str]:
@@ -98,6 +95,7 @@ def shown_json(standing: Standing, _: str) -> Iterator[str]:
                 "state": task.state.value,
                 "worker": task.worker,
                 "why": task.why,
+                "error": task.error,
                 "waits_for": task.waits_for,
                 "on_failure": result.policy_of(id_),
             }
@@ -105,8 +103,25 @@ def shown_json(standing: Standing, _: str) -> Iterator[str]:
         },
         "answer": result.answer,
         "questions": standing.asked,
+        "answered": standing.answered,
     }
     yield clean_json(msgspec.json.encode(facts)).decode()
+
+
+def ended_json(result: RunResult) -> bytes:
+    """What a run came to, as one JSON object."""
+    answer = result.answer
+    facts = {
+        "run": result.id,
+        "status": result.status.value,
+        "answer": answer.output,
+        "claims": answer.claims,
+        "gaps": answer.gaps,
+        "confidence": answer.confidence,
+        "usage": result.usage,
+        "questions": result.questions,
+    }
+    return msgspec.json.encode(facts)
 
 
 def question_meant(asked: Sequence[Question], run: str, id_: str) -> Question:

@@ -1,7 +1,7 @@
 """`chargehand status`: the runs that have not ended, and what each of them waits for."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +10,7 @@ from chargehand.cli import output
 from chargehand.cli.options import journal_option, json_option
 
 if TYPE_CHECKING:
+    from chargehand.cli.finding import Standing
     from chargehand.decisions.explaining import Wait
     from chargehand.result import RunResult
     from chargehand.supervisor import Supervisor
@@ -25,33 +26,28 @@ WARNING = 400
 @json_option("One JSON object per run.")
 def status(*, journal: str, as_json: bool) -> None:
     """List the runs of a journal that have not ended, with what each of them waits for."""
-    from chargehand.cli.finding import heads_in, is_nested
-    from chargehand.cli.listing import status_of
+    from chargehand.cli.finding import heads_in, is_nested, standing_of
     from chargehand.facts.events import RunStatus
     from chargehand.settings import journal_place, reader_of
 
     place = journal_place(journal)
 
-    async def standing() -> "tuple[list[tuple[str, RunResult]], list[str]]":
+    async def standing() -> "tuple[list[Standing], list[str]]":
         heads = [head for head in await heads_in(place) if not is_nested(head)]
         heads = [head for head in heads if not head.is_ended]
         if not heads:
             return [], []
         async with reader_of(place) as boss:
-            looked = [(head.owner, await boss.look(head.stream)) for head in heads]
+            looked = [await standing_of(boss, head.stream, head.owner) for head in heads]
             owned = {head.stream for head in heads if head.owner}
             warnings = [] if as_json else await _warnings(boss, owned)
-        return [
-            (status_of(result, owner), result)
-            for owner, result in looked
-            if not isinstance(result.status, RunStatus)
-        ], warnings
+        return [each for each in looked if not isinstance(each.result.status, RunStatus)], warnings
 
     found, warnings = asyncio.run(standing())
     if not found and not as_json:
         output.say(f"nothing is under way in {place}; chargehand runs lists what was")
-    for words, result in found:
-        for line in [_as_json(words, result)] if as_json else _in_words(words, result):
+    for each in found:
+        for line in [_as_json(each)] if as_json else _in_words(each, str(place)):
             output.result(line)
     for warning in warnings:
         output.say(warning)
@@ -74,17 +70,28 @@ async def _warnings(boss: "Supervisor", owned: Collection[str]) -> list[str]:
     ]
 
 
-def _in_words(words: str, result: "RunResult") -> Iterator[str]:
+def _in_words(standing: "Standing", journal: str) -> Iterator[str]:
     from chargehand.cli.display import task_counts
     from chargehand.cli.words import one_line
 
-    yield f"{result.id}  {_state(words, result)}  {task_counts(result)}  {one_line(result.request)}"
+    result = standing.result
+    yield f"{result.id}  {_state(standing.status, result)}  {task_counts(result)}  {one_line(result.request)}"
     waits = _telling(result.waits)
     for wait in waits[:MOST_WAITS]:
         below = "" if wait.run == result.id else f"{wait.run}: "
-        yield f"    {below}{one_line(str(wait), 200)}"
+        yield f"    {below}{one_line(_wait_words(wait, standing.answered, journal), 400)}"
     if len(waits) > MOST_WAITS:
         yield f"    and {len(waits) - MOST_WAITS} more; chargehand show {result.id} has them all"
+
+
+def _wait_words(wait: "Wait", answered: Mapping[str, str], journal: str) -> str:
+    """What is waited for, and what ends the wait where a person can."""
+    from chargehand.decisions.explaining import Cause, way_out
+
+    if wait.question in answered:
+        return f"{wait.task} is answered: {answered[wait.question]}; it goes on when the run is led"
+    is_personal = wait.cause in (Cause.PERSON, Cause.PAUSE)
+    return f"{wait}; end it with: {way_out(wait, journal)}" if is_personal else str(wait)
 
 
 def _state(words: str, result: "RunResult") -> str:
@@ -102,17 +109,19 @@ def _telling(waits: "Sequence[Wait]") -> "list[Wait]":
     return sorted(waits, key=lambda wait: wait.cause is Cause.NEEDS)
 
 
-def _as_json(words: str, result: "RunResult") -> str:
+def _as_json(standing: "Standing") -> str:
     import msgspec
 
     from chargehand.cli.words import clean_json
 
+    result = standing.result
     facts: dict[str, Any] = {
         "run": result.id,
-        "status": words,
+        "status": standing.status,
         "is_paused": result.status.value == "paused",
         "request": result.request,
         "tasks": {id_: task.state.value for id_, task in result.tasks.items()},
         "waits": result.waits,
+        "answered": standing.answered,
     }
     return clean_json(msgspec.json.encode(facts)).decode()

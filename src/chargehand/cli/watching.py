@@ -9,7 +9,6 @@ import msgspec
 
 from chargehand.cli import output
 from chargehand.cli.display import Lines
-from chargehand.cli.words import clean_json
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.events import (
     AttemptFinished,
@@ -17,7 +16,6 @@ from chargehand.facts.events import (
     PersonAsked,
     QuestionAnswered,
     QuestionExpired,
-    RunFinished,
     RunRequested,
     encode,
 )
@@ -38,8 +36,10 @@ class Manner:
     quiet: bool = False
     summary: bool = False
     report: bool = False
-    waits: bool = False
-    #: for people: a question is asked here; otherwise it ends the command
+    asks_here: bool = False
+    #: a question is asked at this terminal
+    verbose: bool = False
+    #: the stack of each failure, too
     file: str = ""
     #: where the result goes instead of stdout
 
@@ -55,59 +55,47 @@ class Watch:
         #: of the answer, as far as it was shown while it grew
         self.changed = asyncio.Event()
         self._manner = manner
-        self._last = b""
-        self._lines = Lines(output.say)
+        self._lines = Lines(output.say, verbose=manner.verbose)
         self._is_within_line = False
         self._below: dict[str, Lines] = {}
-        self._parents: dict[str, str] = {}
         self._streams = not (manner.as_json or manner.quiet or manner.file) and sys.stdout.isatty()
 
     def hear(self, heard: Event | AnswerPiece) -> None:
         """Hear something of the run itself."""
         if not isinstance(heard, AnswerPiece):
             self._end_line()
+        if isinstance(heard, RunRequested):
+            self.run = heard.run
         if self._manner.as_json:
             self._hear_json(heard)
         elif isinstance(heard, AnswerPiece):
             self._hear_piece(heard)
         elif not self._manner.quiet:
             self._lines.hear(heard)
-        if isinstance(heard, RunRequested):
-            self.run = heard.run
         if not isinstance(heard, AnswerPiece):
             self._note(heard)
 
     def hear_below(self, where: str, run: str, event: Event) -> None:
         """Hear something of a run nested in it, led by the supervisor of this name."""
         if not self._manner.as_json and not self._manner.quiet:
-            self._below.setdefault(run, Lines(output.say, where)).hear(event)
-        if isinstance(event, RunRequested):
-            self._parents[run] = event.parent
-        elif isinstance(event, RunFinished):
-            self._parents.pop(run, None)
+            lines = self._below.get(run)
+            if lines is None:
+                lines = self._below[run] = Lines(output.say, where, verbose=self._manner.verbose)
+            lines.hear(event)
         self._note(event)
-
-    def children(self, run: str) -> list[str]:
-        """The runs under way that are tasks of this one."""
-        return [child for child, parent in self._parents.items() if parent == run]
 
     def catch_up(self, result: RunResult, asked: Iterable[Question]) -> None:
         """Know how a run stands that goes on here, and what it still asks."""
         self._lines.catch_up(result)
         self.open = {question.id: question for question in asked}
-        below = [each for each in result.trace.family() if each.parent and not each.status]
-        self._parents = {each.run: each.parent for each in below}
-
-    def tell_last(self) -> None:
-        """In JSON and quiet: the last object, which is all there is to see."""
-        if self._manner.as_json and self._manner.quiet and self._last:
-            output.raw(self._last)
 
     def _hear_json(self, heard: Event | AnswerPiece) -> None:
+        if self._manner.quiet:
+            return  # one object at the end says it all
         data = msgspec.json.encode(heard) if isinstance(heard, AnswerPiece) else encode(heard)
-        self._last = clean_json(data)
-        if not self._manner.quiet:
-            output.raw(self._last)
+        # Every line says whose it is, also where a key or `resume` leads to an older run.
+        named = {"run": self.run, **msgspec.json.decode(data, type=dict[str, msgspec.Raw])}
+        output.raw(msgspec.json.encode(named))
 
     def _hear_piece(self, heard: AnswerPiece) -> None:
         if not self._streams:

@@ -11,27 +11,45 @@ import msgspec
 from chargehand.facts.answer import Answer
 from chargehand.facts.plan import Plan, Task
 
-_FORBIDDEN = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # what a terminal would take for a command
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links, the clipboard
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-    r"|[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # order of reading: text can hide in it
+_CONTROLS = (
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # what a terminal would take for a command
+    r"|[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+    # order of reading, and what has no width: text can hide in it
     r"|[\ud800-\udfff]"  # halves of characters, which cannot be written out
 )
-_RAW = re.compile(rb"\xc2[\x80-\x9f]|\x7f")
+_FORBIDDEN = re.compile(_CONTROLS)
 
 
 def clean(text: str) -> str:
-    """The text without anything that a terminal would obey instead of showing it.
+    """The text with visible escapes (`\\x1b`, `\\u202e`) for what a terminal would obey instead of showing.
 
     Models, tools and files write what they like: colours, titles, backspaces, reversed text.
     """
-    return _FORBIDDEN.sub("", text.replace("\r\n", "\n"))
+    return _FORBIDDEN.sub(_escaped, text.replace("\r\n", "\n"))
+
+
+def _escaped(found: "re.Match[str]") -> str:
+    code = ord(found[0])
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
 
 
 def clean_json(data: bytes) -> bytes:
     """JSON in which what a terminal might obey is written as `\\u…`; as data it is the same."""
-    return _RAW.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
+    text = data.decode()
+    if text.isascii() and "\x7f" not in text:
+        return data
+    return _FORBIDDEN.sub(_json_escaped, text).encode()
+
+
+def _json_escaped(found: "re.Match[str]") -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))
 
 
 def one_line(text: str, most: int = 100) -> str:
@@ -40,9 +58,13 @@ def one_line(text: str, most: int = 100) -> str:
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
-def answer_words(answer: Answer) -> str:
-    """An answer as people read it, with what speaks against it and what is missing."""
-    parts = [clean(output_words(answer.output))]
+def answer_words(answer: Answer, *, is_shown: bool = True) -> str:
+    """An answer as people read it, with what speaks against it and what is missing.
+
+    Where it is not shown but kept, in a file, the output stays as it is.
+    """
+    words = output_words(answer.output)
+    parts = [clean(words) if is_shown else words]
     parts += [
         f"contradiction: {one_line(pair.first.text, 300)} ({', '.join(pair.first.tasks)}) | "
         f"{one_line(pair.second.text, 300)} ({', '.join(pair.second.tasks)})"

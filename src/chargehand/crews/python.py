@@ -14,18 +14,22 @@ from chargehand.errors import ChargehandError, UsageError
 from chargehand.supervisor import Supervisor
 
 
-def python_crew(reference: str, offered: Mapping[str, object]) -> Crew | Supervisor:
+def python_crew(
+    reference: str, offered: Mapping[str, object]
+) -> tuple[Crew | Supervisor, frozenset[str]]:
     """The crew at `path.py:name`: a `Supervisor`, a `Crew`, a list of workers, or a function of one.
 
-    A function is called with those of the `offered` arguments that it names as its parameters.
+    A function is called with those of the `offered` arguments that it names as its parameters; these
+    names are returned, too.
     """
-    found = load(reference, Path.cwd())
+    found, taken = load(reference, Path.cwd()), frozenset[str]()
     if inspect.isfunction(found):
+        taken = frozenset(offered.keys() & inspect.signature(found).parameters.keys())
         found = _called(found, reference, offered)
     if isinstance(found, (Crew, Supervisor)):
-        return found
+        return found, taken
     if isinstance(found, Sequence) and not isinstance(found, str):
-        return Crew(workers=tuple(found), origin=reference)
+        return Crew(workers=tuple(found), origin=reference), taken
     raise UsageError(
         f"{reference} is a {type(found).__name__}; a crew is a Supervisor, a list of workers, "
         "or a function that returns one"

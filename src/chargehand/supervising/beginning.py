@@ -97,7 +97,8 @@ class Beginning(Reach):
         lacking = self.roster.lacks(task for task in unsettled if not is_duty(task.id))
         if lacking:
             raise RosterMismatch(
-                f"the run needs {', '.join(lacking)}, which this supervisor has not"
+                f"the run needs {', '.join(lacking)}, which this supervisor has not; resume it with the "
+                "supervisor that began it (at the command line: --crew FILE.py:NAME, or --crew FILE.toml)"
             )
         requested = schedule.requested
         if requested is not None and requested.answers and not self._office.has_model:

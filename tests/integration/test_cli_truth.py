@@ -1,0 +1,221 @@
+"""What the command line says is so: questions, dead runs, JSON, hints that can be pasted, flags that hold."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from chargehand.cli import main
+
+CREW = """
+import os
+import chargehand as ch
+
+@ch.worker("quick", "Is done at once")
+async def quick(brief: ch.Brief) -> dict:
+    return {"said": "did \\u202e" + brief.task.id, "n": [1, None]}
+
+@ch.worker("asker", "Asks a person")
+async def asker(brief: ch.Brief) -> str:
+    return "painted " + await brief.ask("Which colour?", choices=["red", "blue"])
+
+@ch.worker("broken", "Has a fault")
+async def broken(brief: ch.Brief) -> str:
+    return {}["missing_key"]
+
+@ch.worker("dies", "Ends its process the first time")
+async def dies(brief: ch.Brief) -> str:
+    if brief.attempt == 1:
+        os._exit(9)
+    return "lived"
+
+workers = [quick, asker, broken, dies]
+boss = ch.Supervisor(workers)
+kept = ch.Supervisor(workers, journal="own.db")
+
+def made(model=None, files=(), journal=None):
+    return ch.Supervisor(workers, model=model, name=f"made of {len(files)}", journal=journal)
+"""
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CHARGEHAND_MODEL", "CHARGEHAND_JOURNAL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("crew.py").write_text(CREW)
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def chargehand(*args: str) -> Result:
+    result = CliRunner().invoke(main, list(args))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def run(*args: str, crew: str = "crew.py:workers", **workers: str) -> Result:
+    tasks = [
+        {"id": id_, "description": f"Do the thing called {id_}", "worker": worker}
+        for id_, worker in workers.items()
+    ]
+    Path("plan.json").write_text(json.dumps({"goal": "Get it done", "tasks": tasks}))
+    return chargehand("run", "--plan", "plan.json", "--crew", crew, *args)
+
+
+def pasted(words: str) -> Result:
+    """What becomes of a command line that was printed."""
+    program, *args = shlex.split(words)
+    assert program == "chargehand"
+    return chargehand(*args)
+
+
+# --json
+
+
+def test_every_event_carries_the_id_of_the_run_and_values_are_json() -> None:
+    result = run("--json", a="quick")
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len({event["run"] for event in events}) == 1
+    assert "msgspec" not in result.stdout
+    (finished,) = [each for each in events if each["kind"] == "AttemptFinished"]
+    assert finished["outcome"]["value"]["json"] == {"said": "did \u202ea", "n": [1, None]}
+    assert "\u202e" not in result.stdout  # written as an escape
+
+
+def test_json_and_quiet_is_one_object() -> None:
+    told = json.loads(run("--json", "--quiet", a="quick", b="broken").stdout)
+    assert (told["status"], told["answer"]["a"]["n"]) == ("partial", [1, None])
+    assert [gap["task"] for gap in told["gaps"]] == ["b"]
+    assert told.keys() >= {"run", "claims", "confidence", "usage"}
+
+
+def test_json_and_quiet_of_a_run_that_waits_has_its_questions() -> None:
+    result = run("--json", "--quiet", a="asker")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["status"]) == (4, "waiting")
+    assert told["questions"][0]["text"] == "Which colour?"
+
+
+@pytest.mark.parametrize("command", ["trace", "show"])
+def test_nothing_that_turns_text_around_is_printed_raw(command: str) -> None:
+    run(a="quick")
+    for args in ((command, "last"), (command, "last", "--json")):
+        if args == ("trace", "last", "--json"):
+            continue  # it is JSON anyway
+        shown = chargehand(*args)
+        assert "\u202e" not in shown.stdout
+        assert "u202e" in shown.stdout
+
+
+# failures
+
+
+def test_p12_the_stack_of_a_failure_is_shown() -> None:
+    result = run("--verbose", a="broken")
+    assert "missing_key" in result.stderr
+    assert "in broken" in result.stderr
+    assert result.stdout.startswith("missing: a (failed): logic: KeyError")  # and no {}
+    for args in (("show", "last"), ("show", "last", "--json"), ("trace", "last")):
+        shown = chargehand(*args).stdout
+        assert "KeyError" in shown
+        assert "in broken" in shown
+
+
+# questions
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [(None, 4), ("return", 4), ("fail", 1), ("supervisor", 4)]
+)
+def test_on_question_decides_how_a_command_ends(how: str | None, code: int) -> None:
+    result = run(*(["--on-question", how] if how else []), a="asker")
+    assert result.exit_code == code, result.stderr
+    if code == 4:
+        (answer,) = re.findall(r"answer it: +(chargehand answer .*) TEXT", result.stderr)
+        (resume,) = re.findall(r"then: +(chargehand resume .*)", result.stderr)
+        assert pasted(f"{answer} red").exit_code == 0
+        assert pasted(resume).stdout == "painted red\n"
+
+
+def test_an_answered_question_is_shown_as_answered_before_anybody_leads_the_run() -> None:
+    run(a="asker")
+    assert "(asks)" in chargehand("runs").stdout
+    assert "end it with: chargehand answer" in chargehand("status").stdout
+    chargehand("answer", "last", "red")
+    assert "(asks)" not in chargehand("runs").stdout
+    assert json.loads(chargehand("runs", "--json").stdout)["questions"] == []
+    shown = chargehand("show", "last").stdout
+    assert "is answered: red (by " in shown
+    assert "answer it:" not in shown
+    assert "is answered: red" in chargehand("status").stdout
+
+
+# dead processes
+
+
+def test_a_run_whose_process_died_is_interrupted_and_the_hint_can_be_pasted(tmp_path: Path) -> None:
+    place = str(tmp_path / "kept.db")
+    run("--journal", place, a="quick")  # writes plan.json
+    tasks = [{"id": "a", "description": "Die at first", "worker": "dies"}]
+    Path("plan.json").write_text(json.dumps({"goal": "Die", "tasks": tasks}))
+    program = Path(sys.executable).with_name("chargehand")
+    args = ["run", "--plan", "plan.json", "--crew", "crew.py:workers", "--journal", place]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    died = subprocess.run([program, *args], capture_output=True, check=False, env=environment)
+    assert died.returncode == 9
+    assert "interrupted" in chargehand("runs", "--journal", place).stdout
+    shown = chargehand("show", "last", "--journal", place).stdout
+    (hint,) = re.findall(r"go on with: (chargehand resume .*)", shown)
+    assert pasted(hint).stdout == "lived\n"
+
+
+# crews
+
+
+def test_a_function_that_takes_a_model_is_given_it_and_the_supervisor_is_taken() -> None:
+    result = run("--model", "offline", "--journal", "here.db", crew="crew.py:made", a="quick")
+    assert result.exit_code == 0, result.stderr
+    assert Path("here.db").exists()
+
+
+@pytest.mark.parametrize("crew", ["crew.py:boss", "crew.py:kept"])
+def test_journal_says_where_a_finished_supervisor_keeps_its_runs(crew: str) -> None:
+    assert run("--journal", "x.db", crew=crew, a="quick").exit_code == 0
+    assert "succeeded" in chargehand("runs", "--journal", "x.db").stdout
+
+
+def test_a_run_begun_in_python_says_that_it_needs_its_crew() -> None:
+    import chargehand as ch
+    from chargehand.crews.python import load
+
+    plan = ch.Plan(goal="g", tasks=[ch.Task(id="a", description="Ask for it", worker="asker")])
+    workers: Any = load("crew.py:workers", Path.cwd())
+    ch.Supervisor(workers, journal="py.db").run_sync(plan)
+    shown = chargehand("show", "last", "--journal", "py.db").stdout
+    assert "--crew FILE.py:NAME" in shown
+    assert "--crew" in chargehand("resume", "last", "--journal", "py.db").stderr
+    chargehand("answer", "last", "red", "--journal", "py.db")
+    done = chargehand("resume", "last", "--journal", "py.db", "--crew", "crew.py:workers")
+    assert done.stdout == "painted red\n"
+
+
+def test_the_answer_of_a_finished_run_is_printed_again_without_its_crew_or_a_model() -> None:
+    run("--model", "offline", a="quick")
+    Path("crew.py").unlink()
+    for name in [name for name in sys.modules if name == "crew"]:
+        del sys.modules[name]
+    again = chargehand("resume", "last")
+    assert (again.exit_code, json.loads(again.stdout)["n"]) == (0, [1, None])
