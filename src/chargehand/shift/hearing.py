@@ -19,6 +19,7 @@ from chargehand.errors import WorkerError
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptHeldUp,
+    AttemptParked,
     AttemptWentOn,
     Event,
     PersonAsked,
@@ -32,7 +33,8 @@ from chargehand.facts.on_question import OnQuestion
 from chargehand.facts.outcome import Done, Failed, NeedsInput
 from chargehand.shift.counter import Counter, Drains
 
-NEEDS_PERSON = frozenset({AttemptFinished, PersonAsked, RunLed, RunPaused})
+NEEDS_PERSON = frozenset({AttemptFinished, AttemptParked, PersonAsked, RunLed, RunPaused})
+#: after these, what waits is looked at although other work goes on
 
 
 class Hearing(Counter):
@@ -145,6 +147,8 @@ class Hearing(Counter):
         match event:
             case AttemptFinished() if type(event.outcome) is not NeedsInput:
                 return
+            case AttemptParked() | RunPaused():
+                asking = []
             case AttemptFinished() | PersonAsked():
                 asking = [nodes[event.task]] if event.task in nodes else []
             case _:

@@ -23,6 +23,7 @@ from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import Event, RunReleased
 from chargehand.facts.on_question import Asking, OnQuestion
 from chargehand.mailroom import Mailroom
+from chargehand.shift.event_log import log_events
 from chargehand.shift.hearing import NEEDS_PERSON, Hearing
 from chargehand.shift.watchdog import Watchdog
 
@@ -194,6 +195,8 @@ class Rounds(Hearing):
                 return
 
     def _publish(self, run: str, events: list[Event], led: Led) -> None:
+        if log.isEnabledFor(logging.INFO):
+            log_events(run, events)
         if run in self._told:
             self._told[run] += len(events)
         for queue in self._listeners.get(run, ()):
