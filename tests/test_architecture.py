@@ -27,7 +27,7 @@ ROWS = (
     ("errors",),
     ("facts",),
     ("decisions",),
-    ("clock", "background", "interrupts"),
+    ("clock", "background", "interrupts", "terminal"),
     PORTS,
     ("roles",),
     ("result", "records"),

@@ -96,6 +96,8 @@ class Efforts:
         if isinstance(outcome, Done):
             _keep_value(span, outcome.value)
             span.gaps, span.reused = outcome.gaps, event.reused
+        elif isinstance(outcome, Failed):
+            span.stack = outcome.stack
         self._spend(span, outcome.usage)
         self._end(event.task, event.at, _ENDINGS[type(outcome)], _error_of(outcome))
 

@@ -85,6 +85,8 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
     ending: str = ""
     #: done, failed, cancelled, needs_input, lost, preempted, parked; empty: still open
     error: str = ""
+    stack: str = ""
+    #: where it was raised, of one that failed by an exception
     value: Any = None
     #: its result
     blob: str = ""

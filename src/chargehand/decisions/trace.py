@@ -60,6 +60,7 @@ from chargehand.facts.plan import Task
 from chargehand.facts.policy import Recourse
 
 _CONTENT: dict[str, object] = {
+    "stack": "",
     **dict.fromkeys(("request", "goal", "instruction", "description", "before", "accept"), ""),
     **dict.fromkeys(("text", "answer", "reason"), ""),
     **dict.fromkeys(("given", "value"), None),
