@@ -2,10 +2,14 @@
 
 A manager leads them with tool calls: everybody looks at their own measurements, then everybody checks the
 strongest finding of the others, then one writes it up. What they find stands in a block that they share. The
-manager is a scripted model, so that no key is needed; give `SupervisorManager("openai:gpt-5-mini")` instead,
-and nothing else changes. The rules hold for any model: it cannot finish before all were heard.
+manager is a scripted model, so that no key is needed; with `--model openai:gpt-5-mini` that model leads. The
+rules hold for any model: it cannot finish before all were heard, and the scientists answer nothing but the
+three messages that they know. The words of the answer are the model's own: the last lines hold them against
+what was computed.
 """
 
+import argparse
+import asyncio
 import csv
 import json
 import re
@@ -31,6 +35,12 @@ PACE = 0.6 if sys.stdout.isatty() else 0.0
 #: seconds that a scientist takes where people watch
 LOOK, CHECK = "Say how strongly your measurements go with the algae", "Check the strongest finding"
 WRITE = "Write down what holds and what does not"
+INSTRUCTIONS = f"""The members know three messages, word for word, and answer no others:
+1. {LOOK}
+2. {CHECK}
+3. {WRITE}
+Send the first to all, then the second to all, then the third to one member. Then finish with exactly what \
+that member wrote."""
 
 
 def measured(name: str) -> list[float]:
@@ -53,21 +63,27 @@ def scientist(name: str, field: str, measurements: Sequence[str]) -> ch.Function
 
     def work(brief: ch.Brief) -> str:
         time.sleep(PACE)
-        board, asked = brief.board, brief.task.description
-        if asked.startswith(LOOK):
+        board, asked = brief.board, brief.task.description.strip().casefold()
+        if asked.startswith(LOOK.casefold()):
             own = {each: strength(each) for each in measurements}
             brief.wait(board.update("findings", lambda old: {**old, **own}))
             return f"{field}: " + ", ".join(f"{each} {own[each]:+.2f}" for each in own)
         findings = brief.wait(board.read("findings")).value
-        if asked.startswith(CHECK):
+        if asked.startswith(CHECK.casefold()):
             others = [each for each in findings if each not in measurements]
+            if not others:
+                raise ValueError(f"nobody else has found anything yet; first: {LOOK}")
             strongest = max(others, key=lambda each: abs(findings[each]))
             halves = [strength(strongest, slice(15)), strength(strongest, slice(15, None))]
             holds = min(map(abs, halves)) > 0.5
             brief.wait(board.update("checks", lambda old: {**old, strongest: holds}))
             told = "holds" if holds else "does not hold"
             return f"{strongest} {told}: {halves[0]:+.2f} in spring, {halves[1]:+.2f} in autumn"
+        if not asked.startswith(WRITE.casefold()):
+            raise ValueError(f"I know three messages: {LOOK}; {CHECK}; {WRITE}")
         checks = brief.wait(board.read("checks")).value
+        if not checks:
+            raise ValueError(f"nothing is checked yet; first: {CHECK}")
         held = [f"{each} ({findings[each]:+.2f})" for each in checks if checks[each]]
         lost = [each for each in checks if not checks[each]]
         return (
@@ -89,7 +105,7 @@ def conclude(request: ModelRequest) -> ToolCall:
     return call("finish", answer=said[-1])
 
 
-def group() -> Group:
+def group(model: str = "") -> Group:
     lines: list[Line] = [
         call("finish", answer="Surely it is the sun."),  # refused: nobody was asked yet
         call("assign_to_all", message=LOOK),
@@ -105,7 +121,9 @@ def group() -> Group:
             scientist("chemist", "Water", ["phosphate", "nitrate"]),
             scientist("physicist", "Weather", ["temperature", "light"]),
         ],
-        manager=SupervisorManager(ch.ScriptedModel(lines), name="lead"),
+        manager=SupervisorManager(
+            model or ch.ScriptedModel(lines), name="lead", instructions=INSTRUCTIONS
+        ),
         name="lake",
         blocks=[SharedBlock("findings", {}), SharedBlock("checks", {})],
     )
@@ -119,14 +137,33 @@ def show(said: Message) -> None:
     CONSOLE.print(Padding(line, (0, 0, 0, 2), expand=False))
 
 
-def main() -> GroupResult:
+async def research(model: str = "") -> tuple[GroupResult, dict[str, bool]]:
+    """What came of it, and what the scientists found to hold when they checked it."""
+    async with group(model) as crew:
+        result = await crew.send("What makes the algae grow?", hear=show)
+        checks = await crew.board(crew.blocks.home).find("checks")
+        return result, {} if checks is None else checks.value
+
+
+def main(arguments: Sequence[str] = ()) -> GroupResult:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="", help="provider:model, to lead the group")
+    model = parser.parse_args(arguments).model
     CONSOLE.print("Thirty weeks of a lake, three who measured it, and a lead:\n")
-    result = group().send_sync("What makes the algae grow?", hear=show)
+    result, checks = asyncio.run(research(model))
     CONSOLE.print(f"\n[bold]The answer:[/] {escape(str(result.output))}")
+    held = [name for name, holds in checks.items() if holds]
+    left_out = [name for name in held if name not in str(result.output)]
+    if not held:
+        CONSOLE.print("[bold]Not to be trusted:[/] nothing was found to hold, whatever it says.")
+    elif left_out:
+        CONSOLE.print(f"[bold]Not to be trusted:[/] it leaves out {', '.join(left_out)}.")
+    else:
+        CONSOLE.print(f"It names what was computed to hold: {', '.join(held)}.")
     CONSOLE.print(f"{result.status.value.capitalize()}: {result.turns} turns; {result.ended}.")
     CONSOLE.print("\nNext: docs/groups.md; or give another week to groups_data/lake_*.csv")
     return result
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -2,9 +2,12 @@
 
 A real model, small and in plain Python: logistic regression over three measurements of a grain. The trainers
 learn at different speeds, and leave their checkpoints in a block; the evaluator takes the one that does best
-on grains that none of them has seen. The manager is a scripted model; the rules would hold for any other.
+on grains that none of them has seen. The manager is a scripted model, so that no key is needed; with
+`--model openai:gpt-5-mini` that model leads. Whoever leads, nobody trains before the grains are ready, and the
+last lines hold the answer against what the evaluator computed.
 """
 
+import argparse
 import csv
 import json
 import math
@@ -12,6 +15,7 @@ import random
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -32,6 +36,8 @@ PACE = 0.6 if sys.stdout.isatty() else 0.0
 FEATURES = ("length", "width", "weight")
 SPEEDS = {"slow": 0.001, "steady": 1.0, "hasty": 3000.0}
 ROUNDS = 60
+INSTRUCTIONS = f"""First have the splitter get the grains ready. Then have each of {", ".join(SPEEDS)} train a \
+model. Then have the evaluator say which one to take, and finish with exactly what the evaluator said."""
 
 Row = list[float]
 """The measurements of a grain, scaled, with a 1 before them and its kind behind: 1 for spelt."""
@@ -129,7 +135,7 @@ def conclude(request: ModelRequest) -> ToolCall:
     return call("finish", answer=said[-1])
 
 
-def group() -> Group:
+def group(model: str = "") -> Group:
     lines: list[Line] = [
         call("assign_to_one", worker="splitter", message="Get the grains ready"),
         call("finish", answer="Good enough."),  # refused: the others were not heard
@@ -139,7 +145,9 @@ def group() -> Group:
     ]
     return Group(
         [splitter, *(trainer(name, speed) for name, speed in SPEEDS.items()), evaluator],
-        manager=SupervisorManager(ch.ScriptedModel(lines), name="lead"),
+        manager=SupervisorManager(
+            model or ch.ScriptedModel(lines), name="lead", instructions=INSTRUCTIONS
+        ),
         name="training",
         blocks=[SharedBlock("grains", writers=["splitter"]), SharedBlock("checkpoints", {})],
     )
@@ -153,10 +161,21 @@ def show(said: Message) -> None:
     CONSOLE.print(Padding(line, (0, 0, 0, 2), expand=False))
 
 
-def main() -> GroupResult:
+def main(arguments: Sequence[str] = ()) -> GroupResult:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="", help="provider:model, to lead the group")
+    model = parser.parse_args(arguments).model
     CONSOLE.print("240 grains of two kinds, three trainers at different speeds:\n")
-    result = group().send_sync("Tell wheat from spelt", hear=show)
+    result = group(model).send_sync("Tell wheat from spelt", hear=show)
     CONSOLE.print(f"\n[bold]The answer:[/] {escape(str(result.output))}")
+    found = [str(each.content) for each in result.messages if each.sender == "evaluator"]
+    taken = re.findall(r"Take (\w+)", found[-1]) if found else []
+    if not taken:
+        CONSOLE.print("[bold]Not to be trusted:[/] nothing was tested, whatever it says.")
+    elif taken[0] not in str(result.output):
+        CONSOLE.print(f"[bold]Not to be trusted:[/] the evaluator says: {escape(found[-1])}")
+    else:
+        CONSOLE.print(f"It names the one that did best on the test: {taken[0]}.")
     CONSOLE.print(
         f"{result.status.value.capitalize()}: {result.turns} turns, "
         f"{result.run.speedup:.1f} times as fast as one after another."
@@ -166,4 +185,4 @@ def main() -> GroupResult:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,27 +1,38 @@
 """100 reviews on 5 workers: a pool reads what customers say, each worker a fifth of it.
 
 The reviews are in `pool_data/reviews.csv`. A worker goes by a list of words, so that no key and no network
-is needed; what it makes of each review is held against the stars that the customer gave.
+is needed; with `--model openai:gpt-5-mini` it asks that model instead. What it makes of each review is held
+against the stars that the customer gave.
 """
 
+import argparse
 import csv
 import json
 import re
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import chargehand as ch
-from chargehand.patterns.pool import supervisor_worker_workflow
+from chargehand.patterns.pool import AgentConfig, supervisor_worker_workflow
 
 DATA = Path(__file__).parent / "pool_data"
 WORKERS = 5
 PACE = 0.05 if sys.stdout.isatty() else 0.0
 #: seconds a review takes where people watch: as if somebody had to think
+FEELINGS = ("positive", "mixed", "negative")
+SHAPE = {
+    "type": "object",
+    "properties": {"feeling": {"enum": FEELINGS}},
+    "required": ["feeling"],
+    "additionalProperties": False,
+}
+#: of what a worker says of a review, whether it goes by words or asks a model
 WORDS = {
     kind: frozenset(words) for kind, words in json.loads((DATA / "words.json").read_text()).items()
 }
@@ -38,19 +49,28 @@ def feeling(text: str) -> str:
     return "positive" if score > 0 else "negative" if score < 0 else "mixed"
 
 
-def read_review(brief: ch.Brief) -> dict[str, Any]:
-    """What a worker does: say what the review in its task feels."""
+def read_review(brief: ch.Brief) -> dict[str, str]:
+    """What a worker without a model does: say what the review in its task feels."""
     time.sleep(PACE)
-    number, _, text = brief.task.description.removeprefix("Read review ").partition(": ")
-    return {"review": number, "feeling": feeling(text)}
+    return {"feeling": feeling(brief.args["review"])}
 
 
-def run(reviews: dict[str, dict[str, str]]) -> dict[str, Any]:
+def task_of(number: str, review: dict[str, str]) -> ch.Task:
+    return ch.Task(
+        id=number,
+        description=f"Say what customer {number} feels in the review: {', '.join(FEELINGS)}",
+        args={"review": review["text"]},
+        output=SHAPE,
+    )
+
+
+def run(reviews: dict[str, dict[str, str]], model: str) -> dict[str, Any]:
     """Have all reviews read, and show how far each worker is meanwhile."""
+    provider, _, name = model.partition(":")
     look = TextColumn("  {task.description:<9}"), BarColumn(50), MofNCompleteColumn()
     with Progress(*look, disable=not sys.stdout.isatty()) as bars:
         names = ["all", *(f"worker_{number}" for number in range(1, WORKERS + 1))]
-        totals = [len(reviews), *[len(reviews) // WORKERS] * WORKERS]
+        totals = [len(reviews), *[-(-len(reviews) // WORKERS)] * WORKERS]
         bar = {n: bars.add_task(n, total=t) for n, t in zip(names, totals, strict=True)}
 
         marks = [25, 50, 75, 100]
@@ -64,10 +84,11 @@ def run(reviews: dict[str, dict[str, str]]) -> dict[str, Any]:
                 print(f"  {marks.pop(0)} of {progress['total_tasks']} reviews read")
 
         return supervisor_worker_workflow(
-            "Say of 100 customer reviews what they feel",
+            f"Say of {len(reviews)} customer reviews what they feel",
             num_workers=WORKERS,
-            tasks=[f"Read review {number}: {each['text']}" for number, each in reviews.items()],
-            work=read_review,
+            tasks=[task_of(number, each) for number, each in reviews.items()],
+            work=None if model else read_review,
+            worker_config=AgentConfig(llm_provider=provider, model=name) if model else None,
             on_progress=hear,
         )
 
@@ -88,17 +109,22 @@ def tell(reviews: dict[str, dict[str, str]], felt: dict[str, str]) -> None:
         print(f"    {reviews[number]['text']}")
 
 
-def main() -> dict[str, Any]:
-    print(f"100 reviews for {WORKERS} workers, who go by a list of words:\n")
+def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="", help="provider:model, to be asked by the workers")
+    parser.add_argument("--first", type=int, default=100, help="read only so many reviews")
+    given = parser.parse_args(arguments)
     with (DATA / "reviews.csv").open(encoding="utf-8", newline="") as file:
-        reviews = {each["id"]: each for each in csv.DictReader(file)}
-    result = run(reviews)
-    found = [each["result"] for each in result["results"]]
-    tell(reviews, {each["review"]: each["feeling"] for each in found})
-    print("\nNext: docs/pool.md; or have a model read them: leave work= out and give")
-    print('  worker_config=AgentConfig(llm_provider="openai", model="gpt-5-mini")')
+        reviews = {each["id"]: each for each in list(csv.DictReader(file))[: given.first]}
+    how = f"who ask {given.model}" if given.model else "who go by a list of words"
+    print(f"{len(reviews)} reviews for {WORKERS} workers, {how}:\n")
+    result = run(reviews, given.model)
+    tell(reviews, {each["task_id"]: each["result"]["feeling"] for each in result["results"]})
+    for gap in result["gaps"]:
+        print(f"  not read: {gap['task_id']}: {gap['why']}")
+    print("\nNext: docs/pool.md; or have a model read them: --model openai:gpt-5-mini")
     return result
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import json
 import re
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from examples import (
 )
 
 import chargehand as ch
+from chargehand.models.base import ToolCall
+from tests.contracts.model_server import ModelServer, Received, Say, model_server
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,7 +125,7 @@ def test_a_hundred_reviews_are_read_once_each_by_five_workers(
 ) -> None:
     result = pool_reviews.main()
     texts = {row["id"]: row["text"] for row in rows_of(POOL_DATA / "reviews.csv")}
-    felt = {each["result"]["review"]: each["result"]["feeling"] for each in result["results"]}
+    felt = {each["task_id"]: each["result"]["feeling"] for each in result["results"]}
     assert felt == {number: pool_reviews.feeling(text) for number, text in texts.items()}
     assert {each["completed"] for each in result["progress"]["workers"].values()} == {20}
     shown = capsys.readouterr().out
@@ -300,3 +303,96 @@ def test_an_example_of_a_group_tells_who_says_what_in_plain_lines_where_it_is_pi
     assert "\x1b" not in shown
     assert len(re.findall(r"^  \w+ (?:to \w+|\w)", shown, re.MULTILINE)) >= 4
     assert "\nNext: docs/groups.md" in shown
+
+
+# Examples with a model: what they say about that is so
+
+
+def reach(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+MODEL = ("--model", "openai:small")
+
+
+async def test_a_model_reads_the_reviews_and_is_held_against_the_stars(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(received: Received) -> Say:
+        is_bad = "broke" in json.dumps(received.body["messages"])
+        return Say(text=json.dumps({"feeling": "negative" if is_bad else "positive"}))
+
+    async with model_server() as server:
+        server.always = answer
+        reach(server, monkeypatch)
+        result = await asyncio.to_thread(pool_reviews.main, [*MODEL, "--first", "12"])
+        assert len(server.requests) == 12
+    assert (len(result["results"]), result["gaps"]) == (12, [])
+    shown = capsys.readouterr().out
+    assert "12 reviews for 5 workers, who ask openai:small" in shown
+    assert " of 12 agree with the stars" in shown
+
+
+def tool_call(name: str, **arguments: str) -> Say:
+    return Say(calls=(ToolCall("c1", name, json.dumps(arguments)),))
+
+
+LOOKED = [
+    tool_call("assign_to_all", message=groups_research.LOOK),
+    tool_call("assign_to_all", message=groups_research.CHECK.upper()),
+    tool_call("assign_to_one", worker="chemist", message=groups_research.WRITE),
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([*LOOKED, tool_call("finish", answer="It is phosphate.")], "It names what was computed"),
+        ([*LOOKED, tool_call("finish", answer="It is the sun.")], "it leaves out phosphate"),
+        (
+            [
+                tool_call("assign_to_all", message="Tell me everything about algae"),
+                tool_call("finish", answer="It is phosphate."),
+            ],
+            "nothing was found to hold",
+        ),
+    ],
+)
+async def test_a_model_leads_the_research_and_its_answer_is_held_against_what_was_computed(
+    lines: list[Say],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with model_server() as server:
+        server.say(*lines)
+        reach(server, monkeypatch)
+        result = await asyncio.to_thread(groups_research.main, MODEL)
+        told = json.dumps(server.requests[0].body["messages"])
+    assert groups_research.LOOK in told, "the lead is told which messages are understood"
+    assert says in " ".join(capsys.readouterr().out.split())
+    assert result.status == ("partial" if len(lines) == 2 else "succeeded")
+
+
+async def test_nothing_is_released_that_fails_its_tests_whoever_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with model_server() as server:
+        server.always = Say(text=json.dumps({"next": "operator", "why": "let us be quick"}))
+        reach(server, monkeypatch)
+        result = await asyncio.to_thread(groups_delivery.main, MODEL)
+    assert "Nothing was released." in capsys.readouterr().out
+    assert result.status != "succeeded"
+
+
+async def test_a_model_leads_the_training_and_its_answer_is_held_against_the_test(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready = tool_call("assign_to_one", worker="splitter", message="Get them ready")
+    trained = tool_call("assign_to_all", message="Do what you do")
+    async with model_server() as server:
+        server.say(ready, trained, tool_call("finish", answer="Take them all."))
+        reach(server, monkeypatch)
+        await asyncio.to_thread(groups_training.main, MODEL)
+    assert "Not to be trusted" in capsys.readouterr().out
