@@ -140,9 +140,9 @@ async def test_a_conversation_under_way_is_not_told_as_over() -> None:
         await begun.wait()
         (run,) = [head.stream for head in await crew.journal.heads()]
         told = await crew.told(run)
-        assert (told.ended, told.turns) == ("", 1)
         let_on.set()
         ended = await talking
+    assert (told.ended, told.turns) == ("", 1)
     assert ended.ended == "2 turns were spoken, which is all there were to be"
 
 

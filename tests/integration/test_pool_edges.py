@@ -23,6 +23,7 @@ from chargehand.patterns.pool import (
     WorkerAgent,
     supervisor_worker_workflow,
 )
+from chargehand.patterns.pool.execution import Execution
 
 Insight = dict[str, Any]
 
@@ -149,6 +150,29 @@ def test_p04_the_most_urgent_task_of_all_requests_goes_first(
     done = [result["result"] for _ in range(6) if (result := worker.execute_next()) is not None]
     assert done == listed == [9, 6, 2, 1, 0, -1]
     assert worker.execute_next() is None
+
+
+def test_p04_a_task_that_another_took_first_does_not_let_a_less_urgent_one_pass(
+    pool: SharedMemoryPool, supervisor: SupervisorAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking and claiming, somebody else takes the most urgent task of the first request."""
+    first = [
+        ch.Task(id="urgent", description="Urgent work", priority=9),
+        ch.Task(id="usual", description="Usual work"),
+    ]
+    urgent, _ = supervisor.delegate("Both", ["w"], tasks=first)
+    supervisor.delegate("Other", ["w"], tasks=["Other work"], priority=5)
+    faster = WorkerAgent(None, pool, "faster", work=echo)
+    claim = Execution.do_next
+
+    async def late(self: Execution, request: str, *args: Any) -> Any:
+        monkeypatch.setattr(Execution, "do_next", claim)
+        await faster._execute(urgent["request_id"], "urgent")
+        return await claim(self, request, *args)
+
+    monkeypatch.setattr(Execution, "do_next", late)
+    worker = WorkerAgent(None, pool, "w", work=lambda brief: brief.task.description)
+    assert worker.execute_next()["result"] == "Other work"  # type: ignore[index]
 
 
 # What the memory means
@@ -632,6 +656,7 @@ def test_j1_what_is_odd_is_taken_or_refused_by_a_typed_error(
     [
         (lambda: AgentConfig(temperature="hot"), "temperature"),  # type: ignore[arg-type]
         (lambda: AgentConfig(max_tokens=-5), "max_tokens"),
+        (lambda: AgentConfig(model="openai:gpt-5-mini"), "llm_provider='openai'"),
         (lambda: AgentConfig(temprature=1), "did you mean 'temperature'"),  # type: ignore[call-arg]
         (lambda: AgentConfig(base_url="http://localhost:1"), "base_url"),
         (lambda: SupervisorAgent({"model": "x"}, SharedMemoryPool()), "config"),  # type: ignore[arg-type]

@@ -22,6 +22,8 @@ SOURCE = Path(os.environ.get("MUTANTS_SOURCE", ROOT / "src"))
 #: where the sound source is; another place to try out a change of it
 SEEDS = "0:300"
 #: fault schedules a mutant has to survive
+PLAIN = ("tests/decisions/", "tests/guide/test_pool", "tests/integration/test_pool")
+#: checks without an event loop of their own
 PATIENCE = 60
 #: seconds; a check that hangs has noticed something, too
 
@@ -100,8 +102,8 @@ def _command(check: str) -> list[str]:
 
 
 def _plugins(check: str) -> list[str]:
-    """What pytest is to load. Its plugins take longer than the tests of decisions, which need none."""
-    if check.startswith("tests/decisions/"):
+    """What pytest is to load. Its plugins take longer than tests that need none, having no event loop."""
+    if check.startswith(PLAIN):
         return ["--disable-plugin-autoload", "-c", os.devnull, "--rootdir", str(ROOT)]
     return ["-p", "no:randomly", "-p", "no:xdist"]
 

@@ -60,6 +60,12 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
                 f"llm_provider={self.llm_provider!r} is none of {', '.join(known)}; give one of "
                 "these, or a model as model="
             )
+        provider, _, name = model.partition(":")
+        if self.is_mock and name and provider in known:
+            raise UsageError(
+                f"model={model!r} names a provider, and llm_provider={MOCK!r} asks nobody; write "
+                f"llm_provider={provider!r}, model={name!r}"
+            )
         if not model and self.llm_provider not in _NAMELESS:
             raise UsageError(
                 f"llm_provider={self.llm_provider!r} has many models; name one: model='…'"
