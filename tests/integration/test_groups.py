@@ -193,6 +193,8 @@ async def test_the_most_turns_are_kept_whatever_the_model_picks() -> None:
     manager = DynamicManager(model, max_turns=7)
     result = await Group([speaker("ada", *lines)], manager=manager).send("Say a word")
     assert (result.turns, len(model.requests)) == (7, 7)
+    assert (result.status, result.output) == ("partial", "Word 6.")
+    assert result.ended.endswith("7 turns were spoken, which is the most, and nobody said DONE!")
 
 
 async def test_a_conversation_that_only_repeats_itself_is_ended() -> None:

@@ -92,7 +92,8 @@ class DynamicManager:
     """Has a model pick who speaks next, until somebody says the token, or for `max_turns`.
 
     Members are told to end with the token when nothing is left to be said; the model may choose it,
-    too. A speaker that says the same three times in a row breaks it off: it gets nowhere.
+    too. A conversation that was not ended so is broken off, and its run is `partial`: after the most
+    turns, or when a speaker says the same three times in a row.
     """
 
     thinks = True
@@ -116,8 +117,12 @@ class DynamicManager:
         return f"DynamicManager(termination_token={self.token!r}, max_turns={self.max_turns})"
 
     async def choose(self, talk: Talk, think: Callable[[], Thinker]) -> Act | None:
-        if self._is_over(talk):
+        if self._end_of(talk):
             return None
+        if len(talk.spoken) >= self.max_turns:
+            raise WorkerError(
+                f"{self.max_turns} turns were spoken, which is the most, and nobody said {self.token}"
+            )
         if talk.is_stuck and talk.last is not None:
             raise WorkerError(f"no progress: {talk.last.speaker} said the same {REPEATS} times")
         thinker = think()
@@ -130,16 +135,13 @@ class DynamicManager:
         return turn_of(chosen["next"], talk, token=self.token, why=chosen["why"])
 
     def ending(self, talk: Talk) -> str:
-        return self._is_over(talk) or f"{self.name} chose {self.token}"
+        return self._end_of(talk) or f"{self.name} chose {self.token}"
 
-    def _is_over(self, talk: Talk) -> str:
-        """Why nobody speaks any more; empty if somebody may."""
+    def _end_of(self, talk: Talk) -> str:
+        """That somebody has ended it, in words; empty if nobody has."""
         last = talk.last
-        if last is not None and self.token in last.text:
-            return f"{last.speaker} said {self.token}"
-        if len(talk.spoken) >= self.max_turns:
-            return f"{self.max_turns} turns were spoken, which is the most"
-        return ""
+        is_said = last is not None and self.token in last.text
+        return f"{last.speaker} said {self.token}" if last is not None and is_said else ""
 
     def _turns(self, thinker: Thinker, talk: Talk) -> tuple[Turn, Turn]:
         roster = "\n".join(f"- {name}: {words}" for name, words in talk.members.items())
