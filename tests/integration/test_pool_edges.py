@@ -152,6 +152,20 @@ def test_p04_the_most_urgent_task_of_all_requests_goes_first(
     assert worker.execute_next() is None
 
 
+def test_p04_what_an_urgent_task_waits_for_is_as_urgent(
+    pool: SharedMemoryPool, supervisor: SupervisorAgent
+) -> None:
+    first = ch.Task(id="first", description="Get it ready")
+    urgent = ch.Task(id="urgent", description="Do it now", needs=["first"], priority=9)
+    supervisor.delegate("Usual", ["w"], tasks=["Usual work"], priority=5)
+    supervisor.delegate("Urgent", ["w"], tasks=[first, urgent])
+    worker = WorkerAgent(None, pool, "w", work=lambda brief: brief.task.description)
+    listed = [task["description"] for task in worker.get_assigned_tasks()]
+    assert listed == ["Get it ready", "Usual work"]
+    done = [result["result"] for _ in range(3) if (result := worker.execute_next()) is not None]
+    assert done == ["Get it ready", "Do it now", "Usual work"]
+
+
 def test_p04_a_task_that_another_took_first_does_not_let_a_less_urgent_one_pass(
     pool: SharedMemoryPool, supervisor: SupervisorAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

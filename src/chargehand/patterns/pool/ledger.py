@@ -203,9 +203,9 @@ class Ledger:
         return min(found)[2] if found else None
 
     def urgency_of(self, task: str) -> int:
-        """How urgent a task is among those of all requests; larger goes first."""
+        """How urgent a task is among those of all requests, or one that waits for it; larger goes first."""
         requested = self.schedule.requested
-        return self.node(task).task.priority + (0 if requested is None else requested.priority)
+        return self.node(task).urgency + (0 if requested is None else requested.priority)
 
     def goes_on(self, names: Collection[str]) -> bool:
         """Whether more of it will be done without anybody's word, if those of these names or skills work."""

@@ -169,14 +169,15 @@ class WorkerAgent:
         requests = self.pool.requests
         names = [view.request for view in await self._views(request_id)]
         await requests.look_after(*names)
-        found: list[dict[str, Any]] = []
+        found: list[tuple[int, dict[str, Any]]] = []
         for name in names:
             view = await requests.view(name)
             if not view.schedule.is_paused:
                 more = view.given_back if lost else ()
                 mine = [node for node in tasks_in(view) if self._may_take(node, more)]
-                found += [task_form(view, node) for node in mine]
-        return sorted(found, key=lambda task: -task["priority"])  # stable: then by age and plan
+                found += [(view.urgency_of(node.task.id), task_form(view, node)) for node in mine]
+        found.sort(key=lambda each: -each[0])  # stable: then by age and plan
+        return [form for _, form in found]
 
     def _may_take(self, node: Node, more: Container[str]) -> bool:
         if node.state is not TaskState.READY:
@@ -188,17 +189,22 @@ class WorkerAgent:
 
     async def _execute_next(self, request_id: str) -> dict[str, Any] | None:
         requests = self.pool.requests
-        views = await self._views(request_id)
+        if (
+            request_id
+        ):  # nothing else to compare it with: the claim itself looks what is most urgent
+            await requests.take_letters(request_id)
+            only = await self._at_work().do_next(request_id, self._names)
+            return None if only is None else await self._form(request_id, *only)
+        views = await requests.open()
         await requests.take_letters(*(view.request for view in views))
         while waiting := [(view, task) for view in views if (task := view.next_for(self._names))]:
-            # Of equally urgent ones, that of the oldest request.
             view, task = max(waiting, key=lambda each: each[0].urgency_of(each[1]))
             least = view.urgency_of(task)
             if (
                 done := await self._at_work().do_next(view.request, self._names, least)
             ) is not None:
                 return await self._form(view.request, *done)
-            views = await self._views(request_id)  # somebody was faster
+            views = await requests.open()  # somebody was faster
         for view in views:  # unless somebody is gone who had a task, or one is tried again
             if (done := await self._at_work().do_next(view.request, self._names)) is not None:
                 return await self._form(view.request, *done)
