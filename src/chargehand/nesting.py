@@ -20,6 +20,8 @@ from chargehand.roles.fences import fenced
 NESTED_FAILED = "NestedRunFailed"
 BETWEEN = " › "
 #: the levels of a path
+UNSAID = Limits().depth
+#: the depth of limits that say nothing of it
 _AT_ONCE = timedelta(milliseconds=1)
 
 
@@ -52,9 +54,10 @@ def origin_of(brief: Brief, name: str) -> Origin:
     """
     depth = brief.depth + 1
     if depth >= brief.limits.depth:
+        whose = "the default " if brief.limits.depth == UNSAID else ""
         raise UsageError(
-            f"{name} would lead a run at depth {depth}, and Limits(depth={brief.limits.depth}) allows "
-            f"runs at depths 0 to {brief.limits.depth - 1}; nest less deeply, or raise it"
+            f"{name} would lead a run at depth {depth}, and {whose}Limits(depth={brief.limits.depth}) allows "
+            f"runs at depths 0 to {brief.limits.depth - 1}; nest less deeply, or raise it at the top"
         )
     id_ = digest_of(f"{brief.run}\0{brief.task.id}\0{brief.tries}".encode())[:15]
     return Origin(run=f"n{id_}", parent=brief.run, depth=depth, taint=brief.taint)
@@ -62,7 +65,9 @@ def origin_of(brief: Brief, name: str) -> Origin:
 
 def terms_for(brief: Brief, limits: Limits, now: datetime) -> Terms:
     """On what terms the nested run is led: its own limits, within what is left to the task above."""
-    depth = min(brief.limits.depth, brief.depth + 1 + limits.depth)
+    # The top decides; a level in between is heard only where it says something of its own.
+    own_depth = brief.limits.depth if limits.depth == UNSAID else brief.depth + 1 + limits.depth
+    depth = min(brief.limits.depth, own_depth)
     caps = [cap for cap in (limits.money, brief.limits.money) if cap is not None]
     # Kept by the account above in any case; said here so that nobody below asks what has no price.
     own = replace(limits, depth=depth, money=min(caps, default=None))
@@ -77,6 +82,8 @@ def outcome_from(result: RunResult, name: str) -> Outcome:
     """What a nested run means to the task above it. Gaps come up by name, errors with their path."""
     gaps = tuple(f"{name}{BETWEEN}{_place(result, gap)}" for gap in result.answer.gaps)
     match result.status:
+        case RunStatus.PARTIAL if _was_failed(result):
+            return _failure(result, name, gaps)
         case RunStatus.SUCCEEDED | RunStatus.PARTIAL:
             value = Value.of(result.answer.output, result.taint)
             is_whole = result.status is RunStatus.SUCCEEDED
@@ -85,6 +92,12 @@ def outcome_from(result: RunResult, name: str) -> Outcome:
             return Cancelled(reason=f"{name} was cancelled")
         case _:
             return _failure(result, name, gaps)
+
+
+def _was_failed(result: RunResult) -> bool:
+    """Whether a task failed that was to fail its run, whatever else was done by then."""
+    failed = (id_ for id_, task in result.tasks.items() if task.state is TaskState.FAILED)
+    return any(result.reason == f"{id_} failed" for id_ in failed)
 
 
 def _place(result: RunResult, gap: Gap) -> str:

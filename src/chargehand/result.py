@@ -212,8 +212,8 @@ class RunResult:
 
     @property
     def speedup(self) -> float:
-        """How much sooner this ended than its tasks one after another would have."""
-        return self._led.schedule.busy / self.wall if self.wall else 1.0
+        """How much sooner this ended than its work one after another would have: see `Trace.speedup`."""
+        return self.trace.speedup
 
     @property
     def waits(self) -> list[Wait]:

@@ -1,11 +1,18 @@
 """A run says what it came to: composition, caps, selection, skipped tasks and what was streamed."""
 
+import asyncio
 import json
+import logging
+from datetime import timedelta
 
 import pytest
 
 import chargehand as ch
+from chargehand.cli.display import summary
+from chargehand.facts.plan import is_vague
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Text
+from chargehand.patterns import route
+from chargehand.testing import FakeClock, run_virtual
 
 CUT = ModelReply(parts=(Text("It is open [t1] until"),), stop=StopReason.LENGTH)
 NO = ModelReply(parts=(Text("I would rather not"),), stop=StopReason.REFUSAL)
@@ -119,3 +126,166 @@ def test_without_any_candidate_nothing_is_selected_and_the_run_has_failed() -> N
     result = ch.Supervisor([broken]).run_sync(chosen)
     assert result.status == "failed"
     assert [gap.task for gap in result.answer.gaps] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "who"),
+    [
+        ('{"worker": "astrology", "task": "Read the stars of June", "why": "x"}', "technical"),
+        ('{"worker": "LEGAL", "task": "Explain the liability rule", "why": "x"}', "legal"),
+        ("legal", "legal"),
+        ("**Legal**.", "legal"),
+        ('Certainly: {"worker": "legal", "task": "Explain the rule of June"}', "legal"),
+        ("nobody I know", "technical"),
+        ("[1, 2]", "technical"),
+    ],
+)
+async def test_a_router_knows_names_by_any_case_and_else_asks_the_default(
+    reply: str, who: str
+) -> None:
+    @ch.worker("legal", "Knows the law")
+    async def legal(brief: ch.Brief) -> str:
+        return "legal"
+
+    @ch.worker("technical", "Knows machines")
+    async def technical(brief: ch.Brief) -> str:
+        return "technical"
+
+    model = ch.ScriptedModel([reply] * 3)
+    result = await route("When is a good day?", [legal], model=model, default=technical)
+    assert (result.status, result.output) == ("succeeded", who)
+
+
+def chain(levels: int, limits: dict[int, int]) -> tuple[object, str]:
+    """Supervisors below each other; `limits` by level from the top are those that say a depth."""
+    below, name = clerk, "clerk"
+    for level in range(levels, 0, -1):
+        own = {"limits": ch.Limits(depth=limits[level])} if level in limits else {}
+        below = ch.Supervisor(  # type: ignore[assignment] # a supervisor is a worker too
+            [below],
+            name=f"level{level}",
+            description="Leads",
+            plan_for=lambda _, worker=name: plan(task("a", worker)),  # type: ignore[misc] # bound at once
+            **own,  # type: ignore[arg-type] # one keyword
+        )
+        name = f"level{level}"
+    return below, name
+
+
+@pytest.mark.parametrize(
+    ("levels", "top", "limits", "status"),
+    [
+        (4, 5, {}, "succeeded"),
+        (4, 10, {}, "succeeded"),
+        (4, 4, {}, "failed"),
+        (3, None, {}, "failed"),
+        (2, None, {}, "succeeded"),
+        (4, 10, {1: 2}, "failed"),
+    ],
+)
+def test_the_top_decides_how_deep_supervisors_are_nested(
+    levels: int, top: int | None, limits: dict[int, int], status: str
+) -> None:
+    boss, name = chain(levels, limits)
+    own = ch.Limits() if top is None else ch.Limits(depth=top)
+    result = ch.Supervisor([boss], limits=own).run_sync(plan(task("x", name)))  # type: ignore[list-item] # as above
+    assert result.status == status
+    if status == "failed" and not limits:
+        said = "the default Limits(depth=3)" if top is None else f"Limits(depth={top})"
+        assert said in str(result.answer.gaps[0])
+
+
+def test_a_nested_run_that_was_to_fail_fails_the_task_above() -> None:
+    fatal = task("b", "broken", "a", on_failure=ch.OnFailure(("fail_run",)))
+    below = ch.Supervisor(
+        [clerk, broken],
+        name="below",
+        description="Leads",
+        plan_for=lambda _: plan(task("a"), fatal),
+    )
+    result = ch.Supervisor([below]).run_sync(plan(task("x", "below")))
+    assert (result.status, result.tasks["x"].state) == ("failed", "failed")
+    assert "b: denied: no" in result.tasks["x"].why
+
+
+def test_elsewhere_without_a_skill_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    policy = ch.OnFailure(("elsewhere",))
+    named = plan(task("a", "clerk", on_failure=policy))
+    assert [fault.kind for fault in named.check().warnings] == ["nobody_else"]
+    skilled = ch.Task(id="a", description=WORDS, skill="look", on_failure=policy)
+    assert plan(skilled).check().warnings == ()
+    assert plan(task("a", on_failure=ch.OnFailure(("elsewhere:bob",)))).check().warnings == ()
+    with caplog.at_level(logging.WARNING, "chargehand"):
+        ch.Supervisor([clerk]).run_sync(named)
+    assert "the same worker tries again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("Analyze the data", "Process the data", "Continue with the above", "Handle the rest"),
+        *("Do research on the topic and write it up", "Please investigate", "Work on it."),
+        *("Research the topic, then proceed", "analyse the situation"),
+    ],
+)
+def test_words_that_name_no_thing_and_no_result_are_vague(words: str) -> None:
+    assert is_vague(words)
+    assert plan(task("a")).check().warnings == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("Analyze the data in sales.csv", "Write a poem about it", "Research the Rhine bridge"),
+        *("Compare the two heights", "Process the refunds of June", "Continue the list up to 20"),
+        *("Review it.", "Summarize the results", "Find the towers"),
+    ],
+)
+def test_words_that_name_a_thing_are_not_vague(words: str) -> None:
+    assert not is_vague(words)
+
+
+def test_speedup_counts_service_time_only() -> None:
+    """Ten calls that a provider takes one at a time were not done side by side."""
+    model = ch.ScriptedModel(["ok"] * 10, latency=timedelta(milliseconds=200))
+    board = ch.Switchboard({"scripted": ch.Rates(concurrency=1)})
+    mind = ch.Worker("mind", "Answers", model=model)
+    tasks = [ch.Task(id=f"t{n}", description=f"Answer {n}", worker="mind") for n in range(10)]
+    for more, expected in (({"switchboard": board}, 1.0), ({}, 10.0)):
+        model = ch.ScriptedModel(["ok"] * 10, latency=timedelta(milliseconds=200))
+        mind = ch.Worker("mind", "Answers", model=model)
+        boss = ch.Supervisor([mind], clock=FakeClock(), **more)  # type: ignore[arg-type] # one keyword
+        result = run_virtual(boss.run(ch.Plan(goal="g", tasks=tasks)))
+        assert result.speedup == pytest.approx(expected, rel=0.05)
+
+
+def test_speedup_counts_the_work_of_runs_below_and_not_the_time_of_people() -> None:
+    @ch.worker("slow", "Takes a second", capacity=10)
+    async def slow(brief: ch.Brief) -> str:
+        await asyncio.sleep(1)
+        return "done"
+
+    @ch.worker("asker", "Asks a person first")
+    async def asker(brief: ch.Brief) -> str:
+        await brief.ask("May I?", default="yes", patience=timedelta(seconds=1000))
+        await asyncio.sleep(1)
+        return "done"
+
+    wide = plan(*(task(f"t{n}", "slow") for n in range(10)))
+    below = ch.Supervisor([slow], name="below", description="Leads", plan_for=lambda _: wide)
+    boss = ch.Supervisor([below], clock=FakeClock())
+    result = run_virtual(boss.run(plan(task("x", "below"))))
+    assert result.speedup == pytest.approx(10, rel=0.05)
+    boss = ch.Supervisor([asker], clock=FakeClock(), on_question="wait")
+    result = run_virtual(boss.run(plan(task("x", "asker"))))
+    assert result.wall > timedelta(seconds=1000)
+    assert result.speedup == pytest.approx(1, rel=0.05)
+
+
+def test_a_failed_run_tells_no_speedup_and_no_confidence() -> None:
+    result = ch.Supervisor([broken]).run_sync(plan(task("a", "broken")))
+    text = "\n".join(summary(result, "–"))
+    assert "times as fast" not in text
+    assert "confidence" not in text
+    done = ch.Supervisor([clerk]).run_sync(plan(task("a")))
+    assert "confidence 1" in "\n".join(summary(done, "–"))

@@ -59,6 +59,7 @@ class Lines:
         self._tasks: dict[str, Task] = {}
         self._began: dict[str, datetime] = {}
         self._done = 0
+        self._is_cancelled = False
 
     def catch_up(self, result: RunResult) -> None:
         """Know of what happened before there was anything to hear."""
@@ -85,7 +86,10 @@ class Lines:
                 return self._started(event)
             case AttemptFinished():
                 return self._finished(event)
+            case AttemptPreempted() if self._is_cancelled:
+                return [f"{event.task} was stopped"]
             case _:
+                self._is_cancelled |= isinstance(event, CancelRequested)
                 return [words] if (words := _other_words(event)) else []
 
     def _planned(self, tasks: list[Task]) -> list[str]:
@@ -209,13 +213,30 @@ def summary(result: RunResult, next_command: str) -> list[str]:
     tokens = usage.tokens_in + usage.tokens_out
     path = result.trace.critical_path
     return [
-        f"status    {result.status.value}, run {result.id}",
-        f"time      {shown_length(result.wall)}, {result.speedup:.1f} times as fast as one task after another",
+        f"status    {result.status.value}, run {result.id}{_sureness(result)}",
+        f"time      {shown_length(result.wall)}{_speed(result)}",
         f"tasks     {task_counts(result)}",
         f"waited on {one_line(' → '.join(each for each in path if not is_duty(each)), 160) or '–'}",
         f"spent     {counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}",
         f"next      {next_command}",
     ]
+
+
+def _sureness(result: RunResult) -> str:
+    """How sure the answer is, and what in it rests on no task."""
+    if not any(task.state is TaskState.DONE for task in result.tasks.values()):
+        return ""
+    answer = result.answer
+    bare = sum(not claim.tasks for claim in answer.claims)
+    told = f"; {counted(bare, 'claim')} without a basis" if bare else ""
+    return f", confidence {answer.confidence:.2g}{told}"
+
+
+def _speed(result: RunResult) -> str:
+    """How much was gained by doing things at once; nothing of a run in which nothing was done."""
+    if not any(task.state is TaskState.DONE for task in result.tasks.values()):
+        return ""
+    return f", {result.speedup:.1f} times as fast as one task after another"
 
 
 def task_counts(result: RunResult) -> str:

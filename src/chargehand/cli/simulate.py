@@ -1,7 +1,7 @@
 """`chargehand simulate`: what a plan will take and cost, before any of it is spent."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,7 @@ def simulate(
     plan = given_plan(file)
     learned = asyncio.run(_learned(journal_place(journal)))
     given, prices = _given(durations) if durations else ({}, {})
+    _refuse_unknown(durations or "", [*given, *prices], plan)
     outlook = Outlook(given=given, paces=learned.paces, prices={**learned.prices, **prices})
     told = forecast(
         plan, places_for(plan), parallel=parallel, outlook=outlook, runs=runs, seed=seed
@@ -111,6 +112,20 @@ async def _prices(journal: "Journal") -> dict[str, float]:
             spent[each.worker] = spent.get(each.worker, 0.0) + each.usage.money
             done[each.worker] = done.get(each.worker, 0) + (each.ending == "done")
     return {worker: money / done[worker] for worker, money in spent.items() if done[worker]}
+
+
+def _refuse_unknown(file: str, names: Sequence[str], plan: "Plan") -> None:
+    """Raise `UsageError` for a name in the durations that no task of the plan has: it would say nothing."""
+    from difflib import get_close_matches
+
+    from chargehand.errors import UsageError
+
+    known = list(dict.fromkeys(task.worker or task.skill for task in plan.tasks))
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            raise UsageError(f"{file}: no task of the plan is for {name!r}; {meant}")
 
 
 def _given(file: str) -> "tuple[dict[str, Range], dict[str, float]]":

@@ -259,7 +259,8 @@ def _tokens(usage: Usage) -> int:
 def _head(report: Report) -> Iterable[str]:
     yield (
         f"{report.run or 'run'}  {report.status or 'not ended'} in {time_in_words(report.wall)}; "
-        f"one after another {time_in_words(report.in_turn)}: {report.speedup:.1f} times as fast"
+        f"one after another {time_in_words(report.in_turn)}"
+        f"{f': {report.speedup:.1f} times as fast' if report.in_turn else ''}"
     )
     hits = f"; answered from the cache: {report.cache_hits}" if report.cache_hits else ""
     spent = spent_in_words(report.usage)

@@ -109,6 +109,13 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
         return timedelta(0) if self.ended_at is None else self.ended_at - self.began_at
 
     @property
+    def service(self) -> timedelta:
+        """Its length without what its calls waited until their providers would take them."""
+        # Calls side by side may have waited at once; a length is never below nothing.
+        waited = timedelta(seconds=sum(step.waited for step in self.steps))
+        return max(self.length - waited, timedelta(0))
+
+    @property
     def is_duty(self) -> bool:
         """Whether the supervisor did it itself."""
         return is_duty(self.task)

@@ -125,14 +125,43 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def busy(self) -> timedelta:
-        """The time of all finished tasks, one after another: what doing them in turn would have taken."""
-        lengths = (each.length for each in self.attempts if each.ending == "done")
-        return sum(lengths, timedelta(0))
+        """The work of all finished tasks, one after another: what doing them in turn would have taken.
+
+        Service time only: what a call waited for its provider is left out, and a task that a supervisor
+        below led counts with the work of that run.
+        """
+        below = {child.task: child for child in self.children}
+        return sum(
+            (
+                below[each.task].busy if each.task in below else each.service
+                for each in self.attempts
+                if each.ending == "done"
+            ),
+            timedelta(0),
+        )
 
     @property
     def speedup(self) -> float:
-        """How much sooner the run ended than its tasks one after another would have."""
-        return self.busy / self.wall if self.wall else 1.0
+        """How much sooner the run ended than its work one after another would have; people's time apart."""
+        took = self.wall - self._idle_for_people()
+        return self.busy / took if took > timedelta(0) else 1.0
+
+    def _idle_for_people(self) -> timedelta:
+        """How long nothing ran while a person was asked, here."""
+        end = self.ended_at
+        if end is None or not self.questions:
+            return timedelta(0)
+        # Each with what it does to the count of open attempts, and of open questions.
+        marks = [(each.began_at, 1, 0) for each in self.attempts]
+        marks += [(each.ended_at or end, -1, 0) for each in self.attempts]
+        marks += [(each.asked_at, 0, 1) for each in self.questions]
+        marks += [(each.answered_at or end, 0, -1) for each in self.questions]
+        idle, before, running, asked = timedelta(0), end, 0, 0
+        for at, run, ask in sorted(marks):
+            if asked and not running:
+                idle += at - before
+            before, running, asked = at, running + run, asked + ask
+        return idle
 
     def steps(self, kind: StepKind | None = None) -> Iterator[StepSpan]:
         """All steps, or those of one kind, attempt by attempt."""

@@ -31,14 +31,25 @@ FAULTS = {
     "forward_need": "a need of a task that is written later (a warning, if asked for)",
     "empty_description": "nothing is said of what to do",
     "vague": "a description too vague to be checked (a warning)",
+    "nobody_else": "a failure policy that hands over to nobody (a warning)",
 }
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
-_VAGUE = re.compile(
-    r"(?i)^\W*(?:(?:please|just)\s+)?(?:do|handle|process|fix|improve|continue|help|deal with|work on|"
-    r"look into|take care of|finish|manage)\b(?:\s+(?:it|this|that|them|things?|stuff|everything|"
-    r"the (?:rest|task|work|data|request|problem|issue)|all|with|of|as needed))*\W*$"
+_DOING = (
+    r"(?:do|handle|process|fix|improve|continue|help|deal|work|look into|take care|finish|manage|analy[sz]e|"
+    r"(?:do |conduct )?(?:some )?research|investigate|explore|proceed|go on|"
+    r"perform|write|sort)"
 )
+_ANYTHING = (
+    r"(?:it|this|that|them|things?|stuff|everything|all|up|out|on|with|of|about|into|as needed|further|"
+    r"(?:the|some|your|its) (?:rest|task|work|data|request|problem|issue|topic|subject|above|information|"
+    r"project|situation|matter|things?|stuff|analysis|research|necessary|needful|next steps?))"
+)
+_VAGUE = re.compile(
+    rf"(?i)^\W*(?:(?:please|just|then)\s+)?{_DOING}\b(?:\s+{_ANYTHING}\b)*"
+    rf"(?:(?:,|,? (?:and then|and|then)) {_DOING}\b(?:\s+{_ANYTHING}\b)*)*\W*$"
+)
+#: nothing but such words says neither what it is about nor what the result is
 
 
 class Strategy(StrEnum):
@@ -338,6 +349,12 @@ def _check(plan: Plan, roster: Collection[str] | None, limits: Limits) -> Check:
                 f"{task.description.strip()!r} is too vague to be checked; say what the result is"
             )
             warnings.append(Fault("vague", task.id, message))
+        if task.worker and task.on_failure is not None and task.on_failure.hands_to_anybody:
+            message = (
+                f"its policy says elsewhere, but it names the worker {task.worker!r} and no skill, so that "
+                "the same worker tries again; give it a skill, or say elsewhere:NAME"
+            )
+            warnings.append(Fault("nobody_else", task.id, message))
     cycle = find_cycle(plan.tasks)
     if cycle:
         circle = " → ".join([*cycle, cycle[0]])

@@ -122,6 +122,11 @@ class OnFailure(
         ]
         return tuple(dict.fromkeys(step.worker for step in steps if step.worker))
 
+    @property
+    def hands_to_anybody(self) -> bool:
+        """Whether it hands a task to another worker without naming one."""
+        return Recourse.ELSEWHERE in (*self.steps, *(s for own in self.kinds.values() for s in own))
+
     def words(self) -> str:
         """The policy in a sentence or two."""
         told = [f"If it fails: {_told(self._steps_for(None))}."]

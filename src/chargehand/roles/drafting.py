@@ -1,5 +1,6 @@
 """Drafts of plans: the shape a model must keep to, how its words are read, what speaks against them."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +18,8 @@ from chargehand.roles.schema import objection_to
 from chargehand.roles.schema import record as record
 from chargehand.roles.thinking import REPAIRS, Thinker, refuse_unusable
 from chargehand.tools.toolbox import Toolbox
+
+log = logging.getLogger("chargehand")
 
 MOST = 50
 #: tasks that a model may write at once; more are more than it can keep in mind
@@ -47,6 +50,11 @@ class WrittenTask(Struct):
     role: str = ""
     tools: list[str] = []
     #: who does it, of a task for somebody who makes workers
+
+    def __post_init__(self) -> None:
+        if self.id in self.needs:
+            log.warning("plan_repaired task=%s; it needed itself, which was dropped", self.id)
+            self.needs = [need for need in self.needs if need != self.id]
 
     @property
     def task(self) -> Task:
@@ -111,6 +119,16 @@ class Bounds:
 def describe_roster(roster: Roster) -> str:
     """The workers and what each is good for, one to a line."""
     return "\n".join(f"- {each.name}: {' '.join(each.description.split())}" for each in roster)
+
+
+def known_as(word: object, names: Collection[str]) -> str:
+    """The name that is meant by a word, whatever its case and ornaments; empty if none is."""
+    bare = _bare(str(word))
+    return next((name for name in names if _bare(name) == bare), "")
+
+
+def _bare(word: str) -> str:
+    return " ".join(word.casefold().replace("_", " ").replace("-", " ").split()).strip(" .\"'`*:")
 
 
 def fresh_ids(count: int, used: Collection[str] = ()) -> list[str]:
@@ -208,9 +226,26 @@ def read_draft(text: str) -> tuple[Written | None, str | None]:
     if objection is not None:
         return None, objection
     try:
-        return msgspec.convert(value, Written), None
+        written = msgspec.convert(value, Written)
+        written.tasks = _in_order(written.tasks)
+        return written, None
     except msgspec.ValidationError as error:
         return None, f"The answer is no plan: {error}. Answer with the corrected JSON alone."
+
+
+def _in_order(tasks: list[WrittenTask]) -> list[WrittenTask]:
+    """The tasks, each behind those that it needs; what needs each other in a circle stays at the end."""
+    known = {task.id for task in tasks}
+    placed: set[str] = set()
+    ordered: list[WrittenTask] = []
+    left = list(tasks)
+    while left:
+        free = [task for task in left if placed.issuperset(known.intersection(task.needs))]
+        first = free[0] if free else left[0]
+        left.remove(first)
+        ordered.append(first)
+        placed.add(first.id)
+    return ordered
 
 
 def not_found(written: Written | None, objection: str | None) -> WorkerError:

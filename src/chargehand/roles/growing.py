@@ -7,8 +7,6 @@ import msgspec
 
 _MARK = re.compile(r'["{}\[\],]')
 _STRING_MARK = re.compile(r'["\\]')
-_BEFORE = re.compile(r"\s*(?:`{3,}\s*\w*\s*)?")
-#: models like to put JSON between lines of back-quotes
 _OPENER = {"}": "{", "]": "["}
 
 
@@ -74,9 +72,12 @@ class Growing:
             self._go_out(mark, found)
 
     def _begin(self, mark: str) -> None:
-        self._is_over = mark != "{" or not _BEFORE.fullmatch("".join(self._text))
-        self._open.append(mark)
+        """Begin with the first object; models like to talk before it, and to put it between back-quotes."""
+        is_first = not "".join(self._text).strip("` \t\r\n")
         self._text.clear()
+        self._is_over = mark == "[" and is_first  # a list is no object, whatever is in it
+        if mark == "{":
+            self._open.append(mark)
 
     def _go_in(self, mark: str) -> None:
         if len(self._open) == 1 and mark == "[" and self._name() == self._listed:

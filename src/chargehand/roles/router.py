@@ -2,13 +2,16 @@
 
 from typing import Any
 
+from msgspec import json
+
 from chargehand.errors import WorkerError
 from chargehand.facts.plan import Plan, Task, is_vague
 from chargehand.facts.value import Value
 from chargehand.models.base import system, user
-from chargehand.roles.drafting import describe_roster, record
+from chargehand.roles.drafting import describe_roster, known_as, record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.roster import Roster
+from chargehand.roles.schema import decoded
 from chargehand.roles.thinking import Thinker, ask_for
 from chargehand.roles.wording import asked
 
@@ -41,6 +44,7 @@ async def route(
         ),
         _schema([*workers, UNCLEAR] if default else workers),
         lambda chosen: _objection_to(chosen, workers),
+        read=lambda text: _chosen_in(text, request, workers, default),
     )
     is_unclear = chosen["worker"] not in workers
     task = Task(
@@ -68,6 +72,18 @@ def _schema(workers: list[str]) -> dict[str, Any]:
         task={"type": "string", "description": "the request, rewritten for this worker"},
         why={"type": "string", "description": "why this worker, in one sentence"},
     )
+
+
+def _chosen_in(text: str, request: str, workers: list[str], default: str) -> str:
+    """The choice as it was asked for: a name of other case or alone is taken, another is the default's."""
+    told = decoded(text)
+    word = told.get("worker", "") if isinstance(told, dict) else told or text
+    name = known_as(word, workers) or (UNCLEAR if default else "")
+    if not name:
+        return text
+    more = told if isinstance(told, dict) else {}
+    task = more.get("task") if isinstance(more.get("task"), str) else request
+    return json.encode({"worker": name, "task": task, "why": str(more.get("why", ""))}).decode()
 
 
 def _objection_to(chosen: Any, workers: list[str]) -> str | None:

@@ -1,6 +1,7 @@
 """Answers that must be JSON of a given shape: read them, and say in words what is wrong."""
 
 import dataclasses
+import json
 from functools import lru_cache
 from typing import Any
 
@@ -9,11 +10,15 @@ import msgspec
 from chargehand.facts.shape import type_adapter
 from chargehand.facts.value import canonical
 
+MOST_OBJECTS = 20
+#: beginnings of an object that are looked at in a text that is not JSON alone
+_decoder = json.JSONDecoder()
+
 
 def objection_to(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
     """The JSON in an answer, and what is wrong with it, in words that a model can act upon."""
     try:
-        value = msgspec.json.decode(_without_fence(text))
+        value = _found_in(text)
     except msgspec.DecodeError as error:
         return None, f"The answer is not JSON ({error}). Answer with JSON alone."
     errors = sorted(_validator(canonical(schema)).iter_errors(value), key=lambda e: list(e.path))
@@ -39,7 +44,7 @@ def record(**properties: dict[str, Any]) -> dict[str, Any]:
 def decoded(text: str) -> Any:
     """The JSON in a text, between fences or not; None if it is none."""
     try:
-        return msgspec.json.decode(_without_fence(text))
+        return _found_in(text)
     except (msgspec.DecodeError, RecursionError):
         return None
 
@@ -50,12 +55,35 @@ def typed(output: Any, data: Any) -> Any:
     return type_adapter(output).validate_python(data) if is_type else data
 
 
-def _without_fence(text: str) -> str:
-    """Models like to put JSON between lines of back-quotes."""
-    stripped = text.strip()
-    if stripped.startswith("```") and stripped.endswith("```"):
-        return stripped.strip("`").removeprefix("json").strip()
-    return stripped
+def _found_in(text: str) -> Any:
+    """The JSON in a text: all of it, or the longest object in it. Models like to talk around it.
+
+    Raises `msgspec.DecodeError` if there is none.
+    """
+    try:
+        return msgspec.json.decode(text.strip())
+    except msgspec.DecodeError:
+        found = _objects_in(text)
+        if not found:
+            raise
+    return max(found, key=lambda each: each[0])[1]
+
+
+def _objects_in(text: str) -> list[tuple[int, dict[str, Any]]]:
+    """The first few objects that stand in a text, each with its length."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    at = -1
+    for _ in range(MOST_OBJECTS):
+        at = text.find("{", at + 1)
+        if at < 0:
+            break
+        try:
+            value, end = _decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            continue
+        found.append((end - at, value))
+        at = end - 1
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -45,9 +45,9 @@ async def next_step(brief: Brief, seat: Seat, office: Office, requested: RunRequ
     if schedule.version > situation.version:
         return NOTHING_DONE  # added just before the process ended that chose it
     if len(situation.tasks) >= requested.limits.tasks:
-        cap = f"no further step was chosen: Limits(tasks={requested.limits.tasks}) is reached"
-        brief.progress(cap)
-        return Done(gaps=(f"{cap}; raise it",))
+        cap = requested.limits.tasks
+        brief.progress(f"no further step: {cap} tasks are the cap")
+        return Done(gaps=(f"no further step was chosen: Limits(tasks={cap}) is reached",))
     earlier = await seat.bring(requested.earlier)
     thinker = DurableThinker(brief, office)
     (id_,) = fresh_ids(1, schedule.nodes)

@@ -92,8 +92,11 @@ async def ask_for(
     schema: dict[str, Any],
     examine: Callable[[Any], str | None] = lambda _: None,
     hear: Hear | None = None,
+    read: Callable[[str], str] = str,
 ) -> Any:
     """JSON that fits the schema and that `examine` has nothing to say against, in three tries at most.
+
+    `read` may bring what a model said into the form that was asked for before it is held to the schema.
 
     Raises `WorkerError` (logic) with the last objection when the model cannot do it.
     """
@@ -103,7 +106,7 @@ async def ask_for(
         request = ModelRequest(turns=tuple(said), schema=schema, settings=thinker.office.settings)
         reply = await thinker.ask(name, request, hear)
         refuse_unusable(reply)
-        value, objection = objection_to(reply.text, schema)
+        value, objection = objection_to(read(reply.text), schema)
         if objection is None:
             objection = examine(value)
         if objection is None:
