@@ -444,6 +444,22 @@ def test_a_model_sees_what_others_wrote_about_its_task_as_data(
     assert {"read_insights", "write_insight"} <= {each.name for each in seen[0].tools}
 
 
+def test_a_model_that_is_held_to_a_form_has_no_tools_beside_it(
+    pool: SharedMemoryPool, supervisor: SupervisorAgent
+) -> None:
+    seen: list[ModelRequest] = []
+
+    def answer(request: ModelRequest) -> str:
+        seen.append(request)
+        return '{"feeling": "good"}'
+
+    shape = {"type": "object", "properties": {"feeling": {"type": "string"}}}
+    task = ch.Task(id="a", description="Say how they feel", output=shape)
+    supervisor.delegate("Feel", ["ann"], tasks=[task])
+    WorkerAgent(AgentConfig(model=ch.ScriptedModel([answer])), pool, "ann").execute_next()
+    assert (seen[0].tools, seen[0].schema is not None) == ((), True)
+
+
 def test_what_a_model_is_shown_of_the_memory_is_bounded(
     pool: SharedMemoryPool, supervisor: SupervisorAgent
 ) -> None:

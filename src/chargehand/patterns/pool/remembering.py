@@ -110,9 +110,11 @@ class Remembering:
             if not isinstance(board, PoolBoard):
                 return await Conversation(self.worker, brief, office, models).hold()
             await _show(board, office)
-            taken = self.worker.toolbox.names
-            own = MemoryTools(board, self._memory) if has_tools else None
-            tools = [] if own is None else [each for each in own.tools() if each.name not in taken]
+            own, more = self.worker.toolbox.names, MemoryTools(board, self._memory).tools()
+            # A form can be forced upon a model only where it has no tools to call instead.
+            is_formed = brief.task.output is not None and not own
+            tools = [each for each in more if each.name not in own]
+            tools = tools if has_tools and not is_formed else []
             mind = Speaker(self.worker, Toolbox(tools)) if tools else self.worker
             return await Conversation(mind, brief, office, models).hold()
 
