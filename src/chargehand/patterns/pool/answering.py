@@ -95,7 +95,7 @@ class Composer:
         outcome = await compose_answer(brief, _Seat(self._ledger.led, self._pool), self._office)
         if isinstance(outcome, Done):
             return msgspec.convert(outcome.value.read(), Answer)
-        log.warning("pool_answer_by_rule request=%s error=%s", request, outcome)
+        log.warning("pool_answer_by_rule run=%s error=%s", request, outcome)
         return None
 
     async def _known(self, rests_on: str) -> Answer | None:

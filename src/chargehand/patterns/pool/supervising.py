@@ -161,7 +161,7 @@ class SupervisorAgent:
             )
         forms = await self._forms(made.request)
         if self.config.logging_enabled:
-            log.info("pool_delegated request=%s tasks=%s", made.request, len(forms))
+            log.info("pool_delegated run=%s tasks=%s", made.request, len(forms))
         return forms
 
     async def _forms(self, request: str) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ class SupervisorAgent:
 
         await self.pool.requests.decide(request, act)
         if self.config.logging_enabled:
-            log.info("pool_reassigned request=%s task=%s worker=%s", request, task, worker)
+            log.info("pool_reassigned run=%s task=%s worker=%s", request, task, worker)
         view = await self.pool.requests.view(request)
         return task_form(view, view.node(task))
 

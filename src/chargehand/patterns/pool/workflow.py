@@ -100,7 +100,7 @@ class _Listener:
                 if self._on_result is not None:
                     self._on_result(result)
             except Exception:
-                log.exception("pool_listener_failed request=%s", result["request_id"])
+                log.exception("pool_listener_failed run=%s", result["request_id"])
             self._unheard += 1
             if self._unheard >= every:
                 self._tell(result["request_id"], coordinator)
@@ -118,7 +118,7 @@ class _Listener:
         try:
             self._on_progress(coordinator.monitor_progress(request_id))
         except Exception:
-            log.exception("pool_listener_failed request=%s", request_id)
+            log.exception("pool_listener_failed run=%s", request_id)
 
 
 class _Crew:

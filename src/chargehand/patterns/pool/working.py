@@ -33,6 +33,8 @@ from chargehand.tools.base import Tool
 log = logging.getLogger("chargehand.pool")
 
 DESCRIPTION = "Does one task of a request"
+LONGEST = 300
+#: characters of a failure in the log
 LOOK = 1.0
 #: seconds after which a worker that serves looks whether somebody has died
 
@@ -230,13 +232,13 @@ class WorkerAgent:
             is_wrong = form["status"] in ("failed", "refused")
             log.log(
                 logging.WARNING if is_wrong else logging.INFO,
-                "pool_task_%s request=%s task=%s worker=%s attempt=%s%s",
+                "pool_task_%s run=%s task=%s attempt=%s worker=%s%s",
                 form["status"],
                 request,
                 task,
-                self.agent_id,
                 ended.attempt,
-                f" error={form['error']}" if is_wrong else "",
+                self.agent_id,
+                f" error={form['error'][:LONGEST]!r}" if is_wrong else "",
             )
         return form
 
