@@ -2,9 +2,9 @@
 
 import logging
 import random
+import sys
 import uuid
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from msgspec import Struct
@@ -12,6 +12,16 @@ from msgspec import Struct
 from chargehand.clock import Clock
 from chargehand.decisions.schedule import RULES
 from chargehand.errors import UsageError
+from chargehand.facts.checks import (
+    LARGEST,
+    LONGEST_NAME,
+    Duration,
+    count,
+    duration_or_none,
+    refuse_unknown,
+    shown,
+    text,
+)
 from chargehand.facts.events import Approach, Pace, RunRequested
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import OnQuestion
@@ -34,7 +44,7 @@ class Terms(TypedDict, total=False):
 
     priority: int
     #: larger is more urgent; default 0
-    deadline: timedelta | None
+    deadline: Duration | None
     #: from now on, waiting for people included
     limits: Limits | None
     #: instead of the supervisor's
@@ -115,16 +125,15 @@ class Intake:
         limits = terms.get("limits") or self._limits
         if limits.money is not None:
             self.refuse_unpriced()
-        deadline = terms.get("deadline") or limits.deadline
-        if deadline is not None and deadline <= timedelta(0):
-            raise UsageError(f"deadline={deadline} must be longer than nothing")
-        plan = None if isinstance(request, str) else self._checked(request, limits)
+        deadline = duration_or_none(terms.get("deadline", limits.deadline), "deadline")
+        deadline = deadline or limits.deadline
+        plan = self._checked(request, limits) if isinstance(request, Plan) else None
         shape = shape_of(terms.get("output"))
         approach = self._approach(request, terms)
         now = self._clock.now()
         requested = RunRequested(
             run=origin.run or run_id(terms.get("key")),
-            request=request if isinstance(request, str) else request.goal,
+            request=request.goal if isinstance(request, Plan) else request,
             limits=limits,
             seed=random.SystemRandom().getrandbits(48),
             rules=RULES,
@@ -170,7 +179,28 @@ class Intake:
                     "asks; limit calls or tokens instead, or install chargehand[standard] for prices"
                 )
 
+    def checked(self, terms: Terms) -> Terms:
+        """The terms, if each is known and of its kind."""
+        refuse_unknown(terms, Terms.__annotations__, "run")
+        given: dict[str, Any] = {**terms}
+        for field in ("key", "after", "reuse", "default"):
+            if given.get(field) is not None:
+                text(given[field], field, most=LONGEST_NAME)
+        count(given.get("priority", 0), "priority", least=-LARGEST)
+        if not isinstance(given.get("limits") or self._limits, Limits):
+            raise UsageError(f"limits={shown(given['limits'])} must be a chargehand.Limits")
+        for field in ("drafts", "refine", "clarify"):
+            if not isinstance(given.get(field, False), bool):
+                raise UsageError(f"{field}={shown(given[field])} must be True or False")
+        if not isinstance(given.get("source", {}), dict):
+            raise UsageError(f"source={shown(given['source'])} must be a dict")
+        for field in ("source", "output"):
+            if isinstance(given.get(field), dict):
+                Value.of(given[field])  # raises if a journal could not hold it
+        return terms
+
     def _checked(self, plan: Plan, limits: Limits) -> Plan:
+        plan = plan.stored()
         for task in plan.tasks:
             if task.on_failure is not None:
                 refuse_unknown_fallbacks(task.on_failure, self._roster, f"task {task.id!r}")
@@ -193,7 +223,9 @@ class Intake:
 
     def check_words(self, request: str) -> None:
         """Refuse a request in words that no plan could be made of."""
-        if not request.strip():
+        if not isinstance(request, str):
+            raise UsageError(f"a {type(request).__name__} is no request; give a text or a Plan")
+        if not text(request, "the request", most=sys.maxsize).strip():
             raise UsageError("the request is empty; say what is to be done")
         if len(request) > LONGEST_REQUEST:
             raise UsageError(

@@ -13,6 +13,8 @@ from chargehand.clock import Clock
 from chargehand.decisions.desk import Desk
 from chargehand.errors import (
     JournalBusy,
+    JournalDamaged,
+    JournalError,
     JournalFull,
     JournalReadOnly,
     NotLeading,
@@ -30,6 +32,7 @@ from chargehand.facts.events import (
     RunUnpaused,
     WorkStopped,
 )
+from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal, Mail, Mailbox
 from chargehand.roles.roster import Roster
@@ -212,7 +215,7 @@ class Mailroom:
         while True:
             for letter in await self._mail.unread():
                 if letter.id not in self._seen:
-                    await self._open(letter)
+                    await self._open_safely(letter)
             await self._mail.wait_changed()
 
     async def letters_for(self, run: str) -> list[tuple[Event, int]]:
@@ -222,8 +225,27 @@ class Mailroom:
         """
         letters = [each for each in await self._mail.unread() if each.stream == run]
         self._seen.update(letter.id for letter in letters)
-        told = [(told_by(letter, self._clock.now()), letter.id) for letter in letters]
+        told = [(self._told_by(letter), letter.id) for letter in letters]
         return [(event, number) for event, number in told if event is not None]
+
+    def _told_by(self, letter: Mail) -> Event | None:
+        try:
+            return told_by(letter, self._clock.now())
+        except Exception as error:  # noqa: BLE001 - whatever somebody else has written there
+            _refuse(letter, error)
+            return None
+
+    async def _open_safely(self, letter: Mail) -> None:
+        """Open a letter. One that cannot be read or done is named in the log, and the others are opened."""
+        try:
+            await self._open(letter)
+        except JournalDamaged as error:  # of a run that it names
+            _refuse(letter, error)
+        except JournalError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever somebody else has written there
+            self._seen.add(letter.id)
+            _refuse(letter, error)
 
     async def _open(self, letter: Mail) -> None:
         if letter.subject == "submit":
@@ -232,10 +254,10 @@ class Mailroom:
             return
         if letter.stream not in self._leader.desk.runs:
             return  # another leads it, or nobody does
-        event = told_by(letter, self._clock.now())
+        self._seen.add(letter.id)
+        event = self._told_by(letter)
         if event is None:
             return
-        self._seen.add(letter.id)
         if await self._leader.propose(letter.stream, event, mail=letter.id) is None:
             log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
 
@@ -260,3 +282,13 @@ class Mailroom:
             return
         if leading is None:
             log.info("submission_taken_elsewhere run=%s", run)
+
+
+def _refuse(letter: Mail, error: Exception) -> None:
+    log.warning(
+        "mail_refused id=%s run=%s subject=%s error=%s",
+        letter.id,
+        letter.stream,
+        letter.subject,
+        failed_by(error).message,
+    )

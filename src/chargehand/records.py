@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from chargehand.decisions.budget import runs_below, spent_in
-from chargehand.decisions.desk import Led
+from chargehand.decisions.desk import Led, mistake_in
 from chargehand.decisions.estimate import learn
 from chargehand.decisions.results import Results
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.schedule import Schedule
-from chargehand.errors import KeyConflict, UnknownRun
+from chargehand.errors import JournalDamaged, KeyConflict, UnknownRun
 from chargehand.facts.events import Event, Pace, PlanAdopted, RunFinished, RunRequested
 from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import Plan
@@ -23,8 +23,11 @@ async def fold(journal: Journal, run: str, retry: RetryPolicy | None) -> Led:
     """A run as its events tell it. Raises `UnknownRun` if there is none."""
     led = Led(Schedule(retry), Results())
     async for entry in journal.read(run):
-        led.schedule.apply(entry.event)
-        led.results.apply(entry.event)
+        try:
+            led.schedule.apply(entry.event)
+            led.results.apply(entry.event)
+        except Exception as error:
+            raise mistake_in(run, error) from error
     return led
 
 
@@ -71,8 +74,9 @@ class Experience:
             self._paces = {}
             for head in (await journal.heads())[:LEARNED_RUNS]:
                 if head.is_ended and not head.is_forgotten:
-                    async for entry in journal.read(head.stream, after=head.seq - 1):
-                        self.hear(entry.event)
+                    with suppress(JournalDamaged):  # `runs` and `verify` name it
+                        async for entry in journal.read(head.stream, after=head.seq - 1):
+                            self.hear(entry.event)
         return self._paces
 
     def hear(self, event: Event) -> None:

@@ -189,6 +189,11 @@ class RunResult:
         return self._led.schedule.reason
 
     @property
+    def parked(self) -> str:
+        """Why nobody begins it before a person resumes it; empty for all others."""
+        return self._led.schedule.parked
+
+    @property
     def limits(self) -> Limits:
         """What the run may take, as it was asked for."""
         return self._led.schedule.limits

@@ -1,6 +1,7 @@
 """The supervisor: takes requests, leads runs, returns results. What users hold in their hands."""
 
 import asyncio
+import inspect
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -19,7 +20,9 @@ from chargehand.decisions.retry import RetryPolicy
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.answer import AnswerPiece
-from chargehand.facts.events import Event, RunFinished
+from chargehand.facts.checks import Duration, duration, keywords_checked, shown
+from chargehand.facts.checks import name as checked_name
+from chargehand.facts.events import KINDS, Event, RunFinished
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion, on_question_of
 from chargehand.facts.plan import Plan
@@ -77,6 +80,7 @@ class Supervisor(Deputy):
     skills: tuple[str, ...] = ()
     timeout: timedelta | None = None
 
+    @keywords_checked
     def __init__(
         self,
         workers: Sequence[Member],
@@ -103,7 +107,7 @@ class Supervisor(Deputy):
         notify: Notify = (),
         on_question: OnQuestion | str | None = None,
     ) -> None:
-        self.name = name
+        self.name = checked_name(name, "the name of a supervisor")
         self.place = Place(worker=name, capacity=capacity)
         self._plan_for = plan_for or request_from
         self.roster = Roster(workers)
@@ -119,7 +123,7 @@ class Supervisor(Deputy):
         )
         self._notices = self._office.notices = Notices(notify) if notify else None
         self._on_question = on_question and on_question_of(on_question)
-        self._parallel = parallel or self.limits.parallel
+        self._parallel = self.limits.parallel if parallel is None else parallel
         self._balance = Balance(balance)
         self._retry = retry
         self._breaker = breaker
@@ -170,12 +174,13 @@ class Supervisor(Deputy):
         from chargehand.roles.planner import write_plan
         from chargehand.roles.thinking import PlainThinker
 
+        checked = self._intake.checked(terms)
         self._intake.check_words(request)
-        after = terms.get("after")
+        after = checked.get("after")
         earlier = await self._earlier(after) if after else None
-        limits = terms.get("limits") or self.limits
+        limits = checked.get("limits") or self.limits
         thinker = PlainThinker(self._office)
-        shape = shape_of(terms.get("output"))
+        shape = shape_of(checked.get("output"))
         return await write_plan(thinker, request, self.roster, limits, earlier, shape)
 
     async def stream(
@@ -286,7 +291,17 @@ class Supervisor(Deputy):
         logged and changes nothing.
         """
 
+        for kind in kinds:
+            if KINDS.get(getattr(kind, "__name__", "")) is not kind:
+                raise UsageError(
+                    f"boss.on: {shown(kind)} is no kind of event; see chargehand.Event"
+                )
+
         def hooked(hook: HookFor[E]) -> HookFor[E]:
+            if inspect.iscoroutinefunction(hook) or not getattr(hook, "__call__", None):  # noqa: B004 - for the type checker
+                raise UsageError(
+                    f"boss.on: {shown(hook)} cannot be called with an event; give a plain function"
+                )
             for kind in kinds:
                 self._hooks.setdefault(kind, []).append(hook)
             return hook
@@ -319,17 +334,18 @@ class Supervisor(Deputy):
             shift.drain_worker(name)
         self._drained.add(name)
 
-    async def leave(self, name: str, grace: timedelta = GRACE) -> None:
+    async def leave(self, name: str, grace: Duration = GRACE) -> None:
         """Take a worker off the roster: it may end what it has within `grace`; the rest is done anew.
 
         Returns when it is gone. Giving something back costs a task none of its attempts. Tasks that
         name this worker, or a skill that nobody else has, wait until somebody joins who can do them.
         """
+        within = duration(grace, "grace", may_be_zero=True)
         self._member(name)
         shifts = self._shifts_here()
         self.roster.leave(name)
         self._drained.discard(name)
-        await asyncio.gather(*(shift.part(name, grace) for shift in shifts))
+        await asyncio.gather(*(shift.part(name, within) for shift in shifts))
 
     def _member(self, name: str) -> Member:
         member = self.roster.get(name)

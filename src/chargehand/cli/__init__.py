@@ -15,6 +15,7 @@ from chargehand.cli.run import resume, run
 from chargehand.cli.runs import answer, cancel, runs, show, trace
 from chargehand.cli.simulate import simulate
 from chargehand.cli.status import status
+from chargehand.cli.verify import verify
 from chargehand.errors import (
     ChargehandError,
     JournalError,
@@ -65,6 +66,6 @@ def main() -> None:
 
 for _command in (
     *(run, plan, simulate, resume, runs, status, show, trace),
-    *(answer, cancel, pause, unpause, steer, init, models, mcp),
+    *(answer, cancel, pause, unpause, steer, verify, init, models, mcp),
 ):
     main.add_command(_command)

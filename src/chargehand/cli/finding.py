@@ -1,14 +1,23 @@
 """Runs by what a person types: an id, the beginning of one, or `last`."""
 
 import difflib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from chargehand.cli.listing import status_of
-from chargehand.errors import JournalReadOnly, NotLeading, UnknownRun, UsageError
+from chargehand.errors import (
+    ChargehandError,
+    InternalError,
+    JournalDamaged,
+    JournalReadOnly,
+    JournalVersion,
+    NotLeading,
+    UnknownRun,
+    UsageError,
+)
 from chargehand.facts.events import RunRequested, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
@@ -33,6 +42,19 @@ async def heads_in(place: Path) -> list[Head]:
         return [head for head in await journal.heads() if not head.is_forgotten]
     finally:
         await journal.close()
+
+
+async def looked_at(
+    heads: Iterable[Head], look: Callable[[Head], Awaitable[T]]
+) -> list[tuple[Head, T | ChargehandError]]:
+    """What looking at each of these runs shows; of one that cannot be read, why."""
+    found: list[tuple[Head, T | ChargehandError]] = []
+    for head in heads:
+        try:
+            found.append((head, await look(head)))
+        except (JournalDamaged, JournalVersion, InternalError) as error:
+            found.append((head, error))
+    return found
 
 
 def is_nested(head: Head) -> bool:

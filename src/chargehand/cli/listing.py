@@ -9,6 +9,7 @@ from msgspec import Struct
 from chargehand.cli.words import clean_json, money_words, table
 from chargehand.crews.lengths import shown_length
 from chargehand.decisions.graph import TaskState
+from chargehand.errors import ChargehandError
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
@@ -30,6 +31,16 @@ class Row(Struct, frozen=True):
     questions: tuple[str, ...]
 
 
+UNREADABLE = "unreadable"
+"""The status of a run that is there and cannot be read."""
+
+
+def unreadable(head: Head, error: ChargehandError) -> Row:
+    """The row of a run that cannot be read."""
+    words = f"{error}; chargehand verify {head.stream} says what can be saved"
+    return Row(head.stream, UNREADABLE, head.began_at, words, 0, 0, 0, 0, 0.0, ())
+
+
 def told(head: Head, result: RunResult, status: str, asked: Sequence[Question]) -> Row:
     states = [task.state for task in result.tasks.values()]
     return Row(
@@ -49,6 +60,8 @@ def told(head: Head, result: RunResult, status: str, asked: Sequence[Question]) 
 def status_of(result: RunResult, owner: str) -> str:
     """How a run stands; one that no living process leads is interrupted."""
     is_led = result.approach is not Approach.POOL
+    if result.parked and not isinstance(result.status, RunStatus):
+        return "parked"
     is_left = is_led and not owner and not isinstance(result.status, RunStatus)
     return "interrupted" if is_left else result.status.value
 

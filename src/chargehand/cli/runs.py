@@ -24,8 +24,8 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
     """List the runs of a journal, the one that changed last first."""
     import shutil
 
-    from chargehand.cli.finding import heads_in, is_nested, standing_of
-    from chargehand.cli.listing import listed, listing, told
+    from chargehand.cli.finding import Standing, heads_in, is_nested, looked_at, standing_of
+    from chargehand.cli.listing import listed, listing, told, unreadable
     from chargehand.settings import journal_place, reader_of
 
     place = journal_place(journal)
@@ -37,11 +37,15 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
 
     async def all_told() -> list[Any]:
         async with reader_of(place) as boss:
-            standings = [await standing_of(boss, head.stream, head.owner) for head in heads[:most]]
-            return [
-                told(head, each.result, each.status, each.asked)
-                for head, each in zip(heads, standings, strict=False)
-            ]
+            looked = await looked_at(
+                heads[:most], lambda head: standing_of(boss, head.stream, head.owner)
+            )
+        return [
+            told(head, each.result, each.status, each.asked)
+            if isinstance(each, Standing)
+            else unreadable(head, each)
+            for head, each in looked
+        ]
 
     rows = asyncio.run(all_told()) if heads else []
     for line in listed(rows) if as_json else listing(rows, shutil.get_terminal_size().columns):

@@ -26,7 +26,7 @@ WARNING = 400
 @json_option("One JSON object per run.")
 def status(*, journal: str, as_json: bool) -> None:
     """List the runs of a journal that have not ended, with what each of them waits for."""
-    from chargehand.cli.finding import heads_in, is_nested, standing_of
+    from chargehand.cli.finding import Standing, heads_in, is_nested, looked_at, standing_of
     from chargehand.facts.events import RunStatus
     from chargehand.settings import journal_place, reader_of
 
@@ -38,10 +38,13 @@ def status(*, journal: str, as_json: bool) -> None:
         if not heads:
             return [], []
         async with reader_of(place) as boss:
-            looked = [await standing_of(boss, head.stream, head.owner) for head in heads]
+            looked = await looked_at(heads, lambda head: standing_of(boss, head.stream, head.owner))
             owned = {head.stream for head in heads if head.owner}
             warnings = [] if as_json else await _warnings(boss, owned)
-        return [each for each in looked if not isinstance(each.result.status, RunStatus)], warnings
+        readable = [each for _, each in looked if isinstance(each, Standing)]
+        return [
+            each for each in readable if not isinstance(each.result.status, RunStatus)
+        ], warnings
 
     found, warnings = asyncio.run(standing())
     if not found and not as_json:
@@ -76,6 +79,8 @@ def _in_words(standing: "Standing", journal: str) -> Iterator[str]:
 
     result = standing.result
     yield f"{result.id}  {_state(standing.status, result)}  {task_counts(result)}  {one_line(result.request)}"
+    if result.parked:
+        yield f"    {one_line(result.parked, 200)}"
     waits = _telling(result.waits)
     for wait in waits[:MOST_WAITS]:
         below = "" if wait.run == result.id else f"{wait.run}: "
@@ -123,5 +128,6 @@ def _as_json(standing: "Standing") -> str:
         "tasks": {id_: task.state.value for id_, task in result.tasks.items()},
         "waits": result.waits,
         "answered": standing.answered,
+        "parked": result.parked,
     }
     return clean_json(msgspec.json.encode(facts)).decode()

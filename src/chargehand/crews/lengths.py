@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import LONGEST
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -18,9 +19,11 @@ def length_of(text: str) -> timedelta:
     try:
         length = sum((timedelta(**{_UNITS[u]: float(n)}) for n, u in parts), timedelta(0))
     except OverflowError:
-        raise UsageError(f"{text!r} is longer than anything can take") from None
+        length = timedelta.max
     if not length:
         raise UsageError(f"{text!r} is no time at all; write 90s, 5m, 2h or 1h30m")
+    if length > LONGEST:
+        raise UsageError(f"{text!r} is longer than anything can take; write 90s, 5m, 2h or 1h30m")
     return length
 
 

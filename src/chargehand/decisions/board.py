@@ -28,6 +28,7 @@ from chargehand.facts.board import (
     WriteBlock,
     stream_of,
 )
+from chargehand.facts.checks import text
 from chargehand.facts.value import Value
 
 CONFLICT = 0.9
@@ -259,5 +260,5 @@ def _lines(value: Any) -> list[str]:
 
 def check_board_name(name: str) -> None:
     """Raise `UsageError` for what cannot be the name of a board."""
-    if not name or name != name.strip():
+    if not text(name, "the name of a board") or name != name.strip():
         raise UsageError(f"a board cannot be called {name!r}; give it a name without outer blanks")

@@ -5,9 +5,10 @@ from enum import StrEnum
 from msgspec import Struct
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import CheckedKeywords, amount, count
 
 
-class BreakerPolicy(Struct, frozen=True, kw_only=True):
+class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """When a breaker opens, and for how long."""
 
     failures: int = 5
@@ -17,11 +18,14 @@ class BreakerPolicy(Struct, frozen=True, kw_only=True):
     longest_rest: float = 300.0
 
     def __post_init__(self) -> None:
-        if self.failures < 0 or not 0 < self.rest <= self.longest_rest:
+        count(self.failures, "BreakerPolicy: failures")
+        for field in ("rest", "longest_rest"):
+            amount(getattr(self, field), f"BreakerPolicy: {field}")
+        if not 0 < self.rest <= self.longest_rest:
             raise UsageError(
                 f"BreakerPolicy(failures={self.failures}, rest={self.rest:g}, longest_rest="
-                f"{self.longest_rest:g}): failures must be 0 or more, and rest more than 0 and no "
-                "longer than longest_rest"
+                f"{self.longest_rest:g}): rest must be more than 0 and no longer than "
+                "longest_rest"
             )
 
 

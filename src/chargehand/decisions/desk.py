@@ -5,6 +5,7 @@ drains its inbox into `decide`, appends the round's entries to the journal, and 
 out the round's acts. The simulator does the same with a journal and a clock that it breaks.
 """
 
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -19,6 +20,7 @@ from chargehand.decisions.duties import is_duty
 from chargehand.decisions.results import Results
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.schedule import Schedule
+from chargehand.errors import InternalError
 from chargehand.facts.commands import (
     Command,
     OfferAttempt,
@@ -37,11 +39,12 @@ from chargehand.facts.events import (
     RunFinished,
     RunPaused,
     RunRequested,
+    RunStatus,
     StartMissed,
     StepFinished,
     StepStarted,
 )
-from chargehand.facts.outcome import Done, Failed
+from chargehand.facts.outcome import Done, Failed, failed_by
 from chargehand.facts.value import Value
 
 _A_MOMENT = timedelta(milliseconds=1)
@@ -104,6 +107,8 @@ class Round(Struct):
     #: who waits, and what was written down in answer; None: refused
     ended: dict[str, Led] = {}
     #: runs whose last event is among the entries
+    broken: dict[str, tuple[Led, InternalError]] = {}
+    #: runs about which a decision raised; those that could not even be ended are not among `ended`
     sizes: dict[str, int] = {}
     #: workers whose capacity has changed
 
@@ -137,13 +142,17 @@ class Desk:
         self._above[run] = above
         if above is not None:
             above.hand_over(run)
-        for event in history:
-            led.schedule.apply(event)
-            self._note(led, event)
-        requested = led.schedule.requested
-        if requested is not None:
-            self.dispatch.open_run(run, requested.at, requested.limits.parallel)
-            self._backlog.append((run, led.schedule.outstanding()))
+        try:
+            for event in history:
+                led.schedule.apply(event)
+                self._note(led, event)
+            requested = led.schedule.requested
+            if requested is not None:
+                self.dispatch.open_run(run, requested.at, requested.limits.parallel)
+                self._backlog.append((run, led.schedule.outstanding()))
+        except Exception as error:
+            self.close(run)
+            raise mistake_in(run, error) from error
         return led
 
     def close(self, run: str) -> None:
@@ -161,20 +170,58 @@ class Desk:
     def decide(self, messages: Sequence[Message], now: datetime) -> Round:
         """Take in messages and due timers, in this order, and fill the pool."""
         round_ = Round()
-        for run, commands in self._backlog:
+        backlog, self._backlog = self._backlog, []
+        for run, commands in backlog:
             if run in self.runs:
-                self._carry(run, self.runs[run], commands, round_, now)
-        self._backlog.clear()
+                try:
+                    self._carry(run, self.runs[run], commands, round_, now)
+                except Exception as error:  # noqa: BLE001 - of this run; the others go on
+                    self.break_off(run, error, round_, now)
         for message in messages:
-            self._take(message, round_, now)
+            self._hear(message, round_, now)
         while self._timers and self._timers[0][0] <= now:
             _, _, run, event = heappop(self._timers)
-            self._take(Message(run, replace(event, at=now)), round_, now, is_timed=True)
+            self._hear(Message(run, replace(event, at=now)), round_, now, is_timed=True)
         if not self.is_draining:
             self._fill_places(round_, now)
         for run in round_.ended:
             self.close(run)
         return round_
+
+    def break_off(self, run: str, error: Exception, round_: Round, now: datetime) -> None:
+        """End a run about which a decision raised: it alone fails, with an error that asks for a report.
+
+        What was written of it in this round stays, as far as it was applied. If not even its end can be
+        decided, it is led no longer.
+        """
+        led = self.runs.get(run) or round_.ended.get(run)
+        if led is None:
+            return
+        mistake = mistake_in(run, error)
+        round_.broken[run] = (led, mistake)
+        ours = [act for act in round_.acts if act.run == run]
+        round_.acts = [act for act in round_.acts if act.run != run]
+        self.free_unstarted(run, (act for act in ours if type(act) is StartAttempt))
+        round_.acts += [
+            Stop(run, node.task.id, node.attempt, "the run was broken off")
+            for node in led.schedule.nodes.values()
+            if node.is_open
+        ]
+        self.close(run)
+        finished = RunFinished(status=RunStatus.FAILED, reason=str(mistake), at=now)
+        try:
+            led.schedule.apply(finished)
+        except Exception:  # noqa: BLE001 - nothing more can be decided about it
+            round_.ended.pop(run, None)
+        if not led.schedule.epoch:  # not even its beginning could be decided: it never was
+            round_.entries.pop(run, None)
+        elif led.schedule.status is not None:
+            round_.entries.setdefault(run, []).append(finished)
+            round_.ended[run] = led
+        written = {id(event) for events in round_.entries.values() for event in events}
+        round_.tickets = [
+            (ticket, event if id(event) in written else None) for ticket, event in round_.tickets
+        ]
 
     def next_due(self) -> datetime | None:
         """When `decide` is to be called at the latest, if nothing comes before."""
@@ -215,6 +262,17 @@ class Desk:
             if led.schedule.requested is not None:
                 led.schedule.check()
 
+    def _hear(
+        self, message: Message, round_: Round, now: datetime, *, is_timed: bool = False
+    ) -> None:
+        tickets = len(round_.tickets)
+        try:
+            self._take(message, round_, now, is_timed=is_timed)
+        except Exception as error:  # noqa: BLE001 - of this run; the others go on
+            if message.ticket is not None and len(round_.tickets) == tickets:
+                round_.tickets.append((message.ticket, None))
+            self.break_off(message.run, error, round_, now)
+
     def _take(
         self, message: Message, round_: Round, now: datetime, *, is_timed: bool = False
     ) -> None:
@@ -252,8 +310,7 @@ class Desk:
             self._blame(message.run, admitted, worker, admitted.reason, now)
         elif type(admitted) is RunRequested:
             self.dispatch.open_run(message.run, admitted.at, admitted.limits.parallel)
-        self._write(message.run, led, admitted, round_)
-        commands = led.schedule.apply(admitted)
+        commands = self._enter(message.run, led, admitted, round_)
         if commands:
             self._carry(message.run, led, commands, round_, now)
 
@@ -282,8 +339,7 @@ class Desk:
             match command:
                 case Record(event):
                     if schedule.status is None and not schedule.is_moot(event):
-                        self._write(run, led, event, round_)
-                        pending.extend(schedule.apply(event))
+                        pending.extend(self._enter(run, led, event, round_))
                 case OfferAttempt(task) if is_duty(command.worker):
                     self._duties[run, task] = command
                 case OfferAttempt(task, attempt):
@@ -303,16 +359,22 @@ class Desk:
         self._timer_count += 1
         heappush(self._timers, (due_at, self._timer_count, run, event))
 
-    def _write(self, run: str, led: Led, event: Event, round_: Round) -> None:
+    def _enter(self, run: str, led: Led, event: Event, round_: Round) -> list[Command]:
+        """Write an event down and apply it. One that cannot be applied is not written: nobody could read it."""
         entries = round_.entries.get(run)
         if entries is None:
             entries = round_.entries[run] = []
         entries.append(event)
-        self._note(led, event)
-        if type(event) is RunFinished:
-            round_.ended[run] = led
-        elif type(event) is RunPaused:
-            round_.acts += _stops_for_pause(run, led)
+        try:
+            self._note(led, event)
+            if type(event) is RunFinished:
+                round_.ended[run] = led
+            elif type(event) is RunPaused:
+                round_.acts += _stops_for_pause(run, led)
+            return led.schedule.apply(event)
+        except Exception:
+            entries.pop()
+            raise
 
     def _note(self, led: Led, event: Event) -> None:
         led.results.apply(event)
@@ -335,18 +397,28 @@ class Desk:
             else now + timedelta(seconds=probes_at - timestamp) + _A_MOMENT
         )
         for start in starts:
-            led = self.runs[start.run]
-            started = AttemptStarted(
-                task=start.task, attempt=start.attempt, worker=start.worker, why=start.why, at=now
-            )
-            # Not `_write`: that somebody began has brought forth no result yet.
-            round_.entries.setdefault(start.run, []).append(started)
-            led.results.start(started)
-            timers = led.schedule.apply(started)
-            if timers:
-                self._carry(start.run, led, timers, round_, now)
-            round_.acts.append(start)
+            led = self.runs.get(start.run)
+            if led is None:  # broken off a moment ago
+                self.free_place(start.run, start.task, start.attempt)
+                continue
+            try:
+                self._start(start, led, round_, now)
+            except Exception as error:  # noqa: BLE001 - of this run; the others go on
+                self.free_place(start.run, start.task, start.attempt)
+                self.break_off(start.run, error, round_, now)
         round_.acts += self.dispatch.make_room()
+
+    def _start(self, start: StartAttempt, led: Led, round_: Round, now: datetime) -> None:
+        started = AttemptStarted(
+            task=start.task, attempt=start.attempt, worker=start.worker, why=start.why, at=now
+        )
+        # Not `_enter`: that somebody began has brought forth no result yet.
+        led.results.start(started)
+        timers = led.schedule.apply(started)
+        round_.entries.setdefault(start.run, []).append(started)
+        if timers:
+            self._carry(start.run, led, timers, round_, now)
+        round_.acts.append(start)
 
     def _take_up_duties(self) -> list[StartAttempt]:
         if not self._duties:
@@ -358,6 +430,17 @@ class Desk:
         self._duties.clear()
         self._on_duty.update((start.run, start.task, start.attempt) for start in starts)
         return starts
+
+
+def mistake_in(run: str, error: Exception) -> InternalError:
+    """What is said of a run about which a decision raised: where, and whom to tell."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f" in {each.name} ({each.filename}:{each.lineno})" for each in last)
+    words = failed_by(error).message
+    return InternalError(
+        f"run {run} was broken off by {type(error).__name__}: {words}{place}; this is a mistake of "
+        f"chargehand, please report it with the output of: chargehand trace {run}"
+    )
 
 
 def _stops_for_pause(run: str, led: Led) -> Iterator[PreemptAttempt]:

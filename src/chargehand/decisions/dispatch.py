@@ -15,6 +15,7 @@ from chargehand.decisions.offers import AGEING, Lane, Offers, Waiting, target_of
 from chargehand.decisions.preemption import Holding, Want, givers
 from chargehand.decisions.staff import Balance, Colleague, Key, Place, Staff
 from chargehand.errors import UsageError
+from chargehand.facts.checks import CheckedKeywords, amount, count
 from chargehand.facts.commands import OfferAttempt, PreemptAttempt, StartAttempt
 
 __all__ = ["AGEING", "Balance", "Dispatch", "Place", "Starts"]
@@ -23,7 +24,7 @@ _Held: TypeAlias = tuple[Colleague, Lane, Holding]
 #: the run as it was when the attempt began, for it may be led anew since
 
 
-class Starts(Struct, frozen=True, kw_only=True):
+class Starts(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """How often a pool may start something, whoever it is for: an agreed rate of whatever is behind it."""
 
     a_minute: float
@@ -31,10 +32,9 @@ class Starts(Struct, frozen=True, kw_only=True):
     #: how many at once after a rest
 
     def __post_init__(self) -> None:
-        if not self.a_minute > 0 or self.burst < 1:
-            raise UsageError(
-                f"Starts(a_minute={self.a_minute}, burst={self.burst}): more than 0, at least 1"
-            )
+        if not amount(self.a_minute, "Starts: a_minute"):
+            raise UsageError("Starts: a_minute=0 would never start anything; give more")
+        count(self.burst, "Starts: burst", least=1)
 
 
 class Dispatch:
@@ -54,6 +54,8 @@ class Dispatch:
         starts: Starts | None = None,
     ) -> None:
         self._resizer = Resizer(parallel) if isinstance(parallel, Elastic) else None
+        if not isinstance(parallel, Elastic):
+            count(parallel, "parallel", least=1)
         self.most = parallel.most if isinstance(parallel, Elastic) else parallel
         #: places that the pool may ever have
         self.parallel = self.most if self._resizer is None else self._resizer.size

@@ -6,13 +6,16 @@ Pure: instants are seconds on any clock and come from the caller.
 import math
 from datetime import timedelta
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import CheckedKeywords, Duration, count, duration
 
 
-class Elastic(Struct, frozen=True, kw_only=True):
+class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """A number of places that follows the work, between two bounds.
 
     It grows when the next task in the queue has waited for a place as long as `wait`, by what waits
@@ -27,15 +30,25 @@ class Elastic(Struct, frozen=True, kw_only=True):
     wait: timedelta = timedelta(seconds=1)
     period: timedelta = timedelta(seconds=10)
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            least: int = 1,
+            most: int = 8,
+            wait: Duration = ...,
+            period: Duration = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        for field in ("least", "most"):
+            count(getattr(self, field), f"Elastic: {field}")
+        force_setattr(self, "wait", duration(self.wait, "Elastic: wait", may_be_zero=True))
+        force_setattr(self, "period", duration(self.period, "Elastic: period"))
         if not 1 <= self.least <= self.most:
             raise UsageError(
                 f"Elastic(least={self.least}, most={self.most}): at least 1, and most not below least"
-            )
-        if self.wait < timedelta(0) or self.period <= timedelta(0):
-            raise UsageError(
-                f"Elastic(wait={self.wait}, period={self.period}): "
-                "wait must not be negative, and period longer than nothing"
             )
 
 

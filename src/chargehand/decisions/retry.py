@@ -2,11 +2,13 @@
 
 import random
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from chargehand.decisions.graph import Node
+from chargehand.facts.checks import CheckedKeywords, Duration, amount, duration
 from chargehand.facts.events import RetryHow
 from chargehand.facts.outcome import ErrorClass, Failed, Question
 from chargehand.facts.policy import (
@@ -20,7 +22,7 @@ from chargehand.facts.policy import (
 )
 
 
-class RetryPolicy(Struct, frozen=True, kw_only=True):
+class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """How long to wait between tries. The waits double up to a cap; part of each is drawn by lot."""
 
     first: timedelta = timedelta(seconds=1)
@@ -28,10 +30,28 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     jitter: float = 0.5
     #: the largest part of a wait that may be left out
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, *, first: Duration = ..., cap: Duration = ..., jitter: float = 0.5
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        for field in ("first", "cap"):
+            what = f"RetryPolicy: {field}"
+            force_setattr(self, field, duration(getattr(self, field), what, may_be_zero=True))
+        amount(self.jitter, "RetryPolicy: jitter", most=1)
+
     def backoff(self, tries: int, draw: float) -> timedelta:
         """The wait after this many failures; `draw` lies between 0 and 1."""
-        # 2**30 first waits are longer than any cap; much larger powers overflow a timedelta.
-        longest = min(self.cap, self.first * (1 << min(tries - 1, 30)))
+        longest = self.first
+        for _ in range(
+            min(tries - 1, 40)
+        ):  # doubled one by one: a large power overflows a timedelta
+            if longest >= self.cap:
+                break
+            longest *= 2
+        longest = min(self.cap, longest)
         return longest * (1 - self.jitter * draw)
 
 

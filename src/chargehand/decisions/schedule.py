@@ -160,6 +160,7 @@ class Schedule(Attempts):
             case RunLed():
                 return self._be_led(event, before)
             case RunReleased():
+                self.parked = event.reason if event.is_parked else ""
                 return []
             case BudgetChanged():
                 return self._have_more(event)
@@ -234,7 +235,7 @@ class Schedule(Attempts):
             # Nobody led the run meanwhile: a run that is resumed on Monday has not been active
             # since Friday.
             self._hours.glass.leave_out(event.at - before)
-        self.epoch = event.epoch
+        self.epoch, self.parked = event.epoch, ""
         for node in self.nodes.values():
             node.is_long = False  # whoever leads it now waits anew for whom it is parked
         return [

@@ -11,6 +11,7 @@ from msgspec import Struct
 from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
 from chargehand.decisions.elastic import Elastic, Resizer
 from chargehand.errors import UsageError
+from chargehand.facts.checks import amount, count
 
 Key: TypeAlias = tuple[str, str, int]
 #: an attempt: run, task, number
@@ -73,15 +74,13 @@ class Colleague:
     def __init__(self, place: Place, parallel: int, breaker: BreakerPolicy) -> None:
         self.name = place.worker
         self.targets = place.targets
-        most = parallel if place.most is None else place.most
-        self.weight = float(most if place.weight is None else place.weight)
+        whose = f"worker {place.worker!r}"
+        most = count(parallel if place.most is None else place.most, f"{whose}: capacity", least=1)
+        self.weight = amount(most if place.weight is None else place.weight, f"{whose}: weight")
         self.resizer = Resizer(place.capacity) if isinstance(place.capacity, Elastic) else None
         self.capacity = self.resizer.size if self.resizer is not None else most
-        if self.capacity < 1 or self.weight <= 0:
-            raise UsageError(
-                f"worker {place.worker!r}: capacity {self.capacity} must be at least 1, "
-                f"weight {self.weight} more than 0"
-            )
+        if not self.weight:
+            raise UsageError(f"{whose}: weight=0 must be more than 0")
         self.active = 0
         self.given = 0.0
         self.turn = 0

@@ -16,6 +16,7 @@ from chargehand.facts.outcome import (
     NeedsInput,
     Outcome,
     Parked,
+    checked,
     failed_by,
     tainted,
 )
@@ -103,8 +104,10 @@ async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: J
     taint = brief.taint
     if value is None and not taint:
         return NOTHING_DONE
-    if isinstance(value, (Done, Failed, Cancelled, NeedsInput, Lost)):
-        return tainted(value, taint)
+    if isinstance(value, (Done, Failed, Cancelled, NeedsInput)):
+        return tainted(checked(value), taint)
+    if isinstance(value, Lost):
+        return value
     try:
         return Done(Value.of(value, taint))
     except Exception as error:  # noqa: BLE001 - whatever a model's own dump raises

@@ -3,13 +3,17 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
+from msgspec.structs import replace
+
 from chargehand.decisions.results import StepLog, StepRecord
 from chargehand.errors import StepMismatch, UsageError, WorkerError
+from chargehand.facts import checks
 from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segment
+from chargehand.facts.checks import Duration
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking
@@ -333,6 +337,12 @@ class Brief:
         end nobody saw is not run again: a person is asked what became of it.
         """
 
+        name = checks.name(name, "the name of a step")
+        if effect not in list(Effect):
+            raise UsageError(f"step {name!r}: effect={effect!r} is none of {', '.join(Effect)}")
+        if not callable(function):
+            raise UsageError(f"step {name!r}: {type(function).__name__} is not a function")
+
         async def run(key: str) -> Done:
             more = {**kwargs, "key": key} if effect == Effect.KEYED else kwargs
             return Done(Value.of(await _call(function, args, more)))
@@ -403,24 +413,28 @@ class Brief:
         *,
         choices: Sequence[str] = (),
         default: str | None = None,
-        patience: timedelta | None = None,
+        patience: Duration | None = None,
     ) -> str:
         """Ask a person. The attempt ends here and holds no place while it waits; when the answer has
         come, the worker is called again and gets it from this same call.
 
         The answer holds for these words and choices: asked otherwise, it is another question."""
+        if isinstance(choices, str):
+            raise UsageError(f"brief.ask: choices={choices!r} is one text; give a list")
+        options = tuple(checks.text(each, "brief.ask: each of choices") for each in choices)
+        question = Question(
+            id="",
+            text=checks.text(text, "brief.ask: text"),
+            choices=options,
+            default=None if default is None else checks.text(default, "brief.ask: default"),
+            patience=checks.duration_or_none(patience, "brief.ask: patience"),
+        )
         number = str(self._count("ask"))
         known = self._answers.get(self.question_id(number))
         if known is not None:
             return known  # as journals have it from before questions were known by their words
-        words = digest_of(canonical([text, choices]))
-        question = Question(
-            id=self.question_id(f"{number}-{words}"),
-            text=text,
-            choices=tuple(choices),
-            default=default,
-            patience=patience,
-        )
+        words = digest_of(canonical([text, options]))
+        question = replace(question, id=self.question_id(f"{number}-{words}"))
         if self.answerer is not None and question.id not in self._answers:
             answer = await self.answerer(self, question)
             if answer is not None:
@@ -439,7 +453,11 @@ class Brief:
         return f"{self.run}:{self.task.id}:{name}"
 
     def progress(self, text: str, fraction: float | None = None) -> None:
-        """Say how far the work is. Never waits."""
+        """Say how far the work is, in words and as a part of 1. Never waits."""
+        if not isinstance(text, str):
+            raise UsageError(f"brief.progress: {type(text).__name__} is no text; give a str")
+        if fraction is not None:
+            fraction = float(checks.amount(fraction, "brief.progress: fraction", most=1))
         self._line.note_progress(self, text, fraction)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
@@ -522,5 +540,15 @@ async def _call(
 ) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
-    result = await asyncio.to_thread(function, *args, **kwargs)
+
+    def call() -> tuple[Any, BaseException | None]:
+        # Handed back as a value: a GeneratorExit, set on what we wait for, would close us instead.
+        try:
+            return function(*args, **kwargs), None
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            return None, error
+
+    result, error = await asyncio.to_thread(call)
+    if error is not None:
+        raise error
     return await result if inspect.isawaitable(result) else result

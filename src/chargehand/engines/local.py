@@ -118,8 +118,11 @@ class _Attempt:
                 ending = await job.work(job)
         except asyncio.CancelledError:
             ending = Cancelled(reason=job.stop_reason or "its worker cancelled itself")
-        except GeneratorExit:  # the event loop is gone, and with it whoever would hear
-            raise
+        except GeneratorExit as error:
+            if asyncio._get_running_loop() is None:
+                # The event loop is gone, and with it whoever would hear.
+                raise
+            ending = _broken(error)  # raised in a thread that its worker waited for
         except BaseException as error:  # noqa: BLE001 - nothing is to keep an attempt from ending
             ending = _broken(error)
         del self._all[self._key]

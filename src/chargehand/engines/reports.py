@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from chargehand.decisions.results import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import Brief
+from chargehand.facts.checks import LONGEST
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -30,11 +31,10 @@ def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
     if type(ending) is Lost:
         return AttemptLost(task=task, attempt=attempt, reason=ending.reason, taint=taint, at=at)
     if type(ending) is Parking:
-        due_at = at + ending.wait
         return AttemptParked(
             task=task,
             attempt=attempt,
-            due_at=due_at,
+            due_at=at + min(ending.wait, LONGEST),
             why=plain(ending.why),
             is_long=ending.is_long,
             at=at,

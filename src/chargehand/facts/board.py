@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.errors import JournalDamaged, JournalVersion, UsageError
+from chargehand.facts.checks import amount, count, text
 from chargehand.facts.events import VERSION
 from chargehand.facts.value import Value
 
@@ -139,8 +140,10 @@ class Query(Struct, frozen=True, kw_only=True):
     limit: int = 100
 
     def __post_init__(self) -> None:
-        if self.limit < 1:
-            raise UsageError(f"limit={self.limit} asks for no note; use 1 or more")
+        count(self.limit, "limit", least=1)
+        amount(self.min_importance, "min_importance", least=-1)
+        for field in ("author", "not_by"):
+            text(getattr(self, field), field)
 
 
 # What is asked of a board

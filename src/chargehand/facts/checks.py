@@ -6,12 +6,11 @@ Each is converted once, where it comes in, and refused with a `UsageError` that 
 import difflib
 import functools
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from operator import index
-from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast
 
 from msgspec import StructMeta
 
@@ -46,10 +45,10 @@ def duration(value: object, what: str, *, may_be_zero: bool = False) -> timedelt
         length = value
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(
-            f"{what}={_shown(value)} is no duration; give seconds as a number, or a timedelta"
+            f"{what}={shown(value)} is no duration; give seconds as a number, or a timedelta"
         )
-    elif not math.isfinite(value) or abs(value) > LONGEST.total_seconds():
-        raise UsageError(f"{what}={value} s is no length of time that ends; {_AT_MOST}")
+    elif not abs(value) <= LONGEST.total_seconds():  # NaN is not, either
+        raise UsageError(f"{what}={shown(value)} s is no length of time that ends; {_AT_MOST}")
     else:
         length = timedelta(seconds=value)
     if length > LONGEST:
@@ -67,31 +66,34 @@ def duration_or_none(value: object, what: str, *, may_be_zero: bool = False) -> 
 
 def count(value: object, what: str, *, least: int = 0, most: int = LARGEST) -> int:
     """A whole number within its bounds."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise UsageError(f"{what}={_shown(value)} must be a whole number")
-    number = index(value)
+    try:
+        number = None if isinstance(value, bool) else index(cast("SupportsIndex", value))
+    except Exception:  # noqa: BLE001 - whatever an object does when it is asked for a number
+        number = None
+    if number is None:
+        raise UsageError(f"{what}={shown(value)} must be a whole number")
     if number < least:
         raise UsageError(
-            f"{what}={number} must be at least {least}"
+            f"{what}={shown(number)} must be at least {least}"
             if least
-            else f"{what}={number} must not be negative"
+            else f"{what}={shown(number)} must not be negative"
         )
     if number > most:
-        raise UsageError(f"{what}={number} must be at most {most:,}")
+        raise UsageError(f"{what}={shown(number)} must be at most {most:,}")
     return number
 
 
 def amount(value: object, what: str, *, least: float = 0, most: float = LARGEST) -> float:
     """A finite number within its bounds."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"{what}={_shown(value)} must be a number")
-    if not math.isfinite(value) or value > most:
-        raise UsageError(f"{what}={value} must be a number up to {most:,}")
+        raise UsageError(f"{what}={shown(value)} must be a number")
+    if not value <= most:  # NaN is not, either
+        raise UsageError(f"{what}={shown(value)} must be a number up to {most:,}")
     if value < least:
         raise UsageError(
-            f"{what}={value} must be at least {least}"
+            f"{what}={shown(value)} must be at least {least}"
             if least
-            else f"{what}={value} must not be negative"
+            else f"{what}={shown(value)} must not be negative"
         )
     return value
 
@@ -99,7 +101,7 @@ def amount(value: object, what: str, *, least: float = 0, most: float = LARGEST)
 def text(value: object, what: str, *, most: int = LONGEST_TEXT) -> str:
     """A text that can be stored: a `str` of bounded length that UTF-8 can write."""
     if not isinstance(value, str):
-        raise UsageError(f"{what}={_shown(value)} must be a text (str)")
+        raise UsageError(f"{what}={shown(value)} must be a text (str)")
     if len(value) > most:
         raise UsageError(f"{what} has {len(value):,} characters, and {most:,} are the most")
     if not value.isascii():
@@ -156,13 +158,13 @@ class CheckedKeywords(StructMeta):
             raise
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """The value in few words, whatever its `__repr__` does."""
     try:
-        shown = repr(value)
+        words = repr(value)
     except Exception:  # noqa: BLE001 - a hostile object must not hide what is said about it
-        shown = ""
-    return shown if 0 < len(shown) <= 80 else f"<{type(value).__name__}>"
+        words = ""
+    return words if 0 < len(words) <= 80 else f"<{type(value).__name__}>"
 
 
 _AT_MOST = f"{LONGEST.days // 365} years are the most"

@@ -454,6 +454,8 @@ class RunReleased(_Event, frozen=True, kw_only=True):
 
     node: str
     reason: str = ""
+    is_parked: bool = False
+    #: it is not begun before a person resumes it: those who tried have died
 
 
 class RunFinished(_Event, frozen=True, kw_only=True):

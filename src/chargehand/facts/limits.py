@@ -63,7 +63,8 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
 
     def __post_init__(self) -> None:
         for field in ("tasks", "depth", "attempts", "losses", "turns", "parallel", "replans"):
-            count(getattr(self, field), f"Limits: {field}", least=0 if field == "replans" else 1)
+            least = 0 if field == "replans" else 1
+            force_setattr(self, field, count(getattr(self, field), f"Limits: {field}", least=least))
         force_setattr(self, "deadline", duration_or_none(self.deadline, "Limits: deadline"))
         force_setattr(self, "active", duration(self.active, "Limits: active"))
         force_setattr(self, "grace", duration(self.grace, "Limits: grace", may_be_zero=True))
@@ -98,7 +99,7 @@ class TaskLimits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, o
         for field in ("attempts", "turns"):
             value = getattr(self, field)
             if value is not None:
-                count(value, f"TaskLimits: {field}", least=1)
+                force_setattr(self, field, count(value, f"TaskLimits: {field}", least=1))
         force_setattr(self, "timeout", duration_or_none(self.timeout, "TaskLimits: timeout"))
         _check_spending(self)
 
@@ -107,7 +108,7 @@ def _check_spending(limits: Limits | TaskLimits) -> None:
     whose = type(limits).__name__
     if limits.money is not None:
         amount(limits.money, f"{whose}: money")
-    if limits.tokens is not None:
-        count(limits.tokens, f"{whose}: tokens")
-    if limits.calls is not None:
-        count(limits.calls, f"{whose}: calls")
+    for field in ("tokens", "calls"):
+        value = getattr(limits, field)
+        if value is not None:
+            force_setattr(limits, field, count(value, f"{whose}: {field}"))

@@ -10,7 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.errors import JournalFull, ModelError, NotJSON, ToolError, WorkerError
-from chargehand.facts.value import Value
+from chargehand.facts.checks import duration
+from chargehand.facts.value import Value, plain
+
+MOST_WORDS = 20_000
+#: characters of what an exception says; the rest is cut off
 
 
 class ErrorClass(StrEnum):
@@ -204,9 +208,9 @@ def tainted(said: Said, sources: tuple[str, ...]) -> Said:
 
 
 def classify(error: BaseException) -> ErrorClass:
-    """The class of an exception that says nothing of it itself."""
+    """The class of an exception: what it says itself, else what its type means."""
     if isinstance(error, (WorkerError, ModelError, ToolError)):
-        return ErrorClass(error.kind)
+        return ErrorClass(error.kind) if error.kind in list(ErrorClass) else ErrorClass.LOGIC
     if isinstance(error, TimeoutError):
         return ErrorClass.TIMEOUT
     if isinstance(error, PermissionError):
@@ -223,29 +227,67 @@ def classify(error: BaseException) -> ErrorClass:
 
 
 def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
-    """The failure that this exception means, with its stack."""
-    shown = "" if isinstance(error, NotJSON) else "".join(traceback.format_exception(error)[-40:])
-    name = type(error).__name__
+    """The failure that this exception means, with its stack. Whatever the exception is like, this
+    never raises: an exception may be broken itself, in its words and in its attributes."""
+    told: list[str] = [_words_of(error)]
+    try:
+        kind = classify(error)
+        if kind != getattr(error, "kind", kind) and isinstance(error, WorkerError | ToolError):
+            told.append(f"(kind={error.kind!r} is none of {', '.join(ErrorClass)})")
+    except Exception:  # noqa: BLE001 - its kind cannot be read
+        kind = ErrorClass.LOGIC
+    wait = None
+    try:
+        wait = _wait_asked_by(error)
+    except Exception as fault:  # noqa: BLE001 - its retry_after cannot be read, or is no duration
+        told.append(f"(ignored: {_said_by(fault)})")
     return Failed(
-        kind=classify(error),
-        message=_words_of(error),
-        error=name,
-        stack=shown[-8_000:],
-        retry_after=_wait_asked_by(error),
+        kind=kind,
+        message=plain(" ".join(told)),
+        error=plain(type(error).__name__),
+        stack="" if isinstance(error, NotJSON) else plain(_stack_of(error)),
+        retry_after=wait,
         usage=usage,
         is_final=isinstance(error, ModelError) and error.is_final,
     )
 
 
+def checked(outcome: "Outcome") -> "Outcome":
+    """This outcome, made by a worker itself, as it will be read from the journal; a failure if it cannot be."""
+    try:
+        return _outcomes.decode(msgspec.json.encode(outcome))
+    except Exception as error:  # noqa: BLE001 - whatever does not fit into JSON, or does not come back
+        kind = type(outcome).__name__
+        return failed_by(NotJSON(f"the worker's {kind} cannot be stored: {_said_by(error)}"))
+
+
 def _words_of(error: BaseException) -> str:
-    words, name = str(error), type(error).__name__
+    words, name = _said_by(error), type(error).__name__
     # "3" says nothing about a SystemExit, nor "'id'" about a KeyError.
     is_bare = not isinstance(error, Exception) or isinstance(error, LookupError)
     return f"{name}: {words}" if words and is_bare else words or name
 
 
+def _said_by(error: BaseException) -> str:
+    try:
+        words = str(error)
+    except Exception as fault:  # noqa: BLE001 - a __str__ that raises, or returns no text
+        return f"{type(error).__name__}, whose message cannot be read ({type(fault).__name__})"
+    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}…"
+
+
+def _stack_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error)[-40:])[-8_000:]
+    except Exception:  # noqa: BLE001 - notes and causes may be anything
+        return ""
+
+
 def _wait_asked_by(error: BaseException) -> timedelta | None:
     wait = getattr(error, "retry_after", None)  # other libraries' errors have seconds there
-    if isinstance(wait, (int, float)) and wait >= 0:
-        return timedelta(seconds=wait)
-    return wait if isinstance(wait, timedelta) else None
+    if isinstance(wait, bool) or not isinstance(wait, int | float | timedelta):
+        return None
+    return duration(wait, "retry_after", may_be_zero=True)
+
+
+_outcomes: "msgspec.json.Decoder[Outcome]" = msgspec.json.Decoder(Outcome)

@@ -15,7 +15,7 @@ from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.policy import OnFailure
 from chargehand.facts.shape import shape_of
-from chargehand.facts.value import canonical, digest_of
+from chargehand.facts.value import Value, canonical, digest_of
 
 FAULTS = {
     "no_tasks": "the plan is empty",
@@ -224,15 +224,16 @@ class Plan(
         data = msgspec.json.encode(self)
         return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
+    def stored(self) -> "Plan":
+        """This plan exactly as a journal gives it back. Raises `UsageError` for what it cannot hold."""
+        if _is_plain_text(self.goal, self.instruction) and all(map(_is_plain, self.tasks)):
+            return self  # most plans: nothing in them could come back otherwise
+        return _decoded(bytes(Value.of(self).json), "this plan cannot be stored")
+
     @classmethod
     def from_json(cls, text: str | bytes) -> "Plan":
         """Read a plan. Raises `UsageError` with the place of the first thing that is no plan."""
-        try:
-            return _decoder.decode(text)
-        except UsageError:
-            raise
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"this is not a plan: {error}") from error
+        return _decoded(text, "this is not a plan")
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -414,6 +415,41 @@ def _forward_needs(tasks: Sequence[Task]) -> Iterable[Fault]:
 def is_vague(description: str) -> bool:
     """Whether nobody could tell from this description when the task is done."""
     return bool(_VAGUE.match(description.strip()))
+
+
+def _is_plain(task: Task) -> bool:
+    """Whether everything in this task is of the very type that it is stored as."""
+    return (
+        type(task) is Task
+        and _is_plain_text(task.id, task.description, task.worker, task.skill, task.accept)
+        and not task.args
+        and task.output is None
+        and (type(task.priority), type(task.optional), type(task.hedge)) == (int, bool, bool)
+        and type(task.limits) is TaskLimits
+        and (task.on_failure is None or type(task.on_failure) is OnFailure)
+        and not (task.needs and any(map(_is_odd, task.all_needs)))
+    )
+
+
+def _is_odd(need: Need) -> bool:
+    is_plain = _is_plain_text(need.task, need.output, need.name)
+    return not (is_plain and type(need.optional) is bool)
+
+
+def _is_plain_text(*texts: str) -> bool:
+    for text in texts:  # noqa: SIM110 - no generator: this is asked of every task of every plan
+        if type(text) is not str or not text.isascii():
+            return False
+    return True
+
+
+def _decoded(text: str | bytes, fact: str) -> Plan:
+    try:
+        return _decoder.decode(text)
+    except UsageError:
+        raise
+    except (ValueError, OverflowError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise UsageError(f"{fact}: {error}") from error
 
 
 def _mermaid_text(text: str) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import shown
 
 
 def shape_of(output: Any) -> dict[str, Any] | None:
@@ -15,7 +16,7 @@ def shape_of(output: Any) -> dict[str, Any] | None:
         return type_adapter(output).json_schema()  # type: ignore[no-any-return]  # Pydantic's, lazily imported
     except Exception as error:
         raise UsageError(
-            f"output={output!r} is no type that an answer could have ({error}); "
+            f"output={shown(output)} is no type that an answer could have ({error}); "
             "give a Pydantic model, a dataclass or a JSON schema"
         ) from error
 

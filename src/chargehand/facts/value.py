@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from typing import Any, TypeAlias
 
 import msgspec
@@ -12,6 +13,11 @@ from chargehand.errors import NotJSON
 
 INLINE_BYTES = 64 * 1024
 #: larger values go to the blob store
+
+MOST_BYTES = 256 * 2**20
+#: of one value; more belongs in a file whose name is passed on
+DEPTH = 200
+#: lists and objects inside each other; a reader that is itself deep in calls must still get through
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
@@ -54,9 +60,11 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
         try:
             encoded = _encoder.encode(data)
         except RecursionError:
-            raise NotJSON(f"{type(data).__name__} is nested too deeply or holds itself") from None
-        except (TypeError, ValueError, OverflowError) as error:
+            raise NotJSON(f"{type(data).__name__} is {_TOO_DEEP}") from None
+        except Exception as error:  # whatever a model's own dump raises
             raise NotJSON(f"{type(data).__name__} cannot be stored as JSON: {error}") from error
+        if len(encoded) > DEPTH:
+            _refuse_unreadable(encoded, type(data).__name__)
         # msgspec writes NaN and infinity as null; only bytes with a null in them can hide one.
         if b"null" in encoded:
             _refuse_lost_floats(data)
@@ -99,6 +107,24 @@ def _hook(data: object) -> object:
     raise TypeError(f"objects of type {type(data).__name__} have no JSON form")
 
 
+def _refuse_unreadable(encoded: bytes, kind: str) -> None:
+    """Raise `NotJSON` for bytes that a later reader may not be able to take in."""
+    if len(encoded) > MOST_BYTES:
+        raise NotJSON(
+            f"{kind} has {len(encoded):,} bytes as JSON, and {MOST_BYTES:,} are the most; "
+            "keep it in a file and pass its name on"
+        )
+    if encoded.count(b"[") + encoded.count(b"{") <= DEPTH:
+        return
+    brackets = _STRING.sub(b"", encoded).translate(None, _NO_BRACKETS)
+    for _ in range(DEPTH):  # each round takes the innermost level away
+        if not brackets:
+            return
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    if brackets:
+        raise NotJSON(f"{kind} is {_TOO_DEEP}; {DEPTH} levels are the most")
+
+
 def _refuse_lost_floats(data: object) -> None:
     if isinstance(data, float) and not math.isfinite(data):
         raise NotJSON(f"{data} has no JSON form; return None or a string instead")
@@ -111,6 +137,9 @@ def _refuse_lost_floats(data: object) -> None:
         ) from None
 
 
+_TOO_DEEP = "nested too deeply or holds itself"
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _encoder = msgspec.json.Encoder(enc_hook=_hook)
 _canonical = msgspec.json.Encoder(enc_hook=_hook, order="sorted")
 _NOTHING = Value()

@@ -37,6 +37,8 @@ def draft(event: Event) -> Draft:
         payload = encode(event)
     except UnicodeEncodeError as error:
         raise NotJSON(f"{type(event).__name__} holds text that is no Unicode: {error}") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise NotJSON(f"{type(event).__name__} holds what JSON cannot hold: {error}") from error
     return payload, payload_digest(payload), type(event).__name__, microseconds(event.at)
 
 

@@ -91,9 +91,12 @@ class Walk:
         self._previous = GENESIS
         self._epoch = 0
         self._has_begun = False
+        self._damage: JournalDamaged | None = None
 
     def next_chunk(self, reader: Source) -> list[Entry]:
         """The next entries; none when the end that was there at the beginning is reached."""
+        if self._damage is not None:
+            raise self._damage
         if not self._has_begun:
             self._begin(reader)
         if self._last >= self._head.seq:
@@ -103,7 +106,13 @@ class Walk:
         size = 0
         try:
             for row in rows:
-                entries.append(self._checked(reader, row))
+                try:
+                    entries.append(self._checked(reader, row))
+                except JournalDamaged as error:
+                    if not entries:
+                        raise
+                    self._damage = error  # raised when what is sound before it has been read
+                    return entries
                 size += len(row[6])
                 if len(entries) >= CHUNK_ROWS or size >= CHUNK_BYTES:
                     break

@@ -11,6 +11,7 @@ from typing import IO
 import msgspec
 
 from chargehand.errors import NoticeNotSent, UsageError
+from chargehand.facts.checks import Duration, duration, keywords_checked
 from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=30)
@@ -25,7 +26,8 @@ class Command:
     has not ended in time is killed, with all that it started.
     """
 
-    def __init__(self, argv: Sequence[str], *, timeout: timedelta = TIME) -> None:
+    @keywords_checked
+    def __init__(self, argv: Sequence[str], *, timeout: Duration = TIME) -> None:
         from shutil import which  # not at the top: programs that notify nobody need none of it
 
         if isinstance(argv, str) or not argv:
@@ -35,7 +37,7 @@ class Command:
                 f"there is no program {argv[0]!r} to notify with; install it or give its path"
             )
         self._argv = tuple(argv)
-        self._timeout = timeout
+        self._timeout = duration(timeout, "Command: timeout")
 
     def __repr__(self) -> str:
         return f"command {self._argv[0]}"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from chargehand.errors import NoticeNotSent, UsageError
+from chargehand.facts.checks import Duration, count, duration, keywords_checked
 from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=10)
@@ -34,15 +35,16 @@ class Webhook:
     tried again, `retries` times, with growing waits.
     """
 
+    @keywords_checked
     def __init__(
         self,
         url: str,
         *,
         secret: str = "",
         headers: Mapping[str, str] | None = None,
-        timeout: timedelta = TIME,
+        timeout: Duration = TIME,
         retries: int = 3,
-        backoff: timedelta = BACKOFF,
+        backoff: Duration = BACKOFF,
         allow_http: bool = False,
     ) -> None:
         self._host = _host_of(url, allow_http=allow_http)
@@ -52,9 +54,9 @@ class Webhook:
         for name, value in self._headers.items():
             if "\n" in name + value or "\r" in name + value:
                 raise UsageError(f"the webhook's header {name!r} holds a line break; take it out")
-        self._timeout = timeout
-        self._retries = retries
-        self._backoff = backoff
+        self._timeout = duration(timeout, "Webhook: timeout")
+        self._retries = count(retries, "Webhook: retries", most=100)
+        self._backoff = duration(backoff, "Webhook: backoff", may_be_zero=True)
 
     def __repr__(self) -> str:
         return f"webhook {self._host}"  # the rest of such a URL is often a secret
@@ -107,13 +109,13 @@ class Webhook:
         return headers
 
 
-def is_genuine(body: bytes, signature: str, secret: str, *, within: timedelta = FRESH) -> bool:
+def is_genuine(body: bytes, signature: str, secret: str, *, within: Duration = FRESH) -> bool:
     """Whether a body came from a `Webhook` with this secret, and not long ago."""
     found = _SIGNED.fullmatch(signature)
     if found is None or not secret:
         return False
     at = int(found["at"])
-    is_fresh = abs(time.time() - at) <= within.total_seconds()
+    is_fresh = abs(time.time() - at) <= duration(within, "within", may_be_zero=True).total_seconds()
     return hmac.compare_digest(_mac(body, secret.encode(), at), found["mac"]) and is_fresh
 
 

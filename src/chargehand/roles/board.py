@@ -1,7 +1,7 @@
 """The board: what workers and people share while they work, and after."""
 
 from asyncio import AbstractEventLoop, Lock, get_running_loop, to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -21,6 +21,7 @@ from chargehand.decisions.board import (
 )
 from chargehand.decisions.lifecycle import Lifecycle
 from chargehand.errors import BlockChanged, BlockDenied, InternalError, UnknownRun, UsageError
+from chargehand.facts import checks
 from chargehand.facts.board import (
     LEADER,
     Act,
@@ -119,9 +120,9 @@ class Board:
             author=self.author,
             content=self._trusting(content),
             tags=_words(tags, "tags"),
-            segment=segment,
-            importance=importance,
-            metadata=Value.of(metadata or {}).read(),
+            segment=checks.text(segment, "segment"),
+            importance=checks.amount(importance, "importance", most=1),
+            metadata=_mapping(metadata or {}),
         )
         event, seq = await self._act("board.post", act)
         note = note_of(self.name, seq, event)
@@ -271,7 +272,7 @@ class Board:
             role=self.role,
             label=_named(label),
             value=self._trusting(value),
-            expect=expect,
+            expect=None if expect is None else checks.count(expect, "expect"),
         )
         event, _ = await self._act("board.write", act)
         if not isinstance(event, BlockWritten):
@@ -503,10 +504,19 @@ def _identity(act: Act) -> dict[str, object]:
 def _words(words: Sequence[str], what: str) -> tuple[str, ...]:
     if isinstance(words, str):
         raise UsageError(f"{what}={words!r} is one word; give a list: [{words!r}]")
-    return tuple(words)
+    if not isinstance(words, Iterable):
+        raise UsageError(f"{what}={words!r} must be a list of texts")
+    return tuple(checks.text(word, f"each of {what}") for word in words)
 
 
 def _named(label: str) -> str:
-    if not label:
+    if not checks.text(label, "the label of a block"):
         raise UsageError("a block needs a label; give it a name")
     return label
+
+
+def _mapping(metadata: object) -> dict[str, Any]:
+    if not isinstance(metadata, dict):
+        raise UsageError(f"metadata must be a dict, not {type(metadata).__name__}")
+    read: dict[str, Any] = Value.of(metadata).read()
+    return read

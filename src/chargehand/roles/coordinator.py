@@ -14,13 +14,20 @@ from msgspec.structs import replace
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.coordination.boards import BoardWatch
 from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
-from chargehand.decisions.coordination.health import Health, Pulse
+from chargehand.decisions.coordination.health import Health, Pulse, Symptom, Trouble
 from chargehand.decisions.coordination.progress import Progress
 from chargehand.decisions.coordination.rounds import Round
 from chargehand.decisions.coordination.watch import Watch
 from chargehand.decisions.duties import ANSWER
-from chargehand.errors import NotLeading, UnknownRun, UsageError
+from chargehand.errors import (
+    JournalDamaged,
+    JournalVersion,
+    NotLeading,
+    UnknownRun,
+    UsageError,
+)
 from chargehand.facts.board import board_of_run
+from chargehand.facts.checks import Duration, duration, duration_or_none
 from chargehand.facts.events import AttemptFinished, Event
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
@@ -62,20 +69,19 @@ class Coordinator:
         clock: Clock | None = None,
         *,
         boards: Sequence[str] = (),
-        patience: timedelta = PATIENCE,
-        recent: timedelta | None = None,
+        patience: Duration = PATIENCE,
+        recent: Duration | None = None,
     ) -> None:
-        if patience <= timedelta(0):
-            raise UsageError(f"patience={patience} leaves no time to work; use more than nothing")
         if isinstance(boards, str):
             raise UsageError(f"boards={boards!r} is one word; give a list: boards=[{boards!r}]")
         self._journal, self._is_ours = _opened(journal)
         self._clock = clock or SystemClock()
-        self._patience = patience
-        self._recent = recent
+        self._patience = duration(patience, "patience")
+        self._recent = duration_or_none(recent, "recent", may_be_zero=True)
         self._heads: dict[str, Head] = {}
         self._open: dict[str, Watch] = {}
         self._ended: dict[str, _Ended] = {}
+        self._unreadable: dict[str, Trouble] = {}
         self._sum: Progress | None = Progress()
         #: of all that have ended; None: to be added up anew
         self._pulse = Pulse()
@@ -101,7 +107,8 @@ class Coordinator:
         led, gone = await self._led_runs(), await self._gone_nodes()
         now = self._clock.now()
         found = Round(self._open, led, usual, now, self._patience, gone)
-        return Health(now, (*found.troubles(), *self._pulse.troubles(now)))
+        told = (*found.troubles(), *self._pulse.troubles(now), *self._unreadable.values())
+        return Health(now, told)
 
     async def conflicts(self, run: str = "") -> list[Conflict]:
         """Who is in whose way, in this run or anywhere, and what the rule says; the oldest first.
@@ -170,6 +177,9 @@ class Coordinator:
                     await self._look_at(run)
                 except UnknownRun:
                     self._drop(run)  # retention was faster
+                except (JournalDamaged, JournalVersion) as error:
+                    self._drop(run)
+                    self._unreadable[run] = _unreadable(run, str(error))
                 await asyncio.sleep(0)  # those who work in this loop are not to wait for all runs
 
     async def _look_at(self, run: str) -> None:
@@ -295,3 +305,8 @@ def _opened(journal: "Journal | str | os.PathLike[str]") -> tuple[Journal, bool]
             f"there is no journal at {path}; a coordinator reads one that others write"
         )
     return open_journal(journal), True
+
+
+def _unreadable(run: str, fact: str) -> Trouble:
+    advice = f"chargehand verify {run} says what can be saved"
+    return Trouble(kind=Symptom.UNREADABLE, name=run, fact=fact, advice=advice, run=run)

@@ -12,6 +12,8 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
+from chargehand.facts.checks import Duration, amount, duration_or_none, keywords_checked, text
+from chargehand.facts.checks import name as checked_name
 from chargehand.facts.policy import OnFailure
 
 Work = Callable[[Brief], Any]
@@ -39,28 +41,25 @@ class FunctionWorker:
         skills: Sequence[str] = (),
         capacity: int | Elastic | None = None,
         weight: float | None = None,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         process: bool = False,
         memory: int | None = None,
         cpu_seconds: float | None = None,
         version: str = "",
         on_failure: OnFailure | None = None,
     ) -> None:
-        if not name.strip() or not description.strip():
-            raise UsageError("a worker needs a name and a description; the planner chooses by them")
+        check_words(name, description)
         if not callable(function):
             raise UsageError(f"worker {name!r}: {function!r} is not a function")
-        if timeout is not None and timeout <= timedelta(0):
-            raise UsageError(f"worker {name!r}: timeout {timeout} must be longer than nothing")
         _check_bounds(name, memory, cpu_seconds, process=process)
         self.function = function
         self.name = name
         self.description = description
-        self.skills = tuple(skills)
+        self.skills = skills_of(skills, name)
         # Children beyond the number of processors would only wait for each other.
         self.capacity = (os.cpu_count() or 1) if process and capacity is None else capacity
         self.weight = weight
-        self.timeout = timeout
+        self.timeout = duration_or_none(timeout, f"worker {name!r}: timeout")
         self.on_failure = on_failure
         self.memory = memory
         self.cpu = None if cpu_seconds is None else timedelta(seconds=cpu_seconds)
@@ -89,6 +88,7 @@ class FunctionWorker:
         )
 
 
+@keywords_checked
 def worker(
     name: str,
     description: str,
@@ -96,7 +96,7 @@ def worker(
     skills: Sequence[str] = (),
     capacity: int | Elastic | None = None,
     weight: float | None = None,
-    timeout: timedelta | None = None,
+    timeout: Duration | None = None,
     process: bool = False,
     memory: int | None = None,
     cpu_seconds: float | None = None,
@@ -133,6 +133,23 @@ def worker(
     return made
 
 
+def check_words(name: str, description: str) -> None:
+    """Raise `UsageError` for what no worker can be called or described by."""
+    if (
+        not text(name, "the name of a worker").strip()
+        or not text(description, f"the description of worker {name!r}").strip()
+    ):
+        raise UsageError("a worker needs a name and a description; the planner chooses by them")
+    checked_name(name, "the name of a worker")
+
+
+def skills_of(skills: Sequence[str], whose: str) -> tuple[str, ...]:
+    """The skills of a worker, each a name."""
+    if isinstance(skills, str):
+        raise UsageError(f"worker {whose!r}: skills={skills!r} is one text; give a list")
+    return tuple(checked_name(each, f"worker {whose!r}: each of skills") for each in skills)
+
+
 def _check_bounds(
     name: str, memory: int | None, cpu_seconds: float | None, *, process: bool
 ) -> None:
@@ -143,7 +160,7 @@ def _check_bounds(
             raise UsageError(
                 f"worker {name!r}: {what}={value} can be kept only in a process; add process=True"
             )
-        if value <= 0:
+        if amount(value, f"worker {name!r}: {what}") <= 0:
             raise UsageError(f"worker {name!r}: {what}={value} must be more than 0")
 
 

@@ -5,7 +5,6 @@ proposes; which tools may be called, how often, and when it is over are decided 
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 
 from chargehand.decisions.dispatch import Place
@@ -13,13 +12,14 @@ from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.rules import Rule, Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
+from chargehand.facts.checks import Duration, duration_or_none, keywords_checked, text
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system
 from chargehand.roles.conversation import Conversation, digest_after
-from chargehand.roles.function import Where
+from chargehand.roles.function import Where, check_words, skills_of
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.prompts import prompt
 from chargehand.roles.refusal import BY_CALL, BY_LINE
@@ -36,6 +36,7 @@ class Worker:
 
     where = Where.LOOP
 
+    @keywords_checked
     def __init__(
         self,
         name: str,
@@ -52,25 +53,25 @@ class Worker:
         preapproved: Sequence[str] = (),
         capacity: int | Elastic | None = None,
         weight: float | None = None,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         prompts: str | Path | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
-        if not name.strip() or not description.strip():
-            raise UsageError("a worker needs a name and a description; the planner chooses by them")
+        check_words(name, description)
+        text(instructions, f"worker {name!r}: instructions")
         self.name = name
         self.description = description
         self.toolbox = Toolbox(tools)
         self.model = model
         self.settings = settings or ModelSettings()
         self.rules = Rules(rules, self.toolbox.names)
-        self.skills = tuple(skills)
+        self.skills = skills_of(skills, name)
         self.secrets = frozenset(secrets)
         self.destinations = frozenset(destinations)
         self.preapproved = frozenset(preapproved)
         if unknown := sorted(self.preapproved - frozenset(self.toolbox.names)):
             raise UsageError(f"preapproved names {unknown[0]!r}, which is no tool of {name!r}")
-        self.timeout = timeout
+        self.timeout = duration_or_none(timeout, f"worker {name!r}: timeout")
         self.on_failure = on_failure
         self.prompts = prompts
         self.opening = system(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -9,12 +10,13 @@ from typing import NamedTuple
 from chargehand.clock import Clock
 from chargehand.decisions.budget import Account, has_caps
 from chargehand.decisions.desk import Desk, Led, Message
-from chargehand.errors import JournalError, UnknownRun, UsageError
+from chargehand.errors import InternalError, JournalError, UnknownRun, UsageError
 from chargehand.facts.events import (
     AttemptFinished,
     Event,
     PlanAdopted,
     RunLed,
+    RunReleased,
     RunRequested,
 )
 from chargehand.facts.limits import Limits
@@ -29,6 +31,11 @@ from chargehand.roles.office import Office
 from chargehand.roles.roster import Member, Roster
 from chargehand.shift.counter import Hooks
 from chargehand.shift.rounds import Rounds
+
+log = logging.getLogger("chargehand")
+
+MOST_DEATHS = 2
+#: of processes that took up one submitted run; after so many it is parked until a person resumes it
 
 
 class Leading(NamedTuple):
@@ -80,6 +87,9 @@ class Shift(Rounds):
         if has_begun:
             await self.journal.leases.release(run, epoch)
             return None
+        if mail and epoch > MOST_DEATHS:
+            await self._park(requested, plan, epoch, mail)
+            return None
         ending = self._expect(run, asking)
         self.desk.open(run, above=above).reusable = reusable
         now = self._clock.now()
@@ -88,6 +98,26 @@ class Shift(Rounds):
         if plan is None:
             return Leading(ending, led)
         return Leading(ending, self._propose(run, PlanAdopted(plan=plan, at=now)))
+
+    async def _park(
+        self, requested: RunRequested, plan: Plan | None, epoch: int, mail: int
+    ) -> None:
+        """Write a submitted run down without deciding anything about it: those who led it before have died.
+
+        Each that leads a run gets a new epoch, and the letter lies there until its first event is stored.
+        """
+        run, node, now = requested.run, self.journal.leases.node, self._clock.now()
+        reason = (
+            f"{epoch - 1} processes that took it up ended before its first step; "
+            f"chargehand resume {run} tries it again"
+        )
+        events: list[Event] = [requested, RunLed(node=node, epoch=epoch, at=now)]
+        if plan is not None:
+            events.append(PlanAdopted(plan=plan, at=now))
+        events.append(RunReleased(node=node, reason=reason, is_parked=True, at=now))
+        await self.journal.append(run, events, epoch=epoch, taking=[mail])
+        await self.journal.leases.release(run, epoch)
+        log.error("run_parked run=%s reason=%s", run, reason)
 
     async def take_over(
         self,
@@ -111,7 +141,11 @@ class Shift(Rounds):
             is_capped = above is not None or has_caps(_limits_in(history))
             below = await spent_below(self.journal, history) if is_capped else {}
         # No more waiting up to `RunLed`: a round in between would decide under the old epoch.
-        led = self.desk.open(run, history, above)
+        try:
+            led = self.desk.open(run, history, above)
+        except InternalError:
+            await self.journal.leases.release(run, epoch)
+            raise
         led.reusable = reusable
         if led.account is not None:
             for child, spent in below.items():  # they are led again only later

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from chargehand.decisions.desk import Led, Round, Stop
+from chargehand.decisions.desk import Led, Message, Round, Stop
 from chargehand.decisions.graph import TaskState
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import (
@@ -15,13 +15,15 @@ from chargehand.errors import (
     JournalFull,
     JournalReadOnly,
     KeyConflict,
+    NotJSON,
     NotLeading,
     RunInterrupted,
     UsageError,
 )
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
-from chargehand.facts.events import Event, RunReleased
+from chargehand.facts.events import AttemptFinished, Event, RunReleased
 from chargehand.facts.on_question import Asking, OnQuestion
+from chargehand.facts.outcome import failed_by
 from chargehand.mailroom import Mailroom
 from chargehand.shift.event_log import log_events
 from chargehand.shift.hearing import NEEDS_PERSON, Hearing
@@ -84,6 +86,8 @@ class Rounds(Hearing):
                     self._unanswered = [ticket for ticket, _ in round_.tickets]
                     raise
             self._carry_out(round_)
+            if round_.broken:
+                await self._part_with(round_)
             if self.is_left:
                 self._let_wait(self.desk.runs, group)
             elif self._asking:
@@ -172,7 +176,7 @@ class Rounds(Hearing):
                     await self._append(run, [], [], round_)
 
     async def _append(self, run: str, events: list[Event], mail: list[int], round_: Round) -> None:
-        led = round_.ended.get(run) or self.desk.runs[run]
+        led = round_.ended.get(run) or self.desk.runs.get(run) or round_.broken[run][0]
         is_told = False
         while True:
             try:
@@ -182,6 +186,13 @@ class Rounds(Hearing):
                 return
             except KeyConflict:
                 mail = []  # taken before, by an earlier shift; what came of it is ours to write
+            except NotJSON as error:
+                # Nothing of it was stored. The run ends in words that can be, or is led no longer.
+                events.clear()
+                if run not in round_.broken:
+                    self.desk.break_off(run, error, round_, self._clock.now())
+                else:
+                    round_.ended.pop(run, None)
             except (JournalFull, JournalBusy, JournalReadOnly) as error:
                 # Nothing was acknowledged and nothing is acted upon, so waiting loses nothing.
                 if self.is_stopping:
@@ -206,12 +217,26 @@ class Rounds(Hearing):
             for hook in self._hooks.get(type(event), ()):
                 try:
                     hook(run, event)
-                except Exception:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException:  # a hook's SystemExit must not end the runs
                     log.exception("hook_failed run=%s event=%s", run, type(event).__name__)
             if type(event) in NEEDS_PERSON:
                 self._mind_person(run, event, led)
             if self._notices is not None:
-                self._notices.hear(run, event, led.schedule, self._place)
+                try:
+                    self._notices.hear(run, event, led.schedule, self._place)
+                except Exception:
+                    log.exception("notice_failed run=%s event=%s", run, type(event).__name__)
+
+    async def _part_with(self, round_: Round) -> None:
+        """Tell of runs about which a decision raised; those that could not be ended are let go of."""
+        for run, (led, mistake) in round_.broken.items():
+            log.error("run_broken_off run=%s error=%s", run, mistake)
+            if run not in round_.ended:
+                with contextlib.suppress(JournalError):
+                    await self.journal.leases.release(run, led.schedule.epoch)
+                self._settle(run, mistake)
 
     def _lose(self, run: str, error: NotLeading, round_: Round) -> None:
         """Another process leads this run now: stop all that is done for it here, and say so."""
@@ -262,7 +287,12 @@ class Rounds(Hearing):
             self._bench.fit(worker, size)
         for act in round_.acts:
             if type(act) is StartAttempt:
-                self._engine.start(self._bench.job(act, self.desk.runs[act.run], self), self)
+                try:
+                    job = self._bench.job(act, self.desk.runs[act.run], self)
+                except Exception as error:  # noqa: BLE001 - of this attempt; the others go on
+                    self._refuse_start(act, error)
+                    continue
+                self._engine.start(job, self)
                 if act.worker in self._expelled:  # since this was decided
                     self._take_away(act.run, act.task, act.attempt)
             elif type(act) is Stop:
@@ -276,6 +306,15 @@ class Rounds(Hearing):
         for run, led in round_.ended.items():
             log.info("run_finished run=%s status=%s", run, led.schedule.status)
             self._settle(run, led)
+
+    def _refuse_start(self, act: StartAttempt, error: Exception) -> None:
+        """An attempt that was decided on could not be made ready: it has failed."""
+        outcome = failed_by(error)
+        now = self._clock.now()
+        event = AttemptFinished(task=act.task, attempt=act.attempt, outcome=outcome, at=now)
+        self._post(Message(act.run, event))
+        self.desk.free_place(act.run, act.task, act.attempt)
+        self._look_around()
 
     def _take_away(self, run: str, task: str, attempt: int) -> None:
         """Stop an attempt at once, to be done anew by another."""

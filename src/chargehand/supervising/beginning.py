@@ -78,6 +78,7 @@ class Beginning(Reach):
     async def _request(
         self, request: str | Plan, terms: Terms, origin: Origin | None = None
     ) -> tuple[RunRequested, Plan | None]:
+        self._intake.checked(terms)
         after = terms.get("after")
         if after:
             origin = Origin(earlier=await self._earlier(after))

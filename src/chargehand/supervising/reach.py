@@ -4,14 +4,15 @@ import asyncio
 import getpass
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from chargehand.decisions.budget import has_caps
 from chargehand.decisions.desk import Led
 from chargehand.decisions.explaining import Explainer
 from chargehand.errors import KeyConflict, NotLeading, UnknownQuestion, UnknownRun, UsageError
+from chargehand.facts import checks
 from chargehand.facts.board import LEADER, board_of_run
+from chargehand.facts.checks import Duration
 from chargehand.facts.events import (
     BudgetChanged,
     CancelRequested,
@@ -86,6 +87,7 @@ class Reach(Shifts):
         that nobody leads is cancelled here.
         """
         by = me()
+        reason = checks.text(reason, "reason")
         async with self._on_shift() as shift:
             async with shift.claim(run_id):
                 leading = None
@@ -107,6 +109,7 @@ class Reach(Shifts):
 
     async def answer_now(self, run_id: str, reason: str = "answer now") -> None:
         """Stop the work of a run and have its answer made of what there is, wherever it is led."""
+        reason = checks.text(reason, "reason")
         shift = self._shift
         if shift is not None and shift.leads(run_id):
             stopped = WorkStopped(reason=reason, by=me(), at=self._clock.now())
@@ -151,7 +154,7 @@ class Reach(Shifts):
         what has no steps runs to its end. Active time stands still, deadlines do not. It stays paused
         over a restart. Pausing twice, or a run that has ended, changes nothing.
         """
-        paused = RunPaused(by=me(), reason=reason, at=self._clock.now())
+        paused = RunPaused(by=me(), reason=checks.text(reason, "reason"), at=self._clock.now())
         await self._tell(run_id, paused, pause_mail(run_id, paused.by, reason))
         for below in (await self.look(run_id)).below.values():
             await self.pause(below.id, reason)
@@ -176,7 +179,7 @@ class Reach(Shifts):
         that another process leads changes nothing. Raises `UsageError` if nothing can be changed any
         more, or if the plan was given and the run has no model.
         """
-        if not note.strip():
+        if not checks.text(note, "note").strip():
             raise UsageError("the note is empty; say what is wanted")
         why = (await self._led(run_id)).schedule.why_not_steered()
         if why:
@@ -200,7 +203,8 @@ class Reach(Shifts):
         Raises `QuestionTaken` if it is answered, with who did and what, `UnknownQuestion` if it is not
         open otherwise, and `UsageError` if the text is none of its choices.
         """
-        run_id, _, rest = question_id.partition(":")
+        checks.text(text, "the answer")
+        run_id, _, rest = checks.text(question_id, "question").partition(":")
         task = rest.rpartition(":")[0]
         result = await self.look(run_id)
         question = next((each for each in result.questions if each.id == question_id), None)
@@ -210,7 +214,7 @@ class Reach(Shifts):
             raise UsageError(
                 f"{text!r} does not answer question {question_id}; choose one of {question.offers}"
             )
-        by = by or me()
+        by = checks.text(by, "by") or me()
         shift = self._shift
         if shift is not None and shift.leads(run_id):
             now = self._clock.now()
@@ -249,8 +253,8 @@ class Reach(Shifts):
         self,
         *,
         boards: Sequence[str] = (),
-        patience: timedelta | None = None,
-        recent: timedelta | None = None,
+        patience: Duration | None = None,
+        recent: Duration | None = None,
     ) -> "Coordinator":
         """Somebody who reads all runs and boards of this journal and writes nothing.
 

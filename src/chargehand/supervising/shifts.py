@@ -16,6 +16,7 @@ from chargehand.decisions.dispatch import Balance, Dispatch, Starts
 from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import WrongLoop
+from chargehand.facts.checks import Duration, duration
 from chargehand.facts.limits import Limits
 from chargehand.intake import Intake
 from chargehand.journal.base import Journal
@@ -110,11 +111,11 @@ class Shifts:
                 dispatch.drain(worker.name)
         return dispatch
 
-    async def stop(self, grace: timedelta = GRACE) -> None:
+    async def stop(self, grace: Duration = GRACE) -> None:
         """Stop gently: start nothing new, give what runs `grace` to end, leave the rest resumable."""
         shift = self._shift
         if shift is not None:
-            await shift.drain(grace)
+            await shift.drain(duration(grace, "grace", may_be_zero=True))
 
     async def close(self) -> None:
         """Let go of the journal, if this supervisor opened it. `async with` does it at its end."""

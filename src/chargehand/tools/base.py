@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, overload
 import msgspec
 
 from chargehand.errors import ToolError, UsageError
+from chargehand.facts.checks import Duration, count, duration, refuse_unknown
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import ErrorClass, Failed, failed_by
+from chargehand.facts.outcome import failed_by
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
 from chargehand.tools.docstring import read_docstring
@@ -115,10 +116,9 @@ class Tool:
             )
         if not self.description.strip():
             raise UsageError(f"tool {self.name!r} needs a docstring; models choose tools by it")
-        if self.timeout <= timedelta(0):
-            raise UsageError(f"tool {self.name!r}: timeout must be longer than nothing")
-        if self.limit < SMALLEST_LIMIT:
-            raise UsageError(f"tool {self.name!r}: limit must be at least {SMALLEST_LIMIT} bytes")
+        timeout = duration(self.timeout, f"tool {self.name!r}: timeout")
+        object.__setattr__(self, "timeout", timeout)
+        count(self.limit, f"tool {self.name!r}: limit", least=SMALLEST_LIMIT)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, as if it had not been made a tool."""
@@ -210,7 +210,7 @@ def tool(
     *,
     name: str | None = None,
     effect: Effect | str = Effect.ONCE,
-    timeout: timedelta = TIMEOUT,
+    timeout: Duration = TIMEOUT,
     approve: bool = False,
     untrusted: bool = False,
     limit: int = LIMIT,
@@ -231,6 +231,7 @@ def tool(
     `effect` says what calling it twice would mean; undeclared means `once`, which is never run
     again unasked. A first parameter of type `ToolContext` is filled in by us and not shown.
     """
+    refuse_unknown(terms, _TERMS, "tool")
     if effect not in list(Effect):
         raise UsageError(f"effect={effect!r} is none of {', '.join(Effect)}")
 
@@ -238,6 +239,9 @@ def tool(
         return _made(function, name, {"effect": Effect(effect), **terms})
 
     return made if function is None else made(function)
+
+
+_TERMS = ("name", "effect", "timeout", "approve", "untrusted", "limit", "destination")
 
 
 def _made(function: Callable[..., Any], name: str | None, terms: dict[str, Any]) -> Tool:
@@ -273,10 +277,7 @@ def _is_being_cancelled() -> bool:
 def _failure(name: str, error: BaseException, redactor: Redactor) -> ToolError:
     """What the model is told of an error, and in a note for the journal where it came from."""
     kind = type(error).__name__
-    try:
-        failed = failed_by(error)
-    except BaseException:  # noqa: BLE001 - an exception may be broken itself: in its words, its kind
-        failed = Failed(kind=ErrorClass.LOGIC, message=kind)
+    failed = failed_by(error)
     words = failed.message
     if not isinstance(error, ToolError):
         words = f"{name} failed: {words if words.startswith(kind) else f'{kind}: {words}'}"

@@ -28,6 +28,7 @@ class Symptom(StrEnum):
     ASKING = "asking"  #: a person is waited for
     UNLED = "unled"  #: a run has not ended and nobody leads it, or whoever does is silent
     GONE = "gone"  #: the process that had a task of a pool is no longer there
+    UNREADABLE = "unreadable"  #: a run is there and cannot be read
 
 
 class Trouble(Struct, frozen=True, kw_only=True):

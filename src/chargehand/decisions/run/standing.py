@@ -34,6 +34,8 @@ class Standing:
         self.status: RunStatus | None = None
         self.reason = ""
         #: why it ended so, where its tasks do not tell
+        self.parked = ""
+        #: why nobody begins it before a person resumes it
         self.epoch = 0
         self.version = 0
         self.instruction = ""

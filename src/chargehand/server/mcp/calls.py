@@ -11,13 +11,15 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import InputRequiredResult
 from pydantic import Field
 
-from chargehand.cli.finding import is_nested
-from chargehand.cli.listing import status_of
+from chargehand.cli.finding import is_nested, looked_at
+from chargehand.cli.listing import UNREADABLE, status_of
 from chargehand.crews.lengths import length_of
-from chargehand.errors import ChargehandError, UsageError
+from chargehand.errors import ChargehandError, InternalError, UsageError
 from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
+from chargehand.facts.value import Value
 from chargehand.intake import Terms
 from chargehand.result import RunResult
 from chargehand.server.mcp.client import AnyContext, Client
@@ -176,14 +178,21 @@ class Calls:
         heads = await self._boss.journal.heads()
         heads = [head for head in heads if not head.is_forgotten and not is_nested(head)]
         rows = []
-        for head in heads[:most]:
-            result = await self._boss.look(head.stream)
+        for head, result in await looked_at(
+            heads[:most], lambda head: self._boss.look(head.stream)
+        ):
+            began = head.began_at.isoformat() if head.began_at else ""
+            if isinstance(result, ChargehandError):
+                status, request, asked = UNREADABLE, str(result), 0
+            else:
+                status, request = await self._status(result), result.request
+                asked = len(result.questions)
             row = RunRow(
                 run=head.stream,
-                status=await self._status(result),
-                request=result.request,
-                requested_at=head.began_at.isoformat() if head.began_at else "",
-                questions=len(result.questions),
+                status=status,
+                request=request,
+                requested_at=began,
+                questions=asked,
             )
             rows.append(row)
         return RunsReply(runs=rows, left_off=max(0, len(heads) - most))
@@ -308,6 +317,10 @@ async def _caught(awaited: Awaitable[R]) -> R | ChargehandError:
         return await awaited
     except ChargehandError as error:
         return error
+    except Exception as error:  # noqa: BLE001 - of one client; the server serves the others
+        return InternalError(
+            f"{type(error).__name__}: {failed_by(error).message}; please report it"
+        )
 
 
 def _refuse_broken(ending: "asyncio.Task[RunResult | ChargehandError]") -> None:
@@ -331,7 +344,7 @@ async def _first_of(ending: "asyncio.Task[Any]", heard: Follower) -> None:
 def _asked(request: str, plan: dict[str, Any] | None) -> str | Plan:
     if bool(request.strip()) == bool(plan):
         raise UsageError("say what is to be done: either a request, or a plan")
-    return request if plan is None else Plan.from_json(msgspec.json.encode(plan))
+    return request if plan is None else Plan.from_json(bytes(Value.of(plan).json))
 
 
 def _limits(own: Limits, **wanted: float | None) -> Limits:

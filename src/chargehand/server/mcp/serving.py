@@ -12,6 +12,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     redirect_stdout,
+    suppress,
 )
 from datetime import timedelta
 from importlib.metadata import version
@@ -23,7 +24,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chargehand.errors import UsageError
 from chargehand.server.mcp.calls import Calls
@@ -31,6 +32,8 @@ from chargehand.supervisor import Supervisor
 
 GRACE = timedelta(seconds=1)
 #: what running attempts have left when the server ends; clients kill a server after two seconds
+MOST_BODY = 16 * 2**20
+#: bytes of one request
 INSTRUCTIONS = """\
 A supervisor of a crew of agents. `run` has a request done and returns one answer with its evidence \
 and its gaps; `plan` shows first what would be done. Runs are durable and outlive calls and \
@@ -128,34 +131,93 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+class TooLarge(Exception):
+    """More was sent than anybody here reads."""
+
+
 class Guarded:
-    """An application that only those reach who bring the token."""
+    """An application behind a border: the token if there is one, no pages of other sites, no huge bodies."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode()
+        self._expected = f"Bearer {token}".encode() if token else b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_let_in(Headers(scope=scope)):
-            refusal = PlainTextResponse(
-                "bring the token of this server as: Authorization: Bearer …",
-                status_code=401,
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-            await refusal(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        headers = Headers(scope=scope)
+        is_begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        if not self._is_let_in(headers):
+            words = "bring the token of this server as: Authorization: Bearer …"
+            more = {"WWW-Authenticate": "Bearer"}
+            await PlainTextResponse(words, 401, more)(scope, receive, send)
+        elif headers.get("sec-fetch-site") == "cross-site":
+            words = "pages of other sites may not use this server"
+            await PlainTextResponse(words, 403)(scope, receive, send)
+        elif _length_in(headers) > MOST_BODY:
+            await _refuse_body(receive, send)
+        else:
+            try:
+                await self._app(scope, _bounded(receive), sending)
+            except TooLarge:
+                if not is_begun:
+                    await _refuse_body(receive, send)
 
     def _is_let_in(self, headers: Headers) -> bool:
         given = headers.get("authorization", "").encode()
-        return hmac.compare_digest(given, self._expected)
+        return not self._expected or hmac.compare_digest(given, self._expected)
+
+
+def _length_in(headers: Headers) -> int:
+    length = headers.get("content-length", "0")
+    return int(length) if length.isdigit() and len(length) < 19 else MOST_BODY + 1
+
+
+def _bounded(receive: Receive) -> Receive:
+    """What is received, up to the most that anybody reads; for bodies that do not say their length."""
+    read = 0
+
+    async def receiving() -> Message:
+        nonlocal read
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > MOST_BODY:
+            raise TooLarge
+        return message
+
+    return receiving
+
+
+async def _refuse_body(receive: Receive, send: Send) -> None:
+    """Say that a body is too large, at once; what still comes is thrown away for a moment.
+
+    A connection that is closed while the other side writes is reset, and the answer lost with it.
+    """
+    words = f"a request has {MOST_BODY:,} bytes at most; put the rest into files\n".encode()
+    length = str(len(words)).encode()
+    headers = [(b"content-length", length), (b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": words, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE.total_seconds()):
+            while (message := await receive())["type"] == "http.request":
+                if not message.get("more_body"):
+                    break
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _app(server: MCPServer[None], host: str, token: str) -> ASGIApp:
     """What answers over HTTP. A page in a browser may reach this machine, but never knows the token."""
     security = None if is_loopback(host) else _any_host()
     app: ASGIApp = server.streamable_http_app(host=host, transport_security=security)
-    return Guarded(app, token) if token else app
+    return Guarded(app, token)
 
 
 def _any_host() -> TransportSecuritySettings:

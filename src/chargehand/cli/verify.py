@@ -1,0 +1,80 @@
+"""`chargehand verify`: whether what a journal holds can be read, run by run, and what can be saved of the rest."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.options import journal_option, json_option
+
+if TYPE_CHECKING:
+    from chargehand.journal.verify import Finding
+
+
+@click.command(short_help="Check whether the runs of a journal can be read.")
+@click.argument("run_id", metavar="RUN", required=False)
+@journal_option
+@json_option("One JSON object per run.")
+def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
+    """Check a journal, or one RUN of it: events, their chain and numbers, blobs, the head mark.
+
+    Says of each run that is not whole what is wrong and what can be saved. Exit code 1 if any is not.
+    """
+    import msgspec
+
+    from chargehand.cli.words import clean_json
+    from chargehand.errors import UsageError
+    from chargehand.settings import journal_place
+
+    place = journal_place(journal)
+    if not place.exists():
+        raise UsageError(f"there is no journal at {place}; name another with --journal")
+    found = asyncio.run(_check(str(place), run_id))
+    for each in found:
+        if as_json:
+            output.result(clean_json(msgspec.json.encode(each)).decode())
+        elif each.faults:
+            output.result(_in_words(each))
+    broken = [each for each in found if each.faults]
+    if not as_json:
+        whole = f"{len(found) - len(broken)} of {len(found)} runs are whole"
+        output.say(f"{place}: {whole}" + ("" if broken else "; nothing is wrong"))
+    if broken:
+        sys.exit(1)
+
+
+async def _check(place: str, typed: str | None) -> "list[Finding]":
+    from pathlib import Path
+
+    from chargehand.cli.finding import find_run
+    from chargehand.errors import JournalDamaged
+    from chargehand.journal.opening import open_journal
+    from chargehand.journal.verify import Finding, verified
+
+    found: list[Finding] = []
+    try:
+        journal = open_journal(place)
+    except JournalDamaged as error:
+        found.append(Finding(run="", faults=(str(error),)))
+        journal = open_journal(place, accept_damage=True)
+    try:
+        only = None if typed is None else await find_run(typed, Path(place))
+        found += [each async for each in verified(journal, only)]
+    finally:
+        await journal.close()
+    return found
+
+
+def _in_words(finding: "Finding") -> str:
+    from chargehand.cli.words import one_line
+
+    lines = [finding.run or "the journal as a whole"]
+    lines += [f"    wrong: {one_line(fault, 400)}" for fault in finding.faults]
+    if finding.run:
+        tasks = ", ".join(finding.done) or "none"
+        lines.append(
+            f"    can be saved: {finding.readable} of {finding.events} events; tasks done: {tasks}"
+        )
+    return "\n".join(lines)

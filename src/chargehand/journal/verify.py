@@ -1,0 +1,56 @@
+"""Checking a journal: every event, its place in the chain, every blob that it names."""
+
+from collections.abc import AsyncIterator
+
+from msgspec import Struct
+
+from chargehand.errors import ChargehandError
+from chargehand.facts.events import AttemptFinished, encode
+from chargehand.facts.outcome import Done
+from chargehand.journal.base import Head, Journal, named_blobs
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """What a check found in one run."""
+
+    run: str
+    #: empty: in the journal as a whole
+    events: int = 0
+    readable: int = 0
+    #: events from the first on; what comes after one that cannot be read is not trusted
+    done: tuple[str, ...] = ()
+    #: tasks whose results are among them
+    faults: tuple[str, ...] = ()
+
+
+async def verified(journal: Journal, only: str | None = None) -> AsyncIterator[Finding]:
+    """What there is to say of each run, or of one: those that are whole have no faults."""
+    for head in await journal.heads():
+        if not head.is_forgotten and only in (None, head.stream):
+            yield await _verify(journal, head)
+
+
+async def _verify(journal: Journal, head: Head) -> Finding:
+    readable, faults, done = 0, [], {}
+    try:
+        async for entry in journal.read(head.stream):
+            event = entry.event
+            missing = [await _fault_of(journal, blob) for blob in named_blobs(encode(event))]
+            faults += [f"event {entry.seq}: {fault}" for fault in missing if fault]
+            if isinstance(event, AttemptFinished) and isinstance(event.outcome, Done):
+                done[event.task] = not any(missing)
+            readable = entry.seq
+    except ChargehandError as error:
+        faults.append(str(error))
+    whole = tuple(task for task, is_whole in done.items() if is_whole)
+    return Finding(
+        run=head.stream, events=head.seq, readable=readable, done=whole, faults=tuple(faults)
+    )
+
+
+async def _fault_of(journal: Journal, blob: str) -> str:
+    try:
+        await journal.blobs.get(blob)
+    except ChargehandError as error:
+        return str(error)
+    return ""
