@@ -303,7 +303,7 @@ class JournalVersion(JournalError):
 
 
 class JournalBusy(JournalError):
-    """Another program holds the journal's lock."""
+    """Another program holds the journal's lock, or this one is short of files, threads or memory: try again."""
 
 
 class JournalFull(JournalError):

@@ -1,5 +1,6 @@
 """The mailroom: how other processes reach the one that leads a run, through the journal."""
 
+import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -38,6 +39,9 @@ from chargehand.journal.base import Journal, Mail, Mailbox
 from chargehand.roles.roster import Roster
 
 log = logging.getLogger("chargehand")
+
+RETRY = 1.0
+#: seconds after which a journal that cannot be read just now is read again
 
 
 class CancelMail(msgspec.Struct):
@@ -213,7 +217,13 @@ class Mailroom:
     async def watch(self) -> None:
         """Open mail as it comes, until cancelled."""
         while True:
-            for letter in await self._mail.unread():
+            try:
+                letters = await self._mail.unread()
+            except JournalBusy as error:
+                log.warning("mail_not_read error=%s; trying again", error)
+                await asyncio.sleep(RETRY)
+                continue
+            for letter in letters:
                 if letter.id not in self._seen:
                     await self._open_safely(letter)
             await self._mail.wait_changed()

@@ -334,7 +334,7 @@ def test_tools_may_be_had_without_an_event_loop(server: McpServer) -> None:
     async def in_the_background() -> None:
         server.tools_sync()
 
-    with pytest.raises(UsageError, match="await tools"):
+    with pytest.raises(UsageError, match="await the async method"):
         run_in_background(in_the_background()).result()
 
 

@@ -2,7 +2,7 @@
 
 import random
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from chargehand.errors import (
     JournalDamaged,
     JournalError,
+    JournalFailed,
 )
 from chargehand.journal.base import Key, Mail
 from chargehand.journal.opening import open_journal
@@ -248,3 +249,67 @@ async def test_a12_a_flipped_bit_is_found_or_harmless(path: Path, tmp_path: Path
         assert found == whole, f"byte {place} of trial {trial}"
         harmless += 1
     assert harmless < 80
+
+
+# the head mark is gone
+
+
+async def test_a11_a_journal_whose_head_mark_is_gone_is_refused_unless_accepted(path: Path) -> None:
+    async with SqliteJournal(path) as journal:
+        for text in ("one", "two", "three"):
+            await journal.append("run", notes(text))
+            await until(lambda: mark_of(path) != b"")
+    Path(f"{path}-head").unlink()
+    for _ in range(2):  # refusing it makes no new mark
+        with pytest.raises(JournalDamaged, match=r"head mark is missing.*accept_damage=True"):
+            SqliteJournal(path)
+    async with SqliteJournal(path, accept_damage=True) as journal:
+        assert await texts_of(journal) == ["one", "two", "three"]
+    async with SqliteJournal(path) as journal:  # it has a mark again
+        assert await texts_of(journal) == ["one", "two", "three"]
+
+
+async def test_a11_a_journal_that_died_before_its_first_head_mark_opens(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("chargehand.journal.writer.Writer._write_mark", lambda _: None)
+        async with SqliteJournal(path) as journal:
+            await journal.append("run", notes("one"))
+            await journal.append("run", notes("two"))
+    assert mark_of(path) == b""
+    async with SqliteJournal(path) as journal:
+        assert await texts_of(journal) == ["one", "two"]
+    assert "journal_mark_missing" in caplog.text
+    assert mark_of(path) != b""
+
+
+# another file takes its name
+
+
+def _deleted(path: Path) -> None:
+    path.unlink()
+
+
+def _moved(path: Path) -> None:
+    path.rename(path.with_name("moved.db"))
+
+
+def _replaced(path: Path) -> None:
+    fresh = path.with_name("fresh.db")
+    fresh.write_bytes(path.read_bytes())
+    fresh.replace(path)
+
+
+@pytest.mark.parametrize("lose", [_deleted, _moved, _replaced])
+async def test_nothing_is_acknowledged_into_a_file_that_lost_its_name(
+    path: Path, lose: Callable[[Path], None]
+) -> None:
+    journal = SqliteJournal(path)
+    await journal.append("run", notes("kept"))
+    lose(path)
+    for _ in range(2):
+        with pytest.raises(JournalFailed, match="moved or deleted"):
+            await journal.append("run", notes("lost"))
+    assert not journal.leases.is_valid()
+    await journal.close()

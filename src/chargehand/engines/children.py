@@ -39,9 +39,10 @@ from chargehand.engines.frames import (
     length_in,
     pack,
 )
+from chargehand.engines.local import RETRY_START, say_short
 from chargehand.engines.target import importable, refuse_while_loading
 from chargehand.errors import ChargehandError, UsageError
-from chargehand.facts.outcome import ErrorClass, Failed, Outcome, failed_by
+from chargehand.facts.outcome import SHORTAGE, ErrorClass, Failed, Outcome, failed_by
 
 __all__ = ["Children", "importable"]
 
@@ -103,10 +104,15 @@ class Children:
         async with self._places:
             if self._is_closed:
                 raise UsageError(f"{self._target}: its processes were closed; start a new engine")
-            try:
-                child = self._take_idle() or await self._start()
-            except OSError as error:
-                return _not_started(error)
+            while (child := self._take_idle()) is None:
+                try:
+                    child = await self._start()
+                    break
+                except OSError as error:
+                    if error.errno not in SHORTAGE:
+                        return _not_started(error)
+                    say_short("process", brief, error)
+                    await asyncio.sleep(RETRY_START)
             return await self._run(child, brief, job)
 
     def fit(self, size: int) -> None:

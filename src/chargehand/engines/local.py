@@ -15,6 +15,9 @@ GRACE = 0.5
 STOP_GRACE = 5.0
 #: seconds that an attempt has for tidying up when it is told to stop before its time is over
 
+RETRY_START = 1.0
+#: seconds after which a thread or a process that could not be started is tried again
+
 log = logging.getLogger("chargehand")
 
 _Key = tuple[str, str, int]
@@ -188,12 +191,14 @@ class Threads:
 
     def __init__(self, most: int) -> None:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="chargehand-worker")
+        self._is_closed = False
 
     async def call(self, function: Callable[[Brief], Any], brief: Brief, job: Job) -> Any:
         """Call a plain function in a thread. Cancelled, it goes on unheard; `job.leftover` tells when it ends."""
         loop = asyncio.get_running_loop()
         brief.serve_thread(loop)
-        future = loop.run_in_executor(self._pool, _caught, function, brief)
+        while (future := self._submitted(loop, function, brief)) is None:  # noqa: ASYNC110 - no event says when
+            await asyncio.sleep(RETRY_START)
         job.leftover = future
         # Shielded, because cancelling the future would only make us forget the thread.
         is_fine, value = await asyncio.shield(future)
@@ -201,11 +206,38 @@ class Threads:
             raise value
         return value
 
+    def _submitted(
+        self, loop: asyncio.AbstractEventLoop, function: Callable[[Brief], Any], brief: Brief
+    ) -> "asyncio.Future[tuple[bool, Any]] | None":
+        """The call in its thread; None if there is none to be had just now."""
+        is_wanted = [True]
+        try:
+            return loop.run_in_executor(self._pool, _caught, function, brief, is_wanted)
+        except RuntimeError as error:
+            if self._is_closed:
+                raise
+            is_wanted.clear()  # the executor has kept it: another of its threads may come to it later
+            say_short("thread", brief, error)
+            return None
+
     def close(self) -> None:
+        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _caught(function: Callable[[Brief], Any], brief: Brief) -> tuple[bool, Any]:
+def say_short(of: str, brief: Brief, error: Exception) -> None:
+    """There is no thread or process to be had for an attempt just now; it is waited for."""
+    log.warning(
+        "no_%s_to_be_had run=%s task=%s worker=%s error=%s; trying again",
+        *(of, brief.run, brief.task.id, brief.worker, error),
+    )
+
+
+def _caught(
+    function: Callable[[Brief], Any], brief: Brief, is_wanted: list[bool]
+) -> tuple[bool, Any]:
+    if not is_wanted:
+        return True, None
     # SystemExit and the like would end the thread or, set on a future, the event loop.
     try:
         return True, function(brief)

@@ -1,5 +1,6 @@
 """What came of an attempt. Failure is a value like any other."""
 
+import errno
 import traceback
 from datetime import timedelta
 from enum import StrEnum
@@ -9,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.errors import JournalFull, ModelError, NotJSON, ToolError, WorkerError
+from chargehand.errors import JournalBusy, JournalFull, ModelError, NotJSON, ToolError, WorkerError
 from chargehand.facts.checks import duration
 from chargehand.facts.value import Value, plain
 
@@ -207,6 +208,10 @@ def tainted(said: Said, sources: tuple[str, ...]) -> Said:
             return said
 
 
+SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+#: too many open files, threads or processes, or no memory: nothing is broken, and it may pass
+
+
 def classify(error: BaseException) -> ErrorClass:
     """The class of an exception: what it says itself, else what its type means."""
     if isinstance(error, (WorkerError, ModelError, ToolError)):
@@ -217,7 +222,9 @@ def classify(error: BaseException) -> ErrorClass:
         return ErrorClass.DENIED
     if isinstance(error, (ConnectionError, EOFError)):
         return ErrorClass.NETWORK
-    if isinstance(error, (MemoryError, JournalFull)):
+    if isinstance(error, (MemoryError, JournalFull, JournalBusy)):
+        return ErrorClass.RESOURCE
+    if isinstance(error, OSError) and error.errno in SHORTAGE:
         return ErrorClass.RESOURCE
     if isinstance(error, OSError):
         # FileNotFoundError and its kin will not mend themselves; what the kernel says of

@@ -19,6 +19,8 @@ from chargehand.journal.holders import Holder
 
 LEASE = timedelta(seconds=10)
 #: how long a process that has fallen silent keeps what it leads
+PATIENCE = timedelta(seconds=4)
+#: how long a lock that another program holds is waited for before that is said
 BLOB_GRACE = timedelta(hours=1)
 #: how long a blob that no event names is kept, since one may be about to name it
 GENESIS = bytes(16)

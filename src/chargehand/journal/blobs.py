@@ -19,11 +19,12 @@ from chargehand.errors import (
     JournalReadOnly,
     UsageError,
 )
+from chargehand.facts.outcome import SHORTAGE
 from chargehand.facts.value import digest_of
 from chargehand.journal.base import BLOB_GRACE
 from chargehand.journal.gate import Gate
 from chargehand.journal.place import make_folder, sync_folder, write_whole
-from chargehand.journal.refusals import NO_RIGHT, NO_ROOM
+from chargehand.journal.refusals import NO_RIGHT, NO_ROOM, short, threads_wanted
 
 if sys.platform != "win32":
     import fcntl
@@ -63,7 +64,9 @@ class FileBlobs:
 
     async def _in_thread(self, work: Callable[[A], T], argument: A) -> T:
         self._gate.check()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, argument)
+        with threads_wanted(self.folder):
+            future = asyncio.get_running_loop().run_in_executor(self._threads, work, argument)
+        return await future
 
     def _put(self, data: bytes) -> str:
         digest = digest_of(data)
@@ -153,4 +156,6 @@ class FileBlobs:
             return JournalReadOnly(
                 f"the blob store {self.folder} cannot be written; give this user the right to"
             )
+        if error.errno in SHORTAGE:
+            return short(self.folder, str(error))
         return JournalFailed(f"the disk failed under the blob store {self.folder} ({error})")

@@ -180,6 +180,11 @@ class JournalFile:
             log.warning("journal_damage_accepted path=%s damage=%s", self.path, lost)
             self.mark.replace(mark)
         elif known is None and number:
+            # Until it says that it has a mark, its process died between its first commit and the mark.
+            if not accept_damage and connection.execute(SQL["meta"], ("marked",)).get:
+                raise self._mark_damage(
+                    "its head mark is missing, so nothing tells how far it had come"
+                )
             log.warning("journal_mark_missing path=%s commit=%d", self.path, number)
             self.mark.replace(mark)
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from chargehand.errors import UsageError
-from chargehand.journal.base import LEASE, Journal
+from chargehand.journal.base import LEASE, PATIENCE, Journal
 from chargehand.journal.memory import MemoryJournal
 
 Durability: TypeAlias = Literal["strict", "relaxed"]
@@ -17,7 +17,7 @@ def open_journal(
     durability: Durability = "strict",
     accept_damage: bool = False,
     lease: timedelta = LEASE,
-    patience: timedelta = timedelta(seconds=10),
+    patience: timedelta = PATIENCE,
     blob_dir: "str | os.PathLike[str] | None" = None,
     vfs: str = "",
 ) -> Journal:

@@ -15,7 +15,7 @@ from chargehand.journal.base import GENESIS, Entry, Head, Mail, chain_hash, payl
 from chargehand.journal.chain import header, header_start, instant, seal
 from chargehand.journal.gate import Gate
 from chargehand.journal.queries import SQL
-from chargehand.journal.refusals import NONSENSE, damaged, refusal
+from chargehand.journal.refusals import NONSENSE, damaged, refusal, threads_wanted
 from chargehand.journal.sheet import FORGOTTEN, HeadRow, head_of
 
 T = TypeVar("T")
@@ -39,10 +39,16 @@ class Reader:
         self._gate = gate
         self._authors: dict[int, str] = {}
 
+    def start(self) -> None:
+        """Start the thread now: when it is wanted first, there may be none to be had."""
+        self._thread.submit(int)
+
     async def do(self, work: "Callable[[Reader], T]") -> T:
         """What this function returns; SQLite's errors become the journal's."""
         self._gate.check()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        with threads_wanted(self.path):
+            future = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        return await future
 
     def _run(self, work: "Callable[[Reader], T]") -> T:
         try:

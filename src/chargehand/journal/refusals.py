@@ -1,7 +1,10 @@
 """What SQLite and the file system say when they refuse, in the journal's own words."""
 
 import errno
+import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -15,6 +18,7 @@ from chargehand.errors import (
     JournalFull,
     JournalReadOnly,
 )
+from chargehand.facts.outcome import SHORTAGE
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 NONSENSE = (TypeError, ValueError, OverflowError, struct.error)
@@ -34,6 +38,10 @@ def refusal(error: Exception, path: Path, system_errno: int = 0) -> JournalError
             return full(path)
         case apsw.IOError() | apsw.CantOpenError() if system_errno in NO_ROOM:
             return full(path)
+        case MemoryError() | apsw.NoMemError():
+            return short(path, "no memory")
+        case apsw.IOError() | apsw.CantOpenError() if _is_short(error, system_errno):
+            return short(path, os.strerror(system_errno))
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return read_only(path)
         case apsw.IOError() | apsw.CantOpenError() if system_errno in NO_RIGHT:
@@ -62,7 +70,19 @@ def file_refusal(error: OSError, path: Path) -> JournalError:
         return full(path)
     if error.errno in NO_RIGHT:
         return read_only(path)
+    if error.errno in SHORTAGE:
+        return short(path, str(error))
     return failed(path, str(error))
+
+
+def _is_short(error: apsw.Error, system_errno: int) -> bool:
+    # A sync that failed is never tried again, whatever it failed for. Nor does EAGAIN count: SQLite
+    # remembers it from a lock that it had to ask for twice.
+    is_sync = getattr(error, "extendedresult", 0) in (
+        apsw.SQLITE_IOERR_FSYNC,
+        apsw.SQLITE_IOERR_DIR_FSYNC,
+    )
+    return system_errno in SHORTAGE - {errno.EAGAIN} and not is_sync
 
 
 def damaged(path: Path, fact: str) -> JournalDamaged:
@@ -76,6 +96,23 @@ def full(path: Path) -> JournalFull:
         f"{path} cannot grow: its disk is full; nothing of this request was stored: "
         "make room, then try again"
     )
+
+
+def short(path: Path, fact: str) -> JournalBusy:
+    """This process has run out of something that comes back."""
+    return JournalBusy(
+        f"{path} cannot be used just now ({fact}); nothing of this request was stored: close files, end "
+        "processes or raise the limits of this process, then try again"
+    )
+
+
+@contextmanager
+def threads_wanted(path: Path) -> Iterator[None]:
+    """In here a thread may have to be started, and there may be none to be had."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise short(path, str(error)) from error
 
 
 def read_only(path: Path) -> JournalReadOnly:

@@ -17,6 +17,7 @@ from chargehand.facts.board import board_of_run
 from chargehand.facts.events import Event
 from chargehand.journal.base import (
     LEASE,
+    PATIENCE,
     Entry,
     Head,
     Key,
@@ -35,12 +36,10 @@ from chargehand.journal.holders import Holder
 from chargehand.journal.nodes import Node
 from chargehand.journal.queries import SQL
 from chargehand.journal.reader import Reader, Walk, all_heads, forgettable, orphans, unread_mail
+from chargehand.journal.refusals import threads_wanted
 from chargehand.journal.sheet import Append, Sheet
 from chargehand.journal.sqlite_boards import SqliteBoards, forget_board
 from chargehand.journal.writer import Writer
-
-PATIENCE = timedelta(seconds=10)
-#: how long a lock that another program holds is waited for
 
 log = logging.getLogger("chargehand.journal")
 
@@ -85,7 +84,9 @@ class SqliteJournal:
         self.boards = SqliteBoards(self._writer, self._reader)
         if durability == "relaxed":
             log.warning("journal_relaxed path=%s: a power cut may lose the last moments", path)
-        self._writer.start()
+        with threads_wanted(path):
+            self._reader.start()
+            self._writer.start()
         weakref.finalize(self, _let_go, self._writer, self._gate)
         _open_journals.add(self)
 
@@ -155,7 +156,12 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""
         if not self._gate.is_forked:
-            await asyncio.to_thread(self._shut)
+            try:
+                shutting = asyncio.get_running_loop().run_in_executor(None, self._shut)
+            except RuntimeError:  # no thread to be had: it ends here, while the event loop waits
+                self._shut()
+            else:
+                await shutting
 
     def _shut(self) -> None:
         with self._shutting:

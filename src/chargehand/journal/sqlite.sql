@@ -75,7 +75,7 @@ CREATE TABLE blob_refs (
     stream INTEGER NOT NULL,
     PRIMARY KEY (digest, stream)
 ) STRICT, WITHOUT ROWID;
--- meta: `streams` is how many were ever made, and so the newest id.
+-- meta: `streams` is how many were ever made, and so the newest id; `marked`, if there, that a head mark was written.
 CREATE TABLE meta (
     name TEXT PRIMARY KEY,
     value INTEGER NOT NULL
@@ -237,6 +237,10 @@ DELETE FROM blob_refs WHERE digest = ? AND stream = 0;
 -- name: meta
 -- One of the journal's own numbers.
 SELECT value FROM meta WHERE name = ?;
+
+-- name: note_mark
+-- there is a head mark from now on
+INSERT OR IGNORE INTO meta (name, value) VALUES ('marked', 1);
 
 -- name: put_meta
 -- Change one of the journal's own numbers.

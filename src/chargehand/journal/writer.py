@@ -18,6 +18,7 @@ from chargehand.journal.file import JournalFile
 from chargehand.journal.gate import Gate
 from chargehand.journal.headmark import INTERVAL, Mark
 from chargehand.journal.nodes import Node, steady
+from chargehand.journal.queries import SQL
 from chargehand.journal.refusals import refusal
 from chargehand.journal.sheet import Sheet
 
@@ -71,6 +72,8 @@ class Writer:
         self._unmarked: Mark | None = None
         self._mark_due = 0.0
         self._has_marked = False
+        self._is_mark_noted = False
+        #: whether the journal says of itself that it has a mark, and is not to be opened without it
         self._data_version = 0
         self._log_pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES
@@ -209,8 +212,12 @@ class Writer:
             if sheet.is_blank:
                 execute("ROLLBACK")
             else:
+                if self._has_marked and not self._is_mark_noted:
+                    execute(SQL["note_mark"])
                 sheet.write()
                 execute("COMMIT")
+                self._file.check_in_place()  # nothing is acknowledged into a file without a name
+                self._is_mark_noted = self._has_marked
         except BaseException:
             sheet.tell_undone()
             raise

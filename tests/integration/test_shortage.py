@@ -1,0 +1,136 @@
+"""J12: file descriptors, threads or memory run short for a while, and work goes on afterwards."""
+
+import asyncio
+import errno
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from chargehand.engines import local
+from chargehand.engines.base import Job
+from chargehand.engines.brief import Brief
+from chargehand.engines.local import Threads
+from chargehand.errors import JournalBusy, JournalFailed
+from chargehand.facts.outcome import SHORTAGE, ErrorClass, classify
+from chargehand.facts.plan import Task
+from chargehand.journal.base import PATIENCE
+from chargehand.journal.headmark import HeadMark
+from chargehand.journal.opening import open_journal
+from chargehand.journal.refusals import refusal
+from chargehand.journal.sqlite import SqliteJournal
+from chargehand.testing import run_virtual
+from tests.integration.sqlite_at_hand import mark_of, notes, until
+
+HERE = Path("runs.db")
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limits of Linux are set")
+@pytest.mark.parametrize("what", ["files", "threads"])
+def test_j12_a_run_goes_on_after_a_shortage(what: str) -> None:
+    """In a process of its own, really short of them: RLIMIT_NOFILE, RLIMIT_NPROC."""
+    command = [sys.executable, "-m", "tests.integration.shortage_at_work", what]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        assert line.startswith("succeeded"), done.stdout
+    assert done.stdout
+
+
+@pytest.mark.parametrize("number", sorted(SHORTAGE))
+def test_j12_a_shortage_is_no_broken_disk(number: int) -> None:
+    assert isinstance(refusal(OSError(number, "short"), HERE), JournalBusy)
+    for error in (apsw.IOError("disk I/O error"), apsw.CantOpenError("unable to open")):
+        is_stale = number == errno.EAGAIN  # left from a lock that SQLite asked for twice
+        assert isinstance(refusal(error, HERE, number), JournalBusy) is not is_stale
+    assert classify(OSError(number, "short")) is ErrorClass.RESOURCE
+    assert classify(JournalBusy("short")) is ErrorClass.RESOURCE
+
+
+def test_j12_no_memory_is_no_broken_disk() -> None:
+    for error in (MemoryError(), apsw.NoMemError("out of memory")):
+        assert isinstance(refusal(error, HERE), JournalBusy)
+
+
+@pytest.mark.parametrize("code", [apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC])
+def test_a9_a_sync_that_failed_is_fatal_whatever_it_failed_for(code: int) -> None:
+    error = apsw.IOError("disk I/O error")
+    error.extendedresult = code  # type: ignore[attr-defined]  # set by SQLite; the stubs do not say so
+    assert isinstance(refusal(error, HERE, errno.ENOMEM), JournalFailed)
+    assert isinstance(refusal(OSError(errno.EIO, "broken"), HERE), JournalFailed)
+
+
+async def test_j12_a_head_mark_that_cannot_be_written_now_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.db"
+    refusals = [OSError(errno.EMFILE, "Too many open files")] * 2
+    write = HeadMark.write
+
+    def refuse_first(self: HeadMark, mark: Any) -> None:
+        if refusals:
+            raise refusals.pop()
+        write(self, mark)
+
+    monkeypatch.setattr(HeadMark, "write", refuse_first)
+    monkeypatch.setattr("chargehand.journal.writer.INTERVAL", 0.01)
+    async with SqliteJournal(path) as journal:
+        await journal.append("run", notes("one"))
+        await until(lambda: b'"commit":1,' in mark_of(path))
+        await journal.append("run", notes("two"))
+    assert not refusals
+
+
+def test_j12_a_function_that_found_no_thread_runs_once_when_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The executor keeps what it could not start, so a later thread would come to it, too."""
+    calls: list[str] = []
+
+    def work(brief: Brief) -> str:
+        calls.append(brief.run)
+        return "done"
+
+    async def main() -> None:
+        threads = Threads(1)
+        pool = threads._pool
+        start = pool._adjust_thread_count  # where a thread is started
+        refusals = [RuntimeError("can't start new thread")] * 3
+
+        def refuse_first() -> None:
+            if refusals:
+                raise refusals.pop()
+            start()
+
+        monkeypatch.setattr(pool, "_adjust_thread_count", refuse_first)
+        task = Task(id="t", description="Work in a thread", worker="w")
+        brief = Brief("run", task, 1, "w", {}, None)  # type: ignore[arg-type]  # it says nothing
+        began = asyncio.get_running_loop().time()
+        job = Job(brief, None)  # type: ignore[arg-type]  # not run as a whole here
+        assert await threads.call(work, brief, job) == "done"
+        assert asyncio.get_running_loop().time() - began == 3 * local.RETRY_START
+        threads.close()
+        pool.shutdown(wait=True)
+
+    run_virtual(main())
+    assert calls == ["run"]
+
+
+def test_a_lock_that_another_program_holds_is_reported_within_five_seconds() -> None:
+    assert PATIENCE.total_seconds() <= 5
+    for opening in (open_journal, SqliteJournal):
+        assert inspect.signature(opening).parameters["patience"].default == PATIENCE
