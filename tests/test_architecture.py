@@ -27,7 +27,7 @@ ROWS = (
     ("errors",),
     ("facts",),
     ("decisions",),
-    ("clock", "background", "interrupts", "terminal"),
+    ("clock", "background", "interrupts", "terminal", "subreaper"),
     PORTS,
     ("roles",),
     ("result", "records"),

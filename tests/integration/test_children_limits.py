@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
+from chargehand import subreaper
 from chargehand.engines import children as parents
 from chargehand.engines.base import Lost
 from chargehand.engines.frames import Beat, FromChild, from_child
@@ -111,13 +112,13 @@ async def test_a_process_that_is_silent_but_lives_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = asyncio.Event()
-    truth = parents._is_stopped
+    truth = subreaper.is_below_stopped
 
     def look(process: int) -> bool:
         looked.set()
         return truth(process)
 
-    monkeypatch.setattr(parents, "_is_stopped", look)
+    monkeypatch.setattr(subreaper, "is_below_stopped", look)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     line = FakeLine()
@@ -176,4 +177,4 @@ async def test_processes_at_work_stay_when_fewer_are_wanted() -> None:
 
 
 def test_what_is_not_there_is_not_stopped() -> None:
-    assert not parents._is_stopped(2**22 + 1)
+    assert not subreaper.is_below_stopped(2**22 + 1)

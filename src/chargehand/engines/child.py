@@ -56,6 +56,7 @@ from chargehand.engines.pipeboard import PipeBoard
 from chargehand.engines.target import is_async, load
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, failed_by
 from chargehand.facts.value import plain
+from chargehand.subreaper import stay_above
 
 PR_SET_PDEATHSIG = 1
 
@@ -348,6 +349,7 @@ def _put_off(parking: Parking) -> Failed:
 
 def main() -> None:
     """Serve the parent until it hangs up."""
+    stay_above()
     source, out = _take_pipes()
     _die_with_parent()
     # Ctrl-C is the parent's. Not SIG_IGN: programs that a worker starts would inherit that.

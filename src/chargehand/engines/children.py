@@ -14,6 +14,7 @@ from typing import Any, assert_never, cast
 
 import msgspec
 
+from chargehand import subreaper
 from chargehand.engines.base import Job, Lost
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.engines.frames import (
@@ -283,9 +284,10 @@ class _Child(asyncio.SubprocessProtocol):
             self._frames.feed_eof()
 
     def process_exited(self) -> None:
-        # What it started must not outlive it. Its number is not given to another process as long
-        # as any of its group lives, and not soon otherwise.
-        self._kill_group()
+        # What it started must not outlive it. On Linux its subreaper has seen to that. Elsewhere its
+        # number is not given to another as long as any of its group lives, and not soon otherwise.
+        if sys.platform != "linux":
+            self._kill_group()
         self._exited.set_result(self._transport.get_returncode() or 0)
         # Normally the pipes end by now. What left the group may hold them; that is not waited for.
         self._closing = self._loop.call_later(GRACE, self._transport.close)
@@ -335,7 +337,7 @@ class _Child(asyncio.SubprocessProtocol):
             silent = self._loop.time() - self._heard_at
             if silent < self._patience:
                 await asyncio.sleep(self._patience - silent)
-            elif _is_stopped(self._transport.get_pid()):
+            elif subreaper.is_below_stopped(self._transport.get_pid()):
                 self.kill(f"its process was stopped and gave no sign of life for {silent:.3g} s")
                 return
             else:
@@ -378,11 +380,7 @@ class _Child(asyncio.SubprocessProtocol):
         return Lost(f"{reason}{self._tail.told()}")
 
     def _kill_group(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(self._transport.get_pid(), signal.SIGKILL)
-            else:
-                self._transport.kill()
+        subreaper.kill(self._transport.get_pid())
 
 
 class _Tail:
@@ -445,16 +443,6 @@ def _facts_of(error: Exception) -> dict[str, Any]:
     """What an error of ours says beside its words."""
     said = vars(error) if isinstance(error, ChargehandError) else {}
     return {name: fact for name, fact in said.items() if isinstance(fact, (str, int))}
-
-
-def _is_stopped(process: int) -> bool:
-    """Whether a child of ours is stopped, as far as the system tells."""
-    if not hasattr(os, "waitid"):
-        return False
-    look_only = os.WSTOPPED | os.WNOHANG | os.WNOWAIT  # its end is not ours to take
-    with suppress(ChildProcessError):
-        return os.waitid(os.P_PID, process, look_only) is not None
-    return False
 
 
 def _not_started(error: OSError) -> Failed:

@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import os
-import signal
+import sys
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp.types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from chargehand import subreaper
+from chargehand.subreaper import command_below
 from chargehand.tools.mcp.lines import LineReader, Overlong
 from chargehand.tools.mcp.terms import Program
 from chargehand.tools.mcp.traffic import MOST_BYTES, Flooded, Meter
@@ -66,7 +67,7 @@ class Child:
         loop = asyncio.get_running_loop()
         transport, pipes = await loop.subprocess_exec(
             lambda: _Pipes(loop),
-            *program.command,
+            *command_below(program.command, program.environment.get("PATH"), program.cwd),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -94,15 +95,12 @@ class Child:
         """Ask it to end, then make it, then make whatever it started."""
         self.input.close()
         if not await self.wait_exit(PATIENCE):
-            self._signal(signal.SIGTERM)
+            subreaper.ask(self._process.pid)
             await self.wait_exit(PATIENCE)
-        self._signal(signal.SIGKILL)
-        await self.wait_exit(PATIENCE)
+        if not self._exited.is_set() or sys.platform != "linux":
+            subreaper.kill(self._process.pid)
+            await self.wait_exit(PATIENCE)
         self._transport.close()
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
 
 
 class ServerProcess:
