@@ -318,7 +318,7 @@ class Supervisor(Deputy):
         if not is_back:
             self.roster.join(worker)
         try:
-            self._new_dispatch()  # refuses a bad capacity
+            self._new_dispatch([worker])  # refuses a bad capacity
             for shift in shifts:
                 shift.join(worker)
         except BaseException:

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chargehand.decisions.dispatch import AGEING, Balance, Dispatch, Place
+from chargehand.decisions.staff import Colleague, Staff
 from chargehand.errors import UsageError
 from chargehand.facts.commands import OfferAttempt, Rank
 from tests.decisions.office import START
@@ -299,3 +301,40 @@ def test_workers_that_failed_at_it_are_passed_over_if_there_are_others() -> None
     starts = dispatch.place(NOW)
     assert starts[0].worker == "cy"
     assert len(starts) == 2
+
+
+class Walked(dict[str, Colleague]):
+    """Workers by name; counts how often somebody goes through all of them."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+def test_many_who_join_in_a_row_do_not_look_at_each_other() -> None:
+    """A thousand joined in cubic time once: each counted all others, for every one of them anew."""
+    staff = Staff(4, Balance.WEIGHTED, None)
+    staff._workers = walked = Walked()
+    for number in range(300):
+        staff.join(Place(worker=f"w{number}"))
+    assert walked.walks <= 1
+    walked["w7"].given = 0.5
+    staff._turns += 1
+    staff.join(Place(worker="late"))
+    assert walked["late"].given == 0.0
+
+
+def test_a_newcomer_starts_level_after_the_one_that_got_least_has_left() -> None:
+    staff = Staff(4, Balance.WEIGHTED, None)
+    for name, got in (("a", 1.0), ("b", 3.0)):
+        staff.join(Place(worker=name))
+        staff._workers[name].given = got
+    staff._turns += 1
+    staff.join(Place(worker="c"))
+    assert staff._workers["c"].given == 1.0
+    for name in ("a", "c"):
+        assert staff.leave(name)
+    staff.join(Place(worker="d"))
+    assert staff._workers["d"].given == 3.0

@@ -5,12 +5,15 @@ import os
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import chargehand as ch
 from chargehand.crews.crew import Crew
 from chargehand.crews.toml import toml_crew
+from chargehand.decisions.dispatch import Place
+from chargehand.decisions.staff import Colleague
 from chargehand.errors import RosterMismatch, RunInterrupted, UsageError
 from chargehand.testing import FakeClock, run_virtual
 from tests.integration.children_at_work import HeldPipe
@@ -400,3 +403,25 @@ async def test_a_run_is_resumed_by_the_same_crew_whoever_had_joined_it(tmp_path:
             await boss.resume(run.id)
         await boss.join(visit)
         assert (await boss.resume(run.id)).status == "succeeded"
+
+
+async def test_workers_that_join_are_counted_once_each_not_with_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    init = Colleague.__init__
+
+    def count(self: Colleague, place: Place, *others: Any) -> None:
+        made.append(place.worker)
+        init(self, place, *others)
+
+    monkeypatch.setattr(Colleague, "__init__", count)
+
+    async def work(_: ch.Brief) -> int:
+        return 1
+
+    async with ch.Supervisor([ch.worker("w", "Works")(work)]) as boss:
+        made.clear()
+        for number in range(100):
+            await boss.join(ch.worker(f"w{number}", "Works, too")(work))
+    assert len(made) <= 2 * 100  # checked, then taken in

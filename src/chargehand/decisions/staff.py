@@ -126,6 +126,8 @@ class Staff:
         self._workers: dict[str, Colleague] = {}
         self._able: dict[str, list[Colleague]] = {}
         self._turns = 0
+        self._least: tuple[int, float] | None = None
+        #: what the worker that got least has got, and the turn as of which that is so
 
     # coming and going
 
@@ -137,12 +139,19 @@ class Staff:
             return
         worker = Colleague(place, self._parallel, self._breaker)
         # A newcomer starts level with the others; from nothing it would get every task for a while.
-        worker.given = min((other.given for other in self._workers.values()), default=0.0)
+        worker.given = self._least_given()
         self._workers[place.worker] = worker
         if worker.resizer is not None:
             self.elastic[place.worker] = worker, worker.resizer
         for target in place.targets:
             self._able.setdefault(target, []).append(worker)
+
+    def _least_given(self) -> float:
+        # Looked for once while nothing is given out, so that many who join in a row stay cheap.
+        if self._least is None or self._least[0] != self._turns:
+            given = (worker.given for worker in self._workers.values())
+            self._least = self._turns, min(given, default=0.0)
+        return self._least[1]
 
     def drain(self, worker: str) -> None:
         """Give this worker nothing new."""
@@ -161,6 +170,7 @@ class Staff:
         if not worker.is_leaving or worker.active:
             return
         del self._workers[worker.name]
+        self._least = None
         self.elastic.pop(worker.name, None)
         self.troubled.pop(worker.name, None)
         for target in worker.targets:

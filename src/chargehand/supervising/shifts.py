@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -23,7 +23,7 @@ from chargehand.journal.base import Journal
 from chargehand.notify.notices import Notices
 from chargehand.records import Experience
 from chargehand.roles.office import Office
-from chargehand.roles.roster import Roster
+from chargehand.roles.roster import Member, Roster
 from chargehand.shift import Hooks, Shift
 
 GRACE = timedelta(seconds=30)
@@ -103,9 +103,10 @@ class Shifts:
             self._shift = None
             shift.close()
 
-    def _new_dispatch(self) -> Dispatch:
+    def _new_dispatch(self, workers: Iterable[Member] | None = None) -> Dispatch:
+        """A pool of these workers, or of the whole roster."""
         dispatch = Dispatch(self._parallel, self._balance, self._breaker, self._starts)
-        for worker in self.roster:
+        for worker in self.roster if workers is None else workers:
             dispatch.join(worker.place)
             if worker.name in self._drained:
                 dispatch.drain(worker.name)
