@@ -75,6 +75,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.expect_thread(future)
         return future
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 - as newer Pythons call it
+        """Wait for the threads, however long they take: virtual time would jump over any timeout."""
+        await super().shutdown_default_executor()
+
     def expect_thread(self, future: "asyncio.Future[Any]") -> None:
         """Let time stand still until a thread has set this future."""
         self._threads_out += 1

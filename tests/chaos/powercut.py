@@ -112,7 +112,7 @@ class NotingFile(apsw.VFSFile):
         self.name = path.name
         self._recorder = recorder
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802 - SQLite's name
         super().xWrite(data, offset)
         self._recorder.note("write", self.name, offset, bytes(data))
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -368,7 +369,7 @@ def test_a_journal_that_another_makes_between_two_looks_is_no_stranger(
         def __init__(self, connection: apsw.Connection) -> None:
             self._connection = connection
 
-        def pragma(self, name: str, *value: object) -> object:
+        def pragma(self, name: str, *value: Any) -> object:
             found = self._connection.pragma(name, *value)
             if name == "application_id" and not others:
                 monkeypatch.setattr(JournalFile, "_connect", connect)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -248,7 +249,7 @@ class JournalFile:
         )
 
 
-def _tables(*more: str) -> list[tuple[object, ...]]:
+def _tables(*more: str) -> list[tuple[Any, ...]]:
     """How the tables of a sound journal were made; those of boards come with the first board."""
     connection = apsw.Connection(":memory:")
     try:

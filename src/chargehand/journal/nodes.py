@@ -178,7 +178,7 @@ class Node:
         if head is not None and head.epoch == epoch and head.owner == self.id:
             head.owner = ""
             sheet.change(head)
-        sheet.once_committed(lambda: self._led.drop(stream))
+            sheet.once_committed(lambda: self._led.drop(stream))
 
     def let_go(self, streams: Iterable[str]) -> None:
         """These have ended, so that nobody need lead them."""

@@ -7,6 +7,7 @@ so the others go on without a savepoint; each sees what those before it have ent
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import apsw
 from msgspec import Struct
@@ -255,7 +256,7 @@ class Sheet:
         for callback in self._undoing:
             callback()
 
-    def _bulk(self, query: str, values: list[object], columns: int) -> None:
+    def _bulk(self, query: str, values: list[Any], columns: int) -> None:
         done = 0
         for rows in _WIDTHS:
             size = rows * columns
