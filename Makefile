@@ -14,16 +14,24 @@ BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench chaos docs clean tools
+.PHONY: help demo test test-all check bench chaos docs clean tools
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed ## a request over bundled documents and tables, answered with sources
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed tools check ## the checks, then every test; prints the ten slowest
 	@$(BIN)/pytest -n 2 --dist worksteal --durations=10 $(PYTEST_ARGS)
+
+test-all: ## the test suite on every one of Python 3.11, 3.12 and 3.13 that is installed, each in .venv-3.x
+	@for version in 3.11 3.12 3.13; do \
+		if python$$version -c '' 2>/dev/null; then \
+			echo "== Python $$version"; \
+			$(MAKE) --no-print-directory PYTHON=python$$version VENV=.venv-$$version test || exit 1; \
+		else echo "== Python $$version is not installed: skipped"; fi; \
+	done
 
 check: $(VENV)/.installed ## format, lint and types; under a minute
 	@$(BIN)/ruff format --check $(CODE)
@@ -46,7 +54,7 @@ docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
 	@$(BIN)/mkdocs build --quiet --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too
-	@rm -rf $(VENV) site build dist .demo .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .venv-* site build dist .demo .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Dependency groups need pip 25.1, and Python brings older ones.

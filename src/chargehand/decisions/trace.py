@@ -58,6 +58,7 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import NO_USAGE, NeedsInput, Question, Usage
 from chargehand.facts.plan import Task
 from chargehand.facts.policy import Recourse
+from chargehand.facts.shape import published_schema
 
 _CONTENT: dict[str, object] = {
     "stack": "",
@@ -236,15 +237,11 @@ class Trace(Struct, forbid_unknown_fields=True):
     @staticmethod
     def json_schema() -> dict[str, Any]:
         """The JSON Schema of what `to_json` writes."""
-        schema = msgspec.json.schema(Trace)
+        schema = published_schema(Trace, "chargehand trace")
         facts = schema["$defs"]["Trace"]
         for name in ("seconds", "seconds_in_turn", "speedup"):
             facts["properties"][name] = {"type": "number"}
-        return {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "chargehand trace",
-            **schema,
-        }
+        return schema
 
 
 def trace_of(events: Iterable[Event]) -> Trace:

@@ -14,7 +14,7 @@ from chargehand.errors import Fault, PlanRefused, UsageError
 from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.policy import OnFailure
-from chargehand.facts.shape import shape_of
+from chargehand.facts.shape import published_schema, shape_of
 from chargehand.facts.value import Value, canonical, digest_of
 
 FAULTS = {
@@ -238,12 +238,7 @@ class Plan(
     @staticmethod
     def json_schema() -> dict[str, Any]:
         """The JSON Schema of a plan, for editors and other programs."""
-        schema = msgspec.json.schema(Plan)
-        return {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "chargehand plan",
-            **schema,
-        }
+        return published_schema(Plan, "chargehand plan")
 
     @property
     def digest(self) -> str:

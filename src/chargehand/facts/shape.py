@@ -1,6 +1,9 @@
 """The shape of a result: a Pydantic model, a dataclass or a JSON schema, kept as the schema."""
 
+import inspect
 from typing import Any
+
+import msgspec
 
 from chargehand.errors import UsageError
 from chargehand.facts.checks import shown
@@ -19,6 +22,16 @@ def shape_of(output: Any) -> dict[str, Any] | None:
             f"output={shown(output)} is no type that an answer could have ({error}); "
             "give a Pydantic model, a dataclass or a JSON schema"
         ) from error
+
+
+def published_schema(kind: Any, title: str) -> dict[str, Any]:
+    """The JSON Schema of a type of ours, the same on every Python: before 3.13, docstrings keep their indent."""
+    schema = msgspec.json.schema(kind)
+    for defined in schema["$defs"].values():
+        if "description" in defined:
+            defined["description"] = inspect.cleandoc(defined["description"])
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": draft, "title": title, **schema}
 
 
 def type_adapter(output: Any) -> Any:
