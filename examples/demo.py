@@ -22,7 +22,7 @@ WIDTH = 78
 REQUEST = (
     "Which product earned the most, and what do its reviews say about the battery? "
     "How many lamps were sold in June, and what did the June meeting decide about the lamp? "
-    "How long can customers return a product?"
+    "How long can a product be returned?"
 )
 
 

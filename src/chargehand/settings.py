@@ -160,7 +160,10 @@ def _usual_model(say: Say) -> str:
         if os.environ.get(key, "").strip():
             say(f"model: {model}, because {key} is set; --model chooses another")
             return model
-    say("model: offline, which is rules and no LLM, because no key is set; --model chooses another")
+    say(
+        "model: offline, which is rules and no LLM, because no key is set; it computes and quotes. For more, set "
+        f"{' or '.join(USUAL_MODELS)}, or give --model ollama:… or local:…"
+    )
     return "offline"
 
 

@@ -241,12 +241,9 @@ def check_citations(text: str) -> None:
     ("question", "found"),
     [
         ("Is the chair comfortable?", "Comfortable from the first hour. [reviews/chair.txt:1]"),
-        ("Who asked for a refund?", "reviews/umbrella.txt:1"),
         ("How long does the battery of the headphones last?", "battery lasts two days"),
-        ("What does the kettle cost according to prices.csv?", "price: 39.90"),
-        ("Which product in prices.csv is the most expensive?", "chair; price: 189.00"),
-        ("Which product in prices.csv sold the least?", "product: chair; price: 189.00; sold: 75"),
-        ("What is the average price in prices.csv?", "74.175 [prices.csv]"),
+        ("Who pays the postage?", "The customer pays the postage"),
+        ("How long is the warranty on chairs?", "a warranty of five years on the frame"),
         ("Summarise every review", "[reviews/lamp.txt:1]"),
     ],
 )
@@ -254,14 +251,42 @@ async def test_questions_over_the_sample_documents_get_citations_that_exist(
     question: str, found: str
 ) -> None:
     reply = await answer_over_files(f"Task: {question}")
-    assert reply.stop is StopReason.END
+    assert (reply.stop, reply.gaps) == (StopReason.END, ())
     assert found in reply.text
     check_citations(reply.text)
 
 
-async def test_what_no_document_speaks_of_is_said_to_be_missing() -> None:
+@pytest.mark.parametrize(
+    ("question", "gap"),
+    [
+        ("Who asked for a refund?", "none surely gives a person or a role"),
+        ("How long is the warranty on umbrellas?", "none surely gives a length of time"),
+        ("When is the blender repaired?", "none surely gives a date or time"),
+    ],
+)
+async def test_what_does_not_surely_answer_is_called_passages(question: str, gap: str) -> None:
+    """All words, and the kind of thing that is asked for, or it is no answer."""
+    reply = await answer_over_files(f"Task: {question}")
+    assert reply.text.startswith("Passages that may help, no answer:\n")
+    assert gap in reply.gaps[0]
+    check_citations(reply.text.partition("\n")[2])
+
+
+async def test_what_no_document_speaks_of_is_refused() -> None:
     reply = await answer_over_files("Task: Who won the football world cup of 1998?")
-    assert reply.text.startswith("Nothing was found about this: ")
+    assert reply.stop is StopReason.REFUSAL
+    assert "no passage speaks of “won”" in reply.text
+    assert "OPENAI_API_KEY" in reply.text
+
+
+async def test_documents_that_disagree_are_quoted_side_by_side() -> None:
+    data = fenced(
+        handbook="Employees have 27 days of leave.", letter="Employees have 30 days of leave."
+    )
+    reply = await asked(f"Task: How many days of leave do employees have?{data}")
+    assert "27 days of leave. [handbook]" in reply.text
+    assert "30 days of leave. [letter]" in reply.text
+    assert "do not agree" in reply.gaps[0]
 
 
 async def test_fenced_data_is_cited_by_its_name_and_line() -> None:
@@ -357,15 +382,15 @@ async def test_a_schema_is_filled_in_from_the_data() -> None:
         "properties": {
             "answer": {"type": "string"},
             "sources": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            "mood": {"enum": ["beautiful", "terrible"]},
+            "umbrella_mood": {"enum": ["beautiful", "terrible"]},
             "price": {"type": "number"},
         },
-        "required": ["answer", "sources", "mood", "price"],
+        "required": ["answer", "sources", "umbrella_mood", "price"],
     }
     data = "The umbrella is terrible.\nIts price was 15.50 in the shop."
     reply = await asked("How is the umbrella?" + fenced(note=data), schema=schema)
     value = json.loads(reply.text)
-    assert value["mood"] == "terrible"
+    assert value["umbrella_mood"] == "terrible"
     assert value["price"] == 15.5
     assert set(value["sources"]) <= {"note:1", "note:2"}
     assert "[note:1]" in value["answer"]
@@ -648,7 +673,7 @@ async def test_an_answer_keeps_sources_and_names_the_task_of_each_statement() ->
         "",
         "What about the lid:",
         "The lid sticks a little. [reviews/kettle.txt:1] [t2]",
-        "CONFIDENCE: 1.00",
+        "CONFIDENCE: 0.95",
     ]
 
 
@@ -657,14 +682,22 @@ async def test_an_answer_says_a_thing_once_where_a_later_task_has_taken_it_up() 
     assert (await asked(taken_up)).text.splitlines() == [
         "The lid sticks a little. [reviews/kettle.txt:1] [t2]",
         "Lowest price: umbrella (15) [prices.csv:9] [t2]",
-        "CONFIDENCE: 1.00",
+        "CONFIDENCE: 0.90",
     ]
 
 
-async def test_an_answer_says_what_was_not_found_and_is_less_sure_of_itself() -> None:
-    nothing = "Nothing was found about this: What about the lid?"
-    reply = await asked(RESULTS.replace("The lid sticks a little. [reviews/kettle.txt:1]", nothing))
-    assert reply.text.splitlines()[-2:] == [nothing, "CONFIDENCE: 0.50"]
+async def test_confidence_is_whole_only_for_what_was_computed() -> None:
+    lid = "The lid sticks a little. [reviews/kettle.txt:1]"
+    passages = RESULTS.replace(lid, f"Passages that may help, no answer:\n{lid}")
+    computed = RESULTS.replace(lid, "Number of rows: 8 [prices.csv]")
+    for results, confidence in ((computed, "1.00"), (RESULTS, "0.95"), (passages, "0.65")):
+        assert (await asked(results)).text.splitlines()[-1] == f"CONFIDENCE: {confidence}"
+
+
+async def test_rules_do_not_pretend_to_review() -> None:
+    reply = await asked("Task: Check it for mistakes" + fenced(t1="The lid sticks."))
+    assert reply.stop is StopReason.REFUSAL
+    assert "not judge" in reply.text
 
 
 async def test_an_answer_of_a_given_shape_has_claims_and_no_made_up_contradictions() -> None:

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -292,12 +291,73 @@ async def test_an_empty_folder_has_no_tables(tmp_path: Path) -> None:
     assert (await call(data(tmp_path)[0]))["tables"] == {}
 
 
-async def test_without_its_package_the_way_out_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def no_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "duckdb" else find(name)
+    )
+
+
+@pytest.mark.usefixtures("no_duckdb")
+async def test_without_its_package_the_way_out_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    error = await refused(data(tmp_path)[0])
+    assert "chargehand[data]" in str(error)
+    assert error.kind == "denied"
+    (tmp_path / "b.csv").write_text("n\n1\n")
+    tables = (await call(data(tmp_path)[0]))["tables"]
+    assert "chargehand[data]" in tables["a"]["error"]
+    assert tables["b"]["rows"] == 1
+
+
+MIXED = """id,name,born,weight,paid,note
+1,Ada,2020-01-31,"1,200",yes,"a, b"
+2,Bo,,n/a,no,
+3,Cy,2021-12-01,7,yes,-
+"""
+QUERIES = (
+    "select count(*), sum(weight), avg(weight), min(born), count(born) from t",
+    "select name, cast(born as varchar), cast(paid as varchar), rowid + 2 from t order by name",
+    "select cast(paid as varchar), count(*) from t group by 1 order by 2 desc",
+    "select name from t where cast(born as varchar) >= '2021' and weight > 5",
+    "select note from t where id = 2 union all select note from t where id = 1",
+    "select name from t where id = 9",
+)
+
+
+async def test_sqlite_and_duckdb_give_the_same_types_and_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "chargehand[data]" in str(await refused(data(folder)[0]))
+    (tmp_path / "t.csv").write_text(MIXED)
+    told = []
+    for find in (importlib.util.find_spec, lambda _: None):
+        monkeypatch.setattr(importlib.util, "find_spec", find)
+        describe_tables, query_tables = data(tmp_path)
+        columns = (await call(describe_tables))["tables"]["t"]["columns"]
+        rows = [(await call(query_tables, sql=sql))["rows"] for sql in QUERIES]
+        told.append((columns, rows))
+    assert told[0][0] == told[1][0]
+    assert [list(map(str, each)) for each in told[0][1]][1:] == [
+        list(map(str, each)) for each in told[1][1]
+    ][1:]
+    assert told[1][1][0][0][:2] == [3, 1207]
+
+
+@pytest.mark.usefixtures("no_duckdb")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("delete from t", "attach '/etc/passwd' as x", "pragma writable_schema = 1", "vacuum"),
+        *("select 1; select 2", "select load_extension('x')", "create table x (a)", "", "-- no"),
+        "update t set id = 1 returning id",
+    ],
+)
+async def test_sqlite_runs_one_select_and_nothing_else(tmp_path: Path, sql: str) -> None:
+    (tmp_path / "t.csv").write_text(MIXED)
+    query_tables = data(tmp_path)[1]
+    await refused(query_tables, sql=sql)
+    assert (await call(query_tables, sql="select count(*) from t"))["rows"] == [[3]]
 
 
 async def test_what_comes_out_of_data_is_untrusted(folder: Path) -> None:

@@ -152,6 +152,8 @@ class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: as the provider names what answered
     allowance: Allowance | None = None
     #: if its headers tell
+    gaps: tuple[str, ...] = ()
+    #: what is missing from the answer, where a model knows: its task is done in part
 
     @property
     def text(self) -> str:

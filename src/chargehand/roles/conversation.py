@@ -125,7 +125,8 @@ class Conversation:
                 for turn in in_fewer_words(reply):
                     self._add(turn)
                 continue
-            failure = _failure_in(reply) or self._refusal_in(reply)
+            is_rules = self._models[0].abilities.declines
+            failure = _failure_in(reply, is_final=is_rules) or self._refusal_in(reply)
             if failure is not None:
                 return self._explained(failure)
             self._add(reply.turn)
@@ -136,7 +137,7 @@ class Conversation:
                 continue
             value, objection = await self._examine(reply.text)
             if objection is None:
-                return Done(Value.of(value))
+                return Done(Value.of(value), gaps=reply.gaps)
             repairs += 1
             if repairs > REPAIRS:
                 return _failed("ResultRefused", objection)
@@ -476,10 +477,14 @@ def digest_after(before: bytes, turn: Turn) -> bytes:
     return hashlib.blake2b(before + msgspec.json.encode(turn), digest_size=16).digest()
 
 
-def _failure_in(reply: ModelReply) -> Failed | None:
-    """Replies that are no answer, each by its own name. A cut one is never taken for a whole one."""
+def _failure_in(reply: ModelReply, *, is_final: bool = False) -> Failed | None:
+    """Replies that are no answer, each by its own name. A cut one is never taken for a whole one.
+
+    `is_final`: a model of rules refuses; asked again, it would do the same.
+    """
     if reply.stop is StopReason.REFUSAL:
-        return _failed("Refused", f"the model refused: {reply.text[:500] or 'without a word'}")
+        refused = _failed("Refused", f"the model refused: {reply.text[:500] or 'without a word'}")
+        return msgspec.structs.replace(refused, is_final=is_final)
     if reply.stop is StopReason.LENGTH:
         return _failed(
             "Truncated", "the answer was cut off at the maximum length; raise max_tokens"

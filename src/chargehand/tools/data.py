@@ -23,6 +23,8 @@ MOST_TABLES = 100
 MOST_BYTES = 512 * 1024 * 1024
 #: of one file
 MOST_ROWS = 1_000
+MOST_KEPT = 64
+#: answers that are kept until a file changes
 _FORMS = {
     **dict.fromkeys(("csv", "tsv"), "csv"),
     **dict.fromkeys(("json", "jsonl", "ndjson"), "json"),
@@ -39,7 +41,8 @@ def data(
     """The tools `describe_tables` and `query_tables` over the data files beneath a folder.
 
     Queries run in DuckDB, in a process of its own, read-only, with no access to files, network or
-    extensions, and with limits on time, memory and rows. What they return is untrusted.
+    extensions, and with limits on time, memory and rows. What they return is untrusted. Where DuckDB is
+    not installed, CSV files are held by SQLite, with the same answers; other files are refused.
     """
     store = TableStore(Root(root, hidden=hidden), timeout)
     # The first call takes all files in, which may take longer than a query.
@@ -61,14 +64,17 @@ class TableStore:
         self._version = 0
         self._known: dict[str, Stamp] = {}
         self._told: dict[str, dict[str, Any]] = {}
+        self._kept: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def describe_tables(self) -> dict[str, Any]:
         """List the tables that can be queried: their columns, types, number of rows, first rows."""
         self._database()
-        return {"tables": self._told} if self._told else {"tables": {}, "note": "no data files"}
+        if not self._told:
+            return {"tables": {}, "note": "no data files"}
+        return {"tables": self._told} | ({} if _has_duckdb() else {"sql": "SQLite"})
 
     def query_tables(self, sql: str, most: int = 100) -> dict[str, Any]:
-        """Answer a question about the tables with one SELECT statement, in DuckDB's SQL.
+        """Answer a question about the tables with one SELECT, in DuckDB's SQL unless describe_tables says SQLite.
 
         Args:
             sql: one SELECT; describe_tables shows the tables and columns there are
@@ -76,21 +82,26 @@ class TableStore:
         """
         if not 1 <= most <= MOST_ROWS:
             raise ToolError(f"most is between 1 and {MOST_ROWS}")
-        order = {"do": "query", "database": self._database(), "sql": sql, "most": most}
-        answer = self._ordered(order)
+        key = self._database(), sql, most
+        if (known := self._kept.get(key)) is not None:
+            return dict(known)
+        answer = self._ordered({"do": "query", "database": key[0], "sql": sql, "most": most})
         if "error" in answer:
             there = ", ".join(self._told) or "none"
             raise ToolError(f"the query failed: {answer['error']}\nTables: {there}")
         if answer.pop("has_more"):
             answer["more"] = f"only the first {most} rows are shown"
-        return answer
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = answer
+        return dict(answer)
 
     def _database(self) -> str:
         """Where the database is, after taking in what has changed among the files."""
-        if importlib.util.find_spec("duckdb") is None:
-            raise ToolError("tables cannot be read; install chargehand[data]", kind="denied")
         with self._lock:
             found = self._found()
+            if found and not _has_duckdb() and "csv" not in map(_form_of, found):
+                raise ToolError("tables cannot be read; install chargehand[data]", kind="denied")
             if self._folder is None or found != self._known:
                 self._rebuild(found)
             return str(self._path())
@@ -103,7 +114,7 @@ class TableStore:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="chargehand-tables-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        return self._folder / f"{self._version}.duckdb"
+        return self._folder / f"{self._version}.db"
 
     def _rebuild(self, found: dict[str, Stamp]) -> None:
         """Make a new version beside the old one, which queries under way go on reading."""
@@ -124,6 +135,7 @@ class TableStore:
             shutil.rmtree(copies, ignore_errors=True)
         self._tell(names, answer, refused)
         self._known = found
+        self._kept.clear()
         old.unlink(missing_ok=True)
 
     def _copies(
@@ -155,10 +167,11 @@ class TableStore:
     def _ordered(self, order: dict[str, Any]) -> dict[str, Any]:
         """What the other process answers. It gets nothing of our environment, where keys may be."""
         seconds = self._seconds * (4 if order["do"] == "load" else 1)
+        engine = "duckdb" if _has_duckdb() else "sqlite"
         try:
             done = subprocess.run(  # noqa: S603 - our own program, by its own path
                 [sys.executable, "-I", tables.__file__],
-                input=json.dumps({**order, "seconds": seconds}).encode(),
+                input=json.dumps({**order, "engine": engine, "seconds": seconds}).encode(),
                 capture_output=True,
                 timeout=seconds,
                 env={},
@@ -173,6 +186,10 @@ class TableStore:
             raise ToolError("it needed too much memory or time; ask for less", kind="resource")
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
+
+
+def _has_duckdb() -> bool:
+    return importlib.util.find_spec("duckdb") is not None
 
 
 def _form_of(path: str) -> str:

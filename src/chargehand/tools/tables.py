@@ -1,13 +1,16 @@
-"""A program of its own that holds DuckDB: takes one order in JSON, gives one answer in JSON.
+"""A program of its own that holds the tables: takes one order in JSON, gives one answer in JSON.
 
 It is apart because DuckDB's limit on memory does not cover every value that a query can make, and
 because a query that takes too long, or a file that crashes a parser, must not take the supervisor
-along. It is started by its path and imports nothing of chargehand, so that it starts fast.
+along. It is started by its path and imports nothing of chargehand, so that it starts fast. Where DuckDB is not
+installed, SQLite holds the CSV files instead (`sqlite_tables.py`), with the same types and answers.
 """
 
 import contextlib
+import importlib
 import json
 import math
+import os
 import sys
 from datetime import date, time
 from decimal import Decimal
@@ -27,6 +30,10 @@ SAFE: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": f"{MEMORY}MB",
     "threads": "2",
 }
+NO_VALUE = ("", "n/a", "na", "nan", "null", "none", "-", "–", "?", "unknown", "tbd", "missing")
+WHOLE = r"[$€£]?\s?-?(\d{1,18}|\d{1,3}(,\d{3}){1,5})"
+NUMBER = WHOLE + r"(\.\d+)?"
+DAY = r"\d{4}-\d\d-\d\d"
 _READERS = {"csv": "read_csv", "json": "read_json_auto", "parquet": "read_parquet"}
 _REFUSED = "only one SELECT statement can be run; nothing can be changed, loaded or attached"
 
@@ -80,6 +87,33 @@ def _take_in(connection: Any, name: str, file: str, form: str) -> None:
         connection.execute(
             f"{create}(?, all_varchar = true)", [file]
         )  # its types were guessed wrong
+    if form == "csv":
+        _mend_types(connection, name)
+
+
+def _mend_types(connection: Any, name: str) -> None:
+    """Columns of numbers or days in which some cells say that there is none, such as `n/a`."""
+    for column, kind, *_ in connection.execute(f"describe {_quoted(name)}").fetchall():
+        if kind != "VARCHAR":
+            continue
+        cell = f"trim({_quoted(column)})"
+        plain = f"replace(ltrim({cell}, '$€£ '), ',', '')"
+        gaps = ", ".join(f"'{word}'" for word in NO_VALUE)
+        for pattern, wanted, value in (
+            (WHOLE, "BIGINT", plain),
+            (NUMBER, "DOUBLE", plain),
+            (DAY, "DATE", cell),
+        ):
+            sql = (
+                f"select count(*), count(*) filter (not regexp_full_match({cell}, '{pattern}')) "  # noqa: S608 - names are quoted
+                f"from {_quoted(name)} where {_quoted(column)} is not null and lower({cell}) not in ({gaps})"
+            )
+            ((said, others),) = connection.execute(sql).fetchall()
+            if said and not others:
+                connection.execute(
+                    f"alter table {_quoted(name)} alter {_quoted(column)} type {wanted} using try_cast({value} as {wanted})"
+                )
+                break
 
 
 def _described(connection: Any, name: str) -> dict[str, Any]:
@@ -148,8 +182,12 @@ def _limit(seconds: int) -> None:
 def main() -> None:
     order = json.load(sys.stdin)
     _limit(order.pop("seconds"))
+    is_load, engine = order.pop("do") == "load", sys.modules[__name__]
+    if order.pop("engine") == "sqlite":
+        sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120 - pathlib is slow to import
+        engine = importlib.import_module("sqlite_tables")
     try:
-        answer = load(**order) if order.pop("do") == "load" else query(**order)
+        answer = engine.load(**order) if is_load else engine.query(**order)
     except MemoryError:
         answer = {"error": "it needs too much memory; ask for less at a time"}
     sys.stdout.write(json.dumps(answer))

@@ -49,12 +49,12 @@ _RECKONS = term_set(
     "table data number calculate compute figure statistic spreadsheet csv sql maths"
 )
 _FIGURES = word_set("""cost costs price prices priced cheap cheaper cheapest expensive dearest average mean median
-    total sum percent percentage revenue turnover earn earns earned sold sell sells selling sales
-    units count calculate compute""")
+    total sum percent percentage revenue turnover earn earns earned sold sell sells selling sales units count
+    calculate compute highest lowest most least fewest largest smallest longest shortest latest earliest""")
 #: words of a question for figures
 _PAPERS = word_set("""policy policies meeting meetings minutes notes review reviews reviewer reviewers document
-    documents article articles letter letters contract contracts report reports says say said decide
-    decided complain complains complained complaints mention mentions mentioned according""")
+    documents article articles letter letters contract contracts report reports says say said decide decided complain
+    complains complained complaints mention mentions mentioned according can may must should allowed why""")
 #: words of a question for what was written
 
 
@@ -155,7 +155,7 @@ class Team:
         self.reviewer = next((n for n in roster if does[n] & _REVIEWS), None)
         self.desk_workers = {n for n in roster if does[n] & (_WRITES | _SUMS_UP | _REVIEWS)}
         self.finder = self._most_of(_FINDS)
-        self._reckoner = self._most_of(_RECKONS)
+        self.reckoner = self._most_of(_RECKONS)
 
     def for_clause(self, text: str) -> str:
         """The worker for this clause. Who writes or reviews gets it only if that is asked for."""
@@ -165,13 +165,17 @@ class Team:
         fits = dict(zip(self._names, self._ranking.scores(text), strict=True))
         best = max(able, key=lambda name: fits[name])
         asked = set(words(text))
-        if asked & _PAPERS and self.finder is not None:
-            return best if fits[best] > fits[self.finder] else self.finder
-        if self._reckoner is not None and (asked & _FIGURES or _HOW_MANY.search(text)):
+        if self.reckoner is not None and (asked & _FIGURES or _HOW_MANY.search(text)):
             # A worker whose own words these are, such as one for prices, knows better.
             owns = {term(word) for word in asked & _FIGURES} & self._about[best]
-            return best if owns and fits[best] else self._reckoner
-        return best if fits[best] else self.finder or best
+            return best if owns and fits[best] else self.reckoner
+        if asked & _PAPERS and self.finder is not None:
+            return best if fits[best] > fits[self.finder] else self.finder
+        if fits[best]:
+            return best
+        # Tables say for sure whether they hold an answer; documents always hold something like it.
+        has_tables = self.reckoner is not None and term("table") in self._about[self.reckoner]
+        return (self.reckoner if has_tables else None) or self.finder or best
 
     def _at_desk(self, text: str) -> str | None:
         first = _verb_in(text)

@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 
 from chargehand.models.base import ModelRequest, Role, ToolCall, ToolSpec
-from chargehand.models.offline.consulting import table_calls
-from chargehand.models.offline.extract import is_answered
-from chargehand.models.offline.reading import Reading, canonical
+from chargehand.models.offline.passages import answer
+from chargehand.models.offline.reading import Reading, canonical, decoded, excerpts_of
 from chargehand.models.offline.routing import Proposal, Router
 from chargehand.models.offline.slots import slots_of, type_of
+from chargehand.models.offline.table_tools import table_calls
 from chargehand.models.offline.words import terms
 
 ROUNDS = 3
 #: of tool calls for one question, however little came of them
 MOST_CALLS = 12
+MOST_TOLD = 40
+#: lines of what tools returned
 
 _LISTS = re.compile(r"\b(?:list|which|what|all|every|each)\b", re.IGNORECASE)
 _ALL = re.compile(r"\b(?:each|every|all|summari[sz]e|overview)\b", re.IGNORECASE)
@@ -42,7 +44,7 @@ def calls_for(request: ModelRequest, reading: Reading) -> list[ToolCall]:
     proposals = [_with_given(each, tools, reading) for each in router.proposals(reading.sought)]
     if not reading.outputs:
         wanted = _asked_for(_complete(proposals), reading) or _searches(tools, reading)
-    elif reading.has_data:
+    elif reading.excerpts:
         wanted = _follow_ups(proposals, reading)
     else:
         wanted = _second_choice(router, reading)
@@ -87,12 +89,15 @@ def _asked_for(proposals: Sequence[Proposal], reading: Reading) -> list[Proposal
 
 def _searches(tools: Sequence[ToolSpec], reading: Reading) -> list[Proposal]:
     """Where no tool is asked for and no data speaks of it: whatever can look for words."""
-    if is_answered(reading):
+    if not reading.subject and answer(reading.question, reading.excerpts).lines:
         return []
     for tool in Router(tools).ranked(reading.sought):
         required = [slot for slot in slots_of(tool.parameters) if slot.is_required]
         if len(required) == 1 and required[0].is_prose:
-            return _complete([Router([tool]).forced(reading.sought)])
+            # Rules cannot search a second time with better words, so they look at more at once.
+            more = {"most": 40} if any(s.name == "most" for s in slots_of(tool.parameters)) else {}
+            found = _complete([Router([tool]).forced(reading.sought)])
+            return [each._replace(arguments={**each.arguments, **more}) for each in found]
     return []
 
 
@@ -173,3 +178,18 @@ def _blank(schema: dict[str, Any], question: str) -> Any:
         return schema["enum"][0]
     usual: dict[str, Any] = {"array": [], "object": {}, "boolean": False, "integer": 0, "number": 0}
     return usual.get(type_of(schema), question)
+
+
+def told_by_tools(reading: Reading) -> list[str]:
+    """What tools returned that were asked for just that, with arguments of their own, and not for passages."""
+    kept: list[str] = []
+    for call, output in reading.outputs:
+        if _is_search(call):
+            return []
+        kept += (f"{each.text} [{each.where}]" for each in excerpts_of(call, output)[:MOST_TOLD])
+    return list(dict.fromkeys(kept))[:MOST_TOLD]
+
+
+def _is_search(call: ToolCall) -> bool:
+    """Whether a call looks for words, or reads what may speak of anything."""
+    return bool({"query", "path", "q", "url"} & (decoded(call.arguments) or {}).keys())

@@ -9,8 +9,9 @@ from msgspec import Struct
 from chargehand.models.offline.assigning import FINDING, bare
 from chargehand.models.offline.reading import parts_of
 
-NOTHING = "Nothing was found about this: "
-#: how a worker that goes by these rules says so
+PASSAGES = "Passages that may help, no answer:"
+#: how a worker that goes by these rules begins what does not surely answer its task
+BETTER = "A language model may do better: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --model ollama:… or local:…"
 
 _HEADING = re.compile(
     r"^(?:Result of \S+ \((?P<about>.*)\)|Notes @\d+)(?:, part \d+ of \d+)?:\nBEGIN (?P<name>.+)$",
@@ -21,6 +22,8 @@ _CITED = re.compile(r"(?:\s*\[[^\[\]\n]+\])+$")
 _BRACKETS = re.compile(r"\[[^\[\]\n]+\]")
 _MARK = re.compile(r"\[@?[\w-]+\]")
 #: unlike a citation, it has no file and no line
+_QUOTED = re.compile(r"\[[^\[\]]+(?<!\.csv)(?<!\.tsv):\d+\]")
+#: a line of a document
 _CLAIMS = {"answer", "claims", "contradictions", "confidence"}
 
 
@@ -32,8 +35,12 @@ class Part(Struct, frozen=True):
     statements: tuple[str, ...]
 
     @property
-    def is_empty(self) -> bool:
-        return all(statement.startswith(NOTHING) for statement in self.statements)
+    def sureness(self) -> float:
+        """1 for what was computed; less for quotes, which may be wrong, and least for mere passages."""
+        if any(statement.startswith(PASSAGES) for statement in self.statements):
+            return 0.3
+        quotes = [statement for statement in self.statements if _QUOTED.search(statement)]
+        return 0.9 if quotes else 1.0
 
 
 def is_composition(asked: str) -> bool:
@@ -50,13 +57,10 @@ def composed(asked: str) -> str:
     """The answer in words: every statement with the task it rests on, and how sure that is."""
     parts = _distinct(asked)
     lines: list[str] = []
-    found = [part for part in parts if not part.is_empty]
-    for part in found:
+    for part in parts:
         if len(parts) > 1 and part.about:
             lines += ["", f"{part.about.rstrip(' .?!:')}:"]
         lines += part.statements
-    missing = [_unmarked(line) for part in parts if part.is_empty for line in part.statements]
-    lines += ["", *missing] if missing else []
     return "\n".join([*lines, f"CONFIDENCE: {confidence_in(asked):.2f}"]).strip()
 
 
@@ -65,15 +69,15 @@ def claims_in(asked: str) -> list[dict[str, Any]]:
     return [
         {"text": _unmarked(statement), "tasks": [part.task]}
         for part in _distinct(asked)
-        if not part.is_empty
         for statement in part.statements
+        if not statement.endswith(":")
     ]
 
 
 def confidence_in(asked: str) -> float:
-    """The share of the parts that something was found for: more than that rules cannot tell."""
-    parts = list(_parts(asked))
-    return sum(not part.is_empty for part in parts) / max(1, len(parts))
+    """How sure its parts are, on average: more than that rules cannot tell."""
+    parts = _distinct(asked)
+    return sum(part.sureness for part in parts) / max(1, len(parts))
 
 
 def _distinct(asked: str) -> list[Part]:

@@ -20,22 +20,27 @@ from chargehand.models.base import (
     ToolCall,
 )
 from chargehand.models.inputs import is_text
-from chargehand.models.offline.calling import calls_for
-from chargehand.models.offline.choices import chosen
+from chargehand.models.offline.calling import calls_for, told_by_tools
 from chargehand.models.offline.composing import (
-    NOTHING,
+    BETTER,
+    PASSAGES,
     claims_in,
     composed,
     confidence_in,
     is_composition,
     is_shape,
 )
-from chargehand.models.offline.consulting import known_columns, told_by_tables
-from chargehand.models.offline.extract import answer, told_by_tools
 from chargehand.models.offline.forms import CannotFill, Form
-from chargehand.models.offline.managing import management_calls
-from chargehand.models.offline.planning import is_plan, is_rewriting, planned
+from chargehand.models.offline.passages import FEWEST, MOST, answer
+from chargehand.models.offline.planning import (
+    chosen,
+    is_plan,
+    is_rewriting,
+    management_calls,
+    planned,
+)
 from chargehand.models.offline.reading import Reading, read
+from chargehand.models.offline.table_tools import told_by_tables
 
 LETTERS = 4
 #: to a token, by which the maximum length is measured
@@ -135,37 +140,43 @@ def _worded(request: ModelRequest, reading: Reading) -> ModelReply:
     asked = _last_asked(request)
     if is_composition(asked):
         return _told(composed(asked).split("\n"), request)
-    if lines := told_by_tables(reading):
+    if told := told_by_tables(reading):
+        return _told(told.lines, request, told.doubt) if told.lines else _unable(told.missing)
+    if lines := told_by_tools(reading):
         return _told(lines, request)
-    if columns := known_columns(reading):
-        return _told([f"{NOTHING}{reading.question} (the tables are {columns})"], request)
-    if not reading.has_data:
+    if not reading.excerpts:
         failed = [output.text for _, output in reading.outputs if output.is_error]
         if failed:
             return _unable(f"the tools that it called failed ({failed[-1][:200]})")
         if reading.outputs:
             return _unable("the tools that it called returned nothing")
         return _unable("it knows nothing by itself: give it data, or tools that find them")
-    lines = answer(reading) or told_by_tools(reading)
-    return _told(lines or [f"{NOTHING}{reading.sought}"], request)
+    most = min(FEWEST * (1 + reading.objections), MOST)
+    found = answer(reading.question, reading.found or reading.excerpts, reading.subject, most)
+    return _told(found.lines, request, found.gap) if found.lines else _unable(found.gap)
 
 
-def _told(lines: list[str], request: ModelRequest) -> ModelReply:
-    """The lines, or as many of the first as the request leaves room for."""
+def _told(said: Sequence[str], request: ModelRequest, gap: str = "") -> ModelReply:
+    """The lines, or as many of the first as the request leaves room for; `gap`: why they do not answer it."""
     room = LETTERS * request.settings.max_tokens
+    lines = [PASSAGES, *said] if gap else list(said)
     while len(lines) > 1 and len("\n".join(lines)) > room:
         lines.pop()
     stop = StopReason.LENGTH if len(lines[0]) > room else StopReason.END
-    return _reply((Text("\n".join(lines)),), stop)
+    return _reply((Text("\n".join(lines)),), stop, gap)
 
 
 def _unable(why: str) -> ModelReply:
     """A refusal, so that a gap is never taken for an answer."""
-    text = f"The offline model goes by rules and is no language model; {why}."
+    text = f"The offline model goes by rules and is no language model; {why}. {BETTER}"
     return _reply((Text(text),), StopReason.REFUSAL)
 
 
-def _reply(parts: Sequence[Text | ToolCall], stop: StopReason) -> ModelReply:
+def _reply(parts: Sequence[Text | ToolCall], stop: StopReason, gap: str = "") -> ModelReply:
     return ModelReply(
-        parts=tuple(parts), stop=stop, usage=Usage(calls=1), model="offline (rules, no LLM)"
+        parts=tuple(parts),
+        stop=stop,
+        usage=Usage(calls=1),
+        model="offline (rules, no LLM)",
+        gaps=(gap,) if gap else (),
     )

@@ -1,10 +1,15 @@
-"""Plans and choices of workers by rules, in whatever shape a schema asks for them."""
+"""Plans, choices and turns of a group by rules, in whatever shape a schema asks for them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from chargehand.models.offline.assigning import MOST, Step, steps_for
+import msgspec
+from msgspec.structs import replace
+
+from chargehand.models.base import ModelRequest, Role, ToolCall
+from chargehand.models.offline.assigning import MOST, Step, Team, best_worker, steps_for
+from chargehand.models.offline.ranking import Ranking
 from chargehand.models.offline.reading import parts_of
 from chargehand.models.offline.slots import Schema, resolved, type_of
 
@@ -12,9 +17,15 @@ _REQUEST = re.compile(
     r"^(?:request|goal|question|objective|user request): *(.+?)(?:\n\s*\n|\Z)",
     re.MULTILINE | re.IGNORECASE | re.DOTALL,
 )
+_TASK = re.compile(r"^- (?P<id>\S+) \((?P<worker>[^)\n]*)\): (?P<words>.+)$", re.MULTILINE)
+#: a task that was done, runs, or came to nothing
+_SAID = re.compile(r"t\d+ from (.+) to .+")
+#: the name of a message between its borders
 LONGEST_GOAL = 1_000
 #: characters
 FORM = "A short answer to the request; every statement with its source."
+FINISH, UNCLEAR, TO_ALL = "finish", "unclear", "assign_to_all"
+_MANAGES = {TO_ALL, "assign_to_one", FINISH}
 
 
 def is_plan(schema: Schema) -> bool:
@@ -36,12 +47,48 @@ def planned(schema: Schema, asked: str, prompts: str) -> dict[str, Any]:
     worker = resolved(items["properties"]["worker"], schema)
     roster = roster_in(worker["enum"], prompts)
     request = request_in(asked, roster)
-    steps = steps_for(request, roster, min(_most(schema, name), MOST))
-    tasks = [_task(n, step, items, schema) for n, step in enumerate(steps)]
-    if "replaced" in schema["properties"]:
-        # The plan that failed is the only one that the rules would make.
-        tasks, request = [], "the rules of the offline model know no other way"
-    return {**_around(schema, request), name: tasks}
+    most = min(int(resolved(schema["properties"][name], schema).get("maxItems", MOST)), MOST)
+    steps = steps_for(request, roster, most)
+    if "replaced" not in schema["properties"]:
+        tasks = [_task(n, step, items, schema) for n, step in enumerate(steps)]
+        return {**_around(schema, request), name: tasks}
+    lost, tasks = _other_way(steps, Team(roster), asked, items, schema)
+    why = (
+        "who finds things gets what the tables do not hold"
+        if lost
+        else "the rules of the offline model know no other way"
+    )
+    return {**_around(schema, why), "replaced": lost, name: tasks[:most]}
+
+
+def _other_way(
+    steps: Sequence[Step], team: Team, asked: str, items: Schema, root: Schema
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """What failed with whoever reckons is given to whoever finds things; what waited for it follows."""
+    failures = "\n".join(text for name, text in parts_of(asked).data if name == "failures")
+    lost = {_plain(each["words"]): each for each in _TASK.finditer(failures)}
+    kept = {_plain(each["words"]): each["id"] for each in _TASK.finditer(asked)}
+    ids: dict[int, Any] = {}
+    replaced: list[str] = []
+    tasks: list[dict[str, Any]] = []
+    for number, step in enumerate(steps):
+        words = _plain(step.description)
+        if words in kept and words not in lost:
+            ids[number] = kept[words]
+        if words not in lost or any(need not in ids for need in step.needs):
+            continue
+        is_skipped = failures[lost[words].end() :].lstrip().startswith("skipped:")
+        can_move = team.finder is not None and team.reckoner == lost[words]["worker"] != team.finder
+        if not (is_skipped or can_move):
+            continue
+        ids[number] = _id(len(tasks), items["properties"].get("id"), root)
+        worker = step.worker if is_skipped else team.finder or step.worker
+        task = _task(len(tasks), replace(step, worker=worker, needs=()), items, root)
+        if "needs" in items["properties"]:
+            task["needs"] = [_need(ids[need], items["properties"], root) for need in step.needs]
+        replaced.append(lost[words]["id"])
+        tasks.append(task)
+    return replaced, tasks
 
 
 def _around(schema: Schema, request: str) -> dict[str, Any]:
@@ -75,10 +122,6 @@ def _is_choice(schema: Any, root: Schema) -> bool:
     return isinstance(schema, dict) and bool(resolved(schema, root).get("enum"))
 
 
-def _most(schema: Schema, name: str) -> int:
-    return int(resolved(schema["properties"][name], schema).get("maxItems", MOST))
-
-
 def _task(number: int, step: Step, items: Schema, root: Schema) -> dict[str, Any]:
     properties = items["properties"]
     known: dict[str, Any] = {
@@ -87,7 +130,8 @@ def _task(number: int, step: Step, items: Schema, root: Schema) -> dict[str, Any
         "worker": step.worker,
     }
     if "needs" in properties:
-        known["needs"] = [_need(need, properties, root) for need in step.needs]
+        ids = [_id(need, properties.get("id"), root) for need in step.needs]
+        known["needs"] = [_need(id_, properties, root) for id_ in ids]
     required = items.get("required") or ()
     rest = {k: _blank(resolved(v, root)) for k, v in properties.items() if k in required}
     return {**rest, **{key: value for key, value in known.items() if key in properties}}
@@ -100,8 +144,7 @@ def _id(number: int, schema: Any, root: Schema) -> Any:
     return number + 1 if type_of(whole) in ("integer", "number") else f"t{number + 1}"
 
 
-def _need(number: int, properties: Schema, root: Schema) -> Any:
-    id_ = _id(number, properties.get("id"), root)
+def _need(id_: Any, properties: Schema, root: Schema) -> Any:
     item = resolved(resolved(properties["needs"], root).get("items") or {}, root)
     if type_of(item) != "object":
         return id_
@@ -155,3 +198,103 @@ def request_in(asked: str, roster: dict[str, str]) -> str:
         if not any(line.lstrip("-*• `").startswith(name) for name in roster)
     ]
     return "\n".join(kept).strip() or plain.strip()
+
+
+# Choices: who gets a request, who goes on, which of several results is the best
+
+
+def chosen(schema: Schema, asked: str, prompts: str) -> dict[str, Any] | None:
+    """The choice that the schema asks for; None if it asks for none that is known here."""
+    properties = schema.get("properties") or {}
+    choosers = {
+        ("task", "why", "worker"): ("worker", _route),
+        ("next", "task", "why"): ("next", _next_step),
+        ("next", "why"): ("next", _next_speaker),
+        ("chosen", "why"): ("chosen", _best),
+    }
+    known = choosers.get(tuple(sorted(properties)))
+    if known is None:
+        return None
+    choices: Mapping[str, Any] = properties[known[0]]
+    return known[1]([str(each) for each in choices.get("enum") or ()], asked, prompts)
+
+
+def _route(workers: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
+    roster = roster_in([each for each in workers if each != UNCLEAR], prompts)
+    if not roster:
+        return None
+    request = request_in(asked, roster)
+    worker = best_worker(request, roster)
+    words_in_common = Ranking([((worker, 2.0), (roster[worker], 1.0))]).scores(request)[0]
+    if UNCLEAR in workers and not words_in_common:
+        return {"worker": UNCLEAR, "task": request, "why": "no description has a word of it"}
+    return {"worker": worker, "task": request, "why": "its description fits the words best"}
+
+
+def _next_step(workers: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
+    """The first step of the plan for the request that nobody has taken up yet."""
+    roster = roster_in([each for each in workers if each != FINISH], prompts)
+    if not roster:
+        return None
+    taken = {_plain(found["words"]) for found in _TASK.finditer(asked)}
+    steps = steps_for(request_in(asked, roster), roster)
+    for number, step in enumerate(steps, 1):
+        if _plain(step.description) not in taken:
+            why = f"it is part {number} of {len(steps)} of what is asked"
+            return {"next": step.worker, "task": step.description, "why": why}
+    if FINISH not in workers:
+        return None
+    return {"next": FINISH, "task": "", "why": "all that is asked for was taken up"}
+
+
+def _next_speaker(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
+    """Whoever was not heard yet and fits the request best; then the word that ends it."""
+    roster = roster_in(choices, prompts)
+    speakers = [speaker for speaker, _ in _said_in(asked)]
+    members = [name for name in choices if roster.get(name)]
+    unheard = {name: roster[name] for name in members if name not in speakers}
+    if unheard:
+        worker = best_worker(request_in(asked, unheard), unheard)
+        return {"next": worker, "why": "of those not heard yet, its description fits best"}
+    ends = [choice for choice in choices if choice not in members]
+    return {"next": ends[0], "why": "everybody was heard"} if ends else None
+
+
+def _best(ids: Sequence[str], asked: str, _: str) -> dict[str, Any] | None:
+    parts = parts_of(asked)
+    texts = {name: text for name, text in parts.data if name in ids}
+    if not texts:
+        return None
+    scores = Ranking([((text, 1.0),) for text in texts.values()]).scores(parts.head)
+    best = max(range(len(scores)), key=lambda n: (scores[n], -n))
+    return {"chosen": list(texts)[best], "why": "it has most of the words of the request"}
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+# Groups: everybody is asked once, and what they said is the answer
+
+
+def management_calls(request: ModelRequest) -> list[ToolCall]:
+    """What a manager calls next, if these are a manager's tools; none if they are not."""
+    names = {tool.name for tool in request.tools}
+    if not names or not names <= _MANAGES:
+        return []
+    asked = next((t.text for t in reversed(request.turns) if t.role is Role.USER), "")
+    said = _said_in(asked)
+    if said and FINISH in names:
+        answer = "\n".join(f"{speaker}: {text}" for speaker, text in said)
+        return [_call(FINISH, answer=answer)]
+    return [_call(TO_ALL, message=request_in(asked, {}))] if TO_ALL in names else []
+
+
+def _said_in(asked: str) -> list[tuple[str, str]]:
+    """Who said what, in order."""
+    found = [(_SAID.fullmatch(name), text) for name, text in parts_of(asked).data]
+    return [(name[1], text.strip()) for name, text in found if name is not None]
+
+
+def _call(name: str, **arguments: str) -> ToolCall:
+    return ToolCall(f"offline-{name}", name, msgspec.json.encode(arguments).decode())

@@ -11,7 +11,6 @@ from msgspec import Struct
 from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutput
 from chargehand.models.inputs import is_text, text_in
 from chargehand.models.offline.assigning import bare, refers_back
-from chargehand.models.offline.tables import Table, columns_in, table_in
 
 _SCHEMA = re.compile(r"^.*\bfits? this (?:JSON )?schema: *(\{.*\})$", re.MULTILINE | re.IGNORECASE)
 _GIVEN = re.compile(r"^Given: (\{.*\})$", re.MULTILINE)
@@ -35,10 +34,11 @@ class Parts(Struct, frozen=True):
 
 
 class Excerpt(Struct, frozen=True):
-    """A line of the data, and what to cite for it."""
+    """A line of the data, what to cite for it, and the heading that it stands under."""
 
     where: str
     text: str
+    about: str = ""
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,6 @@ class Reading(Struct, frozen=True, kw_only=True):
     excerpts: tuple[Excerpt, ...]
     found: tuple[Excerpt, ...]
     #: those of them that tools returned
-    tables: tuple[Table, ...]
     tried: frozenset[tuple[str, str]]
     #: tools called so far, with their arguments in canonical form
     outputs: tuple[tuple[ToolCall, ToolOutput], ...]
@@ -62,80 +61,61 @@ class Reading(Struct, frozen=True, kw_only=True):
     #: how often an answer was sent back
 
     @property
-    def has_data(self) -> bool:
-        return bool(self.excerpts or self.tables)
-
-    @property
     def sought(self) -> str:
         """The question with what its pronouns stand for."""
         return f"{self.question} {self.subject}".strip()
 
 
-class _Sheets:
-    """Data as it is gathered."""
-
-    def __init__(self) -> None:
-        self.excerpts: list[Excerpt] = []
-        self.tables: list[Table] = []
-
-    def add_text(self, name: str, text: str, first: int = 1) -> None:
-        if table := table_in(name, text, first):
-            self.tables.append(table)
-            self.excerpts += (Excerpt(row.where, table.told(row)) for row in table.rows)
-            return
-        lines = text.split("\n")
-        has_lines = len(lines) > 1 or first > 1 or "." in name
-        for number, line in enumerate(lines, first):
+def excerpts_in(name: str, text: str) -> Iterator[Excerpt]:
+    """The lines of a text, or of the texts in JSON: what says where it comes from is cited so."""
+    value = decoded(text)
+    if isinstance(value, (dict, list)):
+        told = [(place, inner, about, False) for place, inner, about in _told(value, name, 0)]
+    else:
+        page = _PAGE.match(text)
+        first = int(page[1]) if page else 1
+        plain = value if isinstance(value, str) else text[page.end() if page else 0 :]
+        has_lines = "\n" in plain or first > 1 or "." in name
+        told = [(f"{name}:{first}" if has_lines else name, plain, "", has_lines)]
+    for where, inner, about, _ in told:
+        heading = about
+        for offset, line in enumerate(inner.split("\n")):
+            heading = line.strip("# ") if line.startswith("#") else heading
             if line.strip():
-                self._add(f"{name}:{number}" if has_lines else name, line.strip())
+                yield _cited(_moved(where, offset), line.strip(), heading)
 
-    def add_value(self, name: str, value: Any) -> None:
-        """Take in JSON: what says where it comes from is cited so, the rest by `name`."""
-        if table := columns_in(name, value):
-            self.tables.append(table)
-            self.excerpts += (Excerpt(row.where, table.told(row)) for row in table.rows)
-            return
-        for where, text in _told(value, name, 0):
-            for offset, line in enumerate(text.split("\n")):
-                if line.strip():
-                    self._add(_moved(where, offset), line.strip())
 
-    def _add(self, where: str, text: str) -> None:
-        # What an earlier answer cites is the better witness than that answer.
-        cited = _CITED.search(text)
-        if cited:
-            self.excerpts.append(Excerpt(cited[1], text[: cited.start()].rstrip()))
-        else:
-            self.excerpts.append(Excerpt(where, text))
+def _cited(where: str, text: str, about: str) -> Excerpt:
+    # What an earlier answer cites is the better witness than that answer.
+    cited = _CITED.search(text)
+    return (
+        Excerpt(cited[1], text[: cited.start()].rstrip(), about)
+        if cited
+        else Excerpt(where, text, about)
+    )
 
 
 def read(request: ModelRequest) -> Reading:
     """Read a request: what is asked, and all that is there to answer it from."""
-    sheets = _Sheets()
     asked, objections = _asked(request)
     parts = parts_of(asked)
-    for name, text in parts.data:
-        _take(sheets, name, text)
+    handed = [each for name, text in parts.data for each in excerpts_in(name, text)]
     for turn in request.turns:
         for part in turn.parts:
             if isinstance(part, File) and is_text(part) and (content := text_in(part)) is not None:
-                sheets.add_text(part.name, content)
+                handed += excerpts_in(part.name, content)
     calls = {
         part.id: part for turn in request.turns for part in turn.parts if isinstance(part, ToolCall)
     }
     outputs = tuple(_outputs(request, calls))
-    handed = len(sheets.excerpts)
-    for call, output in outputs:
-        if not output.is_error:
-            _take_output(sheets, call, output)
+    found = [each for call, output in outputs for each in excerpts_of(call, output)]
     question = _question_in(parts)
     return Reading(
         question=bare(question),
         subject=_subject_in(parts) if refers_back(bare(question)) else "",
         given=_json_in(_GIVEN, parts) or {},
-        excerpts=tuple(dict.fromkeys(sheets.excerpts)),
-        found=tuple(dict.fromkeys(sheets.excerpts[handed:])),
-        tables=tuple(sheets.tables),
+        excerpts=tuple(dict.fromkeys([*handed, *found])),
+        found=tuple(dict.fromkeys(found)),
         tried=frozenset((call.name, canonical(call.arguments)) for call in calls.values()),
         outputs=outputs,
         schema=request.schema or _json_in(_SCHEMA, parts),
@@ -170,10 +150,10 @@ def parts_of(prompt: str) -> Parts:
 
 
 def excerpts_of(call: ToolCall, output: ToolOutput) -> list[Excerpt]:
-    """The lines of what one call returned."""
-    sheets = _Sheets()
-    _take_output(sheets, call, output)
-    return sheets.excerpts
+    """The lines of what one call returned; a failure says nothing, nor what tables there are."""
+    if output.is_error or tables_in(decoded(output.text)):
+        return []
+    return list(excerpts_in(_source_of(call), output.text))
 
 
 def canonical(arguments: str) -> str:
@@ -234,31 +214,6 @@ def _outputs(
                 yield calls.get(part.id) or ToolCall(part.id, part.name, "{}"), part
 
 
-def _take(sheets: _Sheets, name: str, text: str) -> None:
-    value = decoded(text)
-    if isinstance(value, (dict, list)):
-        sheets.add_value(name, value)
-    else:
-        sheets.add_text(name, value if isinstance(value, str) else text)
-
-
-def _take_output(sheets: _Sheets, call: ToolCall, output: ToolOutput) -> None:
-    value = decoded(output.text)
-    if is_about_tables(call, value):
-        return
-    if isinstance(value, (dict, list)):
-        sheets.add_value(call.name, value)
-        return
-    page = _PAGE.match(output.text)
-    first = int(page[1]) if page else 1
-    sheets.add_text(_source_of(call), output.text[page.end() if page else 0 :], first)
-
-
-def is_about_tables(call: ToolCall, value: Any) -> bool:
-    """Whether this tells what tables there are and hold: no answer to any question."""
-    return bool(tables_in(value)) or "list_sort(list(distinct" in call.arguments
-
-
 def tables_in(value: Any) -> dict[str, Any]:
     """The tables that this describes, by name: each with its columns, or why it could not be read."""
     told = value.get("tables") if isinstance(value, dict) else None
@@ -289,8 +244,8 @@ def decoded(text: str) -> Any:
         return None
 
 
-def _told(value: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
-    """The texts in a JSON value, each with the place it names for itself, or its parent's."""
+def _told(value: Any, where: str, depth: int) -> Iterator[tuple[str, str, str]]:
+    """The texts in a JSON value, each with the place it names for itself, or its parent's, and its heading."""
     if depth > _DEEPEST:
         return
     match value:
@@ -299,9 +254,9 @@ def _told(value: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
             text = next((value[k] for k in _TEXT_KEYS if isinstance(value.get(k), str)), None)
             plain = {k: v for k, v in value.items() if not isinstance(v, (dict, list))}
             if text is not None:
-                yield place, text
+                yield place, text, str(value.get("heading") or "")
             elif plain:
-                yield place, "; ".join(f"{key}: {each}" for key, each in plain.items())
+                yield place, "; ".join(f"{key}: {each}" for key, each in plain.items()), ""
             for each in value.values():
                 if isinstance(each, (dict, list)):
                     yield from _told(each, place, depth + 1)
@@ -311,7 +266,7 @@ def _told(value: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
         case None:
             return
         case _:
-            yield where, str(value)
+            yield where, str(value), ""
 
 
 def _is_place(value: Any) -> bool:

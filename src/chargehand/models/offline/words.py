@@ -118,6 +118,35 @@ time hour
 history historical past
 """
 
+COUNTS = {
+    word: number
+    for number, word in enumerate(
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
+            "twenty",
+        ]
+    )
+}
+
 
 @lru_cache(maxsize=8192)
 def stem(word: str) -> str:
@@ -151,6 +180,12 @@ def _without_inflection(word: str) -> str:
         if rest != word and len(rest) >= 3 and _VOWEL.search(rest):
             return _DOUBLED.sub(r"\1", rest)
     return word
+
+
+@lru_cache(maxsize=8192)
+def root(word: str) -> str:
+    """The stem of its stem, so that `delivery`, `deliver` and `delivered` are one."""
+    return stem(stem(word.lower()))
 
 
 def words(text: str) -> list[str]:
