@@ -164,7 +164,8 @@ async def asked(request: str, **terms: str) -> ch.RunResult:
         ("What is annoying about the kettle?", ["researcher"], "[reviews/kettle.txt:1]"),
         ("What do reviewers say about the battery?", ["researcher"], "battery lasts two days"),
         ("What does a kettle cost?", ["analyst"], "Price where product = kettle: 39.90"),
-        ("Is the chair comfortable?", ["analyst", "researcher"], "Comfortable from the first"),
+        ("Is the chair comfortable?", ["researcher"], "Comfortable from the first"),
+        ("Who pays the postage?", ["analyst", "researcher"], "The customer pays the postage"),
         ("Calculate 39.90 * 412", ["analyst"], "16438.8"),
         (
             "Summarise what reviewers say about the chair.",

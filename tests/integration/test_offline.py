@@ -552,7 +552,7 @@ DEFAULT_ROSTER = """Workers:
         ("What does the cheapest product cost?", ["analyst"]),
         ("How many lamps were sold in June?", ["analyst"]),
         ("What does the returns policy say?", ["researcher"]),
-        ("Who pays the postage, and is the umbrella any good?", ["researcher", "researcher"]),
+        ("Who pays the postage, and is the umbrella any good?", ["analyst", "researcher"]),
         ("Write a report on the lamp", ["researcher", "writer"]),
         ("Find complaints about the lamp and then write a letter", ["researcher", "writer"]),
         (

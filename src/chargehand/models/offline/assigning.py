@@ -38,6 +38,8 @@ _WRITING = re.compile(
     r"(?:(?:an?|the)\s+(?:\w+\s+){1,3}?(?:on|of|about|for|to)\s+)?",
     re.IGNORECASE,
 )
+_CLOSED = re.compile(r"(?:is|are|was|were|do|does|did|has|have|will)\b", re.IGNORECASE)
+#: tables do not say yes or no
 _HOW_MANY = re.compile(r"\bhow (?:many|much)\b|\bnumber of\b", re.IGNORECASE)
 
 _WRITES = term_set("write compose draft combine merge")
@@ -54,7 +56,7 @@ _FIGURES = word_set("""cost costs price prices priced cheap cheaper cheapest exp
 #: words of a question for figures
 _PAPERS = word_set("""policy policies meeting meetings minutes notes review reviews reviewer reviewers document
     documents article articles letter letters contract contracts report reports says say said decide decided complain
-    complains complained complaints mention mentions mentioned according can may must should allowed why""")
+    complains complained complaints mention mentions mentioned according about can may must should allowed why""")
 #: words of a question for what was written
 
 
@@ -169,7 +171,7 @@ class Team:
             # A worker whose own words these are, such as one for prices, knows better.
             owns = {term(word) for word in asked & _FIGURES} & self._about[best]
             return best if owns and fits[best] else self.reckoner
-        if asked & _PAPERS and self.finder is not None:
+        if (asked & _PAPERS or _CLOSED.match(text)) and self.finder is not None:
             return best if fits[best] > fits[self.finder] else self.finder
         if fits[best]:
             return best
