@@ -138,6 +138,7 @@ class Intake:
             seed=random.SystemRandom().getrandbits(48),
             rules=RULES,
             crew=self._roster.digest,
+            members=self._roster.members(self._office),
             priority=terms.get("priority", 0),
             deadline_at=None if deadline is None else now + deadline,
             parent=origin.parent,

@@ -8,6 +8,7 @@ from typing import Any
 
 from chargehand.crews.crew import Crew, Hand
 from chargehand.errors import UsageError
+from chargehand.models.switchboard import Switchboard
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.roles.office import ModelChoice
 from chargehand.roles.roster import Member
@@ -86,6 +87,9 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
         prompts=crew.prompts,
         notify=crew.notify,
         secrets=crew.secrets,
+        retry=crew.retry,
+        switchboard=Switchboard(crew.rates) if crew.rates else None,
+        default=crew.default,
     )
 
 

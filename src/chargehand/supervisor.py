@@ -69,6 +69,7 @@ class Supervisor(Deputy):
     (as `settings` and the files in `prompts` say), and what workers use that name none of their own;
     `deps` reaches their tools, `secrets` those tools of workers that are granted them by name.
     `notify` says how people hear of questions: "log", "webhook:https://…", "command:…" or more, and
+    `default` who gets a request that is clearly nobody's when routing,
     `on_question` what becomes of a run when only a person can go on: "wait", "return", "supervisor", "fail". One
     supervisor works in one event loop at a time; `run_sync` needs none.
 
@@ -106,6 +107,7 @@ class Supervisor(Deputy):
         plan_for: "Callable[[Brief], Plan | str] | None" = None,
         notify: Notify = (),
         on_question: OnQuestion | str | None = None,
+        default: str = "",
     ) -> None:
         self.name = checked_name(name, "the name of a supervisor")
         self.place = Place(worker=name, capacity=capacity)
@@ -122,6 +124,9 @@ class Supervisor(Deputy):
             prompts=prompts,
         )
         self._notices = self._office.notices = Notices(notify) if notify else None
+        self._default = default
+        if default:
+            self._member(default)  # refuses one who is not there
         self._on_question = on_question and on_question_of(on_question)
         self._parallel = self.limits.parallel if parallel is None else parallel
         self._balance = Balance(balance)

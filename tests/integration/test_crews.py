@@ -261,6 +261,44 @@ def test_what_is_wrong_with_a_crew_file_is_told_with_its_place_and_the_way_out(
         crew_in(text)
 
 
+def test_faults_that_show_only_when_the_crew_is_made_are_told_at_once_too() -> None:
+    """A tool that is not there, a secret, a policy, a file: found one by one, told together."""
+    with pytest.raises(UsageError, match="5 faults") as caught:
+        crew_in(
+            '[crew]\non_failure = ["perhaps"]\ndefault = "nobody"\n'
+            + WRITER
+            + 'tools = ["no_such_tool"]\n[[worker]]\nname = "b"\ndescription = "B"\n'
+            'secrets = ["NOT_SET_ANYWHERE"]\n[[worker]]\nfunction = "no_such.py:f"\n'
+        )
+    told = str(caught.value)
+    for word in ("perhaps", "nobody", "no_such_tool", "NOT_SET_ANYWHERE", "no_such.py"):
+        assert word in told
+    assert told.count("crew.toml") == 1
+
+
+def test_a_model_of_the_file_has_an_address_rates_and_a_name() -> None:
+    crew = crew_in(
+        '[crew]\nmodel = "mine"\ndefault = "writer"\n[crew.retry]\nfirst = "5s"\n'
+        '[models.mine]\nmodel = "openai:llama"\nbase_url = "http://127.0.0.1:1/v1"\nrequests = 60\n'
+        + WRITER
+        + 'model = ["mine", "offline"]\n'
+    )
+    own = workers_of(crew)["writer"].model
+    assert isinstance(own, list)
+    assert own[0] is crew.model
+    assert [rates.requests for rates in crew.rates.values()] == [60]
+    assert crew.retry is not None
+    assert crew.retry.first == timedelta(seconds=5)
+    boss = supervisor_for(Choice(crew="crew.toml", journal="runs.db"), lambda _: None)
+    assert boss.roster.get("writer") is not None
+
+
+@pytest.mark.parametrize("wrong", ["requests = 0", 'base_url = "nowhere"', "rate = 5"])
+def test_what_is_wrong_with_a_model_of_the_file_is_told_with_its_place(wrong: str) -> None:
+    with pytest.raises(UsageError, match="mine"):
+        crew_in(f'[models.mine]\nmodel = "openai:x"\nkey_variable = "PATH"\n{wrong}\n{WRITER}')
+
+
 def test_all_faults_of_a_crew_file_are_told_at_once() -> None:
     with pytest.raises(UsageError, match="2 faults") as caught:
         crew_in(WRITER + "tool = []\ncapacity = 0\n")

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.limiter import Rates
+from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import UsageError
 from chargehand.facts.limits import Limits
 from chargehand.facts.policy import OnFailure
@@ -39,6 +41,11 @@ class Crew:
     parallel: int | Elastic | None = None
     journal: str = ""
     prompts: Path | None = None
+    retry: RetryPolicy | None = None
+    rates: Mapping[str, Rates] = field(default_factory=dict)
+    #: what was agreed with providers, by account
+    default: str = ""
+    #: when routing: the worker for a request that is clearly nobody's
     notify: Sequence[Subscription] = ()
     #: how people hear of its questions, and of more if they like
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -102,6 +102,29 @@ class NotifyForm(Form):
     of: list[Literal["question", "finished", "budget", "failed"]]
 
 
+class RetryForm(Form):
+    """`[crew.retry]`: the waits between tries, which double from the first up to the cap"""
+
+    first: Length | None = None
+    cap: Length | None = None
+    jitter: float | None = Field(default=None, ge=0, le=1)
+
+
+class ModelForm(Form):
+    """`[models.NAME]`: a model that the file calls by this name, with its address and agreed rates"""
+
+    model: str
+    base_url: str | None = None
+    key_variable: str = ""
+    #: the environment variable with its key; empty: the provider's own
+    requests: float | None = Field(default=None, gt=0)
+    #: a minute
+    tokens: float | None = Field(default=None, gt=0)
+    #: a minute
+    concurrency: int | None = Field(default=None, ge=1)
+    #: calls at once
+
+
 class CrewForm(Form):
     """`[crew]`"""
 
@@ -113,6 +136,9 @@ class CrewForm(Form):
     prompts: str | None = None
     share: list[str] = []
     notify: list[str | NotifyForm] = []
+    default: str = ""
+    #: with --approach route: who gets a request that is clearly nobody's
+    retry: RetryForm = RetryForm()
     on_failure: list[str] | OnFailureForm | None = None
     limits: LimitsForm = LimitsForm()
     settings: SettingsForm = SettingsForm()
@@ -190,6 +216,10 @@ class ServerForm(Form):
     headers: dict[str, str] | None = None
     prefix: str = ""
     pins: dict[str, str] | None = None
+    timeout: Length | None = None
+    #: of one call of a tool
+    connect: Length | None = None
+    #: from its start until it has told its tools
 
     @model_validator(mode="after")
     def _is_reached_one_way(self) -> "ServerForm":
@@ -221,6 +251,14 @@ class CrewFile(Form):
     worker: list[WorkerForm] = Field(min_length=1)
     mcp: list[ServerForm] = []
     tools: dict[str, ToolsetForm] = {}
+    models: dict[str, ModelForm] = {}
+
+
+def faults_in(origin: str, lines: Sequence[str]) -> UsageError:
+    """One error that lists every fault of a crew file."""
+    told = list(dict.fromkeys(lines))
+    count = "1 fault" if len(told) == 1 else f"{len(told)} faults"
+    return UsageError(f"{origin} has {count}:" + "".join(f"\n  - {line}" for line in told))
 
 
 def read_form(document: dict[str, Any], origin: str) -> CrewFile:
@@ -230,9 +268,7 @@ def read_form(document: dict[str, Any], origin: str) -> CrewFile:
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=True)
         lines = [f"{place_of(each['loc'], document)}: {_words(each)}" for each in faults]
-        count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
-        shown = "".join(f"\n  - {line}" for line in dict.fromkeys(lines))
-        raise UsageError(f"{origin} has {count}:{shown}") from None
+        raise faults_in(origin, lines) from None
 
 
 _KINDS = ("str", "list[str]", "int", "ElasticForm")
@@ -277,6 +313,8 @@ _TABLES: dict[str, type[Form]] = {
     "worker": WorkerForm,
     "mcp": ServerForm,
     "tools": ToolsetForm,
+    "models": ModelForm,
+    "retry": RetryForm,
     "limits": LimitsForm,
     "settings": SettingsForm,
     "rules": RulesForm,

@@ -1,10 +1,11 @@
 """Crews in TOML: from a file to a crew, every fault with its file, its place and the way out."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chargehand.crews.crew import Crew, Hand
 from chargehand.crews.form import (
@@ -12,15 +13,19 @@ from chargehand.crews.form import (
     CrewForm,
     ElasticForm,
     LimitsForm,
+    ModelName,
     OnFailureForm,
     RulesForm,
     SettingsForm,
     WorkerForm,
+    faults_in,
     read_form,
 )
 from chargehand.crews.python import load
 from chargehand.crews.toolsets import Toolsets, secrets_from_environment
 from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.limiter import Rates
+from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.rules import (
     ApprovalRule,
     ChildRule,
@@ -30,14 +35,20 @@ from chargehand.decisions.rules import (
     Rule,
     TerminalRule,
 )
-from chargehand.errors import UsageError
+from chargehand.errors import ModelDenied, UsageError
 from chargehand.facts.limits import Limits
 from chargehand.facts.policy import OnFailure
-from chargehand.models.base import ModelSettings
+from chargehand.models.base import Model, ModelSettings
+from chargehand.models.opening import open_model
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.notify.opening import open_notifiers
 from chargehand.roles.function import FunctionWorker
 from chargehand.roles.worker import Worker
+
+if TYPE_CHECKING:
+    from chargehand.roles.office import ModelChoice
+
+T = TypeVar("T")
 
 
 def toml_crew(path: Path, files: Sequence[Path] = (), above: Sequence[Path] = ()) -> Crew:
@@ -76,39 +87,84 @@ class _Reader:
         self._form = form
         self._files = files
         self._above = above
+        self._faults: list[str] = []
+        self._models: dict[str, Model] = {}
         self._toolsets = Toolsets(
             folder=self._folder, files=files, sets=form.tools, servers=form.mcp
         )
 
     def crew(self) -> Crew:
+        """The whole crew, or a `UsageError` that lists every fault of the file."""
         crew = self._form.crew
-        workers = tuple(
-            self._placed(number, worker) for number, worker in enumerate(self._form.worker, 1)
-        )
+        for name in self._form.models:
+            self._try(f"[models.{name}]", partial(self._opened, name))
+        workers = [
+            self._try(_place_of(number, form), partial(self._worker, form))
+            for number, form in enumerate(self._form.worker, 1)
+        ]
+        if crew.default and crew.default not in [form.name for form in self._form.worker]:
+            self._faults.append(f"[crew], default: {crew.default!r} is no worker of this crew")
+        model = self._try("[crew], model", lambda: self._model(crew.model))
+        on_failure = self._try("[crew]", lambda: _on_failure(crew.on_failure))
+        prompts = self._try("[crew]", lambda: self._prompts(crew))
+        notify = self._try("notify", lambda: self._notify(crew))
+        secrets = self._secrets()
+        if self._faults:
+            raise faults_in(str(self._path), self._faults)
+        retry = crew.retry.model_dump(exclude_none=True)
         return Crew(
-            workers=workers,
+            workers=tuple(worker for worker in workers if worker is not None),
             share=tuple(crew.share),
             name=crew.name or self._path.stem,
             description=crew.description,
-            model=crew.model,
             settings=_settings(crew.settings),
             limits=_limits(crew.limits),
-            on_failure=self._crew_policy(),
             parallel=_places(crew.parallel),
             journal=str(self._folder / crew.journal) if crew.journal else "",
-            prompts=self._prompts(crew),
-            notify=self._notify(crew),
-            secrets=self._secrets(),
+            retry=RetryPolicy(**retry) if retry else None,
+            rates=self._rates(),
+            default=crew.default,
+            secrets=secrets,
             origin=str(self._path),
+            model=model,
+            on_failure=on_failure,
+            prompts=prompts,
+            notify=notify or (),
         )
 
-    def _placed(self, number: int, form: WorkerForm) -> Hand:
-        """One worker; what is wrong with it is told with its place in the file."""
+    def _try(self, place: str, make: Callable[[], T]) -> T | None:
+        """What `make` makes; what is wrong with it is kept with its place in the file."""
         try:
-            return self._worker(form)
-        except UsageError as error:
-            name = f" ({form.name!r})" if form.name else ""
-            raise UsageError(f"{self._path}, [[worker]] {number}{name}: {error}") from error
+            return make()
+        except (UsageError, ModelDenied) as error:
+            self._faults.append(f"{place}: {error}")
+            return None
+
+    def _model(self, chosen: ModelName | None) -> "ModelChoice | None":
+        """The models that are meant: one of `[models.NAME]` by its name, any other as it is written."""
+        if chosen is None:
+            return None
+        if isinstance(chosen, str):
+            return self._opened(chosen) if chosen in self._form.models else chosen
+        return [self._opened(each) if each in self._form.models else each for each in chosen]
+
+    def _opened(self, name: str) -> Model:
+        if name not in self._models:
+            form = self._form.models[name]
+            key = None
+            if form.key_variable:
+                place = f"[models.{name}]"
+                key = secrets_from_environment([form.key_variable], place)[form.key_variable]
+            self._models[name] = open_model(form.model, base_url=form.base_url, key=key)
+        return self._models[name]
+
+    def _rates(self) -> dict[str, Rates]:
+        rates: dict[str, Rates] = {}
+        for name, form in self._form.models.items():
+            agreed = form.model_dump(include=_RATES, exclude_none=True)
+            if agreed:
+                rates[self._opened(name).account] = Rates(**agreed)
+        return rates
 
     def _worker(self, form: WorkerForm) -> Hand:
         if form.crew is not None:
@@ -120,7 +176,7 @@ class _Reader:
             form.description,
             instructions=form.instructions,
             tools=self._toolsets.tools(form.tools, form.destinations),
-            model=form.model,
+            model=self._model(form.model),
             settings=_settings(form.settings),
             rules=_rules(form.rules),
             skills=form.skills,
@@ -161,18 +217,12 @@ class _Reader:
             raise UsageError(f"needs a description, here or as [crew] description in {file}")
         return replace(inner, name=form.name or inner.name, description=description)
 
-    def _crew_policy(self) -> OnFailure | None:
-        try:
-            return _on_failure(self._form.crew.on_failure)
-        except UsageError as error:
-            raise UsageError(f"{self._path}, [crew]: {error}") from error
-
     def _prompts(self, form: CrewForm | WorkerForm) -> Path | None:
         if form.prompts is None:
             return None
         folder = self._folder / form.prompts
         if not folder.is_dir():
-            raise UsageError(f"{self._path}: prompts = {form.prompts!r} is no folder")
+            raise UsageError(f"prompts = {form.prompts!r} is no folder")
         return folder
 
     def _notify(self, form: CrewForm) -> list[Subscription]:
@@ -182,17 +232,26 @@ class _Reader:
             else Subscription(each.to, tuple(map(NoticeKind, each.of)))
             for each in form.notify
         ]
-        try:
-            return [Subscription(to, tuple(of)) for to, of in open_notifiers(given)]
-        except UsageError as error:
-            raise UsageError(f"{self._path}, notify: {error}") from error
+        return [Subscription(to, tuple(of)) for to, of in open_notifiers(given)]
 
     def _secrets(self) -> dict[str, str]:
         names = {name: form.name for form in self._form.worker for name in form.secrets}
         found: dict[str, str] = {}
         for name, worker in names.items():
-            found |= secrets_from_environment([name], f"{self._path}: worker {worker!r}")
+            whose = f"worker {worker!r}"
+            try:
+                found |= secrets_from_environment([name], whose)
+            except UsageError as error:
+                self._faults.append(str(error))
         return found
+
+
+def _place_of(number: int, form: WorkerForm) -> str:
+    name = f" ({form.name!r})" if form.name else ""
+    return f"[[worker]] {number}{name}"
+
+
+_RATES = {"requests", "tokens", "concurrency"}
 
 
 def _settings(form: SettingsForm) -> ModelSettings | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from chargehand.crews.form import ServerForm, ToolsetForm
 from chargehand.crews.lengths import length_of
@@ -14,6 +14,9 @@ from chargehand.crews.python import load
 from chargehand.errors import ToolError, UsageError
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.beneath import NoSuchFile, Root, Stamp
+
+if TYPE_CHECKING:
+    from chargehand.tools.mcp.terms import Timeouts
 
 TABLES_TIMEOUT = timedelta(seconds=30)
 
@@ -124,6 +127,7 @@ class Toolsets:
                 headers=_filled(server.headers, server.name),
                 prefix=server.prefix,
                 pins=server.pins,
+                timeouts=_timeouts(server),
             )
             try:
                 self._listed[server.name] = tuple(opened.tools_sync())
@@ -202,6 +206,14 @@ def _as_tool(found: object, reference: str) -> Tool:
             f"{reference} is a {type(found).__name__}, not a tool; write @chargehand.tool above it"
         )
     return found
+
+
+def _timeouts(server: ServerForm) -> "Timeouts":
+    """What the file says of a server's time, and the usual for the rest."""
+    from chargehand.tools.mcp.terms import Timeouts
+
+    given = {"connect": server.connect, "listing": server.connect, "call": server.timeout}
+    return Timeouts(**{name: length for name, length in given.items() if length is not None})
 
 
 def _filled(values: Mapping[str, str] | None, server: str) -> dict[str, str] | None:

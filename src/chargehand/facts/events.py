@@ -107,6 +107,8 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     #: the run whose task this run is
     depth: int = 0
     namespace: str = ""
+    members: dict[str, dict[str, str]] = {}
+    #: by worker: short digests of what it is made of, and its models by name; empty: not kept
     paces: dict[str, Pace] = {}
     #: what was known of each worker's pace; kept here so that replay ranks tasks alike
     approach: Approach = Approach.GIVEN

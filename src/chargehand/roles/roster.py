@@ -1,15 +1,18 @@
 """The roster: the workers that a plan may name."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
 from chargehand.decisions.dispatch import Place
-from chargehand.errors import UsageError
+from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.plan import Task
 from chargehand.facts.value import canonical, digest_of
 from chargehand.roles.function import Where, Work
 from chargehand.roles.office import Office
+
+MOST_COMPARED = 100
+#: workers of which a run keeps what they were made of
 
 
 class Member(Protocol):
@@ -52,6 +55,12 @@ class Roster:
         #: of the names, descriptions and skills that it began with; who joins or leaves later does
         #: not make it another crew
 
+    def members(self, office: Office) -> dict[str, dict[str, str]]:
+        """What each worker is made of, to be compared when a run is resumed; nothing for a large roster."""
+        if len(self._workers) > MOST_COMPARED:
+            return {}
+        return {worker.name: _made_of(worker, office) for worker in self}
+
     def join(self, worker: Member) -> None:
         """Put another worker on it."""
         if not hasattr(worker, "work") or not hasattr(worker, "place"):
@@ -89,3 +98,38 @@ class Roster:
         names = self.names
         wanted = (task.worker or task.skill for task in tasks)
         return sorted({name for name in wanted if name not in names})
+
+
+def differences(
+    before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
+) -> list[str]:
+    """How workers differ from what they were, one line for each."""
+    told = [f"{name} is gone" for name in before if name not in now]
+    told += [f"{name} is new" for name in now if name not in before]
+    for name in before.keys() & now.keys():
+        was, is_ = before[name], now[name]
+        parts = [part for part in {**was, **is_} if was.get(part) != is_.get(part)]
+        told += [f"{name}: another {', '.join(parts)}"] if parts else []
+    return sorted(told)
+
+
+def _made_of(worker: Member, office: Office) -> dict[str, str]:
+    """Short digests of a worker's description, skills and, if a model does its work, words and tools."""
+    made = {"description": _short(worker.description)}
+    if worker.skills:
+        made["skills"] = _short(sorted(worker.skills))
+    opening, toolbox = getattr(worker, "opening", None), getattr(worker, "toolbox", None)
+    if opening is None or toolbox is None:
+        return made
+    made["instructions"] = _short(opening.text)
+    made["tools"] = _short([tool.version for tool in toolbox])
+    try:
+        models = office.models(getattr(worker, "model", None), f"worker {worker.name!r}")
+    except ChargehandError:
+        return made  # it cannot be opened here; whoever leads the run needs it, and says so
+    made["model"] = ", ".join(model.name for model in models)
+    return made
+
+
+def _short(value: object) -> str:
+    return digest_of(canonical(value))[:12]

@@ -14,6 +14,7 @@ from chargehand.facts.value import Value
 from chargehand.intake import Origin, Terms
 from chargehand.records import fold, is_known
 from chargehand.result import earlier_of
+from chargehand.roles.roster import differences
 from chargehand.shift import Shift
 from chargehand.supervising.reach import Reach
 from chargehand.supervising.run import Run
@@ -21,6 +22,8 @@ from chargehand.supervising.run import Run
 
 class Beginning(Reach):
     """Begins runs, and takes up those that others have left."""
+
+    _default: str
 
     async def _begin(
         self,
@@ -82,6 +85,8 @@ class Beginning(Reach):
         after = terms.get("after")
         if after:
             origin = Origin(earlier=await self._earlier(after))
+        if self._default and terms.get("approach") == Approach.ROUTE:
+            terms = {"default": self._default, **terms}
         paces = await self._experience.paces(self._journal)
         return self._intake.accept(request, terms, paces, origin or Origin())
 
@@ -104,10 +109,18 @@ class Beginning(Reach):
         requested = schedule.requested
         if requested is not None and requested.answers and not self._office.has_model:
             raise RosterMismatch("the run was begun with a model; Supervisor(…, model=…) to go on")
-        if requested is not None and requested.crew != self.roster.digest and not accept:
+        if requested is None or accept:
+            return
+        now = self.roster.members(self._office)
+        if requested.members and now:
+            changed = differences(requested.members, now)
+        else:
+            is_same = requested.crew == self.roster.digest
+            changed = [] if is_same else ["names, descriptions or skills differ"]
+        if changed:
             raise RosterMismatch(
-                "the roster has changed since the run began: names, descriptions or skills differ; "
-                "resume(…, accept=True) goes on with the new one"
+                f"the roster has changed since the run began: {'; '.join(changed)}. resume(…, accept=True), at "
+                "the command line --accept, goes on with the new one"
             )
 
 
