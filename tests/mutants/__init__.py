@@ -22,7 +22,12 @@ SOURCE = Path(os.environ.get("MUTANTS_SOURCE", ROOT / "src"))
 #: where the sound source is; another place to try out a change of it
 SEEDS = "0:300"
 #: fault schedules a mutant has to survive
-PLAIN = ("tests/decisions/", "tests/guide/test_pool", "tests/integration/test_pool")
+PLAIN = (
+    "tests/decisions/",
+    "tests/tools/",
+    "tests/guide/test_pool",
+    "tests/integration/test_pool",
+)
 #: checks without an event loop of their own
 PATIENCE = 60
 #: seconds; a check that hangs has noticed something, too

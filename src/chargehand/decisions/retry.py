@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from chargehand.decisions.graph import Node
 from chargehand.facts.checks import CheckedKeywords, Duration, amount, duration
@@ -107,7 +107,8 @@ def judge(policy: RetryPolicy, failure: Failed, history: History, draw: float) -
     if history.tries >= history.attempts:
         if history.tries == 1:
             return GiveUp(failure)
-        return GiveUp(_with_message(failure, f"{failure.message} (tried {history.tries} times)"))
+        tried = f"{failure.message} (tried {history.tries} times)"
+        return GiveUp(replace(failure, message=tried))
     due_at = _due_at(policy, failure, history, draw)
     if due_at is None:
         return GiveUp(_without_time(failure))
@@ -133,6 +134,7 @@ def question_about(run: str, node: Node, terms: OnFailure | None) -> Question:
         choices=(TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP),
         default=GIVE_UP if is_timed else None,
         patience=None if terms is None else terms.patience,
+        taint=() if node.last_failure is None else node.last_failure.taint,
     )
 
 
@@ -185,15 +187,4 @@ def _how_by(step: Step, failure: Failed, history: History) -> RetryHow:
 
 
 def _without_time(failure: Failed) -> Failed:
-    return _with_message(failure, f"{failure.message} (no time left for another try)")
-
-
-def _with_message(failure: Failed, message: str) -> Failed:
-    return Failed(
-        kind=failure.kind,
-        message=message,
-        error=failure.error,
-        stack=failure.stack,
-        retry_after=failure.retry_after,
-        usage=failure.usage,
-    )
+    return replace(failure, message=f"{failure.message} (no time left for another try)")

@@ -145,7 +145,8 @@ class Schedule(Attempts):
             case QuestionAnswered():
                 return self._go_by(event)
             case QuestionExpired():
-                return self._fail(self.nodes[event.task], unanswered_by(event), event.at)
+                node = self.nodes[event.task]
+                return self._fail(node, unanswered_by(event, node.question), event.at)
             case _:
                 return self._change_run(event, before)
 

@@ -156,6 +156,8 @@ class Cancelled(
 
     reason: str = ""
     usage: Usage = NO_USAGE
+    taint: tuple[str, ...] = ()
+    #: untrusted sources that the reason may derive from
 
 
 class NeedsInput(
@@ -199,7 +201,7 @@ def tainted(said: Said, sources: tuple[str, ...]) -> Said:
     match said:
         case Done(value=value):
             return replace(said, value=value.derived_from(sources))
-        case Failed(taint=taint):
+        case Failed(taint=taint) | Cancelled(taint=taint):
             return replace(said, taint=tuple(dict.fromkeys((*taint, *sources))))
         case NeedsInput(question=question):
             taint = tuple(dict.fromkeys((*question.taint, *sources)))

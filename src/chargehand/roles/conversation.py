@@ -63,7 +63,7 @@ _VERDICT = {
 
 
 _call_in = msgspec.json.Decoder(Call)
-_GAVE_UP = ("Refused", "EmptyReply", "NoProgress")
+_GAVE_UP = ("Refused", "EmptyReply", "NoProgress", "Cannot")
 #: failures of a model that did not go on, by name
 
 

@@ -80,7 +80,9 @@ class Attempts(Verdicts):
             return self._stopped(node, event.at)
         if isinstance(outcome, Cancelled):
             outcome = Failed(
-                kind=ErrorClass.CANCELLED, message=outcome.reason or "it was cancelled"
+                kind=ErrorClass.CANCELLED,
+                message=outcome.reason or "it was cancelled",
+                taint=outcome.taint,
             )
         assert isinstance(outcome, Failed)
         return self._judge(node, outcome, event.at)

@@ -47,9 +47,12 @@ UNANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its questi
 #: why tasks fail that nobody failed at
 
 
-def unanswered_by(event: QuestionExpired) -> Failed:
-    """Why a task fails whose question was given up."""
-    return Failed(kind=ErrorClass.DENIED, message=event.why) if event.why else UNANSWERED
+def unanswered_by(event: QuestionExpired, question: Question | None) -> Failed:
+    """Why a task fails whose question was given up; the reason quotes it."""
+    if not event.why:
+        return UNANSWERED
+    taint = () if question is None else question.taint
+    return Failed(kind=ErrorClass.DENIED, message=event.why, taint=taint)
 
 
 class Verdicts(Stopping):

@@ -1,0 +1,1 @@
+"""Fast checks of what contains tools and the workers that call them: no plugins, no fixtures."""
