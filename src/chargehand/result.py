@@ -19,7 +19,7 @@ from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.trace import Trace, trace_of
 from chargehand.errors import UnknownRun
-from chargehand.facts.answer import Answer
+from chargehand.facts.answer import SUREST, Answer
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Failed, Question, Usage
@@ -246,13 +246,16 @@ class RunResult:
         composed = outputs.get(ANSWER)
         if composed is None:
             composed = self._draft()
-        return answer_of(
+        answer = answer_of(
             schedule.nodes,
             lambda task: self._load(outputs[task]),
             None if composed is None else msgspec.convert(self._load(composed), Answer),
             schedule.strategy,
             schedule.instruction,
         )
+        # What models said and nobody checked is never certain, whoever put it together.
+        is_said = self.usage.calls > 0 and answer.confidence > SUREST
+        return msgspec.structs.replace(answer, confidence=SUREST) if is_said else answer
 
     def _draft(self) -> Value | None:
         """The newest draft, while no more is done than it rests on."""

@@ -66,6 +66,17 @@ async def model(server: ModelServer) -> AsyncIterator[OpenAIChatModel]:
 # The work
 
 
+@pytest.mark.parametrize("text", ["CANNOT: there is no file", "I'm sorry, but I cannot do this."])
+async def test_an_agent_that_says_it_cannot_has_failed(text: str) -> None:
+    worker = agent_worker(Agent(TestModel(custom_output_text=text)), "clerk", "Answers")
+    task = ch.Task(id="t", description="Find the lamp in prices.csv", worker="clerk")
+    boss = ch.Supervisor([worker], limits=ch.Limits(attempts=1))
+    result = await boss.run(ch.Plan(goal="g", tasks=[task]))
+    error = result.tasks["t"].error
+    assert error is not None
+    assert (result.status, error.kind, error.error) == ("failed", "logic", "Cannot")
+
+
 async def test_an_agent_does_a_task_with_its_own_tools(
     server: ModelServer, model: OpenAIChatModel
 ) -> None:

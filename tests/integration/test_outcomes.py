@@ -292,3 +292,10 @@ def test_a_failed_run_tells_no_speedup_and_no_confidence() -> None:
     assert "confidence" not in text
     done = ch.Supervisor([clerk]).run_sync(plan(task("a")))
     assert "confidence 1" in "\n".join(summary(done, "–"))
+
+
+def test_only_what_was_computed_is_certain() -> None:
+    assert ch.Supervisor([clerk]).run_sync(plan(task("a"))).answer.confidence == 1
+    said = ModelReply(parts=(Text("Six."),), stop=StopReason.END, usage=ch.Usage(calls=1))
+    mind = ch.Worker("mind", "Answers", model=ch.ScriptedModel([said]))
+    assert ch.Supervisor([mind]).run_sync(plan(task("a", "mind"))).answer.confidence == 0.99

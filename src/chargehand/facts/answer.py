@@ -6,6 +6,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+SUREST = 0.99
+#: the highest confidence of what a model said; 1 is for what was computed or checked
+
 
 class Claim(Struct, frozen=True):
     """One thing that an answer says, and the tasks it rests on."""

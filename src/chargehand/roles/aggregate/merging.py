@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from chargehand.decisions.composing import contradictions_in, cut, share_done
 from chargehand.errors import WorkerError
-from chargehand.facts.answer import Answer, Claim, Contradiction
+from chargehand.facts.answer import SUREST, Answer, Claim, Contradiction
 from chargehand.models.base import ModelRequest, StopReason
 from chargehand.roles.aggregate.chunks import Item, block_of, shown
 from chargehand.roles.aggregate.claims import claims_in
@@ -21,8 +21,8 @@ from chargehand.roles.aggregate.voice import Voice
 from chargehand.roles.aggregate.wording import DRAFTED, EARLIER, MISSING, Words
 from chargehand.roles.thinking import ask_for, in_fewer_words, refuse_unusable
 
-UNSAID, SUREST = 0.8, 0.99
-#: the confidence of a model that says nothing of it, and the highest: 1 is for what was computed or checked
+UNSAID = 0.8
+#: the confidence of a model that says nothing of it
 
 
 class Merger:
