@@ -63,7 +63,7 @@ async def run_answering(
     worker: FunctionWorker, *answers: str, **more: Any
 ) -> tuple[ch.RunResult, list[str]]:
     """A run whose questions are answered in this order; also what was asked."""
-    boss = impatient(worker)
+    boss = impatient(worker, on_question="wait")
     asked: list[str] = []
     replies: list[asyncio.Task[None]] = []
     left = list(answers)
