@@ -35,8 +35,15 @@ TAKES_DURATION: dict[str, Callable[[object], object]] = {
     "Limits deadline": lambda x: ch.Limits(deadline=x),  # type: ignore[arg-type]  # likewise
     "Limits active": lambda x: ch.Limits(active=x),  # type: ignore[arg-type]  # likewise
     "Limits grace": lambda x: ch.Limits(grace=x),  # type: ignore[arg-type]  # likewise
+    "Worker timeout": lambda x: ch.Worker("w", "Works", timeout=x),  # type: ignore[arg-type]  # likewise
+    "worker timeout": lambda x: ch.worker("w", "Works", timeout=x)(print),  # type: ignore[arg-type]  # likewise
+    "Elastic period": lambda x: ch.Elastic(period=x),  # type: ignore[arg-type]  # likewise
+    "RetryPolicy cap": lambda x: ch.RetryPolicy(cap=x),  # type: ignore[arg-type]  # likewise
     "OnFailure patience": lambda x: ch.OnFailure(patience=x),  # type: ignore[arg-type]  # likewise
 }
+
+
+NOT_OPTIONAL = ("Limits active", "Limits grace", "Elastic period", "RetryPolicy cap")
 
 
 def test_what_is_no_duration_is_refused() -> None:
@@ -49,7 +56,7 @@ def test_what_is_no_duration_is_refused() -> None:
 def test_every_value_that_takes_a_duration_refuses_what_is_none(place: str) -> None:
     """And its message names the argument."""
     for value in NO_DURATIONS:
-        if value is not None or place in ("Limits active", "Limits grace"):
+        if value is not None or place in NOT_OPTIONAL:
             with pytest.raises(ch.UsageError, match=place.split()[1]):
                 TAKES_DURATION[place](value)
 
@@ -112,6 +119,17 @@ def test_a_text_that_passes_can_be_written(value: str) -> None:
         (lambda: ch.Task(id="t", description="d", need=[]), "need", "needs"),  # type: ignore[call-arg]  # likewise
         (lambda: ch.Plan(goal="g", task=[]), "task", "tasks"),  # type: ignore[call-arg]  # likewise
         (lambda: ch.Need("t", outputs="x"), "outputs", "output"),  # type: ignore[call-arg]  # likewise
+        (lambda: ch.Worker("w", "Works", tmeout=5), "tmeout", "timeout"),  # type: ignore[call-arg]  # likewise
+        (lambda: ch.worker("w", "Works", capcity=5), "capcity", "capacity"),  # type: ignore[call-arg]  # likewise
+        (lambda: ch.tool(effct="pure"), "effct", "effect"),  # type: ignore[call-overload]  # likewise
+        (lambda: ch.Supervisor([], paralel=3), "paralel", "parallel"),  # type: ignore[call-arg]  # likewise
+        (lambda: ch.RetryPolicy(frst=3), "frst", "first"),  # type: ignore[call-arg]  # likewise
+        (lambda: ch.Elastic(leats=3), "leats", "least"),  # type: ignore[call-arg]  # likewise
+        (
+            lambda: ch.Supervisor([]).run_sync("Do it", dedline=5),  # type: ignore[call-arg]  # likewise
+            "dedline",
+            "deadline",
+        ),
         (lambda: ch.OnFailure(step="fail"), "step", "steps"),  # type: ignore[call-arg]  # likewise
     ],
 )

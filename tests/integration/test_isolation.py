@@ -1,12 +1,17 @@
 """One run's misfortune is its own: decisions that raise, leaders that die, runs that nobody can read."""
 
 import asyncio
+import io
 import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import apsw
 import pytest
 from click.testing import CliRunner
@@ -33,6 +38,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import checked, failed_by
 from chargehand.facts.value import Value
+from chargehand.server.mcp import serve_http
 from chargehand.testing import START_AT, FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 
@@ -312,3 +318,46 @@ def test_verify_says_what_is_wrong_run_by_run_and_what_can_be_saved(tmp_path: Pa
     marked = CliRunner().invoke(main, ["verify", good, "--journal", str(database)])
     assert marked.exit_code == 1
     assert "head mark" in marked.stdout
+
+
+async def _told_by_server(chunks: int, *headers: tuple[str, str]) -> int:
+    """The status with which the MCP server answers a body of so many megabytes."""
+    boss = ch.Supervisor([])
+    said: asyncio.Queue[str] = asyncio.Queue()
+    serving = asyncio.create_task(serve_http(boss, say=said.put_nowait))
+    url = (await said.get()).removeprefix("serving MCP at ")
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(chunks):
+            yield b" " * 2**20
+
+    known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    has_length = ("Content-Length", str(chunks * 2**20)) in headers
+    try:
+        async with aiohttp.ClientSession() as session:
+            data = io.BytesIO(b" " * (chunks * 2**20)) if has_length else body()
+            async with session.post(url, data=data, headers={**known, **dict(headers)}) as reply:
+                return reply.status
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)  # the way in which such a server is stopped
+        await serving
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+async def test_a_huge_body_is_refused_by_the_mcp_server_in_words(*, has_length: bool) -> None:
+    length = [("Content-Length", str(60 * 2**20))] if has_length else []
+    assert await _told_by_server(60, *length) == 413
+
+
+async def test_pages_of_other_sites_are_refused_by_the_mcp_server() -> None:
+    assert await _told_by_server(0, ("Sec-Fetch-Site", "cross-site")) == 403
+    assert await _told_by_server(0, ("Sec-Fetch-Site", "same-origin")) != 403
+
+
+def test_an_absurd_deadline_at_the_command_line_is_one_clear_line(tmp_path: Path) -> None:
+    database = str(tmp_path / "runs.db")
+    args = ["run", "Do it", "--deadline", "99999999h", "--journal", database]
+    told = CliRunner().invoke(main, args)
+    assert told.exit_code == 2
+    assert "longer than anything can take" in told.stderr
+    assert "Traceback" not in told.stderr
