@@ -25,12 +25,15 @@ from chargehand.facts.events import AttemptFinished, Event, RunReleased
 from chargehand.facts.on_question import Asking, OnQuestion
 from chargehand.facts.outcome import failed_by
 from chargehand.mailroom import Mailroom
+from chargehand.shift.announcer import SILENCE
 from chargehand.shift.event_log import log_events
 from chargehand.shift.hearing import NEEDS_PERSON, Hearing
 from chargehand.shift.watchdog import Watchdog
 
 RETRY_WRITE = timedelta(seconds=1)
 #: how often a journal that is full, locked or read-only is tried again
+RENEWAL = 0.0625
+#: seconds from one look at a lease that is to be renewed to the next
 
 WAITS = "it waits for a person"
 #: why a run is let go of that could be led on
@@ -166,11 +169,17 @@ class Rounds(Hearing):
             await writes[0]
         else:
             await asyncio.gather(*writes)
+        waits = 0
         while self.desk.runs and not self.journal.leases.is_valid():
             # Our lease may have run out unseen, for instance while the machine was asleep. What
             # was written is ours, but nothing may be started before the lease is renewed. It never
             # will be if the disk has failed since or another leads: appending nothing finds out.
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(RENEWAL)
+            waits += 1
+            if waits * RENEWAL == SILENCE:
+                log.warning(
+                    "lease_not_renewed; nothing is started before the journal has renewed it"
+                )
             for run in round_.entries:
                 if run in round_.ended or run in self.desk.runs:
                     await self._append(run, [], [], round_)
