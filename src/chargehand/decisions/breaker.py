@@ -3,9 +3,10 @@
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
-from chargehand.facts.checks import CheckedKeywords, amount, count
+from chargehand.facts.checks import CheckedKeywords, count, duration
 
 
 class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
@@ -14,13 +15,14 @@ class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True
     failures: int = 5
     #: in a row; 0: it never opens
     rest: float = 15.0
-    #: seconds; doubled each time a probe fails
+    #: seconds, or a `timedelta`; doubled each time a probe fails
     longest_rest: float = 300.0
 
     def __post_init__(self) -> None:
         count(self.failures, "BreakerPolicy: failures")
         for field in ("rest", "longest_rest"):
-            amount(getattr(self, field), f"BreakerPolicy: {field}")
+            given = duration(getattr(self, field), f"BreakerPolicy: {field}", may_be_zero=True)
+            force_setattr(self, field, given.total_seconds())
         if not 0 < self.rest <= self.longest_rest:
             raise UsageError(
                 f"BreakerPolicy(failures={self.failures}, rest={self.rest:g}, longest_rest="

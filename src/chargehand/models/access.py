@@ -7,19 +7,25 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from chargehand.errors import ModelDenied, UsageError
+from chargehand.facts.checks import Span, duration_or_none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long a model may keep us waiting."""
+    """How long a model may keep us waiting; numbers are seconds."""
 
-    connect: timedelta = timedelta(seconds=10)
-    answer: timedelta = timedelta(minutes=10)
+    connect: Span = timedelta(seconds=10)
+    answer: Span = timedelta(minutes=10)
     #: until a reply that comes in one piece is there: no byte of it is sent while it is written
-    silence: timedelta = timedelta(seconds=60)
+    silence: Span = timedelta(seconds=60)
     #: between two bytes of a reply that is streamed
-    total: timedelta | None = None
+    total: Span | None = None
     #: for a whole call, whatever comes
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "answer", "silence", "total"):
+            given = duration_or_none(getattr(self, name), f"Timeouts: {name}")
+            object.__setattr__(self, name, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

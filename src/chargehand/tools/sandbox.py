@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from chargehand.errors import ToolError, UsageError
+from chargehand.facts.checks import Duration, count, duration
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.jail import ENVIRONMENT, START, Allowance, Ending, Jailed, Program
 from chargehand.tools.thread import in_thread
@@ -39,7 +40,7 @@ _proven: set[Backend] = set()
 def sandbox(
     *,
     data: PathLike | Sequence[PathLike] = (),
-    limit: timedelta = LIMIT,
+    limit: Duration = LIMIT,
     memory: int = MEMORY,
     disk: int = DISK,
     processes: int = PROCESSES,
@@ -50,16 +51,17 @@ def sandbox(
     A program sees the system's programs, this Python with its packages, and below /data what `data`
     names, all read-only; it may write into an empty folder of `disk` bytes that is gone afterwards.
     If the kernel cannot hold it there, it is not run. Where the supervisor is root, the program is
-    not: `data` must then be readable for everybody.
+    not: `data` must then be readable for everybody. After `limit`, in seconds or a `timedelta`, it is killed.
     """
     if backend not in BACKENDS:
         raise UsageError(f"backend={backend!r} is none of {', '.join(BACKENDS)}")
-    if limit <= timedelta(0) or min(memory, disk, processes) < 1:
-        raise UsageError("limit, memory, disk and processes must be more than nothing")
+    seconds = duration(limit, "limit").total_seconds()
+    for name, given in (("memory", memory), ("disk", disk), ("processes", processes)):
+        count(given, name, least=1)
     places = [data] if isinstance(data, (str, os.PathLike)) else data
     bench = Workbench(
         [Path(place) for place in places],
-        Allowance(seconds=limit.total_seconds(), memory=memory, processes=processes),
+        Allowance(seconds=seconds, memory=memory, processes=processes),
         disk,
         BACKENDS[backend],
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import Span, duration
 from chargehand.tools.base import LIMIT
 from chargehand.tools.mcp.restarts import LONGEST_BACKOFF, Restarts
 from chargehand.tools.redaction import SHORTEST_SECRET, Redactor
@@ -97,18 +98,18 @@ def _redactor(values: Mapping[str, str]) -> Redactor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long a server may take."""
+    """How long a server may take; numbers are seconds."""
 
-    connect: timedelta = timedelta(seconds=30)
+    connect: Span = timedelta(seconds=30)
     #: from its start until both sides have agreed on a version
-    listing: timedelta = timedelta(seconds=30)
+    listing: Span = timedelta(seconds=30)
     #: to tell all its tools
-    call: timedelta = timedelta(seconds=60)
+    call: Span = timedelta(seconds=60)
     #: to run one tool
 
     def __post_init__(self) -> None:
-        if min(self.connect, self.listing, self.call) <= timedelta(0):
-            raise UsageError("an MCP timeout must be longer than nothing")
+        for name in ("connect", "listing", "call"):
+            object.__setattr__(self, name, duration(getattr(self, name), f"Timeouts: {name}"))
 
     @property
     def whole(self) -> timedelta:
