@@ -176,7 +176,7 @@ class Responses:
         outputs: set[str] = set()
         items = body["input"] if isinstance(body["input"], list) else []
         for place, item in enumerate(items):
-            match item.get("type", "message"):
+            match item.get("type"):  # llama.cpp's server refuses an item without it
                 case "function_call":
                     demand("id" not in item, "Item not found: nothing is stored")
                     calls.add(item["call_id"])
@@ -188,6 +188,12 @@ class Responses:
                     demand(place + 1 < len(items), "reasoning without its following item")
                 case "message":
                     demand(item["role"] in ("user", "assistant", "system"), "role: unknown")
+                    kind = "output_text" if item["role"] == "assistant" else "input_"
+                    content = item["content"]
+                    is_typed = isinstance(content, list) and all(
+                        part["type"].startswith(kind) for part in content
+                    )
+                    demand(is_typed, f"content: not {kind}")
                 case other:
                     raise Refused(f"input type {other} is unknown")
         demand(calls == outputs, "no tool output found for function call")

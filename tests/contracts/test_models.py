@@ -175,6 +175,16 @@ async def test_why_a_reply_ended_is_told(stage: Stage, say: Say, stop: StopReaso
         assert reply.text == say.refusal
 
 
+async def test_a_response_that_ends_at_its_maximum_was_cut_off_whatever_it_is_called(
+    server: ModelServer,
+) -> None:
+    stage = Stage(responses_model(server), server)
+    settings = ModelSettings(max_tokens=50)
+    for tokens, stop in ((49, StopReason.END), (50, StopReason.LENGTH)):
+        reply = await both(stage, Say(text="yes", tokens_out=tokens), asking(settings=settings))
+        assert reply.stop is stop
+
+
 async def test_what_was_spent_is_told(stage: Stage) -> None:
     say = Say(text="yes", tokens_in=1000, tokens_out=50, cache_read=600, cache_written=300)
     reply = await both(stage, say, asking())

@@ -137,7 +137,7 @@ async def test_a_function_of_your_own_may_make_the_worker() -> None:
     crew = ch.Factory("crew", "Makes speakers", model=model, make=make)
     result = await ch.Supervisor([crew]).run(make_plan(task(language="French")))
     assert (result.answer.output, seen) == ("Bonjour", ["only"])
-    assert "You are guest. Speaks\nSpeak French." in words(model.requests[0])
+    assert "Your part in a team: Speaks\nSpeak French." in words(model.requests[0])
 
 
 async def test_a_function_that_makes_something_else_is_told_what_it_should() -> None:

@@ -123,6 +123,10 @@ class HttpModel(ABC):
     def gathering(self) -> Gathering:
         """What gathers a streamed reply."""
 
+    def examined(self, reply: ModelReply, request: ModelRequest) -> ModelReply:  # noqa: ARG002
+        """The reply as it is to be taken, in the light of what was asked."""
+        return reply
+
     # What all do alike
 
     async def ask(self, request: ModelRequest) -> ModelReply:
@@ -132,7 +136,7 @@ class HttpModel(ABC):
         except Filtered as error:
             return self._refusal(error)
         try:
-            reply = self.reply_in(content, response.headers)
+            reply = self.examined(self.reply_in(content, response.headers), request)
         except UNREADABLE as error:
             raise self._unreadable(error) from None
         allowance = allowance_in(response.headers)
@@ -148,7 +152,7 @@ class HttpModel(ABC):
                         raise garbled(self.access, "broke off before its end")
                     if piece := self._taken(gathered, data, events.headers):
                         yield piece
-                yield self._whole(gathered)
+                yield self.examined(self._whole(gathered), request)
                 await events.finish()
         except Filtered as error:
             yield self._refusal(error)

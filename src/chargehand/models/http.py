@@ -18,11 +18,13 @@ from chargehand.errors import ModelBusy, ModelError, ModelTooSlow, ModelUnreacha
 from chargehand.models.access import Access
 from chargehand.models.failures import complaint_in, failure_of, garbled, shown
 from chargehand.models.forbid import refuse_if_forbidden
-from chargehand.models.session import session_here
+from chargehand.models.session import StaleConnection, session_here
 
 LARGEST_REPLY = 64 * 1024 * 1024
 #: bytes; a body or an event past this is no answer of a model
 LARGEST_COMPLAINT = 64 * 1024
+LONGEST_STREAM = timedelta(minutes=30)
+#: where no total time is set
 
 _LOWER = (aiohttp.ClientError, OSError, TimeoutError, ValueError, EOFError)
 #: all that the library raises for trouble on the wire; ValueError is what it makes of odd bytes
@@ -36,6 +38,9 @@ class EventStream:
         self._response = response
         self._endpoint = endpoint
         self._lines = _Lines()
+        self._loop = asyncio.get_running_loop()
+        self._began = self._heard = self._loop.time()
+        self._size = 0
 
     async def next(self) -> bytes | None:
         """The data of the next event; None at the end of the stream.
@@ -44,13 +49,24 @@ class EventStream:
         """
         while True:
             if (data := self._lines.next_event()) is not None:
+                self._heard = self._loop.time()
                 return data
             chunk = await self._read()
             if not chunk:
                 return None
             self._lines.feed(chunk)
-            if len(self._lines) > LARGEST_REPLY:
-                raise garbled(self._endpoint.access, "has an event larger than any model's")
+            self._check_bounds(len(chunk))
+
+    def _check_bounds(self, size: int) -> None:
+        """A stream is bounded as a whole reply is, and what only keeps it alive is no answer."""
+        self._size += size
+        if self._size > LARGEST_REPLY:
+            raise garbled(self._endpoint.access, "is larger than any model's")
+        now, timeouts = self._loop.time(), self._endpoint.access.timeouts
+        if now - self._heard > timeouts.silence.total_seconds() and not self._lines.is_ready:
+            raise self._endpoint.failure_by(aiohttp.SocketTimeoutError())
+        if now - self._began > (timeouts.total or LONGEST_STREAM).total_seconds():
+            raise self._endpoint.failure_by(TimeoutError())
 
     async def finish(self) -> None:
         """Wait a moment for the end of the stream, so that its connection can be used again."""
@@ -74,14 +90,15 @@ class _Lines:
         self._ready: list[bytes] = []
         self._data: list[bytes] = []
 
-    def __len__(self) -> int:
-        return len(self._buffer) + sum(map(len, self._data))
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._ready)
 
     def feed(self, chunk: bytes) -> None:
         self._buffer += chunk
+        if b"\n" not in chunk:
+            return  # a long line comes in many chunks; all of it is looked through once
         *lines, rest = self._buffer.split(b"\n")
-        if not lines:
-            return
         self._buffer = rest
         for line in lines:
             self._take(bytes(line.removesuffix(b"\r")))
@@ -115,17 +132,8 @@ class Endpoint:
     async def post(self, path: str, body: bytes) -> tuple[bytes, aiohttp.ClientResponse]:
         """The whole body of the answer, and the answer for its headers."""
         self._check_allowed()
-        session = await session_here()
         try:
-            async with session.post(
-                self._url(path),
-                data=body,
-                headers=self._headers,
-                timeout=self._whole,
-                proxy=self._proxy,
-                # A redirected POST becomes a GET, and the key would go wherever it points.
-                allow_redirects=False,
-            ) as response:
+            async with await self._send(path, body, self._headers, self._whole) as response:
                 if response.status == 200:
                     return await self._read_all(response), response
                 failure = await self._failure_in(response)
@@ -137,16 +145,9 @@ class Endpoint:
     async def open(self, path: str, body: bytes) -> AsyncIterator[EventStream]:
         """The answer as a stream of events. Leaving early closes the connection."""
         self._check_allowed()
-        session = await session_here()
+        headers = {**self._headers, "Accept": "text/event-stream"}
         try:
-            response = await session.post(
-                self._url(path),
-                data=body,
-                headers={**self._headers, "Accept": "text/event-stream"},
-                timeout=self._piecewise,
-                proxy=self._proxy,
-                allow_redirects=False,
-            )
+            response = await self._send(path, body, headers, self._piecewise)
         except _LOWER as error:
             raise self.failure_by(error) from None
         try:
@@ -155,6 +156,26 @@ class Endpoint:
             yield EventStream(response, self)
         finally:
             response.release()
+
+    async def _send(
+        self, path: str, body: bytes, headers: dict[str, str], limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        session = await session_here()
+        while True:
+            try:
+                return await session.post(
+                    self._url(path),
+                    data=body,
+                    headers=headers,
+                    timeout=limits,
+                    proxy=self._proxy,
+                    # A redirected POST becomes a GET, and the key would go wherever it points.
+                    allow_redirects=False,
+                )
+            except StaleConnection:
+                # Kept from an earlier call, and closed by the server before a byte came back; the
+                # pool has dropped it, so this ends with a new one.
+                continue
 
     def failure_by(self, error: Exception) -> ModelError:
         """The error that trouble on the wire means."""

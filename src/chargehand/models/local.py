@@ -14,6 +14,7 @@ from chargehand.models.base import (
     Image,
     ModelReply,
     ModelRequest,
+    ModelSettings,
     Part,
     Role,
     StopReason,
@@ -38,6 +39,9 @@ from chargehand.models.weights import path_of
 Json = dict[str, Any]
 
 CONTEXT = 4096
+MOST_TOKENS = CONTEXT // 4
+#: of an answer, unless the settings say otherwise: a small model that rambles would fill its context
+_USUAL = ModelSettings().max_tokens
 
 
 class LocalModel:
@@ -194,7 +198,7 @@ def _body(request: ModelRequest, schema: Json | None) -> Json:
     settings = request.settings
     body: Json = {
         "messages": _messages(request),
-        "max_tokens": settings.max_tokens,
+        "max_tokens": MOST_TOKENS if settings.max_tokens == _USUAL else settings.max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_progress": True,  # told between batches: where a long prompt can be given up

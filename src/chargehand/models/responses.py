@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from chargehand.facts.outcome import Usage
 from chargehand.models.adapter import (
@@ -125,7 +126,8 @@ class ResponsesModel(HttpModel):
             if self.abilities.schema:
                 body["text"] = {"format": _format(request.schema)}
             else:
-                items.insert(0, {"role": "system", "content": schema_in_words(request.schema)})
+                asked = [{"type": "input_text", "text": schema_in_words(request.schema)}]
+                items.insert(0, {"type": "message", "role": "system", "content": asked})
         return body
 
     def reply_in(self, body: bytes, headers: Mapping[str, str]) -> ModelReply:
@@ -134,6 +136,13 @@ class ResponsesModel(HttpModel):
 
     def gathering(self) -> Gathering:
         return _ResponseGathering(self)
+
+    def examined(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
+        """Some servers call a reply completed that ended at its maximum."""
+        most = max(request.settings.max_tokens, LEAST_TOKENS)
+        if reply.stop in (StopReason.END, StopReason.TOOLS) and reply.usage.tokens_out >= most:
+            return replace(reply, stop=StopReason.LENGTH)
+        return reply
 
     def reply_of(
         self, response: _Response, items: list[Raw], headers: Mapping[str, str]
@@ -197,7 +206,7 @@ class ResponsesModel(HttpModel):
             elif not isinstance(part, Opaque):
                 content.append(self._content(part))
         if content:
-            yield {"role": role_name(turn.role), "content": content}
+            yield {"type": "message", "role": role_name(turn.role), "content": content}
 
     def _own_items(self, turn: Turn) -> Iterator[Json | Raw]:
         phase: Json = {}
@@ -217,7 +226,8 @@ class ResponsesModel(HttpModel):
                         "arguments": arguments,
                     }
                 case Text(text=text):
-                    yield {"role": "assistant", "content": text, **phase}
+                    said = [{"type": "output_text", "text": text}]
+                    yield {"type": "message", "role": "assistant", "content": said, **phase}
                     phase = {}
                 case _:
                     raise self.refused(f"a turn of a model cannot hold a {type(part).__name__}")

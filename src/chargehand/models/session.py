@@ -2,14 +2,18 @@
 
 import asyncio
 import os
+import select
 import threading
 import warnings
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.helpers import _EXC_SENTINEL as _NO_CAUSE
 
 KEEPALIVE = 30.0
 #: seconds that an unused connection is kept; the providers keep theirs for longer
@@ -26,6 +30,47 @@ _inherited: list[_Held] = []
 _lock = threading.Lock()
 
 
+class StaleConnection(aiohttp.ServerDisconnectedError):
+    """A connection that was used before broke before a byte of this answer came: it is safe to resend."""
+
+
+class _Protocol(ResponseHandler):
+    """Knows whether it was used before, and is not used again once anything unasked for has come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._uses = 0
+        self._has_heard = False
+
+    def is_connected(self) -> bool:
+        # Asked before it is used again. What has come meanwhile, or waits in the socket, is no answer
+        # to the next request: an end of the connection, or a reply that nobody asked for.
+        return super().is_connected() and not self.should_close and not self._is_readable()
+
+    def set_response_params(self, **options: Any) -> None:
+        self._uses += 1
+        self._has_heard = False
+        super().set_response_params(**options)
+
+    def data_received(self, data: bytes) -> None:
+        self._has_heard = True
+        super().data_received(data)
+
+    def set_exception(self, exc: Any, exc_cause: BaseException = _NO_CAUSE) -> None:
+        is_gone = isinstance(exc, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError))
+        if is_gone and self._uses > 1 and not self._has_heard:
+            exc = StaleConnection()
+        super().set_exception(exc, exc_cause)
+
+    def _is_readable(self) -> bool:
+        socket = None if self.transport is None else self.transport.get_extra_info("socket")
+        if socket is None or socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(socket.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+
 class _Connector(aiohttp.TCPConnector):
     """A pool of connections that closes itself only where that can be done.
 
@@ -39,6 +84,7 @@ class _Connector(aiohttp.TCPConnector):
     def __init__(self, **options: Any) -> None:
         self._made_in, self._made_on = os.getpid(), asyncio.get_running_loop()
         super().__init__(**options)
+        self._factory = partial(_Protocol, loop=self._made_on)
 
     def __del__(self, _warnings: Any = warnings) -> None:
         if self._made_in == os.getpid() and not self._made_on.is_closed():

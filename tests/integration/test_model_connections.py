@@ -1,0 +1,193 @@
+"""Connections that are kept: what comes unasked is never an answer, and what went stale is no failure."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chargehand.errors import ModelGarbled, ModelTooSlow, ModelUnreachable
+from chargehand.models import http
+from chargehand.models.access import Timeouts
+from chargehand.models.base import Model, ModelReply, ModelRequest, user
+from chargehand.models.opening import open_model
+
+REQUEST = ModelRequest(turns=(user("hello"),))
+Answer = Callable[[int, asyncio.StreamWriter], Awaitable[bool]]
+
+
+def completion(text: str) -> bytes:
+    choice = {"message": {"content": text}, "finish_reason": "stop"}
+    body = json.dumps({"choices": [choice]}).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def streamed(*events: object) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: keep-alive\r\n"
+    body = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events)
+    body += b"data: [DONE]\n\n"
+    return head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+SAID = {"choices": [{"delta": {"content": "one"}, "finish_reason": "stop"}]}
+
+
+class Server:
+    """Answers requests with raw bytes, and counts them and the connections."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.requests = self.connections = 0
+        self.left = asyncio.Event()
+        self._answer = answer
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+                await reader.readexactly(size)
+                self.requests += 1
+                if not await self._answer(self.requests, writer):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            self.left.set()
+
+
+@asynccontextmanager
+async def serving(answer: Answer, **options: Any) -> AsyncIterator[tuple[Model, Server]]:
+    server = Server(answer)
+    listening = await asyncio.start_server(server.take, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{port}/v1"
+    try:
+        yield open_model("openai:m", base_url=url, key="k" * 10, **options), server
+    finally:
+        listening.close()
+
+
+async def stream(model: Model) -> ModelReply:
+    replies = [piece async for piece in model.stream(REQUEST) if isinstance(piece, ModelReply)]
+    return replies[-1]
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "still in the socket"])
+async def test_a_reply_left_on_an_idle_connection_is_never_the_next_answer(is_seen: bool) -> None:
+    async def answer(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(completion(f"answer {number}"))
+        if number == 1:
+            await writer.drain()
+            if is_seen:
+                await asyncio.sleep(0)  # a turn of its own for what nobody asked for
+            writer.write(completion("never asked for"))
+        await writer.drain()
+        return True
+
+    async with serving(answer) as (model, server):
+        for number in (1, 2, 3):
+            reply = await model.ask(REQUEST)
+            assert reply.text == f"answer {number}"
+            if is_seen:
+                await asyncio.sleep(0)
+        assert server.requests == 3
+
+
+@pytest.mark.parametrize("way", ["whole", "streamed"])
+async def test_a_connection_that_went_stale_is_replaced_and_the_call_sent_once(way: str) -> None:
+    """As llama.cpp does: it says that it keeps the connection, and closes it after a stream."""
+
+    async def answer(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(streamed(SAID) if way == "streamed" or number % 2 else completion("two"))
+        await writer.drain()
+        return False
+
+    async with serving(answer) as (model, server):
+        for _ in range(4):
+            assert (await stream(model)).text == "one"
+            reply = await (stream(model) if way == "streamed" else model.ask(REQUEST))
+            assert reply.text == ("one" if way == "streamed" else "two")
+        assert server.requests == 8
+
+
+async def test_a_connection_that_breaks_under_the_request_is_tried_again_only_if_it_was_kept() -> (
+    None
+):
+    async def answer(number: int, writer: asyncio.StreamWriter) -> bool:
+        if number == 2:
+            return False  # it takes the request on a kept connection, and hangs up
+        writer.write(completion(f"answer {number}"))
+        await writer.drain()
+        return True
+
+    async with serving(answer) as (model, server):
+        assert (await model.ask(REQUEST)).text == "answer 1"
+        assert (await model.ask(REQUEST)).text == "answer 3"
+        assert server.connections == 2
+
+    async def silent(_number: int, _writer: asyncio.StreamWriter) -> bool:
+        return False
+
+    async with serving(silent) as (model, server):
+        with pytest.raises(ModelUnreachable, match="hung up") as caught:
+            await model.ask(REQUEST)
+        assert caught.value.may_be_paid
+        assert server.requests == 1
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+
+async def test_a_stream_has_the_same_bound_as_a_whole_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "LARGEST_REPLY", 200_000)
+    event = b"data: " + json.dumps({"choices": [{"delta": {"content": "x" * 900}}]}).encode()
+
+    async def answer(_: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(HEAD)
+        while True:  # until the client has had enough
+            writer.write((event + b"\n\n") * 20)
+            await writer.drain()
+
+    async with serving(answer) as (model, _):
+        with pytest.raises(ModelGarbled, match="larger than any model's"):
+            await stream(model)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "words"),
+    [
+        (Timeouts(silence=timedelta(seconds=0.2)), "fell silent"),
+        (Timeouts(total=timedelta(seconds=0.2)), "took longer"),
+    ],
+)
+async def test_what_only_keeps_a_stream_alive_is_no_answer(timeouts: Timeouts, words: str) -> None:
+    gone = asyncio.Event()
+
+    async def answer(_: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(HEAD)
+        while not gone.is_set():
+            writer.write(b": still here\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        return False
+
+    async with serving(answer, timeouts=timeouts) as (model, _):
+        with pytest.raises(ModelTooSlow, match=words):
+            await asyncio.wait_for(stream(model), 5)
+        gone.set()
+
+
+def test_a_long_line_is_looked_through_once() -> None:
+    lines = http._Lines()
+    chunk = b"x" * 65_536
+    for _ in range(1000):
+        lines.feed(chunk)
+    lines.feed(b"\ndata: end\n\n")
+    assert lines.next_event() == b"end"
