@@ -304,7 +304,12 @@ async def test_thinking_that_is_streamed_is_kept_as_when_whole(server: ModelServ
     reply = await both(stage, Say(text="so", fields={"phase": "commentary"}), asking())
     server.say(Say(text="done"))
     await stage.model.ask(asking(user("hello"), reply.turn, user("on")))
-    assert sent(server)["input"][1] == {"role": "assistant", "content": "so", "phase": "commentary"}
+    assert sent(server)["input"][1] == {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "so"}],
+        "phase": "commentary",
+    }
 
 
 async def test_settings_are_sent_in_each_protocols_words(

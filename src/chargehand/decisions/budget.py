@@ -4,7 +4,7 @@ One account for each run that has caps, or stands below one that has: what is re
 counts against every account above it too, so that no tree of runs can spend more than its top allows.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -18,10 +18,13 @@ from chargehand.facts.events import (
     AttemptPreempted,
     BudgetChanged,
     Event,
+    PlanAdopted,
+    PlanAmended,
     StepFinished,
     StepStarted,
+    TaskAdded,
 )
-from chargehand.facts.limits import Limits
+from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.outcome import NO_USAGE, Done, Usage
 
 OVER_BUDGET = "over budget"
@@ -36,7 +39,7 @@ ANSWER_SHARE = 0.1
 _Step: TypeAlias = tuple[str, int, str, int]
 
 
-def has_caps(limits: Limits) -> bool:
+def has_caps(limits: Limits | TaskLimits) -> bool:
     """Whether anything that can be spent is limited."""
     return limits.money is not None or limits.tokens is not None or limits.calls is not None
 
@@ -74,9 +77,14 @@ class Shortage(Struct, frozen=True):
     #: or what of it is not kept back for the answer
     amount: float
     #: that would be spent or reserved
+    task: str = ""
+    #: whose own cap it is; empty: the run's
 
     def __str__(self) -> str:
-        return f"Limits({self.limit}=…) leaves {self.cap:g}, and {self.amount:g} would be spent or reserved"
+        named = (
+            f"TaskLimits({self.limit}=…) of {self.task}" if self.task else f"Limits({self.limit}=…)"
+        )
+        return f"{named} leaves {self.cap:g}, and {self.amount:g} would be spent or reserved"
 
 
 class Account:
@@ -92,6 +100,10 @@ class Account:
         #: whether a part is kept back for the answer
         self._above = above
         self._open: dict[_Step, Usage] = {}
+        self._tasks: dict[str, TaskLimits] = {}
+        #: the tasks that have caps of their own
+        self._by_task: dict[str, Usage] = {}
+        #: what each of those has spent and reserved
         self._linked: set[str] = set()
         #: tasks whose own runs count here as they spend, and not once more at their end
         self._held: dict[str, Usage] = {}
@@ -116,6 +128,8 @@ class Account:
         """Have `then` called when something has ended that holds what this lacks; False: nothing does."""
         short = self.shortage(task, want)
         if short is None or not short.account.reserved.calls:
+            return False
+        if short.task and not any(step[0] == task for step in self._open):
             return False
 
         def tell() -> None:
@@ -151,6 +165,11 @@ class Account:
 
     def shortage(self, task: str, want: Usage) -> Shortage | None:
         """What keeps this from being reserved, here or above; None if nothing does."""
+        if (own := self._tasks.get(task)) is not None:
+            held = self._by_task.get(task, NO_USAGE) + want
+            for name, cap, amount in _caps_of(own, held):
+                if amount > cap:
+                    return Shortage(self, name, cap, amount, task)
         held = self.spent + self.reserved + want
         is_answer = task == ANSWER or not self._keeps_back
         for name, cap, amount in self._caps(held, is_answer=is_answer):
@@ -173,6 +192,8 @@ class Account:
                 self._release(event.task, event.attempt)
             case BudgetChanged():
                 self._change(event)
+            case PlanAdopted() | TaskAdded() | PlanAmended():
+                self._tasks |= task_caps(event)
             case _:
                 pass  # nothing else is spent
 
@@ -183,16 +204,11 @@ class Account:
         self._tell_waiting()
 
     def _caps(self, held: Usage, *, is_answer: bool) -> "list[tuple[str, float, float]]":
-        limits = self._limits
         share = 1.0 if is_answer else 1 - ANSWER_SHARE
-        caps: list[tuple[str, float, float]] = []
-        if limits.money is not None:
-            caps.append(("money", limits.money * share, held.money))
-        if limits.tokens is not None:
-            caps.append(("tokens", limits.tokens * share, held.tokens_in + held.tokens_out))
-        if limits.calls is not None:
-            caps.append(("calls", limits.calls - (0 if is_answer else 1), held.calls))
-        return caps
+        return [
+            (name, cap - (0 if is_answer else 1) if name == "calls" else cap * share, amount)
+            for name, cap, amount in _caps_of(self._limits, held)
+        ]
 
     def _reserve(self, event: StepStarted) -> None:
         if event.reserve == NO_USAGE:
@@ -200,26 +216,28 @@ class Account:
         step = (event.task, event.attempt, event.name, event.ordinal)
         before = self._open.get(step, NO_USAGE)
         self._open[step] = event.reserve
-        self._move(_minus(event.reserve, before), NO_USAGE)
+        self._move(_minus(event.reserve, before), NO_USAGE, event.task)
 
     def _settle(self, event: StepFinished) -> None:
         reserve = self._open.pop((event.task, event.attempt, event.name, event.ordinal), NO_USAGE)
         is_counted = event.name == NESTED and event.task in self._linked
         spent = NO_USAGE if is_counted else event.outcome.usage
-        self._move(_minus(NO_USAGE, reserve), spent)
+        self._move(_minus(NO_USAGE, reserve), spent, event.task)
 
     def _write_off(self, task: str, attempt: int) -> None:
         """What nobody saw the end of may have been spent in full, and counts as if it were."""
         for step in [each for each in self._open if each[:2] == (task, attempt)]:
             reserve = self._open.pop(step)
-            self._move(_minus(NO_USAGE, reserve), reserve)
+            self._move(_minus(NO_USAGE, reserve), reserve, task)
 
     def _release(self, task: str, attempt: int) -> None:
         """What was begun has come to nothing: it waits for its turn, and will be begun again."""
         for step in [each for each in self._open if each[:2] == (task, attempt)]:
-            self._move(_minus(NO_USAGE, self._open.pop(step)), NO_USAGE)
+            self._move(_minus(NO_USAGE, self._open.pop(step)), NO_USAGE, task)
 
-    def _move(self, reserved: Usage, spent: Usage) -> None:
+    def _move(self, reserved: Usage, spent: Usage, task: str = "") -> None:
+        if task in self._tasks:
+            self._by_task[task] = self._by_task.get(task, NO_USAGE) + reserved + spent
         account: Account | None = self
         while account is not None:
             account.reserved += reserved
@@ -232,6 +250,28 @@ class Account:
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
+
+
+def task_caps(event: PlanAdopted | TaskAdded | PlanAmended) -> dict[str, TaskLimits]:
+    """The caps of those tasks in this event that have some."""
+    match event:
+        case PlanAdopted():
+            tasks = event.plan.tasks
+        case TaskAdded():
+            tasks = (event.task,)
+        case PlanAmended():
+            tasks = event.added
+    return {task.id: task.limits for task in tasks if has_caps(task.limits)}
+
+
+def _caps_of(limits: Limits | TaskLimits, held: Usage) -> "Iterator[tuple[str, float, float]]":
+    """What is limited, how much there may be of it, and how much there is."""
+    if limits.money is not None:
+        yield "money", limits.money, held.money
+    if limits.tokens is not None:
+        yield "tokens", limits.tokens, held.tokens_in + held.tokens_out
+    if limits.calls is not None:
+        yield "calls", limits.calls, held.calls
 
 
 def _minus(one: Usage, other: Usage) -> Usage:

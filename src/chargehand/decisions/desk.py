@@ -14,7 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.budget import Account, has_caps
+from chargehand.decisions.budget import Account, has_caps, task_caps
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.duties import is_duty
 from chargehand.decisions.results import Results
@@ -36,6 +36,8 @@ from chargehand.facts.events import (
     AttemptLost,
     AttemptStarted,
     Event,
+    PlanAdopted,
+    PlanAmended,
     RunFinished,
     RunPaused,
     RunRequested,
@@ -43,6 +45,7 @@ from chargehand.facts.events import (
     StartMissed,
     StepFinished,
     StepStarted,
+    TaskAdded,
 )
 from chargehand.facts.outcome import Done, Failed, failed_by
 from chargehand.facts.value import Value
@@ -384,6 +387,9 @@ class Desk:
             above = self._above.get(event.run)
             if above is not None or has_caps(event.limits):
                 led.account = Account(event.limits, keeps_back=event.answers, above=above)
+        elif isinstance(event, PlanAdopted | TaskAdded | PlanAmended) and task_caps(event):
+            led.account = Account(led.schedule.limits)
+            led.account.apply(event)
 
     def _fill_places(self, round_: Round, now: datetime) -> None:
         timestamp = now.timestamp()

@@ -106,6 +106,10 @@ class Efforts:
         if span is None:
             return
         span.ended_at, span.ending, span.error = at, ending, error
+        if ending != "parked":
+            for step in span.steps:
+                if step.ended_at is None:  # nobody saw its end: it may have been spent
+                    self._spend(span, step.reserve)
         task = served_by(task)
         self._due_at[task] = max(at, self._due_at.get(task, at))
 

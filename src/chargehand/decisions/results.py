@@ -11,6 +11,9 @@ from chargehand.decisions.budget import NESTED
 from chargehand.decisions.duties import PLAN
 from chargehand.facts.events import (
     AttemptFinished,
+    AttemptLost,
+    AttemptParked,
+    AttemptPreempted,
     AttemptStarted,
     Effect,
     Event,
@@ -90,11 +93,18 @@ class Results:
         self.notes: list[str] = []
         #: what people wanted of the run after its request
         self.usage: Usage = NO_USAGE
+        self._open: dict[tuple[str, int, str, int], Usage] = {}
+        #: what may have been spent on steps that have not ended
 
     def apply(self, event: Event) -> None:
         match event:
             case AttemptFinished():
                 self._finish(event)
+                self._write_off(event.task, event.attempt)
+            case AttemptLost() | AttemptPreempted():
+                self._write_off(event.task, event.attempt)
+            case AttemptParked():
+                self._write_off(event.task, event.attempt, is_spent=False)
             case AttemptStarted():
                 self.start(event)
             case StepStarted():
@@ -142,7 +152,16 @@ class Results:
             log.worker = event.worker
             log.start_over()
 
+    def _write_off(self, task: str, attempt: int, *, is_spent: bool = True) -> None:
+        """What nobody saw the end of may have been spent, unless it was never sent."""
+        for step in [each for each in self._open if each[:2] == (task, attempt)]:
+            reserve = self._open.pop(step)
+            if is_spent:
+                self.usage += reserve
+
     def _begin_step(self, event: StepStarted) -> None:
+        if event.reserve != NO_USAGE:
+            self._open[event.task, event.attempt, event.name, event.ordinal] = event.reserve
         if event.name == NESTED:
             about = event.about.read()
             if isinstance(about, dict) and "run" in about:
@@ -166,6 +185,7 @@ class Results:
         )
 
     def _end_step(self, event: StepFinished) -> None:
+        self._open.pop((event.task, event.attempt, event.name, event.ordinal), None)
         # Counted here, step by step: what an attempt has spent is spent, even if it is lost.
         if event.outcome.usage != NO_USAGE:
             self.usage += event.outcome.usage

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 from msgspec.structs import replace
 
 from chargehand.decisions.results import StepLog, StepRecord
-from chargehand.errors import StepMismatch, UsageError, WorkerError
+from chargehand.errors import ModelError, StepMismatch, UsageError, WorkerError
 from chargehand.facts import checks
 from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segment
 from chargehand.facts.checks import Duration
@@ -376,14 +376,18 @@ class Brief:
                 return recalled
         # An effect must not happen unless its intent is certain to be remembered. For what may
         # be repeated freely it is enough that the intent comes before the outcome.
-        is_urgent = step.effect in (Effect.ONCE, Effect.KEYED) or reserve is not NO_USAGE
+        is_urgent = step.effect in (Effect.ONCE, Effect.KEYED) or (
+            self.is_capped and reserve is not NO_USAGE
+        )
         await self._line.begin_step(self, step, is_urgent=is_urgent)
         try:
             done = await run(step.key)
         except (Asked, Fenced, Parked, asyncio.CancelledError):
             raise
         except BaseException as error:
-            await self._line.end_step(self, step, tainted(failed_by(error), self.taint))
+            is_paid = isinstance(error, ModelError) and error.may_be_paid
+            failed = failed_by(error, reserve if is_paid else NO_USAGE)
+            await self._line.end_step(self, step, tainted(failed, self.taint))
             raise
         self.distrust(*done.value.taint)
         done = tainted(done, self.taint)

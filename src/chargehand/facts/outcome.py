@@ -63,6 +63,8 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 NO_USAGE = Usage()
+ONE_CALL = Usage(calls=1)
+#: what a call may cost where nothing is limited
 MOST_TOLD = 2**53
 #: the largest number of which every JSON reader knows all digits
 

@@ -12,6 +12,8 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import NO_USAGE, Done, Usage
 from chargehand.interop.failures import told_by
 from chargehand.interop.outgoing import Outgoing, request_like
+from chargehand.interop.spending import worst
+from chargehand.models.prices import settled
 from chargehand.roles.conversation import APPROVE, REJECT
 from chargehand.roles.office import Office, terms_of
 
@@ -94,7 +96,10 @@ class Passage:
             if cause is None:
                 raise
             raise cause from cause.__cause__
-        return outgoing.came[0], replace(call.reply.usage, calls=1)
+        usage = replace(call.reply.usage, calls=1)
+        if self.brief.is_capped:  # so that what it reserved is what it can cost
+            usage = settled(call.model, usage, worst(call.model, len(said.encode()), most))
+        return outgoing.came[0], usage
 
     async def ask(self, text: str, choices: Sequence[str] = ()) -> str:
         """Ask a person, as `brief.ask` does."""

@@ -241,9 +241,21 @@ def role_name(role: Role) -> str:
     return {Role.SYSTEM: "system", Role.MODEL: "assistant"}.get(role, "user")
 
 
-def count(number: int | None) -> int:
-    """A number of tokens that can be added up and stored, whatever the provider sent."""
-    return min(max(number or 0, 0), LARGEST_COUNT)
+def usage_of(
+    tokens_in: int | None, tokens_out: int | None, read: int | None, written: int | None
+) -> Usage:
+    """What a provider reports, or one call of unknown size if that cannot be true."""
+    counts = (tokens_in or 0, tokens_out or 0, read or 0, written or 0)
+    is_sound = all(0 <= number <= LARGEST_COUNT for number in counts)
+    if not is_sound or counts[2] + counts[3] > counts[0]:
+        return Usage(calls=1)
+    return Usage(
+        calls=1,
+        tokens_in=counts[0],
+        tokens_out=counts[1],
+        cache_read=counts[2],
+        cache_written=counts[3],
+    )
 
 
 def schema_in_words(schema: Json) -> str:

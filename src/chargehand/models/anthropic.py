@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from chargehand.facts.outcome import Usage
 from chargehand.models.access import Access
-from chargehand.models.adapter import Gathering, HttpModel, Json, count, schema_in_words
+from chargehand.models.adapter import Gathering, HttpModel, Json, schema_in_words, usage_of
 from chargehand.models.base import (
     Abilities,
     File,
@@ -347,15 +347,10 @@ def _image_source(image: Image) -> Json:
 def _usage(usage: _Usage | None) -> Usage:
     if usage is None:
         return Usage(calls=1)
-    read, written = count(usage.cache_read_input_tokens), count(usage.cache_creation_input_tokens)
-    return Usage(
-        calls=1,
-        # The provider counts apart what it had cached; we count all that was sent.
-        tokens_in=count(count(usage.input_tokens) + read + written),
-        tokens_out=count(usage.output_tokens),
-        cache_read=read,
-        cache_written=written,
-    )
+    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    # The provider counts apart what it had cached; we count all that was sent.
+    sent = (usage.input_tokens or 0) + read + written
+    return usage_of(sent, usage.output_tokens, read, written)
 
 
 class _MessageGathering:

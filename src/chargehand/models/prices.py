@@ -3,6 +3,8 @@
 from functools import cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from chargehand.facts.outcome import Usage
 
 LINEAR = 100_000
@@ -21,6 +23,31 @@ def price_of(model: str, usage: Usage) -> float | None:
     plain = usage.tokens_in - usage.cache_read - usage.cache_written
     amounts = (plain, usage.tokens_out, usage.cache_read, usage.cache_written)
     return sum(rate * amount for rate, amount in zip(rates, amounts, strict=True))
+
+
+def is_plausible(reported: Usage, most: Usage, *, has_parts: bool) -> bool:
+    """Whether a provider's report can be true of a call that may have cost this at most."""
+    cached = reported.cache_read + reported.cache_written
+    return (
+        0 < reported.tokens_in <= most.tokens_in
+        and has_parts <= reported.tokens_out <= most.tokens_out
+        and min(reported.cache_read, reported.cache_written) >= 0
+        and cached <= reported.tokens_in
+    )
+
+
+def settled(model: str, reported: Usage, most: Usage, *, has_parts: bool = True) -> Usage:
+    """What a call is taken to have cost: its worst case, unless a plausible report says less."""
+    if not is_plausible(reported, most, has_parts=has_parts):
+        return replace(most, calls=1)
+    money = min(max(price_of(model, reported) or 0.0, 0.0), most.money)
+    return replace(reported, calls=1, money=money)
+
+
+def worst_price(model: str, most: Usage) -> float:
+    """The most that so many tokens cost: to write all of them to the cache may cost more than to send them."""
+    written = replace(most, cache_written=most.tokens_in)
+    return max(price_of(model, most) or 0.0, price_of(model, written) or 0.0)
 
 
 @cache

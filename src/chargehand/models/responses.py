@@ -16,9 +16,9 @@ from chargehand.models.adapter import (
     Gathering,
     HttpModel,
     Json,
-    count,
     role_name,
     schema_in_words,
+    usage_of,
 )
 from chargehand.models.base import (
     File,
@@ -288,13 +288,8 @@ def _usage(usage: _Usage | None) -> Usage:
     if usage is None:
         return Usage(calls=1)
     details = usage.input_tokens_details or _Details()
-    return Usage(
-        calls=1,
-        tokens_in=count(usage.input_tokens),
-        tokens_out=count(usage.output_tokens),
-        cache_read=count(details.cached_tokens),
-        cache_written=count(details.cache_write_tokens),
-    )
+    cached, written = details.cached_tokens, details.cache_write_tokens
+    return usage_of(usage.input_tokens, usage.output_tokens, cached, written)
 
 
 class _ResponseGathering:

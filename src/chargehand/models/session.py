@@ -8,7 +8,7 @@ import warnings
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import aiohttp
@@ -84,7 +84,7 @@ class _Connector(aiohttp.TCPConnector):
     def __init__(self, **options: Any) -> None:
         self._made_in, self._made_on = os.getpid(), asyncio.get_running_loop()
         super().__init__(**options)
-        self._factory = partial(_Protocol, loop=self._made_on)
+        self._factory = cast(Any, partial(_Protocol, loop=self._made_on))
 
     def __del__(self, _warnings: Any = warnings) -> None:
         if self._made_in == os.getpid() and not self._made_on.is_closed():

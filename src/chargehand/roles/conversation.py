@@ -14,7 +14,7 @@ from chargehand.decisions.rules import Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import ToolError, WorkerError
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import NO_USAGE, Done, ErrorClass, Failed, Outcome, Question
+from chargehand.facts.outcome import ONE_CALL, Done, ErrorClass, Failed, Outcome, Question
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.models.base import (
     Model,
@@ -200,7 +200,7 @@ class Conversation:
             return await self._office.call(self._brief, self._models, request)
 
         about = {"models": self._names, "turns": new, "tools": tools}
-        reserve = self._office.worst(self._models, request) if self._brief.is_capped else NO_USAGE
+        reserve = self._office.worst(self._models, request) if self._brief.is_capped else ONE_CALL
         done = await self._brief.durable(
             name, identity, run, effect=Effect.PURE, about=about, reserve=reserve
         )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.outcome import NO_USAGE, Done, Outcome, Usage
+from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, Done, Outcome, Usage
 from chargehand.facts.value import Value, canonical
 
 if TYPE_CHECKING:
@@ -119,27 +119,40 @@ class Office:
         call = await self.switchboard.ask(
             models, request, priority=brief.task.priority, hear=hear, terms=terms_of(brief)
         )
-        return Done(Value.of(call), self.priced(call))
+        return Done(Value.of(call), self._settled(brief, models, request, call))
 
-    def priced(self, call: "Call") -> Usage:
+    def _settled(
+        self, brief: Brief, models: "Sequence[Model]", request: "ModelRequest", call: "Call"
+    ) -> Usage:
         """What a call has cost, as far as it is known; a reply that was shared cost nothing."""
         if not call.sends:
             return NO_USAGE
-        from chargehand.models.prices import price_of
+        if not any(m.abilities.is_metered for m in models if m.name == call.model):
+            return replace(call.reply.usage, calls=1)
+        from chargehand.models.prices import is_plausible, price_of, settled
 
-        usage = call.reply.usage
-        return replace(usage, calls=1, money=price_of(call.model, usage) or 0.0)
+        usage, has_parts = call.reply.usage, bool(call.reply.parts)
+        bound = Usage(tokens_in=MOST_TOLD, tokens_out=max(request.settings.max_tokens, 16))
+        is_told = not call.doubtful and is_plausible(usage, bound, has_parts=has_parts)
+        if is_told and not brief.is_capped:  # what was sent need not be measured then
+            return replace(usage, calls=1, money=max(price_of(call.model, usage) or 0.0, 0.0))
+        most = self.worst(models, request)
+        usage = settled(call.model, call.reply.usage, most, has_parts=has_parts)
+        for _ in range(call.doubtful):
+            usage += most
+        return usage
 
     def worst(self, models: "Sequence[Model]", request: "ModelRequest") -> Usage:
         """The most that this call can cost, whichever of the models takes it. A bound, no estimate.
 
         No request has more tokens than bytes, and no reply more than it may have.
         """
-        from chargehand.models.prices import price_of
+        from chargehand.models.prices import worst_price
 
         sent = len(canonical(request))
-        most = Usage(calls=1, tokens_in=sent, tokens_out=request.settings.max_tokens)
-        prices = [price_of(model.name, most) or 0.0 for model in models]
+        # Some protocols refuse a maximum below 16, and are sent that instead.
+        most = Usage(calls=1, tokens_in=sent, tokens_out=max(request.settings.max_tokens, 16))
+        prices = [worst_price(model.name, most) for model in models]
         return replace(most, money=max(prices, default=0.0))
 
     def unpriced(self, chosen: "ModelChoice | None", whose: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import NO_USAGE, Done
+from chargehand.facts.outcome import ONE_CALL, Done
 from chargehand.models.base import (
     Model,
     ModelReply,
@@ -80,7 +80,7 @@ class DurableThinker:
             run,
             effect=Effect.PURE,
             about={"models": models, "turns": request.turns},
-            reserve=self.office.worst(self._models, request) if self._brief.is_capped else NO_USAGE,
+            reserve=self.office.worst(self._models, request) if self._brief.is_capped else ONE_CALL,
         )
         return _call_in.decode(done.value.json).reply
 

@@ -73,13 +73,15 @@ class Hearing(Counter):
         led = self.desk.runs.get(brief.run)
         account = self.account_of(brief.run)
         if led is None or account is None or led.schedule.admit(step) is None:
-            raise Fenced("the task is no longer this attempt's")
+            raise Fenced(_why_fenced(led))
         short = account.shortage(brief.task.id, step.reserve)
         if short is None:
             return  # something was settled since it was refused
         settled = asyncio.Event()
         if account.when_settled(brief.task.id, step.reserve, settled.set):
             await settled.wait()
+        elif short.task:
+            raise WorkerError(f"{OVER_BUDGET}: {short}", kind="denied")
         elif short.account.plead is None or led.schedule.is_winding_up:
             stopped = WorkStopped(reason=OVER_BUDGET, by=str(short), at=self._clock.now())
             self._post(Message(brief.run, stopped))
@@ -196,3 +198,9 @@ class Hearing(Counter):
 def _refuse_preempted(brief: Brief) -> None:
     if brief.is_preempted:
         raise Fenced("it makes room for something more urgent")
+
+
+def _why_fenced(led: Led | None) -> str:
+    """Why an attempt is heard no longer: its run is being stopped, or somebody else has the task."""
+    reason = "" if led is None else led.schedule.stop_reason
+    return f"the run was stopped: {reason}" if reason else "the task is no longer this attempt's"

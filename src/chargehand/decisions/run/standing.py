@@ -83,6 +83,11 @@ class Standing:
         return RunState.WAITING
 
     @property
+    def stop_reason(self) -> str:
+        """Why no further task is started; empty if that is not so."""
+        return self._stop_reason
+
+    @property
     def is_paused(self) -> bool:
         return self.paused_at is not None
 

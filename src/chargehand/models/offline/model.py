@@ -57,7 +57,7 @@ class OfflineModel:
 
     name = "offline"
     account = "offline"
-    abilities = Abilities(images=False, is_real=False, declines=True)
+    abilities = Abilities(images=False, is_real=False, is_metered=False, declines=True)
 
     def __repr__(self) -> str:
         return "<OfflineModel: rules, no language model>"

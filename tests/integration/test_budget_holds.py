@@ -1,0 +1,193 @@
+"""J5: caps hold whatever usage is reported: missing, negative, absurd, or of calls that nobody saw the end of."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import chargehand as ch
+from chargehand import errors
+from chargehand.facts.outcome import Usage
+from chargehand.models.base import ModelReply, ModelSettings, StopReason, Text, ToolCall
+from chargehand.models.openai import OpenAIModel
+from chargehand.models.opening import open_model
+from chargehand.models.prices import price_of, settled
+from chargehand.testing import FakeClock, run_virtual
+from tests.guide.conftest import make_plan, make_task
+
+ABSURD = st.one_of(
+    st.none(),
+    st.integers(-5, 5),
+    st.integers(0, 400),
+    st.sampled_from([-1, 10**6, 2**53, 2**53 + 1, 10**12]),
+)
+REPORTS = st.one_of(st.none(), st.tuples(ABSURD, ABSURD, ABSURD, ABSURD))
+NAME = "openai:gpt-4o-mini"
+
+
+def reported(report: "tuple[int | None, ...] | None") -> Usage:
+    """What our adapter makes of a report."""
+    if report is None:
+        return Usage(calls=1)
+    from chargehand.models.adapter import usage_of
+
+    return usage_of(*report)
+
+
+@given(report=REPORTS, sent=st.integers(1, 5000), most=st.integers(1, 5000))
+def test_j5_a_call_never_costs_more_than_its_reserve_nor_less_than_nothing(
+    report: Any, sent: int, most: int
+) -> None:
+    reserve = Usage(calls=1, tokens_in=sent, tokens_out=most)
+    worst = Usage(calls=1, tokens_in=sent, tokens_out=most, money=price_of(NAME, reserve) or 0.0)
+    spent = settled(NAME, reported(report), worst)
+    assert 0 < spent.tokens_in <= sent
+    assert 0 < spent.tokens_out <= most
+    assert 0 <= spent.money <= worst.money
+    assert spent.calls == 1
+
+
+def answers(reports: "list[Any]") -> Any:
+    left = iter(reports)
+
+    def answer(_: object) -> "ModelReply | Exception":
+        report = next(left, None)
+        if isinstance(report, type):
+            raise report("as drawn")
+        return ModelReply(
+            parts=(Text("fine"),), stop=StopReason.END, usage=reported(report), model="m"
+        )
+
+    return answer
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    reports=st.lists(
+        st.one_of(REPORTS, st.sampled_from([errors.ModelTooSlow, errors.ModelGarbled])),
+        max_size=30,
+    ),
+    cap=st.sampled_from(
+        [{"tokens": 3000}, {"money": 0.0008}, {"calls": 7}, {"tokens": 9000, "calls": 12}]
+    ),
+    width=st.integers(1, 10),
+)
+def test_j5_no_run_spends_more_than_its_caps_whatever_is_reported(
+    reports: list[Any], cap: dict[str, Any], width: int
+) -> None:
+    model = ch.ScriptedModel([answers(reports)] * 500, name=NAME)
+
+    async def main() -> ch.RunResult:
+        mind = ch.Worker("mind", "Works", model=model, settings=ModelSettings(max_tokens=100))
+        tasks = [make_task(f"t{n}", "mind") for n in range(30)]
+        boss = ch.Supervisor(
+            [mind], limits=ch.Limits(**cap), clock=FakeClock(), parallel=width, on_question="fail"
+        )
+        async with boss:
+            return await boss.run(make_plan(*tasks))
+
+    result = run_virtual(main())
+    spent = result.usage
+    assert 0 <= spent.money <= cap.get("money", 10**9)
+    assert 0 <= spent.tokens_in + spent.tokens_out <= cap.get("tokens", 10**9)
+    assert 0 <= spent.calls <= cap.get("calls", 10**9)
+    # What our side sent is bounded too, not only what was counted.
+    assert len(model.requests) <= min(cap.get("calls", 10**9), cap.get("tokens", 10**9) // 100 + 1)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {"prompt_tokens": -5, "completion_tokens": 5},
+        {"prompt_tokens": 5, "completion_tokens": -5},
+        {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9}},
+        {"prompt_tokens": 2**60, "completion_tokens": 1},
+        {},
+    ],
+)
+def test_j5_a_report_that_cannot_be_true_is_no_report(usage: Any) -> None:
+    import msgspec
+
+    model = open_model("openai:m", base_url="http://127.0.0.1:9/v1")
+    assert isinstance(model, OpenAIModel)
+    message = {"message": {"content": "a"}, "finish_reason": "stop"}
+    body = msgspec.json.encode({"choices": [message], "usage": usage})
+    assert model.reply_in(body, {}).usage == Usage(calls=1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        (ch.TaskLimits(calls=4), 4),
+        (ch.TaskLimits(tokens=2500), 3),
+        (ch.TaskLimits(money=0.0004), 3),
+    ],
+)
+def test_j5_the_limits_of_a_task_hold_over_all_its_tries(limits: ch.TaskLimits, most: int) -> None:
+    @ch.tool(effect="pure")
+    def look(n: int) -> str:
+        """Look once more."""
+        return f"nothing at {n}"
+
+    def call(request: Any) -> ModelReply:
+        number = len(request.turns)
+        parts = (ToolCall(str(number), "look", f'{{"n": {number}}}'),)
+        return ModelReply(parts=parts, stop=StopReason.TOOLS, usage=Usage(calls=1), model="m")
+
+    model = ch.ScriptedModel([call] * 300, name=NAME)
+
+    async def main() -> ch.RunResult:
+        settings_ = ModelSettings(max_tokens=100)
+        mind = ch.Worker("mind", "Works", model=model, tools=[look], settings=settings_)
+        other = ch.Worker("other", "Works", model=ch.ScriptedModel(["fine"]))
+        plan = make_plan(make_task("t", "mind", limits=limits), make_task("u", "other"))
+        async with ch.Supervisor([mind, other], clock=FakeClock()) as boss:
+            return await boss.run(plan)
+
+    result = run_virtual(main())
+    assert result.status == "partial"
+    assert result.tasks["u"].state == "done"
+    assert 0 < len(model.requests) <= most
+    error = result.tasks["t"].error
+    assert error is not None
+    assert "over budget: TaskLimits(" in error.message
+
+
+def test_what_is_stopped_for_want_of_budget_says_so() -> None:
+    model = ch.ScriptedModel(["fine"] * 100, name=NAME, latency=timedelta(seconds=1))
+
+    async def main() -> ch.RunResult:
+        mind = ch.Worker("mind", "Works", model=model)
+        plan = make_plan(*(make_task(f"t{n}", "mind") for n in range(6)))
+        limits = ch.Limits(calls=2)
+        async with ch.Supervisor([mind], limits=limits, clock=FakeClock()) as boss:
+            return await boss.run(plan)
+
+    result = run_virtual(main())
+    told = " ".join(str(task.error or task.why) for task in result.tasks.values())
+    assert "no longer this attempt" not in told + str(result.answer)
+    assert "over budget" in told + str(result.answer)
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "timed out"])
+def test_a_call_that_nobody_saw_the_end_of_is_counted(ends: str) -> None:
+    model = ch.ScriptedModel(["late"] * 9, name=NAME, latency=timedelta(minutes=5))
+
+    async def main() -> ch.RunResult:
+        mind = ch.Worker("mind", "Works", model=model)
+        time = {"timeout": timedelta(seconds=2), "attempts": 1} if ends == "timed out" else {}
+        task = make_task("t", "mind", limits=ch.TaskLimits(**time))  # type: ignore[arg-type]  # as spelled above
+        async with ch.Supervisor([mind], clock=FakeClock()) as boss:
+            run = await boss.submit(make_plan(task))
+            await asyncio.sleep(1)
+            if ends == "cancelled":
+                await run.cancel()
+            return await run.wait()
+
+    result = run_virtual(main())
+    assert result.usage.calls == len(model.requests) == 1
+    assert result.trace.usage.calls == 1
