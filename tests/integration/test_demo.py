@@ -1,6 +1,7 @@
 """The demo runs with no network, and what its answer cites stands where it says."""
 
 import csv
+import importlib.util
 import os
 import re
 import shlex
@@ -181,6 +182,25 @@ async def test_a_question_goes_to_who_can_answer_it(
     assert result.status == "succeeded"
     assert [task.worker for task in result.tasks.values()] == workers
     assert found in result.answer.text
+
+
+@pytest.mark.usefixtures("offline")
+async def test_a_bare_install_answers_the_question_of_the_readme(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without DuckDB, SQLite holds the tables, with the same answer."""
+    question = "What does the cheapest product cost?"
+    with_duckdb = await asked(question)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "duckdb" else find(name)
+    )
+    bare = await asked(question)
+    assert bare.status == with_duckdb.status == "succeeded"
+    assert (
+        bare.answer.text == with_duckdb.answer.text == "Lowest price: umbrella (15) [prices.csv:9]"
+    )
+    assert bare.answer.confidence == with_duckdb.answer.confidence >= 0.99
 
 
 @pytest.mark.usefixtures("offline")

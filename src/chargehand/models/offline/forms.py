@@ -1,7 +1,8 @@
 """Answers of a given shape: a JSON Schema filled in from the data. What the data does not say is not made up."""
 
+import contextlib
 import re
-from collections.abc import Callable
+from operator import ge, gt, le, lt
 from typing import Any
 
 from chargehand.models.offline.passages import Sentence, answer, content, roots, sentences_in
@@ -50,15 +51,18 @@ class Form:
             return schema["const"]
         if schema.get("enum"):
             return self._choice(schema["enum"], path)
-        fillers: dict[str, Callable[[Schema, str, int], Any]] = {
-            "object": self._object,
-            "array": self._array,
-            "integer": self._number,
-            "number": self._number,
-            "boolean": self._boolean,
-            "null": lambda *_: None,
-        }
-        return fillers.get(type_of(schema), self._string)(schema, path, depth)
+        match type_of(schema):
+            case "object":
+                return self._object(schema, path, depth)
+            case "array":
+                return self._array(schema, path, depth)
+            case "integer" | "number" as kind:
+                return self._number(schema, path, kind == "integer")
+            case "boolean":
+                raise CannotFill(path, "rules cannot tell yes from no")
+            case "null":
+                return None
+        return self._string(schema, path)
 
     def _object(self, schema: Schema, path: str, depth: int) -> dict[str, Any]:
         properties = schema.get("properties") or {}
@@ -74,74 +78,56 @@ class Form:
         return filled
 
     def _array(self, schema: Schema, path: str, depth: int) -> list[Any]:
-        items, found = schema.get("items") or {}, []
+        found: list[Any] = []
         whole = self._known
         for sentence in self._about(path):  # each item from a sentence of its own
             self._known = [sentence]
-            try:
-                found.append(self._value(items, path, depth + 1))
-            except CannotFill:
-                continue
-            finally:
-                self._known = whole
-        distinct = [each for n, each in enumerate(found) if each not in found[:n]]
-        if len(distinct) < schema.get("minItems", 0):
-            raise CannotFill(path, f"the data gives only {len(distinct)} items")
-        return distinct[: schema.get("maxItems", MOST)]
+            with contextlib.suppress(CannotFill):
+                value = self._value(schema.get("items") or {}, path, depth + 1)
+                found += [value] if value not in found else []
+            self._known = whole
+        if len(found) < schema.get("minItems", 0):
+            raise CannotFill(path, f"the data gives only {len(found)} items")
+        return found[: schema.get("maxItems", MOST)]
 
     def _choice(self, choices: list[Any], path: str) -> Any:
         said = frozenset[str]().union(*(s.own for s in self._about(path)))
-        named = [
-            each
-            for each in choices
-            if each is not None and roots(str(each)) and roots(str(each)) <= said
-        ]
+        named = [each for each in choices if (own := roots(str(each))) and own <= said]
         if len(named) != 1 and len(choices) > 1:
             raise CannotFill(path, f"the data names {len(named)} of its choices")
         return named[0] if named else choices[0]
 
-    def _string(self, schema: Schema, path: str, _: int) -> str:
+    def _string(self, schema: Schema, path: str) -> str:
         about = self._about(path)
         if _name_of(path) & _CITATIONS:
             candidates = [s.where for s in about]
         elif not path or _name_of(path) & _ANSWERS:
             found = answer(self._reading.question, self._reading.excerpts, self._reading.subject)
-            candidates = ["\n".join(found.lines)] if not found.gap else []
+            candidates = [] if found.gap else ["\n".join(found.lines)]
         else:
-            candidates = [str(s) for s in about]
-            candidates += [str(each.value) for s in about for each in values_in(s.text)]
+            values = [str(each.value) for s in about for each in values_in(s.text)]
+            candidates = [*map(str, about), *values]
         fits = next((text for text in candidates if text and _allows(schema, text)), None)
         if fits is None:
             raise CannotFill(path, "nothing in the data has the form that is asked for")
         return fits
 
-    def _number(self, schema: Schema, path: str, _: int) -> int | float:
-        is_whole = type_of(schema) == "integer"
-        told = {
-            found.value
-            for s in self._about(path)
-            for found in values_in(s.text)
-            if found.kind is Kind.NUMBER and _within(schema, found.value, is_whole)
-        }
+    def _number(self, schema: Schema, path: str, is_whole: bool) -> int | float:
+        values = [found for s in self._about(path) for found in values_in(s.text)]
+        numbers = {v.value for v in values if v.kind is Kind.NUMBER}
+        told = {n for n in numbers if _within(schema, n, is_whole)}
         if len(told) != 1:
             raise CannotFill(path, f"the data gives {len(told)} numbers for it")
         return int(told.pop()) if is_whole else float(told.pop())
-
-    def _boolean(self, _: Schema, path: str, __: int) -> bool:
-        raise CannotFill(path, "rules cannot tell yes from no")
 
     def _about(self, path: str) -> list[Sentence]:
         """The sentences that speak of a field by its name; all, where there is only what was asked for."""
         named = {root(word) for word in _name_of(path)}
         found = [s for s in self._known if named & s.own]
-        if found or not (named and _name_of(path) - _ANSWERS - _CITATIONS):
+        if found or not _name_of(path) - _ANSWERS - _CITATIONS:
             return found or self._known[:MOST]
         asked = set(content(self._reading.question))
-        return (
-            [s for s in self._known if asked and asked <= s.all]
-            if len(self._known) > 1
-            else self._known
-        )
+        return [s for s in self._known if (asked and asked <= s.all) or len(self._known) == 1]
 
 
 def _merged(schema: Any, root_: Schema) -> Schema:
@@ -177,15 +163,10 @@ def _allows(schema: Schema, text: str) -> bool:
 
 
 def _within(schema: Schema, value: float, is_whole: bool) -> bool:
-    if is_whole and not float(value).is_integer():
-        return False
-    low, high = schema.get("minimum"), schema.get("maximum")
-    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    tests = {"minimum": ge, "maximum": le, "exclusiveMinimum": gt, "exclusiveMaximum": lt}
     step = schema.get("multipleOf")
     return (
-        (low is None or value >= low)
-        and (high is None or value <= high)
-        and (above is None or value > above)
-        and (below is None or value < below)
+        (float(value).is_integer() or not is_whole)
+        and all(holds(value, schema[name]) for name, holds in tests.items() if name in schema)
         and (step is None or (value / step).is_integer())
     )

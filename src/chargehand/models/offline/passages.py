@@ -33,21 +33,22 @@ _BROAD = word_set("""summarise summarize summary overview digest report combine 
 _JUDGING = re.compile(
     r"(?:please )?(?:review|check|verify|proofread|criticise|assess)\b", re.IGNORECASE
 )
-_KIN = tuple(
-    frozenset(root(word) for word in group.split())
-    for group in (
+_KIN = [
+    {root(word) for word in group.split()}
+    for group in [
         "cost price fee charge pay paid",
         "start begin",
         "end finish",
         "holiday vacation leave",
+        "open opening",
         "cancel terminate cancellation termination notice",
         "phone telephone",
         "responsible charge",
-        "open opening",
         "close closing",
         "last duration length",
-    )
-)
+    ]
+]
+#: words that may stand for each other
 _COUNT = rf"(?:\d[\d.,]*|{'|'.join(list(COUNTS)[1:])}|hundred|thirty|forty|fifty|sixty|ninety|half an?|an?)"
 _UNITS = r"(?:second|minute|hour|day|night|week|weekday|weekend|month|quarter|year|decade|working day|business day)s?"
 _LENGTHS = r"(?:mm|cm|m|km|metre|meter|kilomet|mile|feet|foot|litre|liter|kg|gram|tonne|°)"
@@ -96,16 +97,8 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
 }
 #: how a question begins, what it asks for, and what that looks like
-_NUMBERED = (
-    "a length of time",
-    "how often",
-    "an age",
-    "a time of day",
-    "a date or time",
-    "a measure",
-    "an amount",
-    "a number",
-)
+_PLAIN = ("", "a person or a role", "a place", "a reason")
+#: kinds that can be put in many words, so that other words are no contradiction
 _VALUE = re.compile(
     rf"\d[\d.,:]*\d|\d|\b(?:{'|'.join(list(COUNTS)[2:])}|thirty|forty|fifty|sixty|ninety)\b|{_DATE}",
     re.IGNORECASE,
@@ -181,31 +174,22 @@ def answer(
     meant = content(subject)
     wanted = {**content(question), **meant}
     kind, pattern = _kind_of(question)
-    whole = [
-        s
-        for s in known
-        if not s.is_row and _covers(s, wanted, meant) and _holds(s, question, kind, pattern)
-    ]
+    near = [s for s in known if not s.is_row and _covers(s, wanted, meant)]
+    whole = [s for s in near if _holds(s, question, kind, pattern)]
     if not whole or not wanted:
         return _passages(wanted, known, kind, most)
     return _agreed(_nearest(whole, wanted), kind, most)
 
 
 def _kind_of(question: str) -> tuple[str, str]:
-    for begins, (kind, pattern) in KINDS.items():
-        if re.match(
-            rf"(?:\W|and |for |by |until |from |to |at |in )*(?:{begins})\b",
-            question,
-            re.IGNORECASE,
-        ):
-            return kind, pattern
-    later = [
-        (k, p)
-        for b, (k, p) in KINDS.items()
-        if re.search(r"\b(?:how (?:many|much|long|often)|when|who)\b", question, re.I)
-        and re.search(rf"\b(?:{b})\b", question, re.I)
-    ]
-    return later[0] if later else ("", "")
+    lead = r"(?:\W|and |for |by |until |from |to |at |in )*"
+    for begins, found in KINDS.items():
+        if re.match(rf"{lead}(?:{begins})\b", question, re.IGNORECASE):
+            return found
+    inside = re.search(
+        r"\b(?:how (?:many|much|long|often|old)|when|who)\b.*", question, re.IGNORECASE
+    )
+    return _kind_of(inside[0]) if inside and inside.start() > 0 else ("", "")
 
 
 def _has(wanted: str, roots_: frozenset[str]) -> bool:
@@ -255,7 +239,7 @@ def _nearest(whole: list[Sentence], wanted: dict[str, str]) -> list[Sentence]:
 def _agreed(whole: list[Sentence], kind: str, most: int) -> Found:
     values = {frozenset(v[0].lower() for v in _VALUE.finditer(s.text)) for s in whole}
     lines = tuple(dict.fromkeys(map(str, whole)))
-    if kind in _NUMBERED and len(values) > 1 and len({s.text for s in whole}) > 1:
+    if kind not in _PLAIN and len(values) > 1 and len({s.text for s in whole}) > 1:
         return Found(
             lines[: max(most, 4)],
             "these passages do not agree, and rules cannot tell which one holds",

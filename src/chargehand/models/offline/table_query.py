@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.models.offline.periods import PERIOD, Period, period_in
 from chargehand.models.offline.sheets import Column, Sheet, linked
@@ -43,30 +44,25 @@ _KIN = (
 )
 _UP = word_set("highest most largest maximum max top greatest biggest")
 _DOWN = word_set("lowest least smallest minimum min fewest")
-_SPECIAL: dict[str, tuple[str, str]] = {
-    "cheapest": ("asc", "price cost fee charge"),
-    "expensive": ("desc", "price cost fee charge"),
-    "priciest": ("desc", "price cost fee"),
-    "dearest": ("desc", "price cost fee"),
-    "longest": ("desc", "duration length days hours minutes months distance km time"),
-    "shortest": ("asc", "duration length days hours minutes months distance km time height"),
-    "heaviest": ("desc", "weight kg"),
-    "lightest": ("asc", "weight kg"),
-    "tallest": ("desc", "height"),
-    "oldest": ("asc", "date born birth built founded year since joined hired"),
-    "newest": ("desc", "date built founded year since joined hired"),
-    "youngest": ("desc", "born birth"),
-    "latest": ("desc", "date"),
-    "last": ("desc", "date"),
-    "recent": ("desc", "date"),
-    "earliest": ("asc", "date"),
-    "first": ("asc", "date"),
+_SPECIAL = {
+    word: (order, columns)
+    for order, said, columns in (
+        ("asc", "cheapest", "price cost fee charge"),
+        ("desc", "expensive priciest dearest", "price cost fee charge"),
+        ("desc", "longest", "duration length days hours minutes months distance km time"),
+        ("asc", "shortest", "duration length days hours minutes months distance km time height"),
+        ("desc", "heaviest", "weight kg"),
+        ("asc", "lightest", "weight kg"),
+        ("desc", "tallest", "height"),
+        ("asc", "oldest", "date born birth built founded year since joined hired"),
+        ("desc", "newest youngest", "date born birth built founded year since joined hired"),
+        ("desc", "latest last recent", "date"),
+        ("asc", "earliest first", "date"),
+    )
+    for word in said.split()
 }
-#: superlatives that name their column themselves, as direction and words
-_HOW = {
-    "old": "age",
-    "long": "duration length days hours minutes months",
-    "heavy": "weight",
+#: superlatives that name their column themselves: which way, and the words of the column
+_HOW = {"old": "age", "long": "duration length days hours minutes months", "heavy": "weight"} | {
     "tall": "height",
     "far": "distance",
     "expensive": "price cost",
@@ -106,18 +102,23 @@ _CLOSED = re.compile(
 _NOT = word_set("not without except excluding never no none neither")
 
 
-class Token(Struct, frozen=True):
+class Token(NamedTuple):
     text: str
     stem: str
     start: int
     end: int
 
 
-class Condition(Struct, frozen=True):
+class Condition(NamedTuple):
     """What rows must be like, in SQL and in words."""
 
     sql: str
     told: str
+
+
+Rows = Sequence[Sequence[Any]]
+Hit = tuple[int, int, Column, str]
+#: the words from one number to before another are a value of a column
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -125,37 +126,29 @@ class Reading(Struct, frozen=True, kw_only=True):
 
     sheet: Sheet
     how: str
-    #: count, distinct, sum, avg, share, value; with an order, the first rows or groups by it
+    #: count, distinct, sum, avg, share, value
     measure: Column | None = None
     label: Column | None = None
+    #: what a value belongs to; all else is computed for each of its values
     where: tuple[Condition, ...] = ()
     order: str = ""
-    is_grouped: bool = False
+    #: desc or asc, if only the first are wanted
     most: int = 1
 
     @property
     def sql(self) -> str:
-        head = [f"{self.label.text_sql} as label"] if self.label else ["'' as label"]
-        head += [f"{self._figure} as figure", f"{self._gaps} as gaps"]
-        head.append("rowid + 2 as line" if self._has_line else "0 as line")
-        distinct = "distinct " if self._is_list else ""
-        text = f"select {distinct}{', '.join(head)} from {self.sheet.source}"  # noqa: S608 - names are quoted, and the tool only reads
-        where = [each.sql for each in self.where] if self.how != "share" else []
+        label, where = self.label, [each.sql for each in self.where if self.how != "share"]
         if self.how == "value" and self.measure is not None:
             where.append(f"{self.measure.sql} is not null")
-        if self.label is not None and self.is_grouped:
-            where.append(f"{self.label.sql} is not null")
+        elif self.how != "value" and label is not None:
+            where.append(f"{label.sql} is not null")
+        is_list = self.how == "value" and not self.order and not self._has_line
+        named = label.text_sql if label else "''"
+        text = f"select {'distinct ' if is_list else ''}{named} as label, {self._figure}"
+        text += f", {'rowid + 2' if self._has_line else 0} as line from {self.sheet.source}"
         text += f" where {' and '.join(where)}" if where else ""
-        text += " group by 1" if self.is_grouped else ""
-        if self.order:
-            text += f" order by 2 {self.order}, 1"
-        elif self.label is not None:
-            text += " order by 1"
-        return text
-
-    @property
-    def _is_list(self) -> bool:
-        return self.how == "value" and not self.order and not self._has_line
+        text += " group by 1" if label and self.how != "value" else ""
+        return f"{text} order by {f'2 {self.order}, 1' if self.order else '1'}"
 
     @property
     def _has_line(self) -> bool:
@@ -163,107 +156,86 @@ class Reading(Struct, frozen=True, kw_only=True):
 
     @property
     def _figure(self) -> str:
-        column = self.measure
+        """What is computed, and how many rows have no value for it."""
+        column, gaps = self.measure, "0"
         if self.how == "share":
             told = " and ".join(each.sql for each in self.where)
-            return f"100.0 * sum(case when {told} then 1 else 0 end) / count(*)"
-        if column is None:
-            return "count(*)" if self.how == "count" else "''"
-        if self.how == "distinct":
-            return f"count(distinct {column.sql})"
-        if self.how == "value":
-            return column.sql if column.kind == "number" else column.text_sql
-        return f"{self.how}({column.sql})"
+            figure = f"100.0 * sum(case when {told} then 1 else 0 end) / count(*)"
+        elif column is None:
+            figure = "count(*)" if self.how == "count" else "''"
+        elif self.how == "value":
+            figure = column.sql if column.kind == "number" else column.text_sql
+        elif self.how == "distinct":
+            figure = f"count(distinct {column.sql})"
+        else:
+            figure, gaps = f"{self.how}({column.sql})", f"count(*) - count({column.sql})"
+        return f"{figure} as figure, {gaps} as gaps"
 
-    @property
-    def _gaps(self) -> str:
-        is_over_rows = self.how in ("sum", "avg") and self.measure is not None
-        return f"count(*) - count({self.measure.sql})" if is_over_rows and self.measure else "0"
-
-    # in words
-
-    def told(self, rows: Sequence[Sequence[Any]]) -> list[str]:
-        """The answer, each line with its source; nothing if the rows hold none."""
+    def told(self, rows: Rows) -> list[str]:
+        """The answer, each line with its source; nothing if the rows hold none, or too many."""
         rows = [row for row in rows if row[1] is not None]
-        if not rows:
+        if self.order and len(rows) > self.most:
+            last = rows[self.most - 1][1]
+            rows = [row for n, row in enumerate(rows) if n < self.most or row[1] == last]
+        if not rows or len(rows) > MOST_ROWS:
             return []
-        if self.order:
-            rows = [
-                row
-                for n, row in enumerate(rows)
-                if n < self.most or row[1] == rows[self.most - 1][1]
-            ]
-        if len(rows) > MOST_ROWS:
-            return []
-        title = self._title
-        if self.how == "value" and not self.order:
-            return self._listed(rows)
-        if self.label is None or (self.is_grouped and not self.order):
-            listed = ", ".join(f"{row[0]} {shown(row[1])}".strip() for row in rows)
-            return [f"{title}: {listed}{self._left_out(rows)} {self._places(rows)}"]
-        if self.label.is_id or (self.measure is not None and self.measure.kind == "date"):
-            name = f"{self.label.name} " if self.label.is_id else ""
+        label, measure, title = self.label, self.measure, self._title
+        if self.order and label is not None:
+            is_name = not label.is_id and (measure is None or measure.kind != "date")
+            pairs = [(row[0], shown(row[1])) for row in rows]
+            said = [f"{a} ({b})" if is_name else f"{b} ({label.name} {a})" for a, b in pairs]
+            told = zip(said, rows, strict=True)
             return [
-                f"{title}: {shown(row[1])} ({name}{row[0]}) {self._places([row])}" for row in rows
+                f"{title}: {text}{self._left_out([row])} {self._places([row])}"
+                for text, row in told
             ]
-        return [
-            f"{title}: {row[0]} ({shown(row[1])}){self._left_out([row])} {self._places([row])}"
-            for row in rows
-        ]
+        if self.how == "value" and label is not None and measure is not None:
+            return [
+                f"{row[0]}: {measure.name} {shown(row[1])} {self._places([row])}" for row in rows
+            ]
+        listed = dict.fromkeys(f"{row[0]} {shown(row[1])}".strip() for row in rows)
+        return [f"{title}: {', '.join(listed)}{self._left_out(rows)} {self._places(rows)}"]
 
-    def _listed(self, rows: Sequence[Sequence[Any]]) -> list[str]:
-        if self.measure is None or self.label is None:
-            at = 0 if self.measure is None else 1
-            told = list(dict.fromkeys(shown(row[at]) for row in rows))
-            return [f"{self._title}: {', '.join(told)} {self._places(rows)}"]
-        return [
-            f"{row[0]}: {self.measure.name} {shown(row[1])} {self._places([row])}" for row in rows
-        ]
-
-    def key(self, rows: Sequence[Sequence[Any]]) -> object:
+    def key(self, rows: Rows) -> object:
         """What the answer comes to, so that two readings can be compared."""
         if self.order:
             return tuple(row[0] for row in rows[: self.most])
-        return tuple(
-            sorted({shown(row[1] if row[1] not in ("", None) else row[0]) for row in rows})
-        )
+        return frozenset(shown(row[1] if row[1] not in ("", None) else row[0]) for row in rows)
 
-    def _left_out(self, rows: Sequence[Sequence[Any]]) -> str:
+    def is_several(self, rows: Rows) -> bool:
+        """Whether rows that the question does not tell apart say different things."""
+        is_bare = self.how == "value" and self.label is None and not self.order
+        return is_bare and len({row[1] for row in rows}) > 1
+
+    def _left_out(self, rows: Rows) -> str:
         gaps = sum(int(row[2] or 0) for row in rows)
         name = self.measure.name if self.measure else ""
-        return (
-            f" ({gaps} {'row has' if gaps == 1 else 'rows have'} no {name} and {'is' if gaps == 1 else 'are'} left out)"
-            if gaps
-            else ""
-        )
+        return f" (left out, for want of {name}: {gaps} row{'s' * (gaps > 1)})" if gaps else ""
 
-    def _places(self, rows: Sequence[Sequence[Any]]) -> str:
+    def _places(self, rows: Rows) -> str:
         if self._has_line and len(rows) == 1:
             return f"[{self.sheet.files[0]}:{rows[0][3]}]"
         return " ".join(f"[{file}]" for file in self.sheet.files)
 
     @property
     def _title(self) -> str:
-        name = self.measure.name if self.measure else self.label.name if self.label else "rows"
-        hows = {
-            "sum": "total",
-            "avg": "average",
-            "count": "number of",
-            "distinct": "number of different",
-            "share": "percentage of",
-        }
-        orders = {"desc": "highest", "asc": "lowest"}
-        if self.measure is not None and self.measure.kind == "date":
-            orders = {"desc": "latest", "asc": "earliest"}
-        if self.how in ("count", "share"):
-            name = "rows"
-        told = [orders.get(self.order, ""), hows.get(self.how, ""), name]
-        if self.label is not None and self.is_grouped and not self.order:
+        named = self.measure or self.label
+        is_date = self.measure is not None and self.measure.kind == "date"
+        orders = ("latest", "earliest") if is_date else ("highest", "lowest")
+        told = [{"desc": orders[0], "asc": orders[1]}.get(self.order, ""), _HOWS.get(self.how, "")]
+        told.append("rows" if named is None or self.how in ("count", "share") else named.name)
+        if self.label is not None and self.how != "value" and not self.order:
             told.append(f"by {self.label.name}")
         if self.where:
             told.append(f"where {' and '.join(each.told for each in self.where)}")
-        title = " ".join(word for word in told if word)
+        title = " ".join(filter(None, told))
         return title[0].upper() + title[1:]
+
+
+_HOWS = {"sum": "total", "avg": "average", "count": "number of"} | {
+    "distinct": "number of different",
+    "share": "percentage of",
+}
 
 
 class Understanding(Struct, frozen=True):
@@ -373,30 +345,23 @@ class _Account:
             self._where.append(_among(column, list(dict.fromkeys(values)), is_not))
             self._filtered.add(column.name)
 
-    def _value_hits(self) -> Iterator[tuple[int, int, Column, str]]:
+    def _value_hits(self) -> Iterator[Hit]:
         asked = [token.stem for token in self._tokens]
         for column in self._sheet.columns:
             if column.kind != "text":
                 continue
             for value in column.values:
                 own = [root(t[0]) for t in _TOKEN.finditer(value)]
-                spans = [
-                    n
-                    for n in range(len(asked) - len(own) + 1)
-                    if own and asked[n : n + len(own)] == own
-                ]
+                size = len(own) or len(asked) + 1
+                spans = [n for n in range(len(asked) - size + 1) if asked[n : n + size] == own]
                 for n in spans:
-                    if not all(
-                        self._low(m) in _BARE and self._tokens[m].text.islower()
-                        for m in range(n, n + len(own))
-                    ):
-                        yield n, n + len(own), column, value
+                    said = {token.text for token in self._tokens[n : n + size]}
+                    if not said <= _BARE:
+                        yield n, n + size, column, value
                 if not spans and len(own) > 1:
                     yield from self._part_of(column, own, value)
 
-    def _part_of(
-        self, column: Column, own: list[str], value: str
-    ) -> Iterator[tuple[int, int, Column, str]]:
+    def _part_of(self, column: Column, own: list[str], value: str) -> Iterator[Hit]:
         """A name by one of its words, as people do, if it is the only one with that word."""
         for n, token in enumerate(self._tokens):
             low = token.text.lower()
@@ -406,9 +371,7 @@ class _Account:
                 yield n, n + 1, column, value
 
     def _is_beside(self, first: int, last: int, column: Column) -> bool:
-        near = {
-            self._tokens[n].stem for n in (first - 2, first - 1, last) if 0 <= n < len(self._tokens)
-        }
+        near = {root(self._low(n)) for n in (first - 2, first - 1, last)}
         return bool(near & column.stems)
 
     # names of columns and of the table
@@ -418,9 +381,7 @@ class _Account:
         for n, token in enumerate(self._tokens):
             if self._used[n] and token.text.lower() not in _VERBS:
                 continue
-            fits = [
-                (self._fit(column, token.stem, asked), column) for column in self._sheet.columns
-            ]
+            fits = [(self._fit(each, token.stem, asked), each) for each in self._sheet.columns]
             best = max((fit for fit, _ in fits), default=0.0)
             if best > 0:
                 self._named[n] = [column for fit, column in fits if fit == best]
@@ -435,10 +396,8 @@ class _Account:
         is_key = bool(columns) and all(self._is_key(c) for c in columns)
         other = self._sheet.other
         if other is not None and token.stem in other.stems and (label := other.label) is not None:
-            known = [
-                c for c in self._sheet.columns if (c.table, c.name) == (label.table, label.name)
-            ]
-            self._named[n] = known or columns
+            own = self._sheet.columns
+            self._named[n] = [c for c in own if c.table == label.table and c.name == label.name]
             self._used[n] = bool(self._named[n])
         elif token.stem in self._sheet.stems or token.text.lower() in _ROWS or is_key:
             if best < 1 or is_key:
@@ -476,11 +435,8 @@ class _Account:
 
     def _take_periods(self) -> list[tuple[Condition, ...]]:
         """The conditions on dates, one for each column that may be meant."""
-        found: list[tuple[Period, re.Match[str]]] = []
-        for match in PERIOD.finditer(self._text):
-            period = period_in(match)
-            if period is not None:
-                found.append((period, match))
+        matches = [(period_in(match), match) for match in PERIOD.finditer(self._text)]
+        found = [(period, match) for period, match in matches if period is not None]
         if not found:
             return []
         columns = [c for c in self._sheet.columns if c.kind == "date"]
@@ -503,44 +459,31 @@ class _Account:
         told = [period.within(column.low, column.high) for period in periods]
         if any(each is None for each in told):
             return ()
-        return tuple(
-            Condition(each.sql(column.text_sql), f"{column.name} {each}") for each in told if each
-        )
+        known = [each for each in told if each]
+        return tuple(Condition(p.sql(column.text_sql), f"{column.name} {p}") for p in known)
 
     def _take_bounds(self) -> Iterator[list[tuple[Condition, ...]]]:
         for match in _BOUND.finditer(self._text):
-            tokens = [
-                n for n, t in enumerate(self._tokens) if match.start() <= t.start < match.end()
-            ]
+            start, end = match.span()
+            tokens = [n for n, t in enumerate(self._tokens) if start <= t.start < end]
             if not tokens or any(self._used[n] and self._low(n)[:1].isdigit() for n in tokens):
                 continue  # a year
             columns, at = self._bounded(tokens)
             if not columns:
                 continue
-            self._use(match.start(), match.end())
+            self._use(start, end)
             if at is not None:  # kg and weight may both stand for it
                 near = {n for n in self._named if abs(n - at) <= 5 and self._named[n] == columns}
                 self._named = {n: cs for n, cs in self._named.items() if n not in near | {at}}
-            numbers = [
-                each.replace(",", "") for each in match.groups() if each and each[0].isdigit()
-            ]
+            said = [each for each in match.groups() if each and each[0].isdigit()]
+            numbers = [each.replace(",", "") for each in said]
             yield [(Condition(*_bound_of(match, column, numbers)),) for column in columns]
 
     def _bounded(self, tokens: list[int]) -> tuple[list[Column], int | None]:
         """The columns that a comparison may be about, and the word that says so: the nearest one."""
         first, last = tokens[0], tokens[-1]
-        near = sorted(
-            (
-                min(
-                    abs(n - last) if n > last else 99,
-                    abs(first - n) + 0.5 if n < first else 99,
-                    0 if first <= n <= last else 99,
-                ),
-                n,
-            )
-            for n, columns in self._named.items()
-            if any(c.is_measure for c in columns)
-        )
+        measured = [n for n, cs in self._named.items() if any(c.is_measure for c in cs)]
+        near = sorted((n - last if n > last else max(0, first - n) + 0.5, n) for n in measured)
         if near:
             at = near[0][1]
             return [c for c in self._named[at] if c.is_measure], at
@@ -552,13 +495,8 @@ class _Account:
 
     def _hinted(self, hints: str, kinds: Sequence[str] = ("number",)) -> list[Column]:
         for word in hints.split():
-            found = [
-                c
-                for c in self._sheet.columns
-                if c.kind in kinds
-                and not c.is_id
-                and (root(word) in c.stems or (word == "date" and c.kind == "date"))
-            ]
+            usable = [c for c in self._sheet.columns if c.kind in kinds and not c.is_id]
+            found = [c for c in usable if root(word) in c.stems or word == c.kind == "date"]
             if found:
                 return found
         return []
@@ -577,7 +515,8 @@ class _Account:
             measures = self._amounts()
             self._use_words(_SUMS if measures else frozenset())
         self._use_words(word_set("many number count much"))
-        if low & _SHARE and len(self._where) == 1 and (self._counts_rows or labels):
+        is_whole = not (PERIOD.search(text) or _BOUND.search(text))
+        if low & _SHARE and len(self._where) == 1 and is_whole and (self._counts_rows or labels):
             self._use_words(_SHARE)
             return [self._reading("share")]
         order, ordered = self._superlative(measures)
@@ -585,14 +524,14 @@ class _Account:
         if order:
             return self._first(order, ordered, labels, group, is_mean=is_mean, is_sum=is_sum)
         if is_mean:
-            return [self._reading("avg", m, group, is_grouped=group is not None) for m in measures]
+            return [self._reading("avg", m, group) for m in measures]
         if is_count:
             return self._counted(measures, labels, group)
         adding = [m for m in measures if m.adds_up]
         if is_sum and not adding and not self._amounts():  # each row is one thing at that price
             adding = [m for m in measures if m.is_price]
         if is_sum or (is_much and adding) or (group and adding):
-            return [self._reading("sum", m, group, is_grouped=group is not None) for m in adding]
+            return [self._reading("sum", m, group) for m in adding]
         return self._looked_up(measures, labels)
 
     def _reading(
@@ -606,12 +545,9 @@ class _Account:
 
     def _use_verbs(self) -> None:
         """Verbs that say no more than that there is such a row."""
-        has_states = any(
-            c.kind == "flag" or c.stems & {root(word) for word in _STATES}
-            for c in self._sheet.columns
-        )
-        dates = sum(c.kind == "date" for c in self._sheet.columns)
-        if not has_states and dates <= 1:
+        columns, states = self._sheet.columns, {root(word) for word in _STATES}
+        has_states = any(c.kind == "flag" or c.stems & states for c in columns)
+        if not has_states and sum(c.kind == "date" for c in columns) <= 1:
             self._use_words(_VERBS)
 
     def _group(self) -> Column | None:
@@ -641,11 +577,8 @@ class _Account:
                 )
                 seen |= {c.name for c in numbers}
                 continue
-            free = [
-                c
-                for c in columns
-                if c.name not in self._filtered or self._low(n - 1) in ("which", "what")
-            ]
+            is_asked = self._low(n - 1) in ("which", "what")
+            free = [c for c in columns if is_asked or c.name not in self._filtered]
             labels += [c for c in free if c not in labels and c is not group]
         self._is_doubtful |= kinds > 1
         return measures, labels
@@ -689,32 +622,21 @@ class _Account:
         if not ordered:
             if label is None or not self._counts_rows or not low & word_set("most fewest least"):
                 return []
-            amounts = (
-                self._amounts() if self._low(len(self._tokens) - 1) in ("most", "least") else []
-            )
-            return [
-                self._reading(how, column, label, order=order, is_grouped=True, most=most)
-                for how, column in (("count", None), *(("sum", each) for each in amounts))
-            ]
-        found: list[Reading] = []
+            is_open = self._low(len(self._tokens) - 1) in ("most", "least")
+            amounts = self._amounts() if is_open else []
+            found = [self._reading("sum", each, label, order=order, most=most) for each in amounts]
+            return [self._reading("count", None, label, order=order, most=most), *found]
+        found = []
         for column in ordered:
             if label is None or self._sheet.unique(label) or label is column:
                 named = label if label is not column and label is not None else self._sheet.label
                 found.append(self._reading("value", column, named, order=order, most=most))
                 continue
-            is_plain = not (
-                is_mean or is_sum or (low & {"most", "least", "fewest"} and column.adds_up)
-            )
-            if is_mean:
-                found.append(
-                    self._reading("avg", column, label, order=order, is_grouped=True, most=most)
-                )
-            elif column.adds_up and not low & _SPECIAL.keys():
-                found.append(
-                    self._reading("sum", column, label, order=order, is_grouped=True, most=most)
-                )
-            if is_plain:
-                found.append(self._reading("value", column, label, order=order, most=most))
+            is_all = bool(low & {"most", "least", "fewest"}) and column.adds_up
+            hows = ["avg"] if is_mean else []
+            hows += ["sum"] if column.adds_up and not is_mean and not low & _SPECIAL.keys() else []
+            hows += [] if is_mean or is_sum or is_all else ["value"]
+            found += [self._reading(how, column, label, order=order, most=most) for how in hows]
         return found
 
     def _most(self) -> int:
@@ -731,27 +653,20 @@ class _Account:
         self, measures: list[Column], labels: list[Column], group: Column | None
     ) -> list[Reading]:
         adding = [m for m in measures if m.adds_up]
-        is_grouped = group is not None
         if adding and not labels:
-            return [self._reading("sum", m, group, is_grouped=is_grouped) for m in adding]
+            return [self._reading("sum", m, group) for m in adding]
         if measures or len(labels) > 1:
             return []
         self._use_words(word_set("different distinct unique kinds types"))
         if labels:
-            if (
-                self._counts_rows
-                and not _DIFFERENT.search(self._text)
-                and not self._sheet.unique(labels[0])
-            ):
-                return []
-            return [self._reading("distinct", labels[0], group, is_grouped=is_grouped)]
+            is_clear = _DIFFERENT.search(self._text) or self._sheet.unique(labels[0])
+            is_other = self._counts_rows and not is_clear
+            return [] if is_other else [self._reading("distinct", labels[0], group)]
         if not (self._counts_rows or self._where):
             return []
-        found = [self._reading("count", None, group, is_grouped=is_grouped)]
+        found = [self._reading("count", None, group)]
         if not self._counts_rows:  # lamps: rows about lamps, or pieces?
-            found += [
-                self._reading("sum", m, group, is_grouped=is_grouped) for m in self._amounts()
-            ]
+            found += [self._reading("sum", m, group) for m in self._amounts()]
         return found
 
     def _is_value_behind(self, word: str) -> bool:
@@ -759,11 +674,8 @@ class _Account:
         return bool(self._low(at)) and self._used[at] and self._low(at) not in _BARE
 
     def _amounts(self) -> list[Column]:
-        return [
-            c
-            for c in self._hinted("quantity qty amount units stock copies pieces count")
-            if c.adds_up
-        ]
+        found = self._hinted("quantity qty amount units stock copies pieces count")
+        return [column for column in found if column.adds_up]
 
     def _asked_kind(self) -> Column | None:
         """The column that who, when or where asks for, if only one can be meant."""
@@ -799,19 +711,8 @@ class _Account:
 
 
 def _with(reading: Reading, conditions: Sequence[Condition | tuple[Condition, ...]]) -> Reading:
-    flat: list[Condition] = []
-    for each in conditions:
-        flat += [each] if isinstance(each, Condition) else each
-    return Reading(
-        sheet=reading.sheet,
-        how=reading.how,
-        measure=reading.measure,
-        label=reading.label,
-        where=tuple(flat),
-        order=reading.order,
-        is_grouped=reading.is_grouped,
-        most=reading.most,
-    )
+    flat = [c for each in conditions for c in ((each,) if isinstance(each, Condition) else each)]
+    return replace(reading, where=tuple(flat))
 
 
 def _among(column: Column, values: list[str], is_not: bool) -> Condition:

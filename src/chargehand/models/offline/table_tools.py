@@ -50,13 +50,15 @@ def told_by_tables(reading: Reading) -> Told | None:
         return None
     understanding = _understanding(reading)
     lines: dict[object, list[str]] = {}
+    doubt = ""
     for each in understanding.readings:
         rows = _result(reading, each.sql)
         if rows and (told := each.told(rows)):
             lines.setdefault(each.key(rows), told)
+            doubt = "several rows fit, and differ" if each.is_several(rows) else doubt
     if lines:
         said = tuple(line for told in lines.values() for line in told)
-        return Told(said, "the question can be read in more than one way" if len(lines) > 1 else "")
+        return Told(said, "it can be read in more than one way" if len(lines) > 1 else doubt)
     files = ", ".join(str(told.get("file") or name) for name, told in described.items())
     if understanding.readings:
         return Told(missing=f"no row of {files} is like that")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.models.offline.words import STOP, word_set
+from chargehand.models.offline.words import COUNTS, STOP, word_set
 
 
 class Kind(StrEnum):
@@ -47,28 +47,6 @@ _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
     r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
-_COUNTS = {
-    word: number
-    for number, word in enumerate(
-        (
-            *(
-                "zero",
-                "one",
-                "two",
-                "three",
-                "four",
-                "five",
-                "six",
-                "seven",
-                "eight",
-                "nine",
-                "ten",
-            ),
-            *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"),
-            *("eighteen", "nineteen", "twenty"),
-        )
-    )
-}
 _SCALES = {"hundred": 100, "thousand": 1_000, "k": 1_000, "million": 10**6, "billion": 10**9}
 
 PLACES = word_set("""argentina australia austria belgium brazil canada chile china colombia croatia czechia denmark
@@ -113,7 +91,7 @@ _NUMBER = re.compile(
 _BULLET = re.compile(r"^[ \t]*\d+[.)]\s", re.MULTILINE)
 _OBJECT = re.compile(r"\{[^{}]{2,2000}\}")
 _COUNT = re.compile(
-    rf"(?<!another )(?<!that )(?<!this )(?<!the )\b({'|'.join(_COUNTS)})\b(?!-)(?:\s+(hundred|thousand|million))?(?:[ -]([a-z]+))?",
+    rf"(?<!another )(?<!that )(?<!this )(?<!the )\b({'|'.join(COUNTS)})\b(?!-)(?:\s+(hundred|thousand|million))?(?:[ -]([a-z]+))?",
     re.IGNORECASE,
 )
 _CAPITAL = r"(?:[A-ZÀ-ÖØ-Þ][\w’'&-]*(?:\.(?=\s[A-Z]))?|[A-Z]\.)"
@@ -222,7 +200,7 @@ def _numbers(text: str) -> Iterator[Found]:
         unit = sign or mark or ("" if ordinal else word or "")
         yield Found(Kind.NUMBER, value, digits, match.start(2), max(ends), unit)
     for match in _COUNT.finditer(text):
-        value = _COUNTS[match[1].lower()] * _SCALES.get((match[2] or "").lower(), 1)
+        value = COUNTS[match[1].lower()] * _SCALES.get((match[2] or "").lower(), 1)
         end = match.end(2) if match[2] else match.end(1)
         yield Found(Kind.NUMBER, value, match[1], match.start(), end, match[3] or "")
 

@@ -1,36 +1,36 @@
-"""Whether a result meets a rule, as far as words can tell."""
+"""Whether a result meets a rule, as far as counts and words can tell."""
 
+import operator
 import re
 
 from chargehand.models.offline.clauses import sentences
 from chargehand.models.offline.reading import Reading
-from chargehand.models.offline.values import Kind, number_of, values_in
-from chargehand.models.offline.words import stem, term, word_set, words
+from chargehand.models.offline.values import Kind, values_in
+from chargehand.models.offline.words import COUNTS, stem, term, word_set, words
 
 ENOUGH = 0.5
-
 _RULE = re.compile(
     r"by this rule[^:\n]*: *(.+)|(?:rule|criterion|accepted if): *(.+)", re.IGNORECASE
 )
+_HOLDS = {
+    "at least|no fewer than|no less than|minimum of": operator.ge,
+    "more than": operator.gt,
+    "at most|no more than|maximum of": operator.le,
+    "fewer than|less than|under": operator.lt,
+    "exactly": operator.eq,
+}
 _BOUND = re.compile(
-    r"\b(at least|no fewer than|no less than|minimum of|more than|at most|no more than|"
-    r"fewer than|less than|under|exactly|maximum of)\s+(\w+)\s+"
-    r"(words?|sentences?|lines?|items?|characters?|citations?|sources?|numbers?|paragraphs?)",
+    rf"\b({'|'.join(sorted('|'.join(_HOLDS).split('|'), key=len, reverse=True))})\s+(\w+)\s+"
+    r"(word|sentence|line|item|character|citation|source|number|paragraph)s?\b",
     re.IGNORECASE,
 )
-_SAID = frozenset(
-    map(
-        stem,
-        word_set("""must should result answer text output contain contains include includes mention
+_SAID = {
+    stem(word)
+    for word in word_set("""must should result answer text output contain contains include includes mention
     mentions name names state states say says give gives list lists be is are has have it the a an of
     least most every each all one with and or to for in on that there not empty non sentence word line
-    cite cites source citation number fewer more than exactly under"""),
-    )
-)
-_COUNTS = (
-    *("zero", "one", "two", "three", "four", "five", "six"),
-    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-)
+    cite cites source citation number fewer more than exactly under""")
+}
 
 
 def judged(reading: Reading) -> tuple[bool, str]:
@@ -38,41 +38,27 @@ def judged(reading: Reading) -> tuple[bool, str]:
     found = _RULE.search(reading.question)
     rule = (found[1] or found[2]) if found else reading.question
     bare = "\n".join(excerpt.text for excerpt in reading.excerpts)
-    # A line of the result that cites nothing goes by the name of the result itself.
-    cited = {e.where for e in reading.excerpts if not e.where.startswith("result")}
     if not bare.strip():
         return False, "There is no result to judge."
-    for objection in (_unmet_bound(rule, bare, len(cited)), _unquoted(rule, bare)):
-        if objection:
-            return False, objection
-    return _by_words(rule, bare)
-
-
-def _unmet_bound(rule: str, bare: str, cited: int) -> str | None:
     for bound, written, what in _BOUND.findall(rule):
-        if not (written.isdecimal() or written.lower() in _COUNTS):
-            continue
-        wanted = int(number_of(written)) if written.isdecimal() else _COUNTS.index(written.lower())
-        count = _count(what.lower().rstrip("s"), bare, cited)
-        if not _holds(bound.lower(), count, wanted):
-            return f"{what.capitalize()}: {count}; the rule wants {bound.lower()} {wanted}."
-    return None
+        wanted = COUNTS.get(written.lower(), int(written) if written.isdecimal() else None)
+        holds = next(each for told, each in _HOLDS.items() if bound.lower() in told.split("|"))
+        if wanted is not None and not holds(count := _count(what.lower(), bare, reading), wanted):
+            return False, f"It has {count} {what}s; the rule wants {bound.lower()} {wanted}."
+    for value in values_in(rule):  # what it puts in quotes has to stand there as it is
+        if value.kind is Kind.QUOTED and str(value.value).lower() not in bare.lower():
+            return False, f"“{value.value}” is not in it."
+    wanted_words = {term(w): w for w in words(rule) if stem(w) not in _SAID and len(w) > 2}
+    missing = wanted_words.keys() - {term(word) for word in words(bare)} - COUNTS.keys()
+    share = 1 - len(missing) / len(wanted_words) if wanted_words else 1.0
+    lack = ", ".join(sorted(wanted_words[each] for each in missing)[:8])
+    judge = "By the words alone (offline, rule-based)"
+    if share >= ENOUGH:
+        return True, f"{judge}, it speaks of {share:.0%} of what the rule names."
+    return False, f"{judge}, it does not speak of: {lack}."
 
 
-def _holds(bound: str, count: int, wanted: int) -> bool:
-    match bound:
-        case "at least" | "no fewer than" | "no less than" | "minimum of":
-            return count >= wanted
-        case "more than":
-            return count > wanted
-        case "at most" | "no more than" | "maximum of":
-            return count <= wanted
-        case "exactly":
-            return count == wanted
-    return count < wanted
-
-
-def _count(what: str, bare: str, cited: int) -> int:
+def _count(what: str, bare: str, reading: Reading) -> int:
     match what:
         case "word":
             return len(bare.split())
@@ -81,30 +67,8 @@ def _count(what: str, bare: str, cited: int) -> int:
         case "character":
             return len(bare)
         case "citation" | "source":
-            return cited
+            # A line of the result that cites nothing goes by the name of the result itself.
+            return len({e.where for e in reading.excerpts if not e.where.startswith("result")})
         case "number":
             return sum(found.kind is Kind.NUMBER for found in values_in(bare))
     return len([line for line in bare.split("\n") if line.strip()])
-
-
-def _unquoted(rule: str, bare: str) -> str | None:
-    """What the rule puts in quotes has to stand there as it is."""
-    for found in values_in(rule):
-        if found.kind is Kind.QUOTED and str(found.value).lower() not in bare.lower():
-            return f"“{found.value}” is not in it."
-    return None
-
-
-def _by_words(rule: str, bare: str) -> tuple[bool, str]:
-    wanted = {
-        term(word): word
-        for word in words(rule)
-        if stem(word) not in _SAID and not word.isdecimal() and len(word) > 2
-    }
-    have = {term(word) for word in words(bare)}
-    missing = [word for each, word in wanted.items() if each not in have]
-    share = 1 - len(missing) / len(wanted) if wanted else 1.0
-    judge = "By the words alone (offline, rule-based)"
-    if share >= ENOUGH:
-        return True, f"{judge}, it speaks of {share:.0%} of what the rule names."
-    return False, f"{judge}, it does not speak of: {', '.join(missing[:8])}."

@@ -1,7 +1,6 @@
 """Words as the rules compare them: split, stemmed, and with their synonyms made one."""
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+(?:['’][a-z]{1,2}\b)?")
@@ -31,91 +30,27 @@ FAINT = word_set("""get retriev fetch return provid specif given base inform dat
 #: stems that nearly every tool has in its description
 
 _SYNONYMS = """
-find search look lookup locate seek discover
-compute calculate calc evaluate work
-buy purchase order acquire
-book reserve reservation booking schedule
-send email mail message notify
-remove delete erase drop
-make create generate produce build draw paint painting
-change update modify edit
-show display present
-picture image photo photograph illustration painting drawing
-movie film
-car vehicle automobile auto
-lawyer attorney solicitor law legal
-doctor physician medic medical clinic
-shop store retailer
-price cost fee charge expense
-salary wage income
-house home property apartment flat
-hotel accommodation lodging inn
-meal dish recipe cooking cook cuisine food
-restaurant diner eatery cafe
-trip travel journey itinerary voyage route
-flight plane airline airfare fly
-bus coach
-city town
-country nation
-company firm business corporation enterprise
-worker employee staff
-person individual people human
-woman women girl female
-man men boy male
-child children kid
-team club squad
-player athlete
-match game fixture
-score goal point
-rank ranking standing
-stock share equity
-weather forecast climate
-rain precipitation rainfall
-start begin commence launch execute
-end finish stop terminate conclude
-origin source departure
-destination arrival target
-distance far length
-speed velocity fast
-big large great
-small little tiny
-quick rapid
-amount sum total
-mean average
-area surface
-dimension size
-money currency cash euro eur dollar usd yen pound
-loan mortgage credit
-interest rate
-tax levy duty
-illness disease sickness condition
-drug medicine medication
-gene dna genetic
-plant tree flower
-animal species
-song track music tune
-concert gig festival event
-book novel publication
-author writer
-law statute act
-crime offence
-case lawsuit trial
-file document
-folder directory
-read open view
-write draft compose
-summary summarise summarize overview abstract digest
-review assess check verify inspect
-compare comparison versus difference
-translate translation
-convert conversion exchange
-answer reply respond
-question query
-news article headline
-website web site internet online
-location place venue where
-time hour
-history historical past
+find search look lookup locate seek discover / compute calculate calc evaluate work / buy purchase order acquire /
+book reserve reservation booking schedule / send email mail message notify / remove delete erase drop / make create
+generate produce build draw paint painting / change update modify edit / show display present / picture image photo
+photograph illustration painting drawing / movie film / car vehicle automobile auto / lawyer attorney solicitor law
+legal / doctor physician medic medical clinic / shop store retailer / price cost fee charge expense / salary wage
+income / house home property apartment flat / hotel accommodation lodging inn / meal dish recipe cooking cook
+cuisine food / restaurant diner eatery cafe / trip travel journey itinerary voyage route / flight plane airline
+airfare fly / bus coach / city town / country nation / company firm business corporation enterprise / worker
+employee staff / person individual people human / woman women girl female / man men boy male / child children kid /
+team club squad / player athlete / match game fixture / score goal point / rank ranking standing / stock share
+equity / weather forecast climate / rain precipitation rainfall / start begin commence launch execute / end finish
+stop terminate conclude / origin source departure / destination arrival target / distance far length / speed
+velocity fast / big large great / small little tiny / quick rapid / amount sum total / mean average / area surface /
+dimension size / money currency cash euro eur dollar usd yen pound / loan mortgage credit / interest rate / tax levy
+duty / illness disease sickness condition / drug medicine medication / gene dna genetic / plant tree flower / animal
+species / song track music tune / concert gig festival event / book novel publication / author writer / law statute
+act / crime offence / case lawsuit trial / file document / folder directory / read open view / write draft compose /
+summary summarise summarize overview abstract digest / review assess check verify inspect / compare comparison
+versus difference / translate translation / convert conversion exchange / answer reply respond / question query /
+news article headline / website web site internet online / location place venue where / time hour / history
+historical past
 """
 
 COUNTS = {
@@ -208,7 +143,7 @@ def term(word: str) -> str:
 
 def _concepts() -> dict[str, str]:
     concepts: dict[str, str] = {}
-    for line in _SYNONYMS.split("\n"):
+    for line in " ".join(_SYNONYMS.split()).split(" / "):
         roots = [stem(word) for word in line.split()]
         for root in roots:
             concepts.setdefault(root, roots[0])
@@ -230,9 +165,3 @@ def terms(text: str) -> list[str]:
 def topic_words(text: str) -> list[str]:
     """The words of a text that carry its topic, as they are written."""
     return [word for word in words(text) if word not in STOP]
-
-
-def coverage(wanted: Iterable[str], found: Iterable[str]) -> float:
-    """How much of what is wanted is found, from 0 to 1; 1 if nothing is wanted."""
-    needed, have = set(wanted), set(found)
-    return len(needed & have) / len(needed) if needed else 1.0
