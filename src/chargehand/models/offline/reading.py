@@ -151,7 +151,7 @@ def parts_of(prompt: str) -> Parts:
 
 def excerpts_of(call: ToolCall, output: ToolOutput) -> list[Excerpt]:
     """The lines of what one call returned; a failure says nothing, nor what tables there are."""
-    if output.is_error or tables_in(decoded(output.text)):
+    if output.is_error or tables_in(decoded(output.text)) is not None:
         return []
     return list(excerpts_in(_source_of(call), output.text))
 
@@ -214,16 +214,19 @@ def _outputs(
                 yield calls.get(part.id) or ToolCall(part.id, part.name, "{}"), part
 
 
-def tables_in(value: Any) -> dict[str, Any]:
-    """The tables that this describes, by name: each with its columns, or why it could not be read."""
+def tables_in(value: Any) -> dict[str, Any] | None:
+    """The tables that this describes, by name: each with its columns, or why it could not be read.
+
+    None if it describes none; a description may say that there are no tables.
+    """
     told = value.get("tables") if isinstance(value, dict) else None
     if not isinstance(told, dict):
-        return {}
+        return None
     is_description = all(
         isinstance(each, dict) and (isinstance(each.get("columns"), dict) or "error" in each)
         for each in told.values()
     )
-    return told if is_description else {}
+    return told if is_description else None
 
 
 def _source_of(call: ToolCall) -> str:

@@ -36,7 +36,7 @@ def table_calls(tools: Sequence[ToolSpec], reading: Reading) -> list[Proposal] |
     if querying is None or describing is None or _is_arithmetic(reading.question):
         return None
     described = _described(reading)
-    if not described:
+    if described is None:
         return [Proposal(describing.name, {}, (), 1.0)]
     unseen = [sql for sql in _profiles(described).values() if _result(reading, sql) is None]
     asked = unseen or [each.sql for each in _understanding(reading).readings]
@@ -46,8 +46,11 @@ def table_calls(tools: Sequence[ToolSpec], reading: Reading) -> list[Proposal] |
 
 def told_by_tables(reading: Reading) -> Told | None:
     """What the tables answer; None if there are none."""
-    if not (described := _described(reading)):
+    described = _described(reading)
+    if described is None:
         return None
+    if not described:
+        return Told(missing="there are no tables")
     understanding = _understanding(reading)
     lines: dict[object, list[str]] = {}
     doubt = ""
@@ -67,14 +70,14 @@ def told_by_tables(reading: Reading) -> Told | None:
 
 
 def _understanding(reading: Reading) -> Understanding:
-    profiles = _profiles(_described(reading))
+    profiles = _profiles(_described(reading) or {})
     sheets = [_sheet(name, reading, sql) for name, sql in profiles.items()]
     return understood(reading.sought, [sheet for sheet in sheets if sheet is not None])
 
 
 def _sheet(name: str, reading: Reading, sql: str) -> Sheet | None:
     profile = _result(reading, sql)
-    return sheet_of(name, _described(reading)[name], profile) if profile else None
+    return sheet_of(name, (_described(reading) or {})[name], profile) if profile else None
 
 
 def _profiles(described: dict[str, Any]) -> dict[str, str]:
@@ -94,12 +97,11 @@ def _result(reading: Reading, sql: str) -> list[list[Any]] | None:
     return None
 
 
-def _described(reading: Reading) -> dict[str, Any]:
-    """The tables that tools have told of."""
-    found: dict[str, Any] = {}
-    for _, output in reading.outputs:
-        found |= tables_in(decoded(output.text))
-    return found
+def _described(reading: Reading) -> dict[str, Any] | None:
+    """The tables that tools have told of; None if none was asked."""
+    told = [tables_in(decoded(output.text)) for _, output in reading.outputs]
+    known = [each for each in told if each is not None]
+    return {name: table for each in known for name, table in each.items()} if known else None
 
 
 def _required(tool: ToolSpec) -> list[str]:
