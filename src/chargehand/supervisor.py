@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from weakref import WeakSet
 
+from msgspec.structs import replace
+
 from chargehand.background import run_in_background, wait_in_background
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.breaker import BreakerPolicy
@@ -247,7 +249,7 @@ class Supervisor(Deputy):
         `NotLeading` while another live process leads the run.
         """
         async with self._on_shift() as shift:
-            asking = self._asking(Terms(on_question=on_question))
+            asking = replace(self._asking(Terms(on_question=on_question)), accepts=accept)
             run, _ = await self._rejoin(shift, run_id, accept=accept, asking=asking)
             return await run.wait()
 

@@ -96,6 +96,8 @@ class Led(Struct):
     #: if something that it spends is limited, for itself or above it
     reusable: dict[str, Value] = {}
     #: results of an earlier run, by the key of all they rest on
+    versions: dict[str, str] = {}
+    #: of the workers that have changed since the run began
 
 
 class Round(Struct):
@@ -416,7 +418,12 @@ class Desk:
 
     def _start(self, start: StartAttempt, led: Led, round_: Round, now: datetime) -> None:
         started = AttemptStarted(
-            task=start.task, attempt=start.attempt, worker=start.worker, why=start.why, at=now
+            task=start.task,
+            attempt=start.attempt,
+            worker=start.worker,
+            why=start.why,
+            version=led.versions.get(start.worker, "") if led.versions else "",
+            at=now,
         )
         # Not `_enter`: that somebody began has brought forth no result yet.
         led.results.start(started)

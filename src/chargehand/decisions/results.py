@@ -59,7 +59,7 @@ class StepLog(Struct):
     before: tuple[StepRecord, ...] = ()
     #: what the line of attempts did that came to nothing, for whoever rewrites the task
     worker: str = ""
-    #: whose lineage it is; another worker starts its own
+    #: whose lineage it is, and which version of it; any other starts its own
     number: int = 0
     #: of the lineage: how many came to nothing before it
 
@@ -145,11 +145,13 @@ class Results:
                 log.start_over()
 
     def start(self, event: AttemptStarted) -> None:
-        """Note who has a task now: what another worker did of it is not this one's lineage."""
-        self._workers[event.task] = event.worker
+        """Note who has a task now: what another worker did of it, or this one before it was changed,
+        is not its lineage."""
+        worker = f"{event.worker}@{event.version}" if event.version else event.worker
+        self._workers[event.task] = worker
         log = self.steps.get(event.task) if self.steps else None
-        if log is not None and log.worker != event.worker:
-            log.worker = event.worker
+        if log is not None and log.worker != worker:
+            log.worker = worker
             log.start_over()
 
     def _write_off(self, task: str, attempt: int, *, is_spent: bool = True) -> None:

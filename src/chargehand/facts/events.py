@@ -211,6 +211,8 @@ class AttemptStarted(_Event, frozen=True, kw_only=True):
     worker: str
     why: str = ""
     #: why this task and this worker now
+    version: str = ""
+    #: of the worker, if it is not as it was when the run began: its attempts are a lineage of their own
 
 
 class AttemptFinished(_Event, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.errors import UsageError
 
@@ -21,7 +22,7 @@ class OnQuestion(StrEnum):
 
 
 class Asking(Struct, frozen=True, kw_only=True):
-    """How the questions of one run are treated while it is led here."""
+    """How the questions of one run are treated while it is led here, as its caller chose."""
 
     mode: OnQuestion = OnQuestion.WAIT
     can_ask: bool = True
@@ -32,13 +33,15 @@ class Asking(Struct, frozen=True, kw_only=True):
     #: nobody chose the mode, so a question that waits for a set time is given that time
     why: str = ""
     #: with `fail`: what else the caller could do, in words
+    accepts: bool = False
+    #: whether the run may go on with workers that have changed
 
     @property
     def below(self) -> "Asking":
         """The same for a run nested in this one: it never returns by itself."""
         if self.mode is not OnQuestion.RETURN:
             return self
-        return Asking(can_ask=self.can_ask, by_model=self.by_model, is_default=self.is_default)
+        return replace(self, mode=OnQuestion.WAIT)
 
 
 WAITING = Asking()

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from chargehand.decisions.dispatch import Place
+from chargehand.decisions.duties import ANSWERER, PLANNER, REFINER
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.plan import Task
 from chargehand.facts.value import canonical, digest_of
@@ -13,6 +14,8 @@ from chargehand.roles.office import Office
 
 MOST_COMPARED = 100
 #: workers of which a run keeps what they were made of
+_STEPS = ("instructions", "tools", "model")
+#: what the steps of a worker rest on
 
 
 class Member(Protocol):
@@ -55,11 +58,14 @@ class Roster:
         #: of the names, descriptions and skills that it began with; who joins or leaves later does
         #: not make it another crew
 
-    def members(self, office: Office) -> dict[str, dict[str, str]]:
-        """What each worker is made of, to be compared when a run is resumed; nothing for a large roster."""
-        if len(self._workers) > MOST_COMPARED:
+    def members(self, office: Office, levels: int = 4) -> dict[str, dict[str, str]]:
+        """What each worker is made of, to be compared when a run is resumed; nothing for a large roster.
+
+        So many `levels` of supervisors that are workers are looked into.
+        """
+        if len(self._workers) > MOST_COMPARED or not levels:
             return {}
-        return {worker.name: _made_of(worker, office) for worker in self}
+        return {worker.name: _made_of(worker, office, levels) for worker in self}
 
     def join(self, worker: Member) -> None:
         """Put another worker on it."""
@@ -113,11 +119,31 @@ def differences(
     return sorted(told)
 
 
-def _made_of(worker: Member, office: Office) -> dict[str, str]:
+def versions(
+    before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """New versions, by worker, of those whose recorded steps are of no use any more.
+
+    A function does the same steps whatever its description says. The supervisor's own steps rest on all workers.
+    """
+    new = {
+        name: _short(made)
+        for name, made in now.items()
+        if name in before and any(made.get(part) != before[name].get(part) for part in _STEPS)
+    }
+    if before != now:
+        new |= dict.fromkeys((PLANNER, REFINER, ANSWERER), _short(now))
+    return new
+
+
+def _made_of(worker: Member, office: Office, levels: int) -> dict[str, str]:
     """Short digests of a worker's description, skills and, if a model does its work, words and tools."""
     made = {"description": _short(worker.description)}
     if worker.skills:
         made["skills"] = _short(sorted(worker.skills))
+    crew = getattr(worker, "roster", None)
+    if isinstance(crew, Roster) and (below := crew.members(office, levels - 1)):
+        made["crew"] = _short(below)
     opening, toolbox = getattr(worker, "opening", None), getattr(worker, "toolbox", None)
     if opening is None or toolbox is None:
         return made

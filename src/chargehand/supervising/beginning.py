@@ -14,7 +14,7 @@ from chargehand.facts.value import Value
 from chargehand.intake import Origin, Terms
 from chargehand.records import fold, is_known
 from chargehand.result import earlier_of
-from chargehand.roles.roster import differences
+from chargehand.roles.roster import differences, versions
 from chargehand.shift import Shift
 from chargehand.supervising.reach import Reach
 from chargehand.supervising.run import Run
@@ -51,7 +51,7 @@ class Beginning(Reach):
                     await leading.written  # by then the next caller with this key finds the run
                     return Run(run_id, self, leading.ending, shape), leading.written
                 await is_known(self._journal, requested, plan, key)  # another process was faster
-        return await self._rejoin(shift, run_id, accept=False, above=above, asking=asking)
+        return await self._rejoin(shift, run_id, accept=asking.accepts, above=above, asking=asking)
 
     async def _rejoin(
         self,
@@ -107,17 +107,18 @@ class Beginning(Reach):
                 "supervisor that began it (at the command line: --crew FILE.py:NAME, or --crew FILE.toml)"
             )
         requested = schedule.requested
-        if requested is not None and requested.answers and not self._office.has_model:
-            raise RosterMismatch("the run was begun with a model; Supervisor(…, model=…) to go on")
-        if requested is None or accept:
+        if requested is None:
             return
+        if requested.answers and not self._office.has_model:
+            raise RosterMismatch("the run was begun with a model; Supervisor(…, model=…) to go on")
         now = self.roster.members(self._office)
         if requested.members and now:
             changed = differences(requested.members, now)
+            led.versions = versions(requested.members, now)
         else:
             is_same = requested.crew == self.roster.digest
             changed = [] if is_same else ["names, descriptions or skills differ"]
-        if changed:
+        if changed and not accept:
             raise RosterMismatch(
                 f"the roster has changed since the run began: {'; '.join(changed)}. resume(…, accept=True), at "
                 "the command line --accept, goes on with the new one"
