@@ -32,7 +32,7 @@ def plan() -> ch.Plan:
             ),
             ch.Task(
                 id="strap",
-                description="Which product had a strap that came loose?",
+                description="What is said about the strap of the backpack?",
                 worker="researcher",
             ),
             ch.Task(id="sum", description="Calculate 39.90 * 412", worker="analyst"),

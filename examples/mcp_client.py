@@ -13,7 +13,7 @@ from pathlib import Path
 from mcp import Client, StdioServerParameters
 
 DATA = Path(__file__).parent / "data" / "reviews"
-REQUEST = "Which product had a strap that came loose?"
+REQUEST = "What is said about the strap of the backpack?"
 
 
 def server(journal: Path) -> StdioServerParameters:
