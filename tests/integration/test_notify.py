@@ -545,7 +545,7 @@ async def test_a_crew_file_says_who_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("to", "of", "why"),
     [
-        ("mail:me", "finished", "crew.toml, notify: 'mail' is no way to notify anybody"),
+        ("mail:me", "finished", "crew.toml has 1 fault:\n  - notify: 'mail' is no way to notify"),
         ("log", "everything", "everything|question"),
     ],
 )

@@ -20,7 +20,6 @@ _JOINT = re.compile(
     rf"|;\s*|\s*\bas well as\s+(?=(?:{_VERBS})\b)",
     re.IGNORECASE,
 )
-_LIST = re.compile(r",\s+(?:and\s+|or\s+)?(?!\d|(?-i:[A-Z]{2}\b))|\s+and\s+", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 _QUOTED = re.compile(r"\"[^\"\n]{1,500}\"|“[^”\n]{1,500}”|(?<!\w)'[^'\n]{2,500}'(?!\w)")
 
@@ -55,16 +54,6 @@ def clauses(text: str) -> list[Clause]:
             begin = joint.end()
         found += _trimmed(sentence.text[begin:], sentence.start + begin)
     return [Clause(text[start : start + len(part)], start) for part, start in found]
-
-
-def listed(clause: Clause) -> list[Clause]:
-    """The items of the lists in a clause, as they stand between commas and conjunctions."""
-    found: list[Clause] = []
-    begin = 0
-    for joint in _LIST.finditer(clause.text):
-        found += _trimmed(clause.text[begin : joint.start()], clause.start + begin)
-        begin = joint.end()
-    return [*found, *_trimmed(clause.text[begin:], clause.start + begin)]
 
 
 def _trimmed(piece: str, start: int) -> Iterator[Clause]:

@@ -5,10 +5,10 @@ import re
 from operator import ge, gt, le, lt
 from typing import Any
 
+from chargehand.models.offline.arguments import numbers_in
 from chargehand.models.offline.passages import Sentence, answer, content, roots, sentences_in
 from chargehand.models.offline.reading import Reading
-from chargehand.models.offline.slots import Schema, resolved, type_of
-from chargehand.models.offline.values import Kind, values_in
+from chargehand.models.offline.schemas import Schema, resolved, type_of
 from chargehand.models.offline.verdict import judged
 from chargehand.models.offline.words import root, word_set, words
 
@@ -105,16 +105,14 @@ class Form:
             found = answer(self._reading.question, self._reading.excerpts, self._reading.subject)
             candidates = [] if found.gap else ["\n".join(found.lines)]
         else:
-            values = [str(each.value) for s in about for each in values_in(s.text)]
-            candidates = [*map(str, about), *values]
+            candidates = list(map(str, about))
         fits = next((text for text in candidates if text and _allows(schema, text)), None)
         if fits is None:
             raise CannotFill(path, "nothing in the data has the form that is asked for")
         return fits
 
     def _number(self, schema: Schema, path: str, is_whole: bool) -> int | float:
-        values = [found for s in self._about(path) for found in values_in(s.text)]
-        numbers = {v.value for v in values if v.kind is Kind.NUMBER}
+        numbers = {number for s in self._about(path) for number in numbers_in(s.text)}
         told = {n for n in numbers if _within(schema, n, is_whole)}
         if len(told) != 1:
             raise CannotFill(path, f"the data gives {len(told)} numbers for it")

@@ -20,7 +20,6 @@ from chargehand.models.base import (
     ToolCall,
 )
 from chargehand.models.inputs import is_text
-from chargehand.models.offline.calling import calls_for, told_by_tools
 from chargehand.models.offline.composing import (
     BETTER,
     PASSAGES,
@@ -41,6 +40,7 @@ from chargehand.models.offline.planning import (
 )
 from chargehand.models.offline.reading import Reading, read
 from chargehand.models.offline.table_tools import told_by_tables
+from chargehand.models.offline.tool_calls import Next, next_calls, told_by_tools
 
 LETTERS = 4
 #: to a token, by which the maximum length is measured
@@ -67,11 +67,15 @@ class OfflineModel:
         if calls := management_calls(request):
             return _reply(calls, StopReason.TOOLS)
         reading = read(request)
-        if request.tools and request.choice != "none" and (calls := calls_for(request, reading)):
-            return _reply(calls, StopReason.TOOLS)
-        return (
-            _shaped(request, reading) if reading.schema is not None else _worded(request, reading)
-        )
+        can_call = request.tools and request.choice != "none"
+        ahead = next_calls(request, reading) if can_call else Next()
+        if ahead.calls:
+            return _reply(ahead.calls, StopReason.TOOLS)
+        if ahead.lack and not reading.excerpts:
+            return _unable(
+                f"the request leaves in doubt what a tool is to be called with ({ahead.lack})"
+            )
+        return _worded(request, reading) if reading.schema is None else _shaped(request, reading)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
         reply = await self.ask(request)

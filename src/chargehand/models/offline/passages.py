@@ -250,10 +250,12 @@ def _agreed(whole: list[Sentence], kind: str, most: int) -> Found:
 
 
 def _passages(wanted: dict[str, str], known: list[Sentence], kind: str, most: int) -> Found:
+    known = [s for s in known if not s.is_row]  # rows answer only through what is computed
     spread = {each: sum(_has(each, s.all) for s in known) for each in wanted}
     scored = sorted(((_score(s, spread), -n) for n, s in enumerate(known)), reverse=True)
-    best = [known[-n] for score, n in scored[:most] if score >= ENOUGH * scored[0][0] and score > 0]
-    texts = [s for s in best if not s.is_row] or best
+    texts = [
+        known[-n] for score, n in scored[:most] if score >= ENOUGH * scored[0][0] and score > 0
+    ]
     covered = {each for each in wanted for s in texts if _has(each, s.all)}
     missing = [f"“{word}”" for each, word in wanted.items() if each not in covered]
     if (
@@ -277,7 +279,7 @@ def _score(sentence: Sentence, spread: Mapping[str, int]) -> float:
     near: float = sum(
         0.5 / (1 + n) ** 0.5 for each, n in spread.items() if _has(each, sentence.all)
     )
-    return (own + near) * (0.7 if sentence.is_row else 1.0)
+    return own + near
 
 
 def _overview(question: str, known: list[Sentence], most: int) -> Found:

@@ -11,7 +11,7 @@ from chargehand.models.base import ModelRequest, Role, ToolCall
 from chargehand.models.offline.assigning import MOST, Step, Team, best_worker, steps_for
 from chargehand.models.offline.ranking import Ranking
 from chargehand.models.offline.reading import parts_of
-from chargehand.models.offline.slots import Schema, resolved, type_of
+from chargehand.models.offline.schemas import Schema, resolved, type_of
 
 _REQUEST = re.compile(
     r"^(?:request|goal|question|objective|user request): *(.+?)(?:\n\s*\n|\Z)",

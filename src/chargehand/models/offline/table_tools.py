@@ -6,12 +6,10 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.models.base import ToolSpec
+from chargehand.models.offline.arguments import SUM, Proposal
 from chargehand.models.offline.reading import Reading, decoded, tables_in
-from chargehand.models.offline.routing import Proposal
 from chargehand.models.offline.sheets import Sheet, profile_sql, sheet_of
-from chargehand.models.offline.slots import slots_of
 from chargehand.models.offline.table_query import Understanding, understood
-from chargehand.models.offline.values import Kind, values_in
 from chargehand.models.offline.words import term, terms
 
 MOST_SHEETS = 8
@@ -33,15 +31,15 @@ def table_calls(tools: Sequence[ToolSpec], reading: Reading) -> list[Proposal] |
     """
     querying = next((tool for tool in tools if _required(tool) == ["sql"]), None)
     describing = next((tool for tool in tools if _tells_tables(tool)), None)
-    if querying is None or describing is None or _is_arithmetic(reading.question):
+    if querying is None or describing is None or SUM.search(reading.question):
         return None
     described = _described(reading)
     if described is None:
-        return [Proposal(describing.name, {}, (), 1.0)]
+        return [Proposal(describing.name, {})]
     unseen = [sql for sql in _profiles(described).values() if _result(reading, sql) is None]
     asked = unseen or [each.sql for each in _understanding(reading).readings]
-    most = {"most": 1000} if any(s.name == "most" for s in slots_of(querying.parameters)) else {}
-    return [Proposal(querying.name, {"sql": sql, **most}, (), 1.0) for sql in asked]
+    most = {"most": 1000} if "most" in querying.parameters["properties"] else {}
+    return [Proposal(querying.name, {"sql": sql, **most}) for sql in asked]
 
 
 def told_by_tables(reading: Reading) -> Told | None:
@@ -105,12 +103,8 @@ def _described(reading: Reading) -> dict[str, Any] | None:
 
 
 def _required(tool: ToolSpec) -> list[str]:
-    return [slot.name for slot in slots_of(tool.parameters) if slot.is_required]
+    return list(tool.parameters.get("required") or ())
 
 
 def _tells_tables(tool: ToolSpec) -> bool:
     return not _required(tool) and term("table") in terms(f"{tool.name} {tool.description}")
-
-
-def _is_arithmetic(question: str) -> bool:
-    return any(found.kind is Kind.SUM for found in values_in(question))

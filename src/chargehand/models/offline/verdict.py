@@ -3,9 +3,9 @@
 import operator
 import re
 
+from chargehand.models.offline.arguments import numbers_in, quoted_in
 from chargehand.models.offline.clauses import sentences
 from chargehand.models.offline.reading import Reading
-from chargehand.models.offline.values import Kind, values_in
 from chargehand.models.offline.words import COUNTS, stem, term, word_set, words
 
 ENOUGH = 0.5
@@ -45,9 +45,9 @@ def judged(reading: Reading) -> tuple[bool, str]:
         holds = next(each for told, each in _HOLDS.items() if bound.lower() in told.split("|"))
         if wanted is not None and not holds(count := _count(what.lower(), bare, reading), wanted):
             return False, f"It has {count} {what}s; the rule wants {bound.lower()} {wanted}."
-    for value in values_in(rule):  # what it puts in quotes has to stand there as it is
-        if value.kind is Kind.QUOTED and str(value.value).lower() not in bare.lower():
-            return False, f"“{value.value}” is not in it."
+    for said in quoted_in(rule):  # it has to stand there as it is
+        if said.lower() not in bare.lower():
+            return False, f"“{said}” is not in it."
     wanted_words = {term(w): w for w in words(rule) if stem(w) not in _SAID and len(w) > 2}
     missing = wanted_words.keys() - {term(word) for word in words(bare)} - COUNTS.keys()
     share = 1 - len(missing) / len(wanted_words) if wanted_words else 1.0
@@ -70,5 +70,5 @@ def _count(what: str, bare: str, reading: Reading) -> int:
             # A line of the result that cites nothing goes by the name of the result itself.
             return len({e.where for e in reading.excerpts if not e.where.startswith("result")})
         case "number":
-            return sum(found.kind is Kind.NUMBER for found in values_in(bare))
+            return len(numbers_in(bare))
     return len([line for line in bare.split("\n") if line.strip()])
