@@ -295,7 +295,8 @@ class Run(RuleBasedStateMachine):
         is_any_done = not self.done.isdisjoint(self.tasks)
         expected = RunStatus.PARTIAL if is_any_done else RunStatus.FAILED
         is_all_done = required - self.removed - self.replaced <= self.done
-        if is_all_done and ("@plan" in self.done or not self.is_planned):
+        is_composed = "@answer" not in self.given_up
+        if is_all_done and is_composed and ("@plan" in self.done or not self.is_planned):
             expected = RunStatus.SUCCEEDED
         assert event.status is (RunStatus.CANCELLED if self.is_cancelled else expected)
 

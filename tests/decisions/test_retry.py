@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from chargehand.decisions.retry import (
     Again,
@@ -16,6 +17,7 @@ from chargehand.decisions.retry import (
 )
 from chargehand.facts.events import RetryHow
 from chargehand.facts.outcome import ErrorClass, Failed
+from chargehand.facts.policy import OnFailure, Recourse
 from tests.decisions.office import START, seconds
 
 DRAWS = st.floats(0, 1, exclude_max=True)
@@ -107,3 +109,21 @@ def test_the_lot_of_an_attempt_is_always_the_same_and_differs_from_its_neighbour
     lots = [draw_for(7, task, attempt) for task in ("a", "b") for attempt in (1, 2)]
     assert lots == [draw_for(7, task, attempt) for task in ("a", "b") for attempt in (1, 2)]
     assert len(set(lots)) == 4
+
+
+def test_what_is_final_for_one_worker_may_be_done_by_another_that_has_not_tried_it() -> None:
+    """A provider that refuses for good says nothing of the provider of another worker."""
+    final = Failed(kind=ErrorClass.LOGIC, message="no such model", is_final=True)
+    untried = replace(history(), has_others=True, has_untried=True)
+    assert isinstance(judge(RetryPolicy(), final, untried, 0.5), Again)
+    tried = replace(history(tries=2), has_others=True)
+    assert isinstance(judge(RetryPolicy(), final, tried, 0.5), GiveUp)
+    assert isinstance(judge(RetryPolicy(), final, history(), 0.5), GiveUp)
+
+
+@pytest.mark.parametrize("steps", [["elsewhere:bob"], ["again", "again", "elsewhere:bob", "fail"]])
+def test_a_final_failure_goes_to_the_worker_that_the_policy_names_next(steps: list[str]) -> None:
+    final = Failed(kind=ErrorClass.RESOURCE, message="the quota is used up", is_final=True)
+    step = OnFailure(steps).step(final, ())
+    assert (step.recourse, step.worker) == (Recourse.ELSEWHERE, "bob")
+    assert OnFailure(["again", "fail"]).step(final, ()).recourse is Recourse.FAIL

@@ -217,7 +217,8 @@ def sound_beginning(tasks: list[dict[str, Any]]) -> list[str]:
     """The ids of the tasks before the first that has a fault, found in the most simple-minded way."""
     ids: list[str] = []
     for each in tasks:
-        is_known = all(need in ids for need in each["needs"])
+        # A need of itself is dropped: it can only be meant as none.
+        is_known = all(need in ids for need in each["needs"] if need != each["id"])
         is_sound = each["description"] not in ("Do it", "") and each["worker"] != "nobody"
         if not is_sound or not is_known or each["id"] in ids:
             break

@@ -90,6 +90,8 @@ class History(Struct, frozen=True, kw_only=True):
     deadline_at: datetime | None
     has_others: bool
     #: whether the task asked for a skill, so that another worker may have it
+    has_untried: bool = False
+    #: the same, and this worker failed at it for the first time
     refines: bool = False
     #: whether a model may rewrite what the task says
     terms: OnFailure | None = None
@@ -102,7 +104,7 @@ def judge(policy: RetryPolicy, failure: Failed, history: History, draw: float) -
     """Decide what becomes of a task whose attempt failed this way. Deadline beats retry."""
     if history.terms is not None:
         return _judge_by(history.terms, policy, failure, history, draw)
-    if failure.kind.is_final or failure.is_final:
+    if failure.kind.is_final or (failure.is_final and not history.has_untried):
         return GiveUp(failure)
     if history.tries >= history.attempts:
         if history.tries == 1:

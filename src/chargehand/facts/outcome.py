@@ -143,7 +143,7 @@ class Failed(
     retry_after: timedelta | None = None
     usage: Usage = NO_USAGE
     is_final: bool = False
-    #: whoever reports it has tried what can be tried
+    #: the same worker would fail again: whoever reports it has tried what can be tried
     taint: tuple[str, ...] = ()
     #: untrusted sources that its words may derive from
 

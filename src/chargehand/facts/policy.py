@@ -97,10 +97,16 @@ class OnFailure(
         steps = self._steps_for(kind)
         count = sum(self._list_of(each) == self._list_of(kind) for each in before)
         step = steps[min(count, len(steps) - 1)]
+        if failure.is_final:
+            # Whoever failed would fail again; another worker, with another model, may not.
+            later = (each for each in steps[count:] if each.recourse is Recourse.ELSEWHERE)
+            step = next(later, step)
         if not step.recourse.is_try:
             is_fit = step.recourse is not Recourse.ASK or kind is not ErrorClass.CANCELLED
             return step if is_fit else self.ending(kind)
-        is_over = failure.is_final or kind is ErrorClass.CANCELLED
+        is_over = kind is ErrorClass.CANCELLED or (
+            failure.is_final and step.recourse is not Recourse.ELSEWHERE
+        )
         if is_over or (kind.is_final and kind not in self.kinds):
             return self.ending(kind, may_ask=True)
         return step if count < len(steps) else _FAIL

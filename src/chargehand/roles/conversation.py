@@ -246,9 +246,8 @@ class Conversation:
         if failure.error not in _GAVE_UP or tool not in self._trouble:
             return failure
         kind, words = self._trouble[tool]
-        return replace(
-            failure, kind=kind, message=f"{failure.message}; {tool} failed: {words[:300]}"
-        )
+        told = words if words.startswith(tool) else f"{tool} failed: {words}"
+        return replace(failure, kind=kind, message=f"{failure.message}; {told[:300]}")
 
     async def _use(self, call: ToolCall) -> ToolOutput:
         # No await up to the step itself: calls made side by side are judged and numbered in the
