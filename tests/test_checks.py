@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 
 import chargehand as ch
 from chargehand.errors import UnknownKeyword
-from chargehand.facts import checks
+from chargehand.facts import checks, events
+from chargehand.journal import chain
+from chargehand.journal.opening import open_journal
 
 NO_DURATIONS = [
     True,
@@ -140,3 +144,58 @@ def test_unknown_keywords_are_refused_with_a_suggestion(
         call()
     assert caught.value.keyword == keyword
     assert isinstance(caught.value, TypeError)
+
+
+OLD = {
+    "a negative deadline": ('"deadline":"-P1D"', "deadline", timedelta(0)),
+    "an absurd deadline": ('"deadline":"P999999999D"', "deadline", checks.LONGEST),
+    "a number": ('"expect":1e300', "expect", checks.LONGEST),
+    "an absurd priority": ('"priority":9999999999', "priority", checks.MOST_PRIORITY),
+    "a timeout of nothing": (
+        '"limits":{"timeout":"PT0S"}',
+        "limits",
+        ch.TaskLimits(timeout=timedelta.resolution),
+    ),
+    "debts": ('"limits":{"money":-1.5,"tokens":-7}', "limits", ch.TaskLimits(money=0, tokens=0)),
+    "endless patience": (
+        '"on_failure":{"steps":["ask"],"patience":"P999999999D"}',
+        "on_failure",
+        ch.OnFailure("ask", patience=checks.LONGEST),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+async def test_j2_what_was_stored_under_wider_bounds_is_read_within_todays(
+    name: str, tmp_path: Path
+) -> None:
+    """The border refuses it now; a journal that holds it opens, is whole and tells what was meant."""
+    written, field, meant = OLD[name]
+    task = f'{{"id":"t","description":"Do it","worker":"w",{written}}}'
+    plan = f'{{"goal":"g","tasks":[{task}]}}'
+    with pytest.raises(ch.UsageError):
+        ch.Plan.from_json(plan)
+    adopted = '{"kind":"PlanAdopted","at":"2026-01-01T00:00:00Z","plan":%s}'
+    event = events.decode((adopted % plan).encode())
+    assert isinstance(event, events.PlanAdopted)
+    assert getattr(event.plan.tasks[0], field) == meant
+    with pytest.raises(ch.UsageError):
+        ch.Plan.from_json(plan)  # at the border as before
+
+    path = tmp_path / "runs.db"
+    journal = open_journal(path)
+    epoch = await journal.leases.lead("r1")
+    plain_plan = ch.Plan(goal="g", tasks=[ch.Task(id="t", description="Do it", worker="w")])
+    with pytest.MonkeyPatch.context() as patch:  # as a version without these bounds wrote it
+        patch.setattr(chain, "encode", lambda _: (adopted % plan).encode())
+        await journal.append("r1", [events.PlanAdopted(plan=plain_plan, at=event.at)], epoch=epoch)
+    await journal.close()
+    journal = open_journal(path)
+    assert [entry.event async for entry in journal.read("r1")] == [event]
+    await journal.close()
+
+
+@pytest.mark.parametrize("given", [True, 1.5, "1", 10**7, -(10**7), 10**400, None, object()])
+def test_j1_priorities_are_whole_numbers_within_bounds(given: Any) -> None:
+    with pytest.raises(ch.UsageError, match="priority"):
+        ch.Task(id="t", description="d", priority=given)

@@ -179,7 +179,7 @@ class WrongLoop(UsageError):
 class WorkerError(ChargehandError):
     """Raised by a worker to say how its failure is to be treated.
 
-    `raise WorkerError("quota used up", kind="resource", retry_after=timedelta(minutes=1))`
+    `raise WorkerError("quota used up", kind="resource", retry_after=60)`
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class WorkerError(ChargehandError):
         message: str,
         *,
         kind: str = "logic",
-        retry_after: timedelta | None = None,
+        retry_after: timedelta | float | None = None,
     ) -> None:
         self.kind = kind
         self.retry_after = retry_after
@@ -212,7 +212,7 @@ class ModelError(ChargehandError):
     #: whether the provider may have carried the call out, and charge for it
 
     def __init__(
-        self, message: str, *, retry_after: timedelta | None = None, status: int = 0
+        self, message: str, *, retry_after: timedelta | float | None = None, status: int = 0
     ) -> None:
         self.retry_after = retry_after
         self.status = status
@@ -283,7 +283,7 @@ class ToolError(ChargehandError):
     kind = "logic"
 
     def __init__(
-        self, message: str, *, kind: str = "logic", retry_after: timedelta | None = None
+        self, message: str, *, kind: str = "logic", retry_after: timedelta | float | None = None
     ) -> None:
         self.kind = kind
         self.retry_after = retry_after

@@ -13,11 +13,10 @@ from chargehand.clock import Clock
 from chargehand.decisions.schedule import RULES
 from chargehand.errors import UsageError
 from chargehand.facts.checks import (
-    LARGEST,
     LONGEST_NAME,
     Duration,
-    count,
     duration_or_none,
+    priority,
     refuse_unknown,
     shown,
     text,
@@ -187,7 +186,7 @@ class Intake:
         for field in ("key", "after", "reuse", "default"):
             if given.get(field) is not None:
                 text(given[field], field, most=LONGEST_NAME)
-        count(given.get("priority", 0), "priority", least=-LARGEST)
+        priority(given.get("priority", 0), "priority")
         if not isinstance(given.get("limits") or self._limits, Limits):
             raise UsageError(f"limits={shown(given['limits'])} must be a chargehand.Limits")
         for field in ("drafts", "refine", "clarify"):

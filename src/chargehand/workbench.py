@@ -122,8 +122,9 @@ class Workbench:
         requested = led.schedule.requested
         if requested is not None:
             brief.depth = requested.depth
-            brief.distrust(*requested.taint)
-        brief.distrust(*told)
+            told = requested.taint + told
+        if told:
+            brief.distrust(*told)
         brief.tries, brief.has_parked = node.tries, node.parks > 0
         brief.boards = floor.board_for
         brief.is_capped = led.account is not None

@@ -255,7 +255,7 @@ def test_j2_whatever_an_exception_is_like_its_failure_can_be_stored(
     words: str, wait: float, kind: str
 ) -> None:
     error = ch.WorkerError(words, kind=kind)
-    error.retry_after = wait  # type: ignore[assignment]  # as other libraries have it
+    error.retry_after = wait
     event = AttemptFinished(task="t", attempt=1, outcome=failed_by(error), at=START_AT)
     assert decode(encode(event)) == event
 

@@ -167,7 +167,7 @@ async def test_f10_a_server_that_keeps_dying_is_given_up_for_a_while() -> None:
         error = await it.fails("pid")
     assert error.kind == "network"
     assert "MCP server 'mortal' ended 3 times within 3600 s" in str(error)
-    assert error.retry_after is not None
+    assert isinstance(error.retry_after, timedelta)
     assert timedelta(minutes=59) < error.retry_after <= timedelta(hours=1)
 
 

@@ -51,6 +51,7 @@ from chargehand.facts.outcome import Done, Failed, failed_by
 from chargehand.facts.value import Value
 
 _A_MOMENT = timedelta(milliseconds=1)
+_BRINGS_TASKS = (PlanAdopted, TaskAdded, PlanAmended)
 
 
 _NOT_ITS_FAULT = {
@@ -182,11 +183,10 @@ class Desk:
                     self._carry(run, self.runs[run], commands, round_, now)
                 except Exception as error:  # noqa: BLE001 - of this run; the others go on
                     self.break_off(run, error, round_, now)
-        for message in messages:
-            self._hear(message, round_, now)
+        self._hear(messages, round_, now)
         while self._timers and self._timers[0][0] <= now:
             _, _, run, event = heappop(self._timers)
-            self._hear(Message(run, replace(event, at=now)), round_, now, is_timed=True)
+            self._hear([Message(run, replace(event, at=now))], round_, now, is_timed=True)
         if not self.is_draining:
             self._fill_places(round_, now)
         for run in round_.ended:
@@ -268,15 +268,16 @@ class Desk:
                 led.schedule.check()
 
     def _hear(
-        self, message: Message, round_: Round, now: datetime, *, is_timed: bool = False
+        self, messages: Sequence[Message], round_: Round, now: datetime, *, is_timed: bool = False
     ) -> None:
-        tickets = len(round_.tickets)
-        try:
-            self._take(message, round_, now, is_timed=is_timed)
-        except Exception as error:  # noqa: BLE001 - of this run; the others go on
-            if message.ticket is not None and len(round_.tickets) == tickets:
-                round_.tickets.append((message.ticket, None))
-            self.break_off(message.run, error, round_, now)
+        for message in messages:
+            try:
+                self._take(message, round_, now, is_timed=is_timed)
+            except Exception as error:  # noqa: BLE001 - of this run; the others go on
+                ticket = message.ticket
+                if ticket is not None and all(each is not ticket for each, _ in round_.tickets):
+                    round_.tickets.append((ticket, None))
+                self.break_off(message.run, error, round_, now)
 
     def _take(
         self, message: Message, round_: Round, now: datetime, *, is_timed: bool = False
@@ -389,7 +390,7 @@ class Desk:
             above = self._above.get(event.run)
             if above is not None or has_caps(event.limits):
                 led.account = Account(event.limits, keeps_back=event.answers, above=above)
-        elif isinstance(event, PlanAdopted | TaskAdded | PlanAmended) and task_caps(event):
+        elif isinstance(event, _BRINGS_TASKS) and task_caps(event):
             led.account = Account(led.schedule.limits)
             led.account.apply(event)
 

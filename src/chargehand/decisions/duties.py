@@ -192,11 +192,12 @@ def has_choice(nodes: Mapping[str, Node], strategy: Strategy) -> bool:
 
 def is_missing(node: Node) -> bool:
     """Whether a run that ends with this task as it is has not done all that it should have."""
-    if node.is_removed or node.is_replaced or is_hedge(node.task.id):
+    is_whole = node.state is TaskState.DONE and not node.gaps
+    if is_whole or node.is_removed or node.is_replaced or is_hedge(node.task.id):
         return False
     if is_duty(node.task.id) and not _is_due(node.task):
         return False
-    return not node.task.optional and (node.state is not TaskState.DONE or bool(node.gaps))
+    return not node.task.optional
 
 
 def _is_due(duty: Task) -> bool:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
-from chargehand.facts.checks import CheckedKeywords, Duration, count, duration
+from chargehand.facts.checks import CheckedKeywords, Duration, Span, count, duration
 
 
 class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
@@ -27,8 +27,8 @@ class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
 
     least: int = 1
     most: int = 8
-    wait: timedelta = timedelta(seconds=1)
-    period: timedelta = timedelta(seconds=10)
+    wait: Span = timedelta(seconds=1)
+    period: Span = timedelta(seconds=10)
 
     if TYPE_CHECKING:
 

@@ -100,7 +100,8 @@ class Results:
         match event:
             case AttemptFinished():
                 self._finish(event)
-                self._write_off(event.task, event.attempt)
+                if self._open:
+                    self._write_off(event.task, event.attempt)
             case AttemptLost() | AttemptPreempted():
                 self._write_off(event.task, event.attempt)
             case AttemptParked():

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from chargehand.decisions.graph import Node
-from chargehand.facts.checks import CheckedKeywords, Duration, amount, duration
+from chargehand.facts.checks import CheckedKeywords, Duration, Span, amount, duration
 from chargehand.facts.events import RetryHow
 from chargehand.facts.outcome import ErrorClass, Failed, Question
 from chargehand.facts.policy import (
@@ -25,8 +25,8 @@ from chargehand.facts.policy import (
 class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """How long to wait between tries. The waits double up to a cap; part of each is drawn by lot."""
 
-    first: timedelta = timedelta(seconds=1)
-    cap: timedelta = timedelta(minutes=1)
+    first: Span = timedelta(seconds=1)
+    cap: Span = timedelta(minutes=1)
     jitter: float = 0.5
     #: the largest part of a wait that may be left out
 

@@ -135,7 +135,11 @@ class _Attempt:
         if leftover is None or leftover.done():
             self._to.freed(job)
         else:
-            leftover.add_done_callback(lambda _: self._to.freed(job))
+            leftover.add_done_callback(self._free)
+
+    def _free(self, _: object) -> None:
+        # Not a lambda in `_run`: its cells would be two more objects for the collector, per attempt.
+        self._to.freed(self.job)
 
     def _report(self, ending: Ending) -> None:
         job = self.job

@@ -1,13 +1,16 @@
 """Checks of what callers hand in: durations, counts, amounts, names, texts, keywords.
 
 Each is converted once, where it comes in, and refused with a `UsageError` that names the argument.
+What is read from a journal came in long ago, perhaps under other bounds, and is never refused: see `reading`.
 """
 
 import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from operator import index
 from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast
@@ -32,11 +35,31 @@ LONGEST = timedelta(days=36_525)
 """A hundred years. What is added to the present moment must stay within the calendar."""
 LARGEST = 2**53
 """The largest count: every JSON reader knows all digits of it."""
+MOST_PRIORITY = 1_000_000
+"""Either way. A run gains a step of priority with every while that it waits, and must catch up some day."""
 LONGEST_NAME = 200
 LONGEST_TEXT = 1_000_000
 
 _NOTHING = timedelta(0)
+_BRIEFEST = timedelta.resolution
+_is_read: ContextVar[bool] = ContextVar("is_read", default=False)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """While stored values are decoded: a number beyond today's bounds is taken as the bound."""
+    before = _is_read.set(True)
+    try:
+        yield
+    finally:
+        _is_read.reset(before)
+
+
+def _refuse(words: str, bound: T) -> T:
+    if _is_read.get():
+        return bound
+    raise UsageError(words)
 
 
 def duration(value: object, what: str, *, may_be_zero: bool = False) -> timedelta:
@@ -48,14 +71,16 @@ def duration(value: object, what: str, *, may_be_zero: bool = False) -> timedelt
             f"{what}={shown(value)} is no duration; give seconds as a number, or a timedelta"
         )
     elif not abs(value) <= LONGEST.total_seconds():  # NaN is not, either
-        raise UsageError(f"{what}={shown(value)} s is no length of time that ends; {_AT_MOST}")
+        words = f"{what}={shown(value)} s is no length of time that ends; {_AT_MOST}"
+        length = _refuse(words, LONGEST if value > 0 else _NOTHING)
     else:
         length = timedelta(seconds=value)
     if length > LONGEST:
-        raise UsageError(f"{what}={length} is too long; {_AT_MOST}")
-    if length < _NOTHING or (length == _NOTHING and not may_be_zero):
-        bound = "must not be negative" if may_be_zero else "must be longer than nothing"
-        raise UsageError(f"{what}={length} {bound}")
+        return _refuse(f"{what}={length} is too long; {_AT_MOST}", LONGEST)
+    if length < _NOTHING and may_be_zero:
+        return _refuse(f"{what}={length} must not be negative", _NOTHING)
+    if length <= _NOTHING and not may_be_zero:
+        return _refuse(f"{what}={length} must be longer than nothing", _BRIEFEST)
     return length
 
 
@@ -72,29 +97,27 @@ def count(value: object, what: str, *, least: int = 0, most: int = LARGEST) -> i
         number = None
     if number is None:
         raise UsageError(f"{what}={shown(value)} must be a whole number")
-    if number < least:
-        raise UsageError(
-            f"{what}={shown(number)} must be at least {least}"
-            if least
-            else f"{what}={shown(number)} must not be negative"
-        )
-    if number > most:
-        raise UsageError(f"{what}={shown(number)} must be at most {most:,}")
-    return number
+    return int(_within(number, what, least, most))
+
+
+def priority(value: object, what: str) -> int:
+    """How urgent something is: a whole number, and larger is more urgent."""
+    return count(value, what, least=-MOST_PRIORITY, most=MOST_PRIORITY)
 
 
 def amount(value: object, what: str, *, least: float = 0, most: float = LARGEST) -> float:
     """A finite number within its bounds."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{what}={shown(value)} must be a number")
+    return _within(value, what, least, most)
+
+
+def _within(value: float, what: str, least: float, most: float) -> float:
     if not value <= most:  # NaN is not, either
-        raise UsageError(f"{what}={shown(value)} must be a number up to {most:,}")
+        return _refuse(f"{what}={shown(value)} must be a number up to {most:,}", most)
     if value < least:
-        raise UsageError(
-            f"{what}={shown(value)} must be at least {least}"
-            if least
-            else f"{what}={shown(value)} must not be negative"
-        )
+        words = f"must be at least {least}" if least else "must not be negative"
+        return _refuse(f"{what}={shown(value)} {words}", least)
     return value
 
 

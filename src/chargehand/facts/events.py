@@ -12,7 +12,8 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-from chargehand.errors import JournalDamaged, JournalVersion
+from chargehand.errors import JournalDamaged, JournalVersion, UsageError
+from chargehand.facts.checks import reading
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Question, Usage
 from chargehand.facts.plan import Plan, Strategy, Task
@@ -537,7 +538,11 @@ def decode(data: bytes, version: int = VERSION) -> Event:
     for old in range(version, VERSION):
         data = _UPGRADES[old](data)
     try:
-        return _decoder.decode(data)
+        try:
+            return _decoder.decode(data)
+        except UsageError:
+            with reading():  # it came in when a bound was wider, or was none
+                return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise JournalDamaged(f"an event cannot be read: {error}") from error
     except Exception as error:  # the checks of Limits and the like, met by bytes that are not ours

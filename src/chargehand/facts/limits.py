@@ -107,7 +107,7 @@ class TaskLimits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, o
 def _check_spending(limits: Limits | TaskLimits) -> None:
     whose = type(limits).__name__
     if limits.money is not None:
-        amount(limits.money, f"{whose}: money")
+        force_setattr(limits, "money", amount(limits.money, f"{whose}: money"))
     for field in ("tokens", "calls"):
         value = getattr(limits, field)
         if value is not None:

@@ -4,14 +4,14 @@ import errno
 import traceback
 from datetime import timedelta
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from chargehand.errors import JournalBusy, JournalFull, ModelError, NotJSON, ToolError, WorkerError
-from chargehand.facts.checks import duration
+from chargehand.facts.checks import Duration, Span, duration
 from chargehand.facts.value import Value, plain
 
 MOST_WORDS = 20_000
@@ -82,11 +82,31 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: the choice that may be followed by a colon and JSON
     default: str | None = None
     #: taken when nobody answers within `patience`; None: the task fails then
-    patience: timedelta | None = None
+    patience: Span | None = None
     #: None: waits as long as the run may
     evidence: Value = Value()
     taint: tuple[str, ...] = ()
     #: untrusted sources that whoever asks has read, and so may speak from its words
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            id: str,  # noqa: A002 - the name of the field
+            text: str,
+            about: str = "plain",
+            choices: tuple[str, ...] = (),
+            telling: str = "",
+            default: str | None = None,
+            patience: Duration | None = None,
+            evidence: Value = ...,
+            taint: tuple[str, ...] = (),
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if self.patience is not None:
+            force_setattr(self, "patience", duration(self.patience, "Question: patience"))
 
     @property
     def offers(self) -> str:
@@ -140,12 +160,32 @@ class Failed(
     error: str = ""
     #: name of the exception's type
     stack: str = ""
-    retry_after: timedelta | None = None
+    retry_after: Span | None = None
     usage: Usage = NO_USAGE
     is_final: bool = False
     #: the same worker would fail again: whoever reports it has tried what can be tried
     taint: tuple[str, ...] = ()
     #: untrusted sources that its words may derive from
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            kind: ErrorClass,
+            message: str,
+            error: str = "",
+            stack: str = "",
+            retry_after: Duration | None = None,
+            usage: Usage = ...,
+            is_final: bool = False,
+            taint: tuple[str, ...] = (),
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if self.retry_after is not None:
+            wait = duration(self.retry_after, "Failed: retry_after", may_be_zero=True)
+            force_setattr(self, "retry_after", wait)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
@@ -249,7 +289,7 @@ def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
         kind = ErrorClass.LOGIC
     wait = None
     try:
-        wait = _wait_asked_by(error)
+        wait = wait_asked_by(error)
     except Exception as fault:  # noqa: BLE001 - its retry_after cannot be read, or is no duration
         told.append(f"(ignored: {_said_by(fault)})")
     return Failed(
@@ -294,7 +334,8 @@ def _stack_of(error: BaseException) -> str:
         return ""
 
 
-def _wait_asked_by(error: BaseException) -> timedelta | None:
+def wait_asked_by(error: BaseException) -> timedelta | None:
+    """How long to wait, as an exception has it. Raises `UsageError` for a length of time that is none."""
     wait = getattr(error, "retry_after", None)  # other libraries' errors have seconds there
     if isinstance(wait, bool) or not isinstance(wait, int | float | timedelta):
         return None

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import Fault, PlanRefused, UsageError
-from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration
+from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration, priority
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.policy import OnFailure
 from chargehand.facts.shape import published_schema, shape_of
@@ -150,6 +150,9 @@ class Task(
         if self.expect is not None:
             expect = duration(self.expect, f"task {self.id!r}: expect", may_be_zero=True)
             force_setattr(self, "expect", expect)
+        if type(self.priority) is not int or self.priority:
+            urgent = priority(self.priority, f"task {self.id!r}: priority")
+            force_setattr(self, "priority", urgent)
         if self.output is not None and not isinstance(self.output, dict):
             force_setattr(self, "output", shape_of(self.output))
         if not self.needs:
@@ -416,10 +419,16 @@ def _is_plain(task: Task) -> bool:
     """Whether everything in this task is of the very type that it is stored as."""
     return (
         type(task) is Task
-        and _is_plain_text(task.id, task.description, task.worker, task.skill, task.accept)
+        and type(task.id) is type(task.description) is type(task.worker) is str
+        and type(task.skill) is type(task.accept) is str
+        and task.id.isascii()
+        and task.description.isascii()
+        and task.worker.isascii()
+        and task.skill.isascii()
+        and task.accept.isascii()
         and not task.args
         and task.output is None
-        and (type(task.priority), type(task.optional), type(task.hedge)) == (int, bool, bool)
+        and (type(task.optional), type(task.hedge)) == (bool, bool)
         and type(task.limits) is TaskLimits
         and (task.on_failure is None or type(task.on_failure) is OnFailure)
         and not (task.needs and any(map(_is_odd, task.all_needs)))

@@ -90,7 +90,7 @@ class JournalFile:
             connection = apsw.Connection(str(self.path), flags, self._vfs)
         except apsw.Error as error:
             raise refusal(error, self.path) from error
-        connection.set_busy_timeout(self._patience // timedelta(milliseconds=1))
+        connection.set_busy_timeout(min(self._patience // timedelta(milliseconds=1), 2**31 - 1))
         return connection
 
     def _is_empty(self, connection: apsw.Connection) -> bool:

@@ -1,10 +1,10 @@
 """From what a person writes, a path or nothing at all, to a journal."""
 
 import os
-from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import Duration
 from chargehand.journal.base import LEASE, PATIENCE, Journal
 from chargehand.journal.memory import MemoryJournal
 
@@ -16,8 +16,8 @@ def open_journal(
     *,
     durability: Durability = "strict",
     accept_damage: bool = False,
-    lease: timedelta = LEASE,
-    patience: timedelta = PATIENCE,
+    lease: Duration = LEASE,
+    patience: Duration = PATIENCE,
     blob_dir: "str | os.PathLike[str] | None" = None,
     vfs: str = "",
 ) -> Journal:

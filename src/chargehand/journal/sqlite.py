@@ -14,6 +14,7 @@ from typing import Self
 
 from chargehand.errors import KeyConflict, UsageError
 from chargehand.facts.board import board_of_run
+from chargehand.facts.checks import Duration, duration
 from chargehand.facts.events import Event
 from chargehand.journal.base import (
     LEASE,
@@ -61,22 +62,24 @@ class SqliteJournal:
         *,
         durability: str = "strict",
         accept_damage: bool = False,
-        lease: timedelta = LEASE,
-        patience: timedelta = PATIENCE,
+        lease: Duration = LEASE,
+        patience: Duration = PATIENCE,
         blob_dir: Path | None = None,
         vfs: str = "",
     ) -> None:
         if durability not in ("strict", "relaxed"):
             raise UsageError(f"durability={durability!r} must be 'strict' or 'relaxed'")
-        if lease < timedelta(milliseconds=10):
-            raise UsageError(f"lease={lease} is too short to be kept; use at least 10 ms")
+        term = duration(lease, "lease")
+        if term < timedelta(milliseconds=10):
+            raise UsageError(f"lease={term} is too short to be kept; use at least 10 ms")
         path = path.resolve()  # what lies beside the file is then found through any link to it
-        file = JournalFile(path, durability=durability, patience=patience, vfs=vfs)
+        longest = duration(patience, "patience", may_be_zero=True)
+        file = JournalFile(path, durability=durability, patience=longest, vfs=vfs)
         connection = file.open(accept_damage=accept_damage)
         self.path = path
         self._gate = Gate(path)
         self._shutting = threading.Lock()  # for two that close at once
-        self._writer = Writer(connection, file, Node(path, lease), self._gate)
+        self._writer = Writer(connection, file, Node(path, term), self._gate)
         self._reader = Reader(file.open_to_read(), path, self._gate, skips_damage=accept_damage)
         self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)
         self.leases = _Leases(self._writer)

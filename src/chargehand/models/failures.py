@@ -21,7 +21,9 @@ from chargehand.errors import (
     ModelRefused,
     ModelTooSlow,
     ModelUnreachable,
+    UsageError,
 )
+from chargehand.facts.outcome import wait_asked_by
 from chargehand.models.access import Access
 
 LONGEST_WAIT = timedelta(days=1)
@@ -345,6 +347,15 @@ def _instant(text: str) -> datetime | None:
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def seconds_asked_by(error: ModelError) -> float | None:
+    """How long the provider asks to wait, within bounds; what is no length of time says nothing."""
+    try:
+        wait = wait_asked_by(error)
+    except UsageError:
+        return None
+    return None if wait is None else min(wait, LONGEST_WAIT).total_seconds()
 
 
 def _bounded(seconds: float) -> timedelta:

@@ -15,6 +15,7 @@ from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
 from chargehand.decisions.limiter import Limiter, Rates
 from chargehand.errors import ModelDenied, ModelError, ModelUnreachable
 from chargehand.facts.outcome import Parked
+from chargehand.models.failures import seconds_asked_by
 
 log = logging.getLogger("chargehand")
 
@@ -166,7 +167,7 @@ class Line:
 
     def put_back(self, error: ModelError, began: float, now: float) -> None:
         """A call was told to come later."""
-        wait = None if error.retry_after is None else error.retry_after.total_seconds()
+        wait = seconds_asked_by(error)
         self.limiter.slow_down(began, now, wait)
         self.breaker.withdraw()
         self._is_reached = True

@@ -5,10 +5,10 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TypeAlias
 
 from chargehand.errors import ModelDenied, UsageError
+from chargehand.facts.checks import Duration, duration
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.models.base import (
     Abilities,
@@ -57,13 +57,15 @@ class ScriptedModel:
         script: Iterable[Line] = (),
         *,
         name: str = "scripted:model",
-        latency: timedelta = timedelta(0),
+        latency: Duration = 0.0,
         abilities: Abilities | None = None,
     ) -> None:
         self.requests: list[ModelRequest] = []
         #: all that was asked, in the order of arrival
         self._name = name
-        self._latency = latency.total_seconds()
+        self._latency = duration(
+            latency, "ScriptedModel: latency", may_be_zero=True
+        ).total_seconds()
         self._abilities = abilities or Abilities(is_real=False)
         if isinstance(script, str):
             raise UsageError("a script is a list of lines: ScriptedModel(['…', '…'])")

@@ -32,9 +32,11 @@ from chargehand.errors import (
     ModelTooSlow,
     ModelUnreachable,
 )
+from chargehand.facts.checks import Duration, duration
 from chargehand.facts.outcome import Parked
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import Model, ModelReply, ModelRequest
+from chargehand.models.failures import seconds_asked_by
 from chargehand.models.line import FIRST_PATIENCE, PARK, SHORT_PATIENCE, Fault, Line
 from chargehand.models.shared_calls import SharedCalls
 
@@ -119,13 +121,15 @@ class Switchboard:
         rates: Mapping[str, Rates] | None = None,
         *,
         breaker: BreakerPolicy | None = None,
-        patience: timedelta = timedelta(minutes=10),
+        patience: Duration = timedelta(minutes=10),
         cache: bool | None = None,
     ) -> None:
         self._rates = dict(rates or {})
         #: by provider ("openai") or by account
         self._breaker = breaker or BreakerPolicy()
-        self._patience = patience.total_seconds()
+        self._patience = duration(
+            patience, "Switchboard: patience", may_be_zero=True
+        ).total_seconds()
         #: how long a provider that is busy or down is waited for; then runs park, and other calls fail
         self._cache = cache
         #: None: only calls that are meant to repeat themselves (temperature 0)
@@ -292,7 +296,7 @@ class _Calling:
 
     def _refuse_to_wait(self, error: ModelBusy, terms: Terms) -> None:
         """Raise for a call that cannot park and was put off for too long."""
-        wait = 0.0 if error.retry_after is None else error.retry_after.total_seconds()
+        wait = seconds_asked_by(error) or 0.0
         put_off = self._line.put_off(self._first, self._loop.time())
         parks = terms.may_park and self._patience > 0
         if not parks and put_off + wait > self._patience:

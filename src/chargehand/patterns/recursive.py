@@ -3,7 +3,6 @@
 import copy
 import os
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
+from chargehand.facts.checks import Duration, count, duration_or_none
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, Outcome
 from chargehand.facts.plan import Plan, Task
@@ -23,7 +23,7 @@ from chargehand.models.base import ModelRequest, ModelSettings, system, user
 from chargehand.nesting import words_from
 from chargehand.result import RunResult
 from chargehand.roles.drafting import faults_in_words, record
-from chargehand.roles.function import Where
+from chargehand.roles.function import Where, check_words
 from chargehand.roles.office import ModelChoice, Office
 from chargehand.roles.prompts import prompt
 from chargehand.roles.thinking import DurableThinker, ask_for, refuse_unusable
@@ -79,18 +79,17 @@ class RecursiveSupervisor:
         parts: int = MOST_PARTS,
         parallel: int | None = None,
         capacity: int | Elastic | None = None,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
     ) -> None:
-        if parts < 2:
-            raise UsageError(f"parts={parts}: dividing takes two parts at least")
+        check_words(name, description)
         self.name = name
         self.description = description
         self.model = model
         self.skills: tuple[str, ...] = ()
-        self.timeout = timeout
+        self.timeout = duration_or_none(timeout, f"worker {name!r}: timeout")
         self.place = Place(worker=name, capacity=capacity)
         self._settings = settings
-        self._most = parts
+        self._most = count(parts, f"worker {name!r}: parts", least=2)
         self._parallel = parallel
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError, WorkerError
+from chargehand.facts.checks import Duration, duration_or_none
 from chargehand.facts.outcome import ErrorClass, Failed, Outcome
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system, user
@@ -71,7 +71,7 @@ class Factory:
         preapproved: Sequence[str] = (),
         capacity: int | Elastic | None = None,
         weight: float | None = None,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         prompts: str | Path | None = None,
     ) -> None:
         if not name.strip() or not description.strip():
@@ -93,7 +93,7 @@ class Factory:
         self.secrets = frozenset(secrets)
         self.destinations = frozenset(destinations)
         self.preapproved = frozenset(preapproved)
-        self.timeout = timeout
+        self.timeout = duration_or_none(timeout, f"factory {name!r}: timeout")
         self.prompts = prompts
         self._make = make
         self._capacity = capacity

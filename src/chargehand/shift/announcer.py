@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from chargehand.clock import Clock
 from chargehand.decisions.desk import Desk
 from chargehand.decisions.explaining import Cause, Explainer, Wait, way_out
+from chargehand.decisions.graph import TaskState
 
 log = logging.getLogger("chargehand")
 
@@ -14,6 +15,8 @@ SILENCE = 1.0
 #: seconds that something may wait without a word
 MOST_WAITS = 5
 #: of a run that are said at once; `chargehand status` has them all
+_SILENT = {TaskState.WAITING, *(state for state in TaskState if state.is_settled)}
+#: they have ended, or wait for other tasks of their run
 
 
 class Announcer:
@@ -25,6 +28,7 @@ class Announcer:
         self._place = place
         self._timer: asyncio.TimerHandle | None = None
         self._said: set[tuple[str, str, Cause, str]] = set()
+        self._is_idle = False
         self._asking: set[str] = set()
         #: runs with a question, or paused: they are looked at although other work goes on
 
@@ -34,8 +38,13 @@ class Announcer:
 
     def arm(self, *, is_idle: bool) -> None:
         """Nothing is to be decided now: look in a second at what waits, if nothing runs meanwhile."""
+        self._is_idle = is_idle
         if self._timer is None and self._desk.runs and (is_idle or self._asking):
             self._look_in(SILENCE)
+
+    def stir(self) -> None:
+        """Something is decided and written down again."""
+        self._is_idle = False
 
     def close(self) -> None:
         if self._timer is not None:
@@ -49,7 +58,7 @@ class Announcer:
         self._timer = None
         self._asking &= self._desk.runs.keys()
         young: list[float] = []
-        for run in list(self._asking if self._desk.busy else self._desk.runs):
+        for run in list(self._desk.runs if self._is_idle else self._asking):
             waits = list(self._new(run))
             if not waits:
                 self._asking.discard(run)
@@ -63,9 +72,14 @@ class Announcer:
         """What waits for something outside of this process's work, and was not said yet."""
         led = self._desk.runs[run]
         explainer = Explainer(run, led, self._clock.now(), self._desk.dispatch)
-        for wait in explainer.all():
+        # What only stands in the queue while others work gets its turn; there may be thousands.
+        is_queue = not self._is_idle and not led.schedule.is_paused
+        for task, node in led.schedule.nodes.items():
+            if node.state in _SILENT or (is_queue and node.state is TaskState.READY):
+                continue
+            wait = explainer.why(task)
             # A provider that is waited for is named by the models themselves, once for all tasks.
-            if wait.cause not in (Cause.NEEDS, Cause.PROVIDER) and _key(wait) not in self._said:
+            if wait and wait.cause is not Cause.PROVIDER and _key(wait) not in self._said:
                 yield wait
 
     def _say(self, wait: Wait) -> None:

@@ -30,11 +30,11 @@ from chargehand.facts.events import (
     WorkStopped,
 )
 from chargehand.facts.on_question import OnQuestion
-from chargehand.facts.outcome import Done, Failed, NeedsInput
+from chargehand.facts.outcome import Done, Failed
 from chargehand.shift.counter import Counter, Drains
 
-NEEDS_PERSON = frozenset({AttemptFinished, AttemptParked, PersonAsked, RunLed, RunPaused})
-#: after these, what waits is looked at although other work goes on
+NEEDS_PERSON = frozenset({AttemptParked, PersonAsked, RunLed, RunPaused})
+#: after these, and after an attempt that asks, what waits is looked at although other work goes on
 
 
 class Hearing(Counter):
@@ -147,8 +147,6 @@ class Hearing(Counter):
         """A person may be needed: have that said, or give the question up where nobody is waited for."""
         nodes = led.schedule.nodes
         match event:
-            case AttemptFinished() if type(event.outcome) is not NeedsInput:
-                return
             case AttemptParked() | RunPaused():
                 asking = []
             case AttemptFinished() | PersonAsked():

@@ -23,7 +23,7 @@ from chargehand.errors import (
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import AttemptFinished, Event, RunReleased
 from chargehand.facts.on_question import Asking, OnQuestion
-from chargehand.facts.outcome import failed_by
+from chargehand.facts.outcome import NeedsInput, failed_by
 from chargehand.mailroom import Mailroom
 from chargehand.shift.announcer import SILENCE
 from chargehand.shift.event_log import log_events
@@ -147,6 +147,7 @@ class Rounds(Hearing):
             self._announcer.arm(is_idle=not self.desk.busy)
             self._wake.clear()
             await self._wake.wait()
+            self._announcer.stir()
 
     def _ring_at(self, due_at: datetime, group: asyncio.TaskGroup) -> None:
         if self._ringer is not None and not self._ringer.done():
@@ -230,7 +231,10 @@ class Rounds(Hearing):
                     raise
                 except BaseException:  # a hook's SystemExit must not end the runs
                     log.exception("hook_failed run=%s event=%s", run, type(event).__name__)
-            if type(event) in NEEDS_PERSON:
+            if type(event) is AttemptFinished:
+                if type(event.outcome) is NeedsInput:
+                    self._mind_person(run, event, led)
+            elif type(event) in NEEDS_PERSON:
                 self._mind_person(run, event, led)
             if self._notices is not None:
                 try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 import msgspec
 
 from chargehand.errors import ToolError, UsageError
-from chargehand.facts.checks import Duration, count, duration, refuse_unknown
+from chargehand.facts.checks import Duration, Span, count, duration, refuse_unknown
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.value import canonical, digest_of
@@ -97,7 +97,7 @@ class Tool:
     #: called with the arguments by name, after the context if it takes one
     takes_context: bool = False
     effect: Effect = Effect.ONCE
-    timeout: timedelta = TIMEOUT
+    timeout: Span = TIMEOUT
     approve: bool = False
     #: a person is asked before each call
     untrusted: bool = False

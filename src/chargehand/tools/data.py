@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from chargehand.errors import ToolError
+from chargehand.facts.checks import LONGEST, Duration, duration
 from chargehand.tools import tables
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.beneath import Root, Stamp
@@ -35,7 +36,7 @@ _FORMS = {
 def data(
     root: str | os.PathLike[str],
     *,
-    timeout: timedelta = timedelta(seconds=30),
+    timeout: Duration = timedelta(seconds=30),
     hidden: bool = False,
 ) -> tuple[Tool, Tool]:
     """The tools `describe_tables` and `query_tables` over the data files beneath a folder.
@@ -44,9 +45,11 @@ def data(
     extensions, and with limits on time, memory and rows. What they return is untrusted. Where DuckDB is
     not installed, CSV files are held by SQLite, with the same answers; other files are refused.
     """
-    store = TableStore(Root(root, hidden=hidden), timeout)
+    longest = duration(timeout, "data: timeout")
+    store = TableStore(Root(root, hidden=hidden), longest)
     # The first call takes all files in, which may take longer than a query.
-    terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "timeout": 5 * timeout}
+    whole = min(5 * longest, LONGEST)
+    terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "timeout": whole}
     return (
         tool(name="describe_tables", **terms)(store.describe_tables),
         tool(name="query_tables", **terms)(store.query_tables),

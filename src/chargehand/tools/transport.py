@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from chargehand.decisions.policy import reaches
 from chargehand.errors import ToolError, UsageError
+from chargehand.facts.checks import Duration, count, duration
 from chargehand.tools.addresses import host_fault, is_address, is_public
 
 if TYPE_CHECKING:
@@ -75,13 +76,13 @@ class Transport:
         allow_private: bool = False,
         resolve: Resolve = look_up,
         most: int = MOST_BYTES,
-        time: timedelta = TIME,
+        time: Duration = TIME,
     ) -> None:
         self._hosts, self._ports = _read_allowed(allow)
         self._allow_private = allow_private
         self._resolve = resolve
-        self._most = most
-        self._time = time
+        self._most = count(most, "most", least=1)
+        self._time = duration(time, "time")
 
     def target(self, text: str) -> "URL":
         """The address as it will be asked for, or a `ToolError` that says what is wrong with it."""

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 
-from chargehand.errors import UsageError
+from chargehand.facts.checks import Span, count, duration
 from chargehand.tools.mcp.trouble import Trouble
 
 LONGEST_BACKOFF = timedelta(seconds=10)
@@ -15,12 +15,14 @@ class Restarts:
     """At most so many restarts in any such window; each waits twice as long as the one before."""
 
     most: int = 3
-    window: timedelta = timedelta(minutes=5)
-    backoff: timedelta = timedelta(milliseconds=200)
+    window: Span = timedelta(minutes=5)
+    backoff: Span = timedelta(milliseconds=200)
 
     def __post_init__(self) -> None:
-        if self.most < 0 or self.window <= timedelta(0) or self.backoff < timedelta(0):
-            raise UsageError("restarts: most and backoff are 0 or more, window is longer")
+        count(self.most, "Restarts: most", most=1_000)
+        object.__setattr__(self, "window", duration(self.window, "Restarts: window"))
+        backoff = duration(self.backoff, "Restarts: backoff", may_be_zero=True)
+        object.__setattr__(self, "backoff", backoff)
 
 
 class RestartBudget:
