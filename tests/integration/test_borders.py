@@ -480,6 +480,22 @@ of_client("question", lambda x: {"question": x, "text": x}, "answer")
 of_client("most", lambda x: {"most": x}, "runs")
 
 
+LENGTHS = {
+    "task deadline": "deadline",
+    "task expect": "expect",
+    "run deadline": "deadline",
+    "Limits deadline": "deadline",
+    "TaskLimits timeout": "timeout",
+    "OnFailure patience": "patience",
+    "RetryPolicy": "first",
+    "Elastic": "wait",
+    "worker timeout": "timeout",
+    "Worker timeout": "timeout",
+    "tool timeout": "timeout",
+}
+#: borders that take lengths of time alone, and what the error must name
+
+
 class Row(NamedTuple):
     border: str
     value: str
@@ -520,6 +536,10 @@ async def test_j1_j2_hostile_values_hurt_nobody_but_who_hands_them_in(
     for row in rows:
         if isinstance(row.outcome, ch.RunResult):
             assert row.outcome.status in (*ch.RunStatus, "waiting"), row
+        if name in LENGTHS:  # of the hostile values none is a length of time
+            assert isinstance(row.outcome, ch.UsageError), row
+            assert LENGTHS[name] in str(row.outcome), row
+    assert len(rows) == len(HOSTILE)
     journal = open_journal(tmp_path / "runs.db")
     for head in await journal.heads():
         events = [entry.event async for entry in journal.read(head.stream)]

@@ -38,6 +38,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import checked, failed_by
 from chargehand.facts.value import Value
+from chargehand.journal.opening import open_journal
 from chargehand.server.mcp import serve_http
 from chargehand.testing import START_AT, FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
@@ -113,6 +114,20 @@ def test_j3_a_run_that_cannot_be_begun_is_refused_and_the_others_go_on(
             return [await good.wait(), await boss.run(make_plan(make_task("b", "steady")))]
 
     assert [each.status for each in run_virtual(runs())] == ["succeeded"] * 2
+
+
+@pytest.mark.parametrize("kind", [RunRequested, RunLed])
+async def test_j3_a_run_that_cannot_be_begun_keeps_no_lease(
+    kind: type[Event], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Schedule, "apply", breaking((kind,)))
+    other = open_journal(tmp_path / "runs.db")
+    async with ch.Supervisor([steady], journal=tmp_path / "runs.db") as boss:
+        with pytest.raises(InternalError, match="was broken off") as refused:
+            await boss.run(make_plan(make_task("a", "steady"), goal="Break"))
+        run = str(refused.value).split()[1]
+        assert await other.leases.lead(run) > 1  # at once, while the first process still lives
+    await other.close()
 
 
 def test_j3_a_run_that_cannot_even_be_ended_is_set_aside_by_name(

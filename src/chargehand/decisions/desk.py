@@ -99,6 +99,8 @@ class Led(Struct):
     #: results of an earlier run, by the key of all they rest on
     versions: dict[str, str] = {}
     #: of the workers that have changed since the run began
+    epoch: int = 0
+    #: of its lease, before the schedule has heard of it
 
 
 class Round(Struct):

@@ -91,7 +91,8 @@ class Shift(Rounds):
             await self._park(requested, plan, epoch, mail)
             return None
         ending = self._expect(run, asking)
-        self.desk.open(run, above=above).reusable = reusable
+        opened = self.desk.open(run, above=above)
+        opened.reusable, opened.epoch = reusable, epoch
         now = self._clock.now()
         self._post(Message(run, requested, mail=mail))
         led = self._propose(run, RunLed(node=self.journal.leases.node, epoch=epoch, at=now))

@@ -248,7 +248,7 @@ class Rounds(Hearing):
             log.error("run_broken_off run=%s error=%s", run, mistake)
             if run not in round_.ended:
                 with contextlib.suppress(JournalError):
-                    await self.journal.leases.release(run, led.schedule.epoch)
+                    await self.journal.leases.release(run, led.schedule.epoch or led.epoch)
                 self._settle(run, mistake)
 
     def _lose(self, run: str, error: NotLeading, round_: Round) -> None:
