@@ -176,7 +176,9 @@ class Responses:
         outputs: set[str] = set()
         items = body["input"] if isinstance(body["input"], list) else []
         for place, item in enumerate(items):
-            match item.get("type"):  # llama.cpp's server refuses an item without it
+            # As llama.cpp's server has it: what the model said comes back as an item of its kind.
+            is_said = item.get("role") == "assistant"
+            match item.get("type", None if is_said else "message"):
                 case "function_call":
                     demand("id" not in item, "Item not found: nothing is stored")
                     calls.add(item["call_id"])
@@ -188,12 +190,11 @@ class Responses:
                     demand(place + 1 < len(items), "reasoning without its following item")
                 case "message":
                     demand(item["role"] in ("user", "assistant", "system"), "role: unknown")
-                    kind = "output_text" if item["role"] == "assistant" else "input_"
-                    content = item["content"]
+                    kind, content = "output_text" if is_said else "input_", item["content"]
                     is_typed = isinstance(content, list) and all(
                         part["type"].startswith(kind) for part in content
                     )
-                    demand(is_typed, f"content: not {kind}")
+                    demand(is_typed or (isinstance(content, str) and not is_said), f"not {kind}")
                 case other:
                     raise Refused(f"input type {other} is unknown")
         demand(calls == outputs, "no tool output found for function call")

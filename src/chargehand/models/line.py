@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
 from chargehand.decisions.limiter import Limiter, Rates
-from chargehand.errors import ModelDenied, ModelError, ModelUnreachable
+from chargehand.errors import ModelDenied, ModelError, ModelGarbled, ModelUnreachable
 from chargehand.facts.outcome import Parked
 from chargehand.models.failures import seconds_asked_by
 
@@ -73,8 +73,8 @@ class Line:
         #: since when it has only failed or put calls off
         self.served = 0
         #: calls
-        self._is_reached = False
-        #: whether anything ever came back, if only an error
+        self.is_reached = False
+        #: whether anything ever came back, if only an error or half an answer
         self._dead: tuple[float, ModelError] | None = None
         self._suspects: OrderedDict[str, Suspect] = OrderedDict()
         self._fresh: set[str] = set()
@@ -170,7 +170,7 @@ class Line:
         wait = seconds_asked_by(error)
         self.limiter.slow_down(began, now, wait)
         self.breaker.withdraw()
-        self._is_reached = True
+        self.is_reached = True
         self._note_trouble(str(error), now, wait or 0.0)
 
     def fail(self, error: ModelError, key: str, sent: int, now: float) -> tuple[Fault, int]:
@@ -179,7 +179,7 @@ class Line:
         `sent` is how many calls had been served when it was sent.
         """
         self.limiter.fail()
-        self._is_reached |= bool(error.status)
+        self.is_reached |= bool(error.status) or isinstance(error, ModelGarbled)
         suspect = self._suspect(key, sent, now)
         fault = self._judged(suspect, error)
         # One request that always fails must not keep everybody else from being served: unless nothing
@@ -213,7 +213,7 @@ class Line:
 
     def _judged(self, suspect: Suspect, error: ModelError) -> Fault:
         if not self.has_served:
-            return Fault.REQUEST if self._is_reached else Fault.ADDRESS
+            return Fault.REQUEST if self.is_reached else Fault.ADDRESS
         if len(self._fresh) > 1:
             return Fault.PROVIDER  # several requests fail, and none was served since
         if self.served > suspect.sent:

@@ -98,17 +98,16 @@ class _Ear:
         self._hear = hear
         self._is_begun = False
 
-    async def ask(self, model: Model, request: ModelRequest) -> ModelReply:
+    async def ask(self, model: Model, line: Line, request: ModelRequest) -> ModelReply:
         if self._is_begun:
             self._is_begun = False
-            self._hear(
-                None
-            )  # what was heard belongs to a reply that broke off, maybe of another model
+            # What was heard belongs to a reply that broke off, maybe of another model.
+            self._hear(None)
         async with aclosing(model.stream(request)) as pieces:  # type: ignore[type-var]  # generators, all of them
             async for piece in pieces:
                 if isinstance(piece, ModelReply):
                     return piece
-                self._is_begun = True
+                self._is_begun = line.is_reached = True
                 self._hear(piece)
         raise ModelGarbled(f"{model.name} ended its stream without a whole reply")
 
@@ -208,7 +207,7 @@ class Switchboard:
             line.has_served |= terms.has_parked
             if not is_last and not line.is_at_hand(asyncio.get_running_loop().time()):
                 continue  # rather than wait for it
-            asking = model.ask if ear is None else partial(ear.ask, model)
+            asking = model.ask if ear is None else partial(ear.ask, model, line)
             patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
             try:
                 call = _Calling(model.name, asking, line, request, priority, patience)
