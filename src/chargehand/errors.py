@@ -16,6 +16,7 @@ ChargehandError
 │   └── WrongLoop               one supervisor used from two event loops at once
 ├── WorkerError               a worker, saying itself how its failure is to be treated
 │   ├── StepMismatch            a replayed step differs from what was recorded
+│   ├── TooManyTurns            the model of a task was asked as often as it may be
 │   └── UnclearRequest          no plan was found in what is asked; other words may help
 ├── ModelError                the model or its provider
 │   ├── ModelUnreachable        no connection, or the provider is broken
@@ -182,6 +183,9 @@ class WorkerError(ChargehandError):
     `raise WorkerError("quota used up", kind="resource", retry_after=60)`
     """
 
+    may_be_paid = False
+    #: as for a `ModelError`, where a worker asks models by other means
+
     def __init__(
         self,
         message: str,
@@ -196,6 +200,10 @@ class WorkerError(ChargehandError):
 
 class StepMismatch(WorkerError):
     """A worker that was resumed asked for another step than the one it had recorded."""
+
+
+class TooManyTurns(WorkerError):
+    """The model of a task was asked as often as `Limits(turns=…)` allows, without a result."""
 
 
 class UnclearRequest(WorkerError):

@@ -21,6 +21,8 @@ HEARTBEAT = 1.0
 #: seconds: a timer that is never set for longer only looks whether something has changed
 BETWEEN_LOOKS, MOST_STILL = 1_000, 15
 #: jumps of time from one look at the timers to the next, and looks that may find nothing but heartbeats
+THREADS = 0.1
+#: real seconds that are waited after such a look
 START_AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -104,12 +106,13 @@ class _JumpingSelector(selectors.DefaultSelector):
             return super().select(None)
         self._loop.jump(timeout)
         self._jumps += 1
-        if self._jumps % BETWEEN_LOOKS == 0:
-            self._refuse_stillness()
+        if self._jumps % BETWEEN_LOOKS == 0 and self._is_still():
+            # A thread that the loop does not know, such as a database's, may be at work.
+            return super().select(THREADS)
         return ready
 
-    def _refuse_stillness(self) -> None:
-        """Raise if there have long been no timers but those that only look whether something has changed."""
+    def _is_still(self) -> bool:
+        """Whether there are no timers but those that only look for changes; raises if it stays so."""
         self._still = self._still + 1 if self._loop.has_only_heartbeats() else 0
         if self._still > MOST_STILL:
             self._still = 0
@@ -117,6 +120,7 @@ class _JumpingSelector(selectors.DefaultSelector):
                 "everything waits, and no timer will end it: perhaps for a question that nobody answers. Answer "
                 "it with boss.answer(…), or run with on_question='fail' or 'return'"
             )
+        return self._still > 0
 
 
 def run_virtual(coroutine: Coroutine[Any, Any, T]) -> T:

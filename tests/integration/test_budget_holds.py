@@ -191,3 +191,48 @@ def test_a_call_that_nobody_saw_the_end_of_is_counted(ends: str) -> None:
     result = run_virtual(main())
     assert result.usage.calls == len(model.requests) == 1
     assert result.trace.usage.calls == 1
+
+
+@pytest.mark.parametrize("where", ["run", "task"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_turns_are_counted_over_all_tries_of_one_worker(where: str, workers: int) -> None:
+    """A task that is stuck is not asked 50 times for each of its tries; another worker begins anew."""
+
+    def again(request: Any) -> ModelReply:
+        n = len(request.turns)
+        parts = (ToolCall(str(n), "look", f'{{"n": {n}}}'),)
+        if n > 7:  # so that a try fails before its turns are used up
+            return ModelReply(parts=(), stop=StopReason.END, usage=Usage(calls=1), model="m")
+        return ModelReply(parts=parts, stop=StopReason.TOOLS, usage=Usage(calls=1), model="m")
+
+    @ch.tool(effect="pure")
+    def look(n: int) -> str:
+        """Look once more."""
+        return f"nothing at {n}"
+
+    models = [ch.ScriptedModel([again] * 200, name=f"scripted:{n}") for n in range(workers)]
+
+    async def main() -> ch.RunResult:
+        minds = [
+            ch.Worker(f"mind{n}", "Works", model=model, tools=[look])
+            for n, model in enumerate(models)
+        ]
+        own = ch.TaskLimits(turns=9) if where == "task" else ch.TaskLimits()
+        limits = ch.Limits(turns=9 if where == "run" else 50, attempts=9 if workers > 1 else 4)
+        policy = (
+            ch.OnFailure(("again", "again", "again", "elsewhere:mind1", "again", "again"))
+            if workers > 1
+            else None
+        )
+        boss = ch.Supervisor(minds, limits=limits, clock=FakeClock(), on_failure=policy)
+        async with boss:
+            return await boss.run(make_plan(make_task("t", "mind0", limits=own)))
+
+    result = run_virtual(main())
+    error = result.tasks["t"].error
+    assert error is not None
+    assert error.error == "TooManyTurns"
+    assert f"{'TaskLimits' if where == 'task' else 'Limits'}(turns=9)" in error.message
+    assert [len(model.requests) for model in models] == [9] * workers, (
+        "what comes after the cap asks nobody"
+    )

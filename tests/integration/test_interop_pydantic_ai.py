@@ -17,11 +17,12 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext, ToolReturn
 from pydantic_ai.capabilities import ProcessEventStream
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
-from pydantic_ai.messages import AgentStreamEvent, ImageUrl
+from pydantic_ai.messages import AgentStreamEvent, ImageUrl, ModelResponse, TextPart
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.usage import UsageLimits
+from pydantic_ai.usage import RequestUsage, UsageLimits
 
 import chargehand as ch
 from chargehand.errors import UsageError
@@ -572,3 +573,28 @@ async def test_real_models_can_be_forbidden() -> None:
     error = result.tasks["t"].error
     assert error is not None
     assert error.error == "RealModelForbidden"
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("told", ["late", "nothing", "absurd"])
+async def test_j5_what_it_says_of_its_usage_settles_as_our_own_calls_do(
+    told: str, *, capped: bool
+) -> None:
+    """A call that timed out, or whose report is missing or cannot be true, costs its reserve."""
+
+    def answer(*_: object) -> ModelResponse:
+        if told == "late":
+            raise TimeoutError("it fell silent")
+        usage = {"nothing": RequestUsage(), "absurd": RequestUsage(input_tokens=-7)}[told]
+        return ModelResponse(parts=[TextPart("fine")], usage=usage)
+
+    class Silent(FunctionModel):
+        async def request(self, *args: Any, **more: Any) -> ModelResponse:
+            return answer()
+
+    worker = agent_worker(Agent(Silent(answer)), "clerk", "Talks")
+    result = await run(worker, **({"tokens": 20_000} if capped else {}))
+    spent = result.usage
+    assert spent.calls == 1
+    assert 0 <= spent.tokens_in + spent.tokens_out <= 20_000
+    assert (spent.tokens_in > 0 and spent.tokens_out > 0) or (told == "late" and not capped)

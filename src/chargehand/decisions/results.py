@@ -49,6 +49,10 @@ class StepRecord(Struct, frozen=True, gc=False):
     #: the most that it can cost; as little kept here
 
 
+MODEL_CALL = "model"
+#: name of the step that is a turn of a model at work
+
+
 class StepLog(Struct):
     """The steps of one task that a new attempt goes on from."""
 
@@ -62,6 +66,8 @@ class StepLog(Struct):
     #: whose lineage it is, and which version of it; any other starts its own
     number: int = 0
     #: of the lineage: how many came to nothing before it
+    turns: int = 0
+    #: model calls of this worker in those
 
     def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
         return self.lineage.get(f"{name}#{ordinal}") or self.effects.get(key)
@@ -75,6 +81,7 @@ class StepLog(Struct):
         """Begin another lineage. Effects stay: what was done to the outside world is not done twice."""
         if self.lineage:
             self.before = tuple(self.lineage.values())
+            self.turns += sum(record.name == MODEL_CALL for record in self.before)
             self.lineage = {}
             self.number += 1
 
@@ -154,6 +161,7 @@ class Results:
         if log is not None and log.worker != worker:
             log.worker = worker
             log.start_over()
+            log.turns = 0
 
     def _write_off(self, task: str, attempt: int, *, is_spent: bool = True) -> None:
         """What nobody saw the end of may have been spent, unless it was never sent."""

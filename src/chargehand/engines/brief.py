@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 from msgspec.structs import replace
 
 from chargehand.decisions.results import StepLog, StepRecord
-from chargehand.errors import ModelError, StepMismatch, UsageError, WorkerError
+from chargehand.errors import ModelError, StepMismatch, TooManyTurns, UsageError, WorkerError
 from chargehand.facts import checks
 from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segment
 from chargehand.facts.checks import Duration
@@ -273,6 +273,21 @@ class Brief:
         return self._log
 
     @property
+    def turns_left(self) -> int:
+        """Model calls that this attempt may make, replayed ones included."""
+        spent = 0 if self._log is None else self._log.turns
+        return max((self.task.limits.turns or self.limits.turns) - spent, 0)
+
+    def too_many_turns(self) -> TooManyTurns:
+        """What ends an attempt that has had them all."""
+        own = self.task.limits.turns
+        cap = f"Limits(turns={self.limits.turns})" if own is None else f"TaskLimits(turns={own})"
+        return TooManyTurns(
+            f"there was no result after {own or self.limits.turns} turns, over all tries of "
+            f"{self.worker}, which is what {cap} allows; raise it, or ask for less at once"
+        )
+
+    @property
     def answers(self) -> Mapping[str, str]:
         """What people have answered, by question."""
         return self._answers
@@ -385,7 +400,7 @@ class Brief:
         except (Asked, Fenced, Parked, asyncio.CancelledError):
             raise
         except BaseException as error:
-            is_paid = isinstance(error, ModelError) and error.may_be_paid
+            is_paid = isinstance(error, ModelError | WorkerError) and error.may_be_paid
             failed = failed_by(error, reserve if is_paid else NO_USAGE)
             await self._line.end_step(self, step, tainted(failed, self.taint))
             raise

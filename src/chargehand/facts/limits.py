@@ -36,6 +36,7 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
     #: lost workers and preemptions of one task
     replans: int = 3
     turns: int = 50
+    #: model calls of one task, over all its tries with one worker
     parallel: int = 100
     #: attempts of this run at once
     grace: Span = timedelta(seconds=0.5)

@@ -6,8 +6,10 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from chargehand.facts.outcome import NO_USAGE, Usage
+from chargehand.facts.outcome import NO_USAGE, ONE_CALL, ErrorClass, Usage
+from chargehand.interop.failures import class_of
 from chargehand.interop.spending import priced
+from chargehand.models.adapter import usage_of as usage_told
 
 
 class Spending(BaseCallbackHandler):
@@ -18,6 +20,10 @@ class Spending(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self.usage = NO_USAGE
+
+    def on_llm_error(self, error: BaseException, **_: Any) -> None:
+        if class_of(error) is ErrorClass.TIMEOUT:  # it may have been answered, and paid for
+            self.usage += ONE_CALL
 
     def on_llm_end(self, response: LLMResult, **_: Any) -> None:
         for generations in response.generations:
@@ -32,13 +38,6 @@ def _spent(message: AIMessage) -> Usage:
     details = counts.get("input_token_details") or {}
     told = message.response_metadata
     model = f"{told.get('model_provider', '')}:{told.get('model_name', '')}"
-    return priced(
-        model,
-        Usage(
-            calls=1,
-            tokens_in=counts.get("input_tokens", 0),
-            tokens_out=counts.get("output_tokens", 0),
-            cache_read=details.get("cache_read") or 0,
-            cache_written=details.get("cache_creation") or 0,
-        ),
-    )
+    cached = details.get("cache_read"), details.get("cache_creation")
+    usage = usage_told(counts.get("input_tokens"), counts.get("output_tokens"), *cached)
+    return priced(model, usage)

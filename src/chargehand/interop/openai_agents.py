@@ -51,7 +51,7 @@ def agent_worker(
     async def work(brief: Brief, office: Office) -> Outcome:
         journaled = Journaled(Passage(brief, office), declared, brief.task.output)
         deps = None if context is None else context(brief)
-        turns = max_turns or brief.task.limits.turns or brief.limits.turns
+        turns = min(max_turns or brief.turns_left, brief.turns_left)
         attempt = Attempt(agent, journaled, deps, turns)
         return await attempt.hold(prompt(brief), config, tracing=tracing)
 

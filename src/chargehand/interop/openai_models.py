@@ -5,10 +5,12 @@ from urllib.parse import urlsplit
 
 from agents import Agent, Model, RunConfig
 from agents import Usage as TheirUsage
+from msgspec.structs import replace
 
 from chargehand.facts.outcome import Usage
 from chargehand.interop.outgoing import account_at
 from chargehand.models.access import is_loopback
+from chargehand.models.adapter import usage_of as usage_told
 
 
 def name_of(model: Model) -> str:
@@ -49,9 +51,6 @@ def real_models(agent: Agent[Any], config: RunConfig | None) -> list[str]:
 
 
 def usage_of(theirs: TheirUsage) -> Usage:
-    return Usage(
-        calls=theirs.requests,
-        tokens_in=theirs.input_tokens,
-        tokens_out=theirs.output_tokens,
-        cache_read=theirs.input_tokens_details.cached_tokens,
-    )
+    cached = theirs.input_tokens_details.cached_tokens
+    told = usage_told(theirs.input_tokens, theirs.output_tokens, cached, 0)
+    return replace(told, calls=max(theirs.requests, 0))

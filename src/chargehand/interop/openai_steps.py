@@ -30,13 +30,13 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import NO_USAGE, Done, Usage
+from chargehand.facts.outcome import NO_USAGE, ONE_CALL, Done, Usage
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.interop.effects import ToolEffects
 from chargehand.interop.openai_models import account_of, is_real, name_of, usage_of
 from chargehand.interop.outgoing import Outgoing
 from chargehand.interop.passage import Passage
-from chargehand.interop.spending import MOST_OUT, priced, worst
+from chargehand.interop.spending import MOST_OUT, worst
 from chargehand.models.forbid import refuse_if_forbidden
 from chargehand.roles.schema import objection_to
 
@@ -188,7 +188,7 @@ class JournaledModel(Model):
         said = [system_instructions, to_jsonable_python(input), prompt, previous_response_id]
         whole = canonical([said, shown, _shape_of(output_schema)])
         most = model_settings.max_tokens or MOST_OUT
-        settings, reserve = model_settings, NO_USAGE
+        settings, reserve = model_settings, ONE_CALL
         if passage.brief.is_capped:  # so what it may cost must have a bound
             settings = dataclasses.replace(settings, max_tokens=most)
             reserve = worst(self._name, len(whole), most)
@@ -212,7 +212,7 @@ class JournaledModel(Model):
             outgoing = Outgoing(self._name, account_of(self._wrapped), send)
             response, usage = await passage.call(outgoing, whole.decode(), most)
             kept = {"model": self._name, "response": _RESPONSE.dump_python(response, mode="json")}
-            return Done(Value.of(kept, passage.brief.taint), priced(self._name, usage))
+            return Done(Value.of(kept, passage.brief.taint), usage)
 
         within = _inside.get()
         done = await passage.step(

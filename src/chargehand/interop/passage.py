@@ -6,18 +6,21 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from chargehand.decisions.results import MODEL_CALL
 from chargehand.engines.brief import Brief
 from chargehand.errors import ModelError, WorkerError
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import NO_USAGE, Done, Usage
+from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, Done, Usage
 from chargehand.interop.failures import told_by
 from chargehand.interop.outgoing import Outgoing, request_like
-from chargehand.interop.spending import worst
-from chargehand.models.prices import settled
+from chargehand.interop.spending import priced, worst
+from chargehand.models.prices import is_plausible, settled
 from chargehand.roles.conversation import APPROVE, REJECT
 from chargehand.roles.office import Office, terms_of
 
 T = TypeVar("T")
+_ANYTHING = Usage(tokens_in=MOST_TOLD, tokens_out=MOST_TOLD)
+#: that may be told where nothing is limited
 
 
 class Passage:
@@ -32,6 +35,9 @@ class Passage:
         self.brief = brief
         self._office = office
         self._ending: BaseException | None = None
+        self._turns = 0
+        self._is_paid = False
+        #: whether the call that failed last may have cost something
 
     async def through(self, work: Awaitable[T]) -> T:
         """What the framework returns or raises, unless the attempt was to end meanwhile."""
@@ -60,14 +66,21 @@ class Passage:
         It is written down with the class of failure it means.
         """
         own: Exception | None = None
+        if name == MODEL_CALL:
+            self._turns += 1
+            if self._turns > self.brief.turns_left:
+                self._ending = self._ending or self.brief.too_many_turns()
+                raise self._ending
 
         async def told(_: str) -> Done:
             nonlocal own
+            self._is_paid = False
             try:
                 return await run()
             except Exception as error:
-                own = error
-                raise told_by(error) from error
+                own, failure = error, told_by(error)
+                failure.may_be_paid = self._is_paid
+                raise failure from error
 
         try:
             return await self.brief.durable(
@@ -95,10 +108,16 @@ class Passage:
             cause = error.__cause__
             if cause is None:
                 raise
+            self._is_paid = error.may_be_paid
             raise cause from cause.__cause__
-        usage = replace(call.reply.usage, calls=1)
-        if self.brief.is_capped:  # so that what it reserved is what it can cost
-            usage = settled(call.model, usage, worst(call.model, len(said.encode()), most))
+        bound = worst(call.model, len(said.encode()), most)
+        usage = call.reply.usage
+        if self.brief.is_capped or not is_plausible(usage, _ANYTHING, has_parts=True):
+            usage = settled(call.model, usage, bound)
+        else:
+            usage = priced(call.model, replace(usage, calls=1))
+        for _ in range(call.doubtful):
+            usage += bound
         return outgoing.came[0], usage
 
     async def ask(self, text: str, choices: Sequence[str] = ()) -> str:

@@ -31,13 +31,14 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import NO_USAGE, Done, Usage
+from chargehand.facts.outcome import NO_USAGE, ONE_CALL, Done, Usage
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.interop.effects import ToolEffects
 from chargehand.interop.outgoing import Outgoing, account_at
 from chargehand.interop.passage import Passage
-from chargehand.interop.spending import MOST_OUT, priced, worst
+from chargehand.interop.spending import MOST_OUT, worst
 from chargehand.models.access import is_loopback
+from chargehand.models.adapter import usage_of as usage_told
 from chargehand.models.forbid import refuse_if_forbidden
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
@@ -107,7 +108,7 @@ class Journaling(AbstractCapability[Any]):
             outgoing = Outgoing(name, account_of(model), send)
             response, usage = await self._passage.call(outgoing, whole.decode(), most)
             kept = {"model": name, "response": _RESPONSE.dump_python(response, mode="json")}
-            return Done(Value.of(kept, self._passage.brief.taint), priced(name, usage))
+            return Done(Value.of(kept, self._passage.brief.taint), usage)
 
         about = {"models": [name], "turns": said[self._told :], "tools": list(tools)}
         self._told = len(said)
@@ -117,7 +118,7 @@ class Journaling(AbstractCapability[Any]):
             run,
             effect=Effect.PURE,
             about=about,
-            reserve=worst(name, len(whole), most) if self._passage.brief.is_capped else NO_USAGE,
+            reserve=worst(name, len(whole), most) if self._passage.brief.is_capped else ONE_CALL,
         )
         response = _RESPONSE.validate_python(done.value.read()["response"])
         self.usage += usage_of(response)
@@ -259,13 +260,8 @@ def _tools_in(parameters: ModelRequestParameters) -> dict[str, Any]:
 
 def usage_of(response: ModelResponse) -> Usage:
     counts = response.usage
-    return Usage(
-        calls=1,
-        tokens_in=counts.input_tokens,
-        tokens_out=counts.output_tokens,
-        cache_read=counts.cache_read_tokens,
-        cache_written=counts.cache_write_tokens,
-    )
+    cached = counts.cache_read_tokens, counts.cache_write_tokens
+    return usage_told(counts.input_tokens, counts.output_tokens, *cached)
 
 
 def spent_in(run: RunUsage) -> Usage:

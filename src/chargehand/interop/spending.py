@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from chargehand.facts.outcome import Usage
 from chargehand.models.base import ModelSettings
-from chargehand.models.prices import price_of
+from chargehand.models.prices import price_of, worst_price
 
 MOST_OUT = ModelSettings().max_tokens
 #: tokens of an answer that nobody has set a maximum for, in a run that has a budget
@@ -12,12 +12,13 @@ MOST_OUT = ModelSettings().max_tokens
 
 def priced(model: str, usage: Usage) -> Usage:
     """What was used, with the price of `provider:model` as far as it is known."""
-    return replace(usage, money=price_of(model, usage) or 0.0)
+    return replace(usage, money=max(price_of(model, usage) or 0.0, 0.0))
 
 
 def worst(model: str, sent: int, most: int) -> Usage:
     """The most that a request of so many bytes can cost: it has no more tokens than that."""
-    return priced(model, Usage(calls=1, tokens_in=sent, tokens_out=most))
+    bound = Usage(calls=1, tokens_in=sent, tokens_out=most)
+    return replace(bound, money=worst_price(model, bound))
 
 
 def beyond(all_: Usage, seen: Usage) -> Usage:

@@ -117,8 +117,7 @@ class Conversation:
     async def hold(self) -> Outcome:
         """Talk until there is a result that fits, or a reason why there is none."""
         repairs, is_shortened = 0, False
-        most = self._brief.task.limits.turns or self._brief.limits.turns
-        for _ in range(most):
+        for _ in range(self._brief.turns_left):
             reply = (await self._ask(self._request())).reply
             if reply.stop is StopReason.LENGTH and not is_shortened:
                 is_shortened = True
@@ -142,7 +141,7 @@ class Conversation:
             if repairs > REPAIRS:
                 return _failed("ResultRefused", objection)
             self._add(user(objection))
-        return _failed("TooManyTurns", f"there was no result after {most} turns")
+        raise self._brief.too_many_turns()
 
     # asking
 
