@@ -371,22 +371,39 @@ class Supervisor(Deputy):
         """What becomes of questions: as the caller says, else by who could bring an answer."""
         given = terms.get("on_question") or self._on_question
         mode = None if not given else on_question_of(given)
+        is_kept = bool(getattr(self._journal, "path", ""))
+        is_there = is_submitted or self._is_entered or self._notices is not None
+        # Nobody at a terminal can bring a provider back, and what is kept can be resumed when it is.
+        waits, returns = OnQuestion.WAIT, OnQuestion.RETURN
+        on_outage = waits if is_there else returns if is_kept else OnQuestion.FAIL
         if mode is not None and mode is not OnQuestion.SUPERVISOR:
             why = "on_question='fail'" if mode is OnQuestion.FAIL else ""
-            return Asking(mode=mode, can_ask=mode is not OnQuestion.FAIL, why=why)
+            on_outage = mode if mode in (waits, returns) else on_outage
+            can_ask = mode is not OnQuestion.FAIL
+            return Asking(mode=mode, can_ask=can_ask, why=why, on_outage=on_outage)
         by_model = mode is OnQuestion.SUPERVISOR
-        is_kept = bool(getattr(self._journal, "path", ""))
-        is_reachable = is_kept and is_interactive()
-        if is_submitted or self._is_entered or self._notices is not None or is_reachable:
-            return Asking(by_model=by_model) if by_model else WAITING
+        if is_there or (is_kept and is_interactive()):
+            is_usual = is_there and not by_model
+            return WAITING if is_usual else Asking(by_model=by_model, on_outage=on_outage)
         if is_kept:
-            return Asking(mode=OnQuestion.RETURN, can_ask=False, by_model=by_model, is_default=True)
+            return Asking(
+                mode=returns,
+                can_ask=False,
+                by_model=by_model,
+                is_default=True,
+                on_outage=on_outage,
+            )
         why = (
             "nobody can be asked: the journal is in memory. With Supervisor(…, journal='runs.db') the run "
             "returns with its question, to be answered and resumed; on_question='wait' waits for boss.answer(…)"
         )
         return Asking(
-            mode=OnQuestion.FAIL, can_ask=False, by_model=by_model, is_default=True, why=why
+            mode=OnQuestion.FAIL,
+            can_ask=False,
+            by_model=by_model,
+            is_default=True,
+            why=why,
+            on_outage=on_outage,
         )
 
     def _wait_sync(self, running: "Coroutine[Any, Any, RunResult]") -> RunResult:

@@ -19,6 +19,7 @@ from chargehand.engines.local import Threads
 from chargehand.errors import InternalError, JournalError, WorkerError
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import Event
+from chargehand.facts.on_question import OnQuestion
 from chargehand.facts.outcome import Done, ErrorClass, Failed, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
@@ -130,6 +131,7 @@ class Workbench:
         brief.is_capped = led.account is not None
         asking = floor.asking(start.run)
         brief.can_ask = asking.can_ask
+        brief.gives_up = asking.on_outage is OnQuestion.FAIL
         if asking.by_model:
             from chargehand.roles.answerer import ModelAnswerer
 

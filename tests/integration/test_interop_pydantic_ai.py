@@ -593,7 +593,7 @@ async def test_j5_what_it_says_of_its_usage_settles_as_our_own_calls_do(
             return answer()
 
     worker = agent_worker(Agent(Silent(answer)), "clerk", "Talks")
-    result = await run(worker, **({"tokens": 20_000} if capped else {}))
+    result = await run(worker, tokens=20_000 if capped else None)
     spent = result.usage
     assert spent.calls == 1
     assert 0 <= spent.tokens_in + spent.tokens_out <= 20_000

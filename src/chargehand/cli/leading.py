@@ -17,8 +17,9 @@ from chargehand.cli.options import again
 from chargehand.cli.questions import Terminal, ask, question_lines
 from chargehand.cli.showing import ended_json
 from chargehand.cli.watching import Manner, Watch, nested_in
-from chargehand.cli.words import answer_words, clean
+from chargehand.cli.words import answer_words, clean, one_line
 from chargehand.decisions.budget import OVER_BUDGET
+from chargehand.decisions.explaining import Cause
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import ChargehandError, RunInterrupted, UnknownQuestion
 from chargehand.facts.events import KINDS, RunStatus
@@ -218,6 +219,7 @@ class Conductor:
             for question in result.questions:
                 lines += question_lines(question)
                 lines.append(f"answer it:  {again('answer', question.id, choice)} TEXT")
+            lines += [f"waits for {words}" for words in _absent(result)[:3]]
             lines.append(f"then:       {go_on}")
         elif not isinstance(result.status, RunStatus):
             lines.append(f"what is done is kept; go on with:  {go_on}")
@@ -240,6 +242,12 @@ def _unsaid(manner: Manner) -> Iterator[None]:
         yield
     finally:
         log.removeFilter(is_said)
+
+
+def _absent(result: RunResult) -> list[str]:
+    """The providers that serve nobody, in their own words, each once."""
+    waits = [each for each in result.waits if each.cause is Cause.PROVIDER]
+    return list(dict.fromkeys(one_line(each.what, 400) for each in waits))
 
 
 def _is_over_budget(result: RunResult) -> bool:

@@ -10,7 +10,14 @@ from typing import Any, Protocol, TypeVar, cast
 from msgspec.structs import replace
 
 from chargehand.decisions.results import StepLog, StepRecord
-from chargehand.errors import ModelError, StepMismatch, TooManyTurns, UsageError, WorkerError
+from chargehand.errors import (
+    ModelError,
+    ModelUnreachable,
+    StepMismatch,
+    TooManyTurns,
+    UsageError,
+    WorkerError,
+)
 from chargehand.facts import checks
 from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segment
 from chargehand.facts.checks import Duration
@@ -197,6 +204,7 @@ class Brief:
         "can_ask",
         "depth",
         "ends_at",
+        "gives_up",
         "has_parked",
         "host",
         "is_capped",
@@ -245,6 +253,8 @@ class Brief:
         self.host: Host | None = None
         self.boards: Callable[[Brief], SharedBoard] | None = None
         #: makes the board of its run, if it is asked for
+        self.gives_up = False
+        #: whether it fails once its provider was waited for in vain: the run could not be resumed
         self.can_ask = True
         #: False where nobody can be asked anything: no terminal, no `notify`, no process that serves
         self.answerer: Answerer | None = None
@@ -397,8 +407,14 @@ class Brief:
         await self._line.begin_step(self, step, is_urgent=is_urgent)
         try:
             done = await run(step.key)
-        except (Asked, Fenced, Parked, asyncio.CancelledError):
+        except (Asked, Fenced, asyncio.CancelledError):
             raise
+        except Parked as parked:
+            if not (parked.is_long and self.gives_up):
+                raise
+            error = _given_up(parked)
+            await self._line.end_step(self, step, tainted(failed_by(error), self.taint))
+            raise error from None
         except BaseException as error:
             is_paid = isinstance(error, ModelError | WorkerError) and error.may_be_paid
             failed = failed_by(error, reserve if is_paid else NO_USAGE)
@@ -552,6 +568,16 @@ def _doubt(question: str, known: StepRecord) -> Question:
         choices=(RAN, AGAIN, GIVE_UP),
         telling=RAN,
     )
+
+
+def _given_up(parked: Parked) -> ModelUnreachable:
+    """What a long wait for a provider is where the run could not be resumed."""
+    error = ModelUnreachable(
+        f"{parked.why}; it was waited for in vain, and the journal is in memory. With "
+        "Supervisor(…, journal='runs.db') the run returns instead, to be resumed later"
+    )
+    error.is_final = True
+    return error
 
 
 async def _call(

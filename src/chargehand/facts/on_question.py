@@ -35,13 +35,18 @@ class Asking(Struct, frozen=True, kw_only=True):
     #: with `fail`: what else the caller could do, in words
     accepts: bool = False
     #: whether the run may go on with workers that have changed
+    on_outage: OnQuestion = OnQuestion.WAIT
+    #: what becomes of a run whose provider stays away for longer than anybody is patient
 
     @property
     def below(self) -> "Asking":
         """The same for a run nested in this one: it never returns by itself."""
-        if self.mode is not OnQuestion.RETURN:
-            return self
-        return replace(self, mode=OnQuestion.WAIT)
+        returns = OnQuestion.RETURN
+        return replace(
+            self,
+            mode=OnQuestion.WAIT if self.mode is returns else self.mode,
+            on_outage=OnQuestion.WAIT if self.on_outage is returns else self.on_outage,
+        )
 
 
 WAITING = Asking()

@@ -36,6 +36,7 @@ RENEWAL = 0.0625
 #: seconds from one look at a lease that is to be renewed to the next
 
 WAITS = "it waits for a person"
+CUT_OFF = "its provider serves nobody"
 #: why a run is let go of that could be led on
 
 log = logging.getLogger("chargehand")
@@ -105,6 +106,12 @@ class Rounds(Hearing):
             waits = led.schedule.state is RunState.WAITING
             if self.is_left and (waits or self._is_stuck(led)):
                 group.create_task(self.let_go(run, WAITS))
+            elif waits and led.schedule.is_cut_off:
+                is_asking = any(node.question for node in led.schedule.nodes.values())
+                if policy.on_outage is OnQuestion.RETURN and not (
+                    is_asking and policy.mode is OnQuestion.WAIT
+                ):
+                    group.create_task(self.let_go(run, CUT_OFF, led))
             elif policy.mode is OnQuestion.RETURN and waits and not _is_timed(policy, led):
                 group.create_task(self.let_go(run, WAITS, led))
 

@@ -74,13 +74,18 @@ class Standing:
             return RunState.STOPPING
         if self.is_paused:
             return RunState.WAITING if self.is_short and not self._open else RunState.PAUSED
-        if not self._live and any(n.is_parked and n.is_long for n in self.nodes.values()):
+        if self.is_cut_off:
             return RunState.WAITING
         if self.is_being_planned and not self._is_unclear():
             return RunState.PLANNING
         if self._live or not self._unsettled or self._has_parked():
             return RunState.RUNNING
         return RunState.WAITING
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing goes on because a provider was waited for in vain for long."""
+        return not self._live and any(n.is_parked and n.is_long for n in self.nodes.values())
 
     @property
     def stop_reason(self) -> str:
