@@ -4,7 +4,7 @@ import logging
 import random
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from msgspec import Struct
@@ -124,6 +124,8 @@ class Intake:
         limits = terms.get("limits") or self._limits
         if limits.money is not None:
             self.refuse_unpriced()
+        elif isinstance(request, Plan):
+            self._refuse_unpriced_tasks(request)
         deadline = duration_or_none(terms.get("deadline", limits.deadline), "deadline")
         deadline = deadline or limits.deadline
         plan = self._checked(request, limits) if isinstance(request, Plan) else None
@@ -162,14 +164,27 @@ class Intake:
         )
         return requested, plan
 
-    def refuse_unpriced(self) -> None:
+    def _refuse_unpriced_tasks(self, plan: Plan) -> None:
+        capped = [task for task in plan.tasks if task.limits.money is not None]
+        names: set[str] = set()
+        for task in capped:
+            policies = [each for each in (task.on_failure, self.on_failure) if each is not None]
+            names |= {task.worker, *(name for each in policies for name in each.fallbacks)}
+            names |= {w.name for w in self._roster if task.skill and task.skill in w.skills}
+        if capped:
+            self.refuse_unpriced(names)
+
+    def refuse_unpriced(self, only: Container[str] | None = None) -> None:
         """A cap on money means nothing for a model whose price nobody knows, here or below."""
-        for worker in self._roster:
+        asking = [worker for worker in self._roster if only is None or worker.name in only]
+        choices: dict[str, Any] = {}
+        for worker in asking:
             if isinstance(worker, Leads):
                 worker.refuse_unpriced(self._office)
-        own = {f"worker {w.name!r}": getattr(w, "model", None) for w in self._roster}
-        choices = {whose: model for whose, model in own.items() if model is not None}
-        if self._office.has_model:
+            model = getattr(worker, "model", "")
+            if model or (model is None and only is not None):
+                choices[f"worker {worker.name!r}"] = model  # None: the supervisor's
+        if self._office.has_model and only is None:
             choices["the supervisor"] = None
         for whose, choice in choices.items():
             model = self._office.unpriced(choice, whose)

@@ -100,7 +100,7 @@ def test_a_nested_run_is_counted_once() -> None:
     """As it spends, by its own account; its end brings the sum up again, and that is not added."""
     top = Account(Limits(calls=5))
     below = Account(Limits(), above=top)
-    top.link("team")
+    top.link("team", "below")
     below.apply(begun(1))
     below.apply(over(1))
     top.apply(over(1, task="team", usage=CALL, name="run"))

@@ -236,3 +236,48 @@ def test_turns_are_counted_over_all_tries_of_one_worker(where: str, workers: int
     assert [len(model.requests) for model in models] == [9] * workers, (
         "what comes after the cap asks nobody"
     )
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_cap_on_the_money_of_a_task_needs_a_price(*, own: bool) -> None:
+    """As a run's cap does: nobody finds out at the end that it meant nothing."""
+    unpriced = open_model("openai:nobody-knows-it", base_url="https://models.example/v1", key="k")
+    mind = ch.Worker("mind", "Works", model=unpriced if own else None)
+    other = ch.Worker("other", "Works", model=ch.ScriptedModel(["fine"]))
+    boss = ch.Supervisor([mind, other], model=None if own else unpriced, clock=FakeClock())
+    capped = ch.TaskLimits(money=1)
+    with pytest.raises(ch.UsageError, match="openai:nobody-knows-it"):
+        run_virtual(boss.run(make_plan(make_task("t", "mind", limits=capped))))
+    fine = run_virtual(boss.run(make_plan(make_task("t", "other", limits=capped))))
+    assert fine.tasks["t"].output == "fine"
+
+
+@pytest.mark.parametrize("how", ["nested", "hedge"])
+def test_the_caps_of_a_task_hold_over_runs_below_and_hedges(how: str) -> None:
+    async def answer(_: object) -> str:
+        slow = len(model.requests) > 2  # the first two tell what is usual
+        await asyncio.sleep(1000 if slow and how == "hedge" else 1)
+        return "fine"
+
+    model = ch.ScriptedModel([answer] * 100, name=NAME)
+    mind = ch.Worker("mind", "Works", model=model)
+
+    async def main() -> ch.RunResult:
+        parts = make_plan(*(make_task(f"p{n}", "mind") for n in range(6)))
+        below = ch.Supervisor([mind], name="team", description="Works", plan_for=lambda _: parts)
+        if how == "nested":
+            plan = make_plan(make_task("t", "team", limits=ch.TaskLimits(calls=4)))
+        else:
+            usual = [make_task(f"u{n}", "mind") for n in range(2)]
+            one = ch.TaskLimits(calls=1)
+            needs = ["u0", "u1"]
+            plan = make_plan(*usual, make_task("t", "mind", *needs, limits=one, hedge=True))
+        async with ch.Supervisor([below, mind], clock=FakeClock()) as boss:
+            return await boss.run(plan)
+
+    result = run_virtual(main())
+    if how == "hedge":
+        assert len(model.requests) == 3, "the hedge may spend nothing more"
+        return
+    assert 0 < len(model.requests) <= 4
+    assert "over budget: TaskLimits(calls=…) of t" in str(result.tasks["t"].error or result.answer)

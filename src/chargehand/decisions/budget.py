@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.duties import ANSWER
+from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -91,7 +92,12 @@ class Account:
     """What one run, and all below it, has spent and has reserved. A fold of its events."""
 
     def __init__(
-        self, limits: Limits, *, keeps_back: bool = False, above: "Account | None" = None
+        self,
+        limits: Limits,
+        *,
+        keeps_back: bool = False,
+        above: "Account | None" = None,
+        run: str = "",
     ) -> None:
         self.spent = NO_USAGE
         self.reserved = NO_USAGE
@@ -99,13 +105,15 @@ class Account:
         self._keeps_back = keeps_back
         #: whether a part is kept back for the answer
         self._above = above
+        self._for_task = "" if above is None else above._below.get(run, "")
+        #: of the run above: what is spent here counts against its caps, too
         self._open: dict[_Step, Usage] = {}
         self._tasks: dict[str, TaskLimits] = {}
         #: the tasks that have caps of their own
         self._by_task: dict[str, Usage] = {}
         #: what each of those has spent and reserved
-        self._linked: set[str] = set()
-        #: tasks whose own runs count here as they spend, and not once more at their end
+        self._below: dict[str, str] = {}
+        #: by run below: the task it is for; it counts here as it spends, and not once more at its end
         self._held: dict[str, Usage] = {}
         #: what runs below have spent that are not led again yet
         self._waiting: list[Callable[[], None]] = []
@@ -115,9 +123,9 @@ class Account:
         self.plead: Callable[[Shortage], None] | None = None
         #: asks a person for more, if somebody is to be asked
 
-    def link(self, task: str) -> None:
+    def link(self, task: str, run: str) -> None:
         """A run below has an account of its own under this one."""
-        self._linked.add(task)
+        self._below[run] = task
 
     def refusal(self, task: str, want: Usage) -> str:
         """Why this cannot be reserved, naming the cap it would pass; empty if it can."""
@@ -129,7 +137,9 @@ class Account:
         short = self.shortage(task, want)
         if short is None or not short.account.reserved.calls:
             return False
-        if short.task and not any(step[0] == task for step in self._open):
+        # Of a cap above, all that is open here is for that task.
+        is_own = short.account is self
+        if short.task and not any(step[0] == task or not is_own for step in self._open):
             return False
 
         def tell() -> None:
@@ -165,7 +175,7 @@ class Account:
 
     def shortage(self, task: str, want: Usage) -> Shortage | None:
         """What keeps this from being reserved, here or above; None if nothing does."""
-        if (own := self._tasks.get(task)) is not None:
+        if self._tasks and (own := self._tasks.get(task := _capped(task))) is not None:
             held = self._by_task.get(task, NO_USAGE) + want
             for name, cap, amount in _caps_of(own, held):
                 if amount > cap:
@@ -175,7 +185,7 @@ class Account:
         for name, cap, amount in self._caps(held, is_answer=is_answer):
             if amount > cap:
                 return Shortage(self, name, cap, amount)
-        return None if self._above is None else self._above.shortage("", want)
+        return None if self._above is None else self._above.shortage(self._for_task, want)
 
     def apply(self, event: Event) -> None:
         """Take in what has happened to the run."""
@@ -220,7 +230,7 @@ class Account:
 
     def _settle(self, event: StepFinished) -> None:
         reserve = self._open.pop((event.task, event.attempt, event.name, event.ordinal), NO_USAGE)
-        is_counted = event.name == NESTED and event.task in self._linked
+        is_counted = event.name == NESTED and event.task in self._below.values()
         spent = NO_USAGE if is_counted else event.outcome.usage
         self._move(_minus(NO_USAGE, reserve), spent, event.task)
 
@@ -236,20 +246,26 @@ class Account:
             self._move(_minus(NO_USAGE, self._open.pop(step)), NO_USAGE, task)
 
     def _move(self, reserved: Usage, spent: Usage, task: str = "") -> None:
-        if task in self._tasks:
-            self._by_task[task] = self._by_task.get(task, NO_USAGE) + reserved + spent
         account: Account | None = self
         while account is not None:
+            if account._tasks and (capped := _capped(task)) in account._tasks:
+                before = account._by_task.get(capped, NO_USAGE)
+                account._by_task[capped] = before + reserved + spent
             account.reserved += reserved
             account.spent += spent
             if reserved.calls < 0:
                 account._tell_waiting()
-            account = account._above
+            account, task = account._above, account._for_task
 
     def _tell_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
+
+
+def _capped(task: str) -> str:
+    """Whose caps hold for this task: a hedge spends what the task it is for may spend."""
+    return hedged(task) if is_hedge(task) else task
 
 
 def task_caps(event: PlanAdopted | TaskAdded | PlanAmended) -> dict[str, TaskLimits]:

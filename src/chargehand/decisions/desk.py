@@ -391,7 +391,9 @@ class Desk:
         elif type(event) is RunRequested:
             above = self._above.get(event.run)
             if above is not None or has_caps(event.limits):
-                led.account = Account(event.limits, keeps_back=event.answers, above=above)
+                led.account = Account(
+                    event.limits, keeps_back=event.answers, above=above, run=event.run
+                )
         elif isinstance(event, _BRINGS_TASKS) and task_caps(event):
             led.account = Account(led.schedule.limits)
             led.account.apply(event)

@@ -89,7 +89,7 @@ class Deputy(Beginning):
             try:
                 asking = WAITING if brief.host is None else brief.host.asking(brief.run).below
                 run, written = await self._begin(
-                    shift, request, terms, origin, _account_above(brief), asking
+                    shift, request, terms, origin, _account_above(brief, origin.run), asking
                 )
                 host = brief.host
                 if host is not None:
@@ -120,10 +120,10 @@ class Deputy(Beginning):
         return self.result_of(run_id, await asyncio.shield(ending))
 
 
-def _account_above(brief: Brief) -> Account | None:
+def _account_above(brief: Brief, run: str) -> Account | None:
     """What a run for this task spends counts there too, as it spends it."""
     host = brief.host
     account = None if host is None else cast("Account | None", host.account_of(brief.run))
     if account is not None:
-        account.link(brief.task.id)
+        account.link(brief.task.id, run)
     return account
