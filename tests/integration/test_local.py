@@ -8,6 +8,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from jsonschema import Draft202012Validator
 
 import chargehand as ch
 from chargehand.errors import ModelGarbled, ModelRefused, ModelUnreachable, UsageError
+from chargehand.models import llama
 from chargehand.models.base import (
     File,
     Image,
@@ -248,6 +250,56 @@ async def test_a_file_that_is_cut_off_cannot_be_loaded(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(ModelRefused, match="cannot be loaded"):
         await LocalModel(path).ask(asking("Hello"))
+
+
+class Stub:
+    """A runtime that keeps what it is asked, and says one word."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def handle_chat_completions(self, body: dict[str, Any], take: Any) -> None:
+        self.asked.append(body)
+        take({"choices": [{"delta": {"content": "word"}, "finish_reason": "stop"}]})
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(llama, "_check_installed", lambda: None)
+    monkeypatch.setattr(llama, "_held", lambda body: body)
+    path = tmp_path / "stub.gguf"
+    path.write_bytes(b"GGUF")
+    return path
+
+
+async def test_the_loop_goes_on_while_a_model_is_opened(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading blocks, for seconds with a large file; it does so in a thread of its own."""
+    may_load, turns = threading.Event(), 0
+
+    def load(_: object) -> Stub:
+        assert may_load.wait(30), "the loop stands still"
+        return Stub()
+
+    monkeypatch.setattr(llama.Runtime, "_load", load)
+    asking = asyncio.create_task(LocalModel(weights).ask(ModelRequest(turns=(user("Hello"),))))
+    while turns < 100:
+        await asyncio.sleep(0)
+        turns += 1
+    assert not asking.done()
+    may_load.set()
+    assert (await asking).text == "word"
+
+
+@pytest.mark.parametrize(("settings", "most"), [(ModelSettings(), 1024), (BRIEF, 32)])
+async def test_an_answer_has_at_most_1024_tokens_unless_the_settings_say_otherwise(
+    weights: Path, monkeypatch: pytest.MonkeyPatch, settings: ModelSettings, most: int
+) -> None:
+    stub = Stub()
+    monkeypatch.setattr(llama.Runtime, "_load", lambda _: stub)
+    await LocalModel(weights).ask(ModelRequest(turns=(user("Hello"),), settings=settings))
+    assert stub.asked[0]["max_tokens"] == most
 
 
 def test_a_path_that_holds_no_weights_is_refused_at_once(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Connections that are kept: what comes unasked is never an answer, and what went stale is no failure."""
 
 import asyncio
+import gzip
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -179,6 +181,30 @@ async def test_what_only_keeps_a_stream_alive_is_no_answer(timeouts: Timeouts, w
         with pytest.raises(ModelTooSlow, match=words):
             await asyncio.wait_for(stream(model), 5)
         gone.set()
+
+
+@pytest.mark.parametrize("unpacked", [b": all is well\n", b"data: 00000000\n\n", b"0"])
+async def test_a_stream_that_unpacks_without_end_is_broken_off(
+    monkeypatch: pytest.MonkeyPatch, unpacked: bytes
+) -> None:
+    """What is bounded is what comes out, not what goes over the wire; and it is never held as a whole."""
+    monkeypatch.setattr(http, "LARGEST_REPLY", 4_000_000)
+    packed = gzip.compress(unpacked * (60_000_000 // len(unpacked)))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n"
+
+    async def answer(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(head + b"Content-Length: %d\r\n\r\n" % len(packed) + packed)
+        await writer.drain()
+        return True
+
+    async with serving(answer) as (model, _):
+        tracemalloc.start()
+        try:
+            with pytest.raises(ModelGarbled):
+                await stream(model)
+            assert tracemalloc.get_traced_memory()[1] < 40_000_000
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_long_line_is_looked_through_once() -> None:

@@ -1,6 +1,7 @@
 """The line to one provider, by itself: whose fault a failure is, and that every turn taken is given back."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,10 +18,10 @@ from chargehand.errors import (
     ToolError,
 )
 from chargehand.facts.outcome import failed_by
-from chargehand.models.base import ModelRequest, user
+from chargehand.models.base import ModelRequest, ModelSettings, user
 from chargehand.models.line import Fault, Line
 from chargehand.models.switchboard import Terms
-from chargehand.testing import run_virtual
+from chargehand.testing import FakeClock, run_virtual
 from chargehand.tools.transport import Reply, Transport
 
 REQUEST = ModelRequest(turns=(user("hello"),))
@@ -151,3 +152,24 @@ async def test_a_page_over_https_does_not_lead_on_to_one_without(
     transport = Transport(["pages.example"])
     with pytest.raises(ToolError, match="not encrypted"):
         await transport.get("https://pages.example/a")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_equal_calls_of_two_workers_are_asked_once(*, at_once: bool) -> None:
+    """The prompt does not hold the worker's name, so one reply serves both, and is paid for once."""
+    model = ch.ScriptedModel(["fine"] * 9, latency=timedelta(seconds=1))
+
+    async def main() -> ch.RunResult:
+        settings = ModelSettings(temperature=0)
+        minds = [ch.Worker(name, "Works", model=model, settings=settings) for name in ("a", "b")]
+        same = "Name the tallest tower of Lyon"
+        tasks = [
+            ch.Task(id=f"t{n}", description=same, worker=mind.name) for n, mind in enumerate(minds)
+        ]
+        parallel = 2 if at_once else 1
+        async with ch.Supervisor(minds, clock=FakeClock(), parallel=parallel) as boss:
+            return await boss.run(ch.Plan(goal="g", tasks=tasks))
+
+    result = run_virtual(main())
+    assert {task.output for task in result.tasks.values()} == {"fine"}
+    assert len(model.requests) == result.usage.calls == 1

@@ -255,7 +255,8 @@ class Account:
             account.spent += spent
             if reserved.calls < 0:
                 account._tell_waiting()
-            account, task = account._above, account._for_task
+            task = account._for_task
+            account = account._above
 
     def _tell_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -95,6 +95,9 @@ class Runtime:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
         params.warmup = False
         params.verbosity = 0
+        params.fit_params = (
+            False  # nothing is to be fitted into a graphics card; a third of the time
+        )
         params.cache_ram_mib = 0  # prompts of other calls, up to 8 GB of them by default
         params.ui = False
         # The runtime also listens on a port of this machine. Nobody is told this key, so that
