@@ -100,8 +100,8 @@ class Results:
         self.notes: list[str] = []
         #: what people wanted of the run after its request
         self.usage: Usage = NO_USAGE
-        self._open: dict[tuple[str, int, str, int], Usage] = {}
-        #: what may have been spent on steps that have not ended
+        self._open: dict[tuple[str, int], dict[tuple[str, int], Usage]] = {}
+        #: by attempt: what may have been spent on steps that have not ended
 
     def apply(self, event: Event) -> None:
         match event:
@@ -165,14 +165,15 @@ class Results:
 
     def _write_off(self, task: str, attempt: int, *, is_spent: bool = True) -> None:
         """What nobody saw the end of may have been spent, unless it was never sent."""
-        for step in [each for each in self._open if each[:2] == (task, attempt)]:
-            reserve = self._open.pop(step)
-            if is_spent:
+        steps = self._open.pop((task, attempt), None) if self._open else None
+        if steps and is_spent:
+            for reserve in steps.values():
                 self.usage += reserve
 
     def _begin_step(self, event: StepStarted) -> None:
         if event.reserve != NO_USAGE:
-            self._open[event.task, event.attempt, event.name, event.ordinal] = event.reserve
+            steps = self._open.setdefault((event.task, event.attempt), {})
+            steps[event.name, event.ordinal] = event.reserve
         if event.name == NESTED:
             about = event.about.read()
             if isinstance(about, dict) and "run" in about:
@@ -196,7 +197,8 @@ class Results:
         )
 
     def _end_step(self, event: StepFinished) -> None:
-        self._open.pop((event.task, event.attempt, event.name, event.ordinal), None)
+        if self._open and (steps := self._open.get((event.task, event.attempt))) is not None:
+            steps.pop((event.name, event.ordinal), None)
         # Counted here, step by step: what an attempt has spent is spent, even if it is lost.
         if event.outcome.usage != NO_USAGE:
             self.usage += event.outcome.usage
