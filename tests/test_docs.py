@@ -14,6 +14,7 @@ import pytest
 import chargehand
 from chargehand import errors
 from chargehand.facts import events
+from tests.watching import silent_waits, watched
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -61,7 +62,9 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program in an empty folder of its own, as a reader would."""
     (folder / "story.py").write_text(code, encoding="utf-8")
     command = [sys.executable, "-W", "error", "story.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, env=watched(folder), capture_output=True, text=True, timeout=60
+    )
 
 
 ALL_STORIES = [
@@ -75,6 +78,7 @@ ALL_STORIES = [
 def test_every_block_of_python_runs(code: str, tmp_path: Path) -> None:
     done = run(code, tmp_path)
     assert done.returncode == 0, done.stderr
+    assert silent_waits(tmp_path) == []
 
 
 def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:

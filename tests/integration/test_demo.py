@@ -2,7 +2,6 @@
 
 import csv
 import importlib.util
-import os
 import re
 import shlex
 import socket
@@ -17,6 +16,7 @@ from examples import demo
 
 import chargehand as ch
 from chargehand.settings import Choice, supervisor_for
+from tests.watching import silent_waits, watched
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -125,7 +125,7 @@ def test_the_commands_that_the_demo_names_work(tmp_path: Path) -> None:
 
 
 def _printed(command: list[str], folder: Path) -> str:
-    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
+    environment = {**watched(folder), "COLUMNS": "80", "NO_COLOR": "1"}
     done = subprocess.run(
         command,
         cwd=folder,
@@ -136,6 +136,7 @@ def _printed(command: list[str], folder: Path) -> str:
         check=False,
     )
     assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr}"
+    assert silent_waits(folder) == []
     return done.stdout
 
 

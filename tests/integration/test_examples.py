@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,24 +28,36 @@ from examples import (
 import chargehand as ch
 from chargehand.models.base import ToolCall
 from tests.contracts.model_server import ModelServer, Received, Say, model_server
+from tests.watching import silent_waits, watched, watching
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(script: str) -> str:
+def run(script: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / script)],
+        env=watched(folder),
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert silent_waits(folder) == []
     return done.stdout
 
 
-def test_a_run_is_killed_and_goes_on() -> None:
-    shown = run("kill_and_resume.py")
+@pytest.fixture(autouse=True)
+def no_silent_waits() -> Iterator[None]:
+    """Those that are run in this process are watched, too."""
+    waits: list[str] = []
+    with watching(lambda is_said, what: None if is_said else waits.append(what)):
+        yield
+    assert waits == []
+
+
+def test_a_run_is_killed_and_goes_on(tmp_path: Path) -> None:
+    shown = run("kill_and_resume.py", tmp_path)
     assert "kill -9" in shown
     assert "succeeded: 10 tasks" in shown
     assert "Nothing that was finished before the kill was done again." in shown
@@ -205,8 +218,10 @@ def is_payable(row: dict[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("name", ["reviews", "pipeline", "reports", "batches"])
-def test_an_example_of_the_pool_tells_progress_in_plain_lines_where_it_is_piped(name: str) -> None:
-    shown = run(f"pool_{name}.py")
+def test_an_example_of_the_pool_tells_progress_in_plain_lines_where_it_is_piped(
+    name: str, tmp_path: Path
+) -> None:
+    shown = run(f"pool_{name}.py", tmp_path)
     assert "\x1b" not in shown
     assert re.search(r"^  .*\d+ of \d+ ", shown, re.MULTILINE)
     assert "\nNext: " in shown
@@ -297,9 +312,9 @@ def test_payments_are_reported_by_rule_and_audited_beside() -> None:
     "name", ["research", "delivery", "analysis", "training", "moderation", "compliance"]
 )
 def test_an_example_of_a_group_tells_who_says_what_in_plain_lines_where_it_is_piped(
-    name: str,
+    name: str, tmp_path: Path
 ) -> None:
-    shown = run(f"groups_{name}.py")
+    shown = run(f"groups_{name}.py", tmp_path)
     assert "\x1b" not in shown
     assert len(re.findall(r"^  \w+ (?:to \w+|\w)", shown, re.MULTILINE)) >= 4
     assert "\nNext: docs/groups.md" in shown

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.watching import silent_waits, watched
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 SAID = {
@@ -34,13 +36,18 @@ NEEDED = {"langgraph": "langgraph", "openai": "agents", "pydantic": "pydantic_ai
 
 
 @pytest.mark.parametrize("script", SAID)
-def test_an_example_of_another_framework_runs_without_a_warning(script: str) -> None:
+def test_an_example_of_another_framework_runs_without_a_warning(
+    script: str, tmp_path: Path
+) -> None:
     package = NEEDED.get(script.partition("_")[0])
     if package is not None:
         pytest.importorskip(package, reason=f"needs {package}")
     command = [sys.executable, "-W", "error", str(EXAMPLES / script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, env=watched(tmp_path), capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stderr
+    assert silent_waits(tmp_path) == []
     assert done.stderr == ""
     for said in SAID[script]:
         assert said in done.stdout

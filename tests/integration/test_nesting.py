@@ -17,6 +17,7 @@ import chargehand as ch
 from chargehand.journal.memory import MemoryJournal
 from chargehand.models.base import Abilities, ModelRequest
 from chargehand.testing import FakeClock, run_virtual
+from tests.watching import watching
 
 SECOND = timedelta(seconds=1)
 Work = Callable[[ch.Brief], Awaitable[object]]
@@ -646,7 +647,10 @@ def test_the_trace_shows_the_tree_and_what_each_level_took() -> None:
 
 
 def test_the_example_of_two_teams_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    result = nested_teams.main()
+    waits: list[tuple[bool, str]] = []
+    with watching(lambda is_said, what: waits.append((is_said, what))):
+        result = nested_teams.main()
+    assert waits == []
     shown = capsys.readouterr().out
     assert result.status == "partial"
     assert "figures (done in part): sales › lamp: denied: there is no file on the lamp" in shown

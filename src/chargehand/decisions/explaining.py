@@ -48,6 +48,11 @@ class Wait(Struct, frozen=True, kw_only=True):
     question: str = ""
     #: the id of the question, if a person's answer is what it waits for
 
+    @property
+    def is_behind_work(self) -> bool:
+        """Whether workers have other work to do first: then it does not stand still."""
+        return self.cause is Cause.PLACE and self.what.startswith("a place ")
+
     def __str__(self) -> str:
         return f"{self.task} waits for {self.what}, {_length(self.seconds)}"
 

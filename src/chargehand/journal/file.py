@@ -24,7 +24,40 @@ APPLICATION = int.from_bytes(b"chrg", "big")
 FORMAT = 1
 #: of the tables in `sqlite.sql`
 
+LONGEST_PAUSE = 0.1
+#: seconds between two looks at a lock that another program holds
+SILENCE = 1.0
+#: seconds that it is waited for without a word
+
 log = logging.getLogger("chargehand.journal")
+
+
+class LockWait:
+    """Waits for a lock that another program holds, in the thread that needs it."""
+
+    def __init__(self, path: Path, patience: timedelta) -> None:
+        self._path = path
+        self._patience = patience.total_seconds()
+        self._began = 0.0
+        self._is_said = False
+
+    def __call__(self, tries: int) -> bool:
+        """Wait a little; False once that was long enough. SQLite counts the tries, from 0."""
+        now = time.monotonic()
+        if tries == 0:
+            self._began, self._is_said = now, False
+        waited = now - self._began
+        if waited >= SILENCE and not self._is_said:
+            self._is_said = True
+            log.warning(
+                "journal_waits path=%s seconds=%.0f for='a lock that another program holds'; end the wait with: "
+                "close that program",
+                *(self._path, self._patience),
+            )
+        if waited >= self._patience:
+            return False
+        time.sleep(min(0.001 * 2 ** min(tries, 10), LONGEST_PAUSE, self._patience - waited))
+        return True
 
 
 class JournalFile:
@@ -90,7 +123,7 @@ class JournalFile:
             connection = apsw.Connection(str(self.path), flags, self._vfs)
         except apsw.Error as error:
             raise refusal(error, self.path) from error
-        connection.set_busy_timeout(min(self._patience // timedelta(milliseconds=1), 2**31 - 1))
+        connection.set_busy_handler(LockWait(self.path, self._patience))
         return connection
 
     def _is_empty(self, connection: apsw.Connection) -> bool:
@@ -130,15 +163,15 @@ class JournalFile:
 
     def _use_log(self, connection: apsw.Connection) -> None:
         # Changing the mode needs the file for itself, and SQLite does not wait for that by itself.
-        deadline = time.monotonic() + self._patience.total_seconds()
+        wait, tries = LockWait(self.path, self._patience), 0
         while True:
             try:
                 mode = connection.pragma("journal_mode", "wal")
                 break
             except apsw.BusyError:
-                if time.monotonic() > deadline:
+                if not wait(tries):
                     raise
-                time.sleep(0.01)
+                tries += 1
         if mode != "wal":
             raise JournalUnfit(f"{self.path} cannot have a write-ahead log here; use a local disk")
 

@@ -15,12 +15,15 @@ SILENCE = 1.0
 #: seconds that something may wait without a word
 MOST_WAITS = 5
 #: of a run that are said at once; `chargehand status` has them all
+MOST_QUEUED = 100
+#: tasks in the queue that are looked at while others work
 _SILENT = {TaskState.WAITING, *(state for state in TaskState if state.is_settled)}
 #: they have ended, or wait for other tasks of their run
 
 
 class Announcer:
-    """Looks at what waits once nothing has happened for a second, or while a question is open."""
+    """Looks at what waits once nothing has happened for a second, while a question is open or a try put off,
+    and while a breaker or the rate of starts keeps tasks from workers."""
 
     def __init__(self, desk: Desk, clock: Clock, place: str) -> None:
         self._desk = desk
@@ -30,21 +33,26 @@ class Announcer:
         self._said: set[tuple[str, str, Cause, str]] = set()
         self._is_idle = False
         self._asking: set[str] = set()
-        #: runs with a question, or paused: they are looked at although other work goes on
+        #: runs with a question or a try that was put off, or paused: they are looked at although other
+        #: work goes on
 
     def expect(self, run: str) -> None:
-        """A person is needed in this run."""
+        """Something in this run waits for a person, or for a time."""
         self._asking.add(run)
 
     def arm(self, *, is_idle: bool) -> None:
         """Nothing is to be decided now: look in a second at what waits, if nothing runs meanwhile."""
         self._is_idle = is_idle
-        if self._timer is None and self._desk.runs and (is_idle or self._asking):
+        if self._timer is None and self._desk.runs and (is_idle or self._asking or self._is_held):
             self._look_in(SILENCE)
 
     def stir(self) -> None:
         """Something is decided and written down again."""
         self._is_idle = False
+
+    @property
+    def _is_held(self) -> bool:
+        return self._desk.dispatch.probes_at is not None
 
     def close(self) -> None:
         if self._timer is not None:
@@ -58,7 +66,7 @@ class Announcer:
         self._timer = None
         self._asking &= self._desk.runs.keys()
         young: list[float] = []
-        for run in list(self._desk.runs if self._is_idle else self._asking):
+        for run in list(self._desk.runs if self._is_idle or self._is_held else self._asking):
             waits = list(self._new(run))
             if not waits:
                 self._asking.discard(run)
@@ -74,12 +82,19 @@ class Announcer:
         explainer = Explainer(run, led, self._clock.now(), self._desk.dispatch)
         # What only stands in the queue while others work gets its turn; there may be thousands.
         is_queue = not self._is_idle and not led.schedule.is_paused
+        left = MOST_QUEUED if self._is_held else 0
         for task, node in led.schedule.nodes.items():
-            if node.state in _SILENT or (is_queue and node.state is TaskState.READY):
+            if node.state in _SILENT:
                 continue
+            if is_queue and node.state is TaskState.READY:
+                left -= 1
+                if left < 0:
+                    continue
             wait = explainer.why(task)
             # A provider that is waited for is named by the models themselves, once for all tasks.
-            if wait and wait.cause is not Cause.PROVIDER and _key(wait) not in self._said:
+            if wait is None or wait.cause is Cause.PROVIDER or _key(wait) in self._said:
+                continue
+            if not (self._desk.busy and wait.is_behind_work):
                 yield wait
 
     def _say(self, wait: Wait) -> None:

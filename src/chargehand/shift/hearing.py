@@ -24,6 +24,7 @@ from chargehand.facts.events import (
     Event,
     PersonAsked,
     QuestionExpired,
+    RetryPlanned,
     RunLed,
     RunPaused,
     StepStarted,
@@ -33,7 +34,7 @@ from chargehand.facts.on_question import OnQuestion
 from chargehand.facts.outcome import Done, Failed
 from chargehand.shift.counter import Counter, Drains
 
-NEEDS_PERSON = frozenset({AttemptParked, PersonAsked, RunLed, RunPaused})
+NEEDS_PERSON = frozenset({AttemptParked, PersonAsked, RetryPlanned, RunLed, RunPaused})
 #: after these, and after an attempt that asks, what waits is looked at although other work goes on
 
 
@@ -147,7 +148,7 @@ class Hearing(Counter):
         """A person may be needed: have that said, or give the question up where nobody is waited for."""
         nodes = led.schedule.nodes
         match event:
-            case AttemptParked() | RunPaused():
+            case AttemptParked() | RetryPlanned() | RunPaused():
                 asking = []
             case AttemptFinished() | PersonAsked():
                 asking = [nodes[event.task]] if event.task in nodes else []

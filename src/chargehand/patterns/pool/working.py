@@ -230,15 +230,20 @@ class WorkerAgent:
         }
         if self.config.logging_enabled:
             is_wrong = form["status"] in ("failed", "refused")
+            is_asking = form["status"] == "asking"
+            said = f" error={form['error'][:LONGEST]!r}" if is_wrong else ""
+            if is_asking:
+                asked = form["question"]
+                said = f" for={asked['text'][:LONGEST]!r}; end the wait with: boss.answer({asked['id']!r}, 'TEXT')"
             log.log(
-                logging.WARNING if is_wrong else logging.INFO,
+                logging.WARNING if is_wrong or is_asking else logging.INFO,
                 "pool_task_%s run=%s task=%s attempt=%s worker=%s%s",
                 form["status"],
                 request,
                 task,
                 ended.attempt,
                 self.agent_id,
-                f" error={form['error'][:LONGEST]!r}" if is_wrong else "",
+                said,
             )
         return form
 

@@ -7,6 +7,7 @@ thread a call comes from, so there is one process to end, one session, one budge
 import asyncio
 import contextlib
 import importlib.metadata
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,11 @@ from chargehand.tools.thread import in_thread
 if TYPE_CHECKING:
     from chargehand.tools.mcp.link import Link
 
+log = logging.getLogger("chargehand")
+
 T = TypeVar("T")
+SAID = 1.0
+#: seconds; a longer wait is said aloud
 LONGEST_DESCRIPTION = 4_000
 MOST_TRIES = 4
 #: at a connection that is of no use, or whose tools change while they are listed
@@ -257,7 +262,13 @@ class McpServer:
             raise refusal.error()
         self._link = link = kind(self._address, self._terms, self._catalog.take)
         self._links.add(link)
-        link.start(self._budget.delay(now), on_gone=self._links.discard)
+        delay = self._budget.delay(now)
+        if delay > SAID:
+            log.warning(
+                "mcp_waits server=%s seconds=%.0f for='its next start, since it has ended'; it goes on by itself",
+                *(self.name, delay),
+            )
+        link.start(delay, on_gone=self._links.discard)
         return link
 
     async def _close(self) -> None:
