@@ -14,8 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
+try:
+    from rich.console import Console
+    from rich.markup import escape
+except ImportError:
+    raise SystemExit("this example draws with rich: pip install 'chargehand[examples]'") from None
 
 import chargehand as ch
 from chargehand.facts.board import BlockRefused

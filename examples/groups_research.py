@@ -20,9 +20,12 @@ from pathlib import Path
 from statistics import correlation
 from textwrap import shorten
 
-from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
+try:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.padding import Padding
+except ImportError:
+    raise SystemExit("this example draws with rich: pip install 'chargehand[examples]'") from None
 
 import chargehand as ch
 from chargehand.models.base import ModelRequest, ToolCall

@@ -12,7 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+try:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+except ImportError:
+    raise SystemExit("this example draws with rich: pip install 'chargehand[examples]'") from None
 
 import chargehand as ch
 from chargehand.patterns.pool import (

@@ -16,7 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+try:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+except ImportError:
+    raise SystemExit("this example draws with rich: pip install 'chargehand[examples]'") from None
 
 import chargehand as ch
 from chargehand.patterns.pool import AgentConfig, supervisor_worker_workflow

@@ -124,6 +124,9 @@ def test_the_same_seed_says_the_same() -> None:
         ('{"reader": -1}', "'reader' is -1"),
         ('{"reader": [9, 5]}', "the smaller first"),
         ('{"reader": {"cost": 5}}', "'cost'"),
+        ('{"raeder": 5}', "no task of the plan is for 'raeder'; did you mean 'reader'?"),
+        ('{"xyz": 5}', "no task of the plan is for 'xyz'; there are "),
+        ('{"reader": 5, "t1": {"seconds": 5}}', "no task of the plan is for 't1'"),
     ],
 )
 def test_durations_that_make_no_sense_are_refused(content: str, fact: str) -> None:

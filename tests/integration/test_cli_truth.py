@@ -7,17 +7,22 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import chargehand as ch
 from chargehand.cli import main
+from chargehand.cli.display import Lines
+from chargehand.crews.python import load
 
 CREW = """
 import os
 import chargehand as ch
+from chargehand.patterns.groups import Group, RoundRobinManager
 
 @ch.worker("quick", "Is done at once")
 async def quick(brief: ch.Brief) -> dict:
@@ -40,6 +45,8 @@ async def dies(brief: ch.Brief) -> str:
 workers = [quick, asker, broken, dies]
 boss = ch.Supervisor(workers)
 kept = ch.Supervisor(workers, journal="own.db")
+
+group = Group([asker, quick], manager=RoundRobinManager(max_turns=2))
 
 def made(model=None, files=(), journal=None):
     return ch.Supervisor(workers, model=model, name=f"made of {len(files)}", journal=journal)
@@ -134,6 +141,37 @@ def test_p12_the_stack_of_a_failure_is_shown() -> None:
         assert "in broken" in shown
 
 
+FAILED = [(), ("--quiet",), ("--verbose",), ("--json", "--quiet")]
+
+
+@pytest.mark.parametrize("flags", FAILED, ids=" ".join)
+def test_p12_a_run_in_which_nothing_was_done_has_no_answer_and_no_speed(
+    flags: tuple[str, ...],
+) -> None:
+    result = run(*flags, a="broken")
+    assert result.exit_code == 1
+    assert "times as fast" not in result.stderr
+    if "--json" in flags:
+        assert json.loads(result.stdout)["answer"] is None
+    else:
+        assert "{}" not in result.stdout
+    shown = json.loads(chargehand("show", "last", "--json").stdout)
+    assert (shown["speedup"], shown["answer"]["output"]) == (None, None)
+    run(a="quick")
+    assert json.loads(chargehand("show", "last", "--json").stdout)["speedup"] > 0
+
+
+def test_p12_what_was_stopped_by_a_cancel_does_not_go_on_later() -> None:
+    at, said = datetime.now(UTC), list[str]()
+    lines = Lines(said.append)
+    stopped = ch.events.AttemptPreempted(task="b", attempt=1, at=at)
+    lines.hear(stopped)
+    lines.hear(ch.events.CancelRequested(at=at))
+    lines.hear(stopped)
+    assert said[0].endswith("b stopped for now, and goes on from there later")
+    assert said[-1].endswith("b was stopped")
+
+
 # questions
 
 
@@ -198,9 +236,6 @@ def test_journal_says_where_a_finished_supervisor_keeps_its_runs(crew: str) -> N
 
 
 def test_a_run_begun_in_python_says_that_it_needs_its_crew() -> None:
-    import chargehand as ch
-    from chargehand.crews.python import load
-
     plan = ch.Plan(goal="g", tasks=[ch.Task(id="a", description="Ask for it", worker="asker")])
     workers: Any = load("crew.py:workers", Path.cwd())
     ch.Supervisor(workers, journal="py.db").run_sync(plan)
@@ -210,6 +245,37 @@ def test_a_run_begun_in_python_says_that_it_needs_its_crew() -> None:
     chargehand("answer", "last", "red", "--journal", "py.db")
     done = chargehand("resume", "last", "--journal", "py.db", "--crew", "crew.py:workers")
     assert done.stdout == "painted red\n"
+
+
+@pytest.mark.parametrize("named", [(), ("--crew", "crew.py:group")], ids=["found", "named"])
+def test_a_group_defined_in_python_is_resumed(named: tuple[str, ...]) -> None:
+    if named:
+        found: Any = load("crew.py:group", Path.cwd())
+        found.keep_in(Path("x.db"))
+        found.run_sync("Which wall?", on_question="return")
+    else:
+        asked = chargehand("run", "Which wall?", "--crew", "crew.py:group", "--journal", "x.db")
+        assert asked.exit_code == 4, asked.stderr
+    del sys.modules["crew"]  # another process loads it again
+    chargehand("answer", "last", "red", "--journal", "x.db")
+    done = chargehand("resume", "last", *named, "--journal", "x.db")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["said"] == "did \u202et2"
+    assert "t1  done, asker, attempt 2" in chargehand("show", "last", "--journal", "x.db").stdout
+
+
+@pytest.mark.parametrize(
+    "named",
+    [(), ("--crew", "crew.py:made", "--files", "crew.py", "--model", "offline")],
+    ids=["found", "named"],
+)
+def test_a_run_of_a_function_that_takes_model_and_files_is_resumed(named: tuple[str, ...]) -> None:
+    flags = ("--model", "offline", "--files", "crew.py")
+    asked = run(*flags, "--journal", "x.db", crew="crew.py:made", a="asker")
+    assert asked.exit_code == 4, asked.stderr
+    chargehand("answer", "last", "red", "--journal", "x.db")
+    done = chargehand("resume", "last", *named, "--journal", "x.db")
+    assert (done.exit_code, done.stdout) == (0, "painted red\n"), done.stderr
 
 
 def test_the_answer_of_a_finished_run_is_printed_again_without_its_crew_or_a_model() -> None:

@@ -1,5 +1,6 @@
 """Crews: from TOML, from Python, ready-made; and what is refused, with its place and the way out."""
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,7 +14,7 @@ from chargehand.crews.default import default_crew
 from chargehand.crews.lengths import length_of, shown_length
 from chargehand.crews.python import load, python_crew
 from chargehand.crews.toml import toml_crew
-from chargehand.errors import UsageError
+from chargehand.errors import ChargehandError, UsageError
 from chargehand.settings import Choice, crew_for, journal_place, supervisor_for
 
 ROOT = Path(__file__).parents[2]
@@ -227,9 +228,96 @@ tools = ["shop:stock"]
     assert names == [("price",), ("stock",)]
 
 
+SLOW = """
+import sys, time
+from mcp.server.mcpserver import MCPServer
+
+if sys.argv[1] == "mute":
+    time.sleep(100)
+server = MCPServer("shop")
+
+
+@server.tool()
+async def price(article: str) -> dict[str, float]:
+    \"\"\"What an article costs.\"\"\"
+    import anyio
+    await anyio.sleep(100)
+    return {"price": 1.0}
+
+
+server.run("stdio")
+"""
+
+
+def slow_shop(how: str, terms: str) -> Crew:
+    Path("shop.py").write_text(SLOW)
+    command = f'["{sys.executable}", "{Path("shop.py").resolve()}", "{how}"]'
+    server = f'[[mcp]]\nname = "shop"\ncommand = {command}\n{terms}\n'
+    return crew_in(server + WRITER + 'tools = ["shop:price"]\n')
+
+
+def test_an_mcp_server_of_a_crew_file_has_so_long_for_a_call() -> None:
+    (price,) = workers_of(slow_shop("slow", 'timeout = "200ms"'))["writer"].toolbox
+    with pytest.raises(ch.errors.ToolError, match=r"shop.* 0\.2 s") as raised:
+        asyncio.run(price.call(ch.ToolContext(), '{"article": "lamp"}'))
+    assert raised.value.kind == "timeout"
+
+
+def test_an_mcp_server_of_a_crew_file_has_so_long_to_tell_its_tools() -> None:
+    with pytest.raises(ChargehandError, match=r"shop.* 0\.3 s"):
+        slow_shop("mute", 'connect = "300ms"')
+
+
+ROUTED = """
+[crew]
+default = "clerk"
+[[worker]]
+function = "desk.py:count"
+[[worker]]
+function = "desk.py:clerk"
+"""
+
+DESK = """
+import chargehand as ch
+
+@ch.worker("counter", "Counts coins and notes")
+async def count(brief: ch.Brief) -> str:
+    return "counter"
+
+@ch.worker("clerk", "Keeps the door")
+async def clerk(brief: ch.Brief) -> str:
+    return "clerk"
+"""
+
+
+@pytest.mark.parametrize(
+    ("request_", "who"),
+    [("Count the coins and the notes", "counter"), ("Whistle a tune", "clerk")],
+)
+def test_a_request_that_is_nobodys_goes_to_the_default_of_the_crew_file(
+    request_: str, who: str
+) -> None:
+    Path("desk.py").write_text(DESK)
+    Path("crew.toml").write_text(ROUTED)
+    boss = supervisor_for(Choice(crew="crew.toml", model="offline"), lambda _: None)
+    result = boss.run_sync(request_, approach="route")
+    assert [task.worker for task in result.tasks.values()] == [who]
+    assert (result.status, result.tasks[next(iter(result.tasks))].output) == ("succeeded", who)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        (WRITER + "[crew]\ndefault = 'nobody'\n", r"nobody"),
+        (
+            WRITER + "[[mcp]]\nname = 'm'\ncommand = ['x']\ntimeout = 'soon'\n",
+            r"timeout: 'soon' is no",
+        ),
+        (
+            WRITER + "[[mcp]]\nname = 'm'\ncommand = ['x']\nconnect = 5\n",
+            r"connect: must be a length",
+        ),
+        (WRITER + "[[mcp]]\nname = 'm'\ncommand = ['x']\nrates = 5\n", r"rates: is not known here"),
         ("[crew]\nname = \n", r"crew.toml is not TOML: .*line 2"),
         ("[crew]\nname = 'x'\n", r"\[worker\]: is missing; a crew needs at least one"),
         ("[[worker]]\nname = 'a'\n", r"\[\[worker\]\] 1 \('a'\): needs a name and a description"),

@@ -234,9 +234,14 @@ def _sureness(result: RunResult) -> str:
 
 def _speed(result: RunResult) -> str:
     """How much was gained by doing things at once; nothing of a run in which nothing was done."""
-    if not any(task.state is TaskState.DONE for task in result.tasks.values()):
-        return ""
-    return f", {result.speedup:.1f} times as fast as one task after another"
+    gain = gain_of(result)
+    return "" if gain is None else f", {gain:.1f} times as fast as one task after another"
+
+
+def gain_of(result: RunResult) -> float | None:
+    """The speed-up; None of a run in which nothing was done."""
+    is_any_done = any(task.state is TaskState.DONE for task in result.tasks.values())
+    return round(result.speedup, 3) if is_any_done else None
 
 
 def task_counts(result: RunResult) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from chargehand.cli.display import task_counts
+from chargehand.cli.display import gain_of, task_counts
 from chargehand.cli.finding import Standing
 from chargehand.cli.options import again, resume_words
 from chargehand.cli.questions import question_lines
@@ -88,7 +88,7 @@ def shown_json(standing: Standing, _: str) -> Iterator[str]:
         "status": standing.status,
         "request": result.request,
         "seconds": result.wall.total_seconds(),
-        "speedup": round(result.speedup, 3),
+        "speedup": gain_of(result),
         "usage": result.usage,
         "tasks": {
             id_: {

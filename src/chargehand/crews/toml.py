@@ -102,7 +102,9 @@ class _Reader:
             self._try(_place_of(number, form), partial(self._worker, form))
             for number, form in enumerate(self._form.worker, 1)
         ]
-        if crew.default and crew.default not in [form.name for form in self._form.worker]:
+        names = [form.name for form in self._form.worker]
+        names += [each.name for each in workers if each is not None]  # a function has its own
+        if crew.default and crew.default not in names:
             self._faults.append(f"[crew], default: {crew.default!r} is no worker of this crew")
         model = self._try("[crew], model", lambda: self._model(crew.model))
         on_failure = self._try("[crew]", lambda: _on_failure(crew.on_failure))
