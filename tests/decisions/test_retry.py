@@ -124,6 +124,15 @@ def test_what_is_final_for_one_worker_may_be_done_by_another_that_has_not_tried_
 @pytest.mark.parametrize("steps", [["elsewhere:bob"], ["again", "again", "elsewhere:bob", "fail"]])
 def test_a_final_failure_goes_to_the_worker_that_the_policy_names_next(steps: list[str]) -> None:
     final = Failed(kind=ErrorClass.RESOURCE, message="the quota is used up", is_final=True)
-    step = OnFailure(steps).step(final, ())
+    step = OnFailure(steps).step(final, (), by="ann")
     assert (step.recourse, step.worker) == (Recourse.ELSEWHERE, "bob")
-    assert OnFailure(["again", "fail"]).step(final, ()).recourse is Recourse.FAIL
+    assert OnFailure(["again", "fail"]).step(final, (), by="ann").recourse is Recourse.FAIL
+    again = OnFailure(steps).step(final, (ErrorClass.RESOURCE,), by="bob")
+    assert again.recourse is Recourse.FAIL, "the one that was named has failed for good too"
+
+
+def test_elsewhere_leads_nowhere_for_a_final_failure_if_nobody_else_can_do_it() -> None:
+    final = Failed(kind=ErrorClass.LOGIC, message="no", is_final=True)
+    policy = OnFailure(["elsewhere", "without"])
+    assert policy.step(final, (), by="ann").recourse is Recourse.WITHOUT
+    assert policy.step(final, (), by="ann", to_others=True).recourse is Recourse.ELSEWHERE

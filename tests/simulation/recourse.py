@@ -49,7 +49,7 @@ def _owed(run: RunStory, task: TaskStory, terms: OnFailure, entry: Entry) -> Seq
     if task.losses > run.limits.losses:
         return [_ending(terms, ErrorClass.RESOURCE, may_ask=True)]
     failure = task.failures[-1]
-    step = _step(terms, task.failures)
+    step = _step(terms, task.failures, task.attempts[-1].worker)
     if step.partition(":")[0] not in _TRIES:
         return [step]
     deadline_at = run.deadline_of(task.task)
@@ -60,20 +60,34 @@ def _owed(run: RunStory, task: TaskStory, terms: OnFailure, entry: Entry) -> Seq
     return [without_time] if entry.event.at + low >= deadline_at else [step, without_time]
 
 
-def _step(terms: OnFailure, failures: Sequence[Failed]) -> str:
+def _step(terms: OnFailure, failures: Sequence[Failed], by: str) -> str:
     """The word in the list of this failure's class that it has come to."""
     failure = failures[-1]
     kind = failure.kind
     alike = [f for f in failures if f.kind == kind or {f.kind, kind}.isdisjoint(terms.kinds)]
     steps = _list(terms, kind)
-    step = [*steps, *([_after(steps[-1])] * len(alike))][len(alike) - 1]
+    left = [*steps, *([_after(steps[-1])] * len(alike))][len(alike) - 1 :]
+    if failure.is_final:  # whoever failed would fail again, but another that is named may not
+        away = [f"elsewhere:{name}" for name in _named(left) if name != by]
+        return away[0] if away else _ended(terms, left[0], kind)
+    step = left[0]
     if step == "ask":
         return step if kind is not ErrorClass.CANCELLED else _ending(terms, kind, may_ask=False)
     is_try = step.partition(":")[0] in _TRIES
     is_denied = kind is ErrorClass.DENIED and kind not in terms.kinds
-    if is_try and (kind is ErrorClass.CANCELLED or failure.is_final or is_denied):
+    if is_try and (kind is ErrorClass.CANCELLED or is_denied):
         return _ending(terms, kind, may_ask=True)
     return step
+
+
+def _named(steps: Sequence[str]) -> list[str]:
+    parts = [step.partition(":") for step in steps]
+    return [worker for name, _, worker in parts if name == "elsewhere" and worker]
+
+
+def _ended(terms: OnFailure, step: str, kind: ErrorClass) -> str:
+    is_try = step.partition(":")[0] in _TRIES
+    return _ending(terms, kind, may_ask=True) if is_try else step
 
 
 def _after(last: str) -> str:

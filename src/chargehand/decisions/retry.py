@@ -90,6 +90,8 @@ class History(Struct, frozen=True, kw_only=True):
     deadline_at: datetime | None
     has_others: bool
     #: whether the task asked for a skill, so that another worker may have it
+    worker: str = ""
+    #: the one that failed
     has_untried: bool = False
     #: the same, and this worker failed at it for the first time
     refines: bool = False
@@ -143,7 +145,7 @@ def question_about(run: str, node: Node, terms: OnFailure | None) -> Question:
 def _judge_by(
     terms: OnFailure, policy: RetryPolicy, failure: Failed, history: History, draw: float
 ) -> Verdict:
-    step = terms.step(failure, history.before)
+    step = terms.step(failure, history.before, by=history.worker, to_others=history.has_untried)
     if step.recourse is Recourse.ASK:
         return Ask()
     if not step.recourse.is_try:

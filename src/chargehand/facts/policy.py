@@ -50,6 +50,15 @@ class Step(Struct, frozen=True):
     worker: str = ""
     #: of `elsewhere:bob`
 
+    def leads_away(self, by: str, *, to_others: bool) -> bool:
+        """Whether it hands a task that this worker failed at to another one.
+
+        `to_others`: somebody else has the skill that the task asks for, and has not tried.
+        """
+        if self.recourse is not Recourse.ELSEWHERE:
+            return False
+        return self.worker != by if self.worker else to_others
+
 
 class OnFailure(
     Struct,
@@ -91,21 +100,29 @@ class OnFailure(
         patience = duration_or_none(self.patience, "OnFailure: patience")
         force_setattr(self, "patience", patience)
 
-    def step(self, failure: Failed, before: Sequence[ErrorClass] = ()) -> Step:
-        """What is done about this failure, after earlier ones of these classes."""
+    def step(
+        self,
+        failure: Failed,
+        before: Sequence[ErrorClass] = (),
+        *,
+        by: str = "",
+        to_others: bool = False,
+    ) -> Step:
+        """What is done about this failure `by` a worker, after earlier ones of these classes."""
         kind = failure.kind
         steps = self._steps_for(kind)
         count = sum(self._list_of(each) == self._list_of(kind) for each in before)
         step = steps[min(count, len(steps) - 1)]
         if failure.is_final:
             # Whoever failed would fail again; another worker, with another model, may not.
-            later = (each for each in steps[count:] if each.recourse is Recourse.ELSEWHERE)
-            step = next(later, step)
+            step = next(
+                (each for each in steps[count:] if each.leads_away(by, to_others=to_others)), step
+            )
         if not step.recourse.is_try:
             is_fit = step.recourse is not Recourse.ASK or kind is not ErrorClass.CANCELLED
             return step if is_fit else self.ending(kind)
         is_over = kind is ErrorClass.CANCELLED or (
-            failure.is_final and step.recourse is not Recourse.ELSEWHERE
+            failure.is_final and not step.leads_away(by, to_others=to_others)
         )
         if is_over or (kind.is_final and kind not in self.kinds):
             return self.ending(kind, may_ask=True)

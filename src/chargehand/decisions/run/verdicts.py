@@ -69,6 +69,7 @@ class Verdicts(Stopping):
             at=at,
             deadline_at=self.work_ends_at(node.task.id),
             has_others=bool(node.task.skill),
+            worker=node.worker,
             has_untried=bool(node.task.skill) and node.worker not in node.avoid,
             refines=self._request_of_run.refines and not is_duty(node.task.id),
             terms=self.policy_of(node.task.id),
