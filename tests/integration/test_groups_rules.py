@@ -175,6 +175,34 @@ async def test_without_a_language_model_everybody_is_asked_once() -> None:
     assert result.ended == "manager chose DONE!"
 
 
+@pytest.mark.parametrize("names", [("ada", "bob"), tuple(f"m{n}" for n in range(40))])
+@pytest.mark.parametrize("fails", ["one", "all"])
+async def test_without_a_language_model_one_that_failed_is_not_asked_again(
+    names: tuple[str, ...], fails: str
+) -> None:
+    """However many there are: what was said long ago is not shown to the manager any more."""
+    asked: list[str] = []
+
+    def speaks(name: str) -> Any:
+        def say(_: ch.Brief) -> str:
+            asked.append(name)
+            if fails == "all" or name == names[-1]:
+                raise ValueError("no line")
+            return "fine"
+
+        return ch.worker(name, "Counts")(say)
+
+    manager = DynamicManager("offline", max_turns=50)
+    group = Group([speaks(name) for name in names], manager=manager)
+    result = await group.send("Count the apples")
+    assert (result.turns, {*asked}) == (len(names), {*names})
+    assert (result.status, result.ended) == (
+        "partial" if fails == "one" else "failed",
+        "manager chose DONE!",
+    )
+    assert len(result.gaps) == (1 if fails == "one" else len(names))
+
+
 # Disobedience
 
 

@@ -129,10 +129,22 @@ def test_p01_a_workflow_ends_with_the_questions_that_are_open() -> None:
     assert [each["task_id"] for each in result["results"]] == ["t2"]
 
 
-def test_p01_what_is_meant_for_somebody_else_is_not_waited_for() -> None:
-    task = ch.Task(id="a", description="For somebody else", worker="zoe")
+@pytest.mark.parametrize(
+    ("worker", "skill", "why"),
+    [
+        ("zoe", "", "worker 'zoe' has not taken it yet"),
+        ("", "reading", "nobody with the skill 'reading' has taken it yet"),
+    ],
+)
+def test_p01_what_is_meant_for_somebody_else_is_not_waited_for(
+    worker: str, skill: str, why: str
+) -> None:
+    task = ch.Task(id="a", description="For somebody else", worker=worker, skill=skill)
     result = supervisor_worker_workflow("Do it", work=echo, tasks=[task, "For us"])
-    assert [each["task_id"] for each in result["gaps"]] == ["a"]
+    (gap,) = result["gaps"]
+    assert (gap["task_id"], gap["why"]) == ("a", why)
+    told = result["tasks"][0]
+    assert (told["assigned_to"], told["skill"]) == (worker, skill)
 
 
 # Priority
@@ -384,6 +396,60 @@ def test_p05_what_comes_up_after_it_was_settled_is_named_again(
     pool.write_insight({"content": "Ask there", "segment": "tasks", "metadata": about})
     (again,) = coordinator.resolve_conflicts()
     assert "cid" in again["parties"]
+
+
+@pytest.mark.parametrize(
+    ("said", "stands", "refused"),
+    [
+        ({"ann": 3, "bob": 4}, 3, ["bob"]),
+        ({"ann": 4, "bob": 3, "cid": 3}, {"t2": 3, "t3": 3}, ["ann"]),
+        ({"ann": "Yes.", "bob": "no", "cid": "yes"}, {"t1": "Yes.", "t3": "yes"}, ["bob"]),
+    ],
+)
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_p05_a_refused_result_is_not_in_the_answer_and_nothing_disputed_is_sure(
+    said: dict[str, Any],
+    stands: Any,
+    refused: list[str],
+    is_settled: bool,
+    pool: SharedMemoryPool,
+    supervisor: SupervisorAgent,
+) -> None:
+    tasks = supervisor.delegate("Count", [*said], tasks=["Count the letters"] * len(said))
+    for task in tasks:
+        work = WorkerAgent(None, pool, task["assigned_to"], work=lambda brief: said[brief.worker])
+        work.execute_task(task)
+    if is_settled:
+        (conflict,) = CoordinatorAgent(None, pool).resolve_conflicts()
+        supervisor.apply_resolution(conflict)
+    answer = supervisor.aggregate_results(tasks[0]["request_id"])
+    assert answer["confidence"] < 1
+    if not is_settled:
+        assert len(answer["final_result"]) == len(said)
+        assert answer["contradictions"]
+        assert answer["refused"] == []
+        return
+    assert answer["final_result"] == stands
+    assert [each["agent_id"] for each in answer["refused"]] == refused
+    assert all("stands" in each["why"] for each in answer["refused"])
+    assert answer["contradictions"] == []
+    assert not {*refused} & {each["agent_id"] for each in answer["results"]}
+
+
+def test_p05_a_model_is_not_shown_what_was_refused(pool: SharedMemoryPool) -> None:
+    composed = {"answer": "3", "claims": [], "contradictions": [], "confidence": 0.9}
+    model = ch.ScriptedModel([json.dumps(composed)])
+    supervisor = SupervisorAgent(AgentConfig(model=model), pool)
+    tasks = supervisor.delegate("Count", ["ann", "bob"], tasks=["Count the letters"] * 2)
+    said = {"ann": "three letters", "bob": "seventeen letters"}
+    for task in tasks:
+        name = task["assigned_to"]
+        WorkerAgent(None, pool, name, work=lambda brief: said[brief.worker]).execute_task(task)
+    supervisor.apply_resolution(CoordinatorAgent(None, pool).resolve_conflicts()[0])
+    supervisor.aggregate_results(tasks[0]["request_id"])
+    asked = str(model.requests[0].turns)
+    assert "three letters" in asked
+    assert "seventeen" not in asked
 
 
 # Failures

@@ -203,6 +203,8 @@ def test_what_is_no_insight_is_refused(insight: Any) -> None:
     [
         ({"llm_provider": "acme", "model": "x"}, "none of"),
         ({"llm_provider": "openai"}, "name one"),
+        ({"model": "gpt-5-mini"}, "llm_provider='openai'"),
+        ({"llm_provider": "mock", "model": "gpt-5-mini"}, "llm_provider='openai'"),
     ],
 )
 def test_a_config_that_names_no_model_is_refused(given: dict[str, Any], fact: str) -> None:
@@ -221,6 +223,22 @@ def test_a_config_is_a_model_and_how_it_is_to_answer() -> None:
     assert (config.settings.temperature, config.settings.max_tokens) == (0.2, 100)
     assert config.settings.reasoning == "low"
     assert AgentConfig(llm_provider="offline").choice == "offline"
+
+
+@pytest.mark.parametrize(
+    "request_", ["Which customer complained most?", "Write an insight", "Read the insights"]
+)
+def test_the_offline_model_knows_nothing_by_itself_and_leaves_the_memory_alone(
+    request_: str,
+) -> None:
+    """What a memory tool returns is no answer; a model that goes by rules is not given any."""
+    offline = AgentConfig(llm_provider="offline")
+    result = supervisor_worker_workflow(
+        request_, num_workers=2, num_tasks=2, config=offline, attempts=1
+    )
+    assert (result["final_result"], result["confidence"]) == ({}, 0)
+    assert ["knows nothing by itself" in gap["why"] for gap in result["gaps"]] == [True, True]
+    assert result["pool"].read_relevant(segments=["notes"]) == []
 
 
 def test_workers_ask_their_own_model_in_their_own_way() -> None:

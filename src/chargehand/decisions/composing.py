@@ -16,6 +16,7 @@ from chargehand.decisions.duties import (
 )
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.hours import OUT_OF_TIME
+from chargehand.decisions.quorum import plain
 from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import canonical
@@ -65,13 +66,14 @@ def compose(
         output = candidates[0].output
     elif strategy is Strategy.REDUCE and len(last) > 1:
         output = list(done.values())
+    differing = tuple(contradictions_in(nodes, outputs, [each.task for each in candidates]))
     return Answer(
         output=output,
         claims=claims_of(done),
-        contradictions=tuple(contradictions_in(nodes, outputs, [each.task for each in candidates])),
+        contradictions=differing,
         candidates=candidates,
         gaps=gaps_in(nodes, strategy),
-        confidence=share_done(nodes),
+        confidence=share_done(nodes, differing),
     )
 
 
@@ -143,21 +145,26 @@ def _why_stopped(node: Node) -> str:
     return f"{why} (the last try failed: {node.last_failure})" if node.last_failure else why
 
 
-def share_done(nodes: Mapping[str, Node]) -> float:
-    """How much of what is required is done, from 0 to 1; half of it where our own part came to nothing."""
+def share_done(nodes: Mapping[str, Node], differing: Collection[Contradiction] = ()) -> float:
+    """How much of what is required is done, from 0 to 1; half of it where our own part came to nothing.
+
+    A result that another one contradicts is half a result.
+    """
+    disputed = {id_ for pair in differing for id_ in (*pair.first.tasks, *pair.second.tasks)}
     planned = [node for node in nodes.values() if is_of_plan(node)]
-    required = [node for node in planned if not node.task.optional]
+    required = [node for node in planned if not node.task.optional or node.task.id in disputed]
     own = [node for id_, node in nodes.items() if is_duty(id_) and node.state.is_settled]
     whole = 0.5 if any(map(is_missing, own)) else 1.0
     if not required:
         return whole if any(node.state is TaskState.DONE for node in planned) else 0.0
-    return whole * sum(map(_share_of, required)) / len(required)
+    return whole * sum(_share_of(node, disputed) for node in required) / len(required)
 
 
-def _share_of(node: Node) -> float:
+def _share_of(node: Node, disputed: Collection[str]) -> float:
     if node.state is not TaskState.DONE:
         return 0.0
-    return 0.5 if node.gaps else 1.0  # half, where nobody can say how much
+    # half, where nobody can say how much
+    return 0.5 if node.gaps or node.task.id in disputed else 1.0
 
 
 def claims_of(outputs: Mapping[str, Any]) -> tuple[Claim, ...]:
@@ -207,16 +214,12 @@ def _same_tasks(nodes: Mapping[str, Node]) -> list[list[str]]:
 def _differing(results: Sequence[tuple[str, Any]]) -> Iterator[Contradiction]:
     for id_, value in results[1:]:
         first, before = results[0]
-        if _plain(value) != _plain(before):
+        if plain(value) != plain(before):
             yield Contradiction(_claim(first, before), _claim(id_, value))
 
 
 def _is_comparable(value: Any) -> bool:
     return not isinstance(value, str) or len(value) <= COMPARABLE
-
-
-def _plain(value: Any) -> Any:
-    return " ".join(value.split()).casefold() if isinstance(value, str) else value
 
 
 def _claim(id_: str, value: Any) -> Claim:

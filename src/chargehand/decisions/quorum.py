@@ -55,7 +55,7 @@ def count(answers: Mapping[str, Any]) -> Ballot:
     """Put equal answers together: equal as JSON, texts whatever their case, spaces and last full stop."""
     groups: dict[bytes, list[str]] = {}
     for name, answer in answers.items():
-        groups.setdefault(canonical(_plain(answer)), []).append(name)
+        groups.setdefault(canonical(plain(answer)), []).append(name)
     ordered = sorted((tuple(names) for names in groups.values()), key=len, reverse=True)
     return Ballot(ordered[0] if ordered else (), tuple(ordered))
 
@@ -75,15 +75,16 @@ def _asking(task: Task, number: int, workers: Sequence[str]) -> Task:
     return replace(own, worker=workers[(number - 1) % len(workers)], skill="")
 
 
-def _plain(answer: Any) -> Any:
+def plain(answer: Any) -> Any:
+    """As answers are compared: texts whatever their case, spaces and last full stop."""
     if isinstance(answer, str):
         return " ".join(answer.casefold().split()).removesuffix(".")
     if isinstance(answer, float) and answer.is_integer():
         return int(answer)
     if isinstance(answer, dict):
-        return {key: _plain(value) for key, value in answer.items()}
+        return {key: plain(value) for key, value in answer.items()}
     if isinstance(answer, list):
-        return [_plain(value) for value in answer]
+        return [plain(value) for value in answer]
     return answer
 
 

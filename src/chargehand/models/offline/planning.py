@@ -20,6 +20,7 @@ _REQUEST = re.compile(
 _TASK = re.compile(r"^- (?P<id>\S+) \((?P<worker>[^)\n]*)\): (?P<words>.+)$", re.MULTILINE)
 #: a task that was done, runs, or came to nothing
 _SAID = re.compile(r"t\d+ from (.+) to .+")
+_UNHEARD = re.compile(r"Not asked yet: (\[.*\])")
 #: the name of a message between its borders
 LONGEST_GOAL = 1_000
 #: characters
@@ -248,16 +249,17 @@ def _next_step(workers: Sequence[str], asked: str, prompts: str) -> dict[str, An
 
 
 def _next_speaker(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
-    """Whoever was not heard yet and fits the request best; then the word that ends it."""
+    """Whoever was not asked yet and fits the request best; then the word that ends it."""
     roster = roster_in(choices, prompts)
-    speakers = [speaker for speaker, _ in _said_in(asked)]
     members = [name for name in choices if roster.get(name)]
-    unheard = {name: roster[name] for name in members if name not in speakers}
+    listed = _UNHEARD.search(asked.partition("\n")[0])
+    waiting = members if listed is None else msgspec.json.decode(listed[1])
+    unheard = {name: roster[name] for name in members if name in waiting}
     if unheard:
         worker = best_worker(request_in(asked, unheard), unheard)
-        return {"next": worker, "why": "of those not heard yet, its description fits best"}
+        return {"next": worker, "why": "of those not asked yet, its description fits best"}
     ends = [choice for choice in choices if choice not in members]
-    return {"next": ends[0], "why": "everybody was heard"} if ends else None
+    return {"next": ends[0], "why": "everybody was asked"} if ends else None
 
 
 def _best(ids: Sequence[str], asked: str, _: str) -> dict[str, Any] | None:

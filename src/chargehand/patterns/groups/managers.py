@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from chargehand.errors import WorkerError
 from chargehand.facts import checks
+from chargehand.facts.value import canonical
 from chargehand.models.base import ModelSettings, Turn, system, user
 from chargehand.patterns.groups.talk import EVERYONE, REPEATS, USER, Talk
 from chargehand.roles.drafting import record
@@ -147,7 +148,9 @@ class DynamicManager:
         roster = "\n".join(f"- {name}: {words}" for name, words in talk.members.items())
         words = prompt("speaker", thinker.office.prompts, roster=roster, token=self.token)
         left = self.max_turns - len(talk.spoken)
-        return system(words), user(f"Choose who speaks next. Turns left: {left}\n{talk.in_words()}")
+        unheard = canonical(talk.unheard).decode()  # of all that was said, only the newest is shown
+        told = f"Choose who speaks next. Turns left: {left}. Not asked yet: {unheard}"
+        return system(words), user(f"{told}\n{talk.in_words()}")
 
 
 def turn_of(name: str, talk: Talk, *, token: str = "", why: str = "") -> Act:

@@ -1,14 +1,17 @@
 """The answer of a request of a pool: composed by a model from what is done by now, or by rule."""
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from chargehand.decisions.composing import answer_of, done_in
+from chargehand.decisions.composing import answer_of, contradictions_in, done_in, share_done
+from chargehand.decisions.coordination.conflicts import ConflictKind
 from chargehand.decisions.desk import Led
 from chargehand.decisions.duties import ANSWER, ANSWERER
-from chargehand.decisions.graph import Node
+from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.quorum import count
 from chargehand.decisions.results import StepRecord
 from chargehand.engines.brief import Brief
 from chargehand.facts.answer import Answer, Gap
@@ -19,9 +22,9 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal
 from chargehand.patterns.pool.forms import has_failed
-from chargehand.patterns.pool.insights import brought
+from chargehand.patterns.pool.insights import KEPT, brought
 from chargehand.patterns.pool.ledger import Ledger
-from chargehand.patterns.pool.memory import SharedMemoryPool
+from chargehand.patterns.pool.memory import EVERYTHING, SharedMemoryPool
 from chargehand.patterns.pool.splitting import is_by_rule
 from chargehand.roles.office import Office
 from chargehand.roles.roster import Roster
@@ -37,10 +40,12 @@ async def answer_form(
     ledger: Ledger, pool: SharedMemoryPool, office: Office, author: str
 ) -> dict[str, Any]:
     """What the results so far come to, as a plain dict; what a model composed is kept in the pool."""
-    composed = await Composer(ledger, pool, office, author).composed()
+    refused = await _refused(ledger, pool)
+    composed = await Composer(ledger, pool, office, author, refused).composed()
     outputs = await _outputs_of(ledger, pool.journal)
     # No more waiting from here on: more tasks could be done than there are outputs.
-    nodes = ledger.schedule.nodes
+    every = ledger.schedule.nodes
+    nodes = {id_: node for id_, node in every.items() if id_ not in refused}
     answer = answer_of(
         nodes,
         outputs.__getitem__,
@@ -48,6 +53,7 @@ async def answer_form(
         ledger.schedule.strategy,
         ledger.schedule.instruction,
     )
+    differing = list(contradictions_in(every, outputs.__getitem__))
     return {
         "request_id": ledger.request,
         "status": ledger.schedule.state.value,
@@ -55,7 +61,8 @@ async def answer_form(
         "results": [_result(nodes[task], outputs[task]) for task in done_in(nodes)],
         "gaps": [_gap(ledger, gap) for gap in answer.gaps],
         "contradictions": [str(pair) for pair in answer.contradictions],
-        "confidence": answer.confidence,
+        "refused": [{**_result(every[id_], outputs[id_]), "why": refused[id_]} for id_ in refused],
+        "confidence": min(answer.confidence, share_done(every, differing)),
         "by": answer.by,
     }
 
@@ -63,12 +70,19 @@ async def answer_form(
 class Composer:
     """Has a model compose the answer, once for the same results."""
 
-    def __init__(self, ledger: Ledger, pool: SharedMemoryPool, office: Office, author: str) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        pool: SharedMemoryPool,
+        office: Office,
+        author: str,
+        refused: Collection[str],
+    ) -> None:
         self._ledger = ledger
         self._pool = pool
         self._office = office
         self._author = author
-        self._done = done_in(ledger.schedule.nodes)
+        self._done = [id_ for id_ in done_in(ledger.schedule.nodes) if id_ not in refused]
 
     async def composed(self) -> Answer | None:
         """What a model made of exactly these results before, or makes of them now; None: none can."""
@@ -118,6 +132,25 @@ class Composer:
         )
 
 
+async def _refused(ledger: Ledger, pool: SharedMemoryPool) -> dict[str, str]:
+    """Results that contradict one that stands, since somebody has settled it so; each with why."""
+    tags = ("conflict", ConflictKind.CONTRADICTION.value, ledger.request)
+    query = Query(tags=tags, match=Match.ALL, segments=(Segment.CONFLICTS,), limit=EVERYTHING)
+    notes = await pool.journal.boards.notes(pool.name, query)
+    outputs = await _outputs_of(ledger, pool.journal) if notes else {}
+    refused: dict[str, str] = {}
+    for note in sorted(notes, key=lambda each: each.at):  # what was settled last holds
+        kept = str(note.metadata.get(KEPT))
+        others = [id_ for id_ in note.metadata.get("tasks", ()) if id_ in outputs]
+        if kept not in others:
+            continue
+        for id_ in others:
+            refused.pop(id_, None)
+            if len(count({"kept": outputs[kept], "other": outputs[id_]}).groups) > 1:
+                refused[id_] = str(note.content)
+    return refused
+
+
 async def _outputs_of(ledger: Ledger, journal: Journal) -> dict[str, Any]:
     """What each task that is done has brought forth."""
     values, loaded = ledger.led.results.outputs, dict[str, Value]()
@@ -143,6 +176,10 @@ def _gap(ledger: Ledger, gap: Gap) -> dict[str, str]:
     node = ledger.schedule.nodes[gap.task]
     failure = node.last_failure
     why = gap.why or (str(failure) if failure is not None and has_failed(node) else "")
+    if not why and node.state is TaskState.READY:
+        task = node.task
+        who = f"worker {task.worker!r}" if task.worker else f"nobody with the skill {task.skill!r}"
+        why = f"{who} has {'not ' if task.worker else ''}taken it yet"
     return {
         "task_id": gap.task,
         "status": "failed" if has_failed(node) else gap.state,

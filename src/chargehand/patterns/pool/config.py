@@ -66,6 +66,11 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
                 f"model={model!r} names a provider, and llm_provider={MOCK!r} asks nobody; write "
                 f"llm_provider={provider!r}, model={name!r}"
             )
+        if model and self.is_mock:
+            raise UsageError(
+                f"model={model!r}: llm_provider={MOCK!r} asks no model; say whose it is: "
+                f"llm_provider='openai', or one of {', '.join((*PROVIDERS, *INSIDE))}"
+            )
         if not model and self.llm_provider not in _NAMELESS:
             raise UsageError(
                 f"llm_provider={self.llm_provider!r} has many models; name one: model='…'"

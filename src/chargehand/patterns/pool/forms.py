@@ -41,9 +41,8 @@ def has_failed(node: Node) -> bool:
 
 
 def assigned_to(node: Node) -> str:
-    """Who has a task, or is to take it: a worker, or a skill that several may have."""
-    is_meant_for = node.task.worker or node.task.skill
-    return node.worker if node.state is TaskState.RUNNING else is_meant_for
+    """Who has a task, or is to take it; empty for one that anybody with its skill may take."""
+    return node.worker if node.state is TaskState.RUNNING else node.task.worker
 
 
 def task_form(ledger: Ledger, node: Node) -> dict[str, Any]:
@@ -55,6 +54,7 @@ def task_form(ledger: Ledger, node: Node) -> dict[str, Any]:
         "request_id": ledger.request,
         "description": node.task.description,
         "assigned_to": assigned_to(node),
+        "skill": node.task.skill,
         "status": "failed" if has_failed(node) else _STATUS[node.state],
         "needs": [need.task for need in node.task.all_needs],
         "priority": priority + node.task.priority,

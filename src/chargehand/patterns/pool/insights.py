@@ -29,6 +29,8 @@ SAID_AT = "said_at"
 #: where the metadata of a note keeps the time that its author gave
 SETTLES = "settles"
 #: where the note about a conflict keeps the conflict's id
+KEPT = "kept"
+#: where it keeps the task that stays, or whose result stands
 
 
 async def insight_of(note: Note, journal: Journal) -> dict[str, Any]:

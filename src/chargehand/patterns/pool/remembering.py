@@ -103,7 +103,8 @@ class Remembering:
     def work(self, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
         """What an attempt of it is."""
         models = office.models(self.worker.model, f"worker {self.name!r}")
-        has_tools = all(model.abilities.tools for model in models)
+        # One that goes by rules would take what a memory tool returns for the answer to its task.
+        has_tools = all(each.abilities.tools and each.abilities.is_metered for each in models)
 
         async def perform(brief: Brief) -> Outcome:
             board = brief.board

@@ -19,7 +19,7 @@ from chargehand.patterns.pool.answering import answer_form
 from chargehand.patterns.pool.config import AgentConfig, config_of
 from chargehand.patterns.pool.delegation import Order, delegated
 from chargehand.patterns.pool.forms import failure_form, has_failed, named_in, task_form, tasks_in
-from chargehand.patterns.pool.insights import SETTLES, choice_of
+from chargehand.patterns.pool.insights import KEPT, SETTLES, choice_of
 from chargehand.patterns.pool.ledger import Ledger, Moment, Move
 from chargehand.patterns.pool.memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.requests import telling
@@ -142,9 +142,10 @@ class SupervisorAgent:
     def apply_resolution(self, conflict: Mapping[str, Any]) -> str:
         """Do what the coordinator found to be the rule, and keep a note of it; returns the note's id.
 
-        Of the same work that was given out twice, what is not done yet is taken out of the plan. Results
-        that contradict each other, and blocks with two writers, stay as they are: the note says what
-        stands. With it the conflict is settled; settled again, it is the same note.
+        Of the same work that was given out twice, what is not done yet is taken out of the plan. Of results
+        that contradict each other, those that do not stand are left out of the answer, and named there as
+        refused. Blocks with two writers stay as they are: the note says whose they are. With it the
+        conflict is settled; settled again, it is the same note.
         """
         return wait(self._settle(_checked_conflict(conflict)))
 
@@ -225,6 +226,7 @@ class SupervisorAgent:
                 "request_id": request,
                 "tasks": list(conflict["tasks"]),
                 "removed": removed,
+                KEPT: str(conflict["kept_task"]),
                 SETTLES: id_,
             },
             at=self.pool.clock.now(),

@@ -101,7 +101,7 @@ class Merger:
         confidence: float | None,
     ) -> Answer:
         nodes, outputs = self._material.nodes, self._material.outputs
-        found = contradictions_in(nodes, outputs.__getitem__)
+        found = contradictions_in({id_: nodes[id_] for id_ in outputs}, outputs.__getitem__)
         return Answer(
             output=output,
             claims=claims,

@@ -92,14 +92,15 @@ class Selector:
     def _answer(self, chosen: str, candidates: Sequence[str]) -> Answer:
         nodes, outputs = self._material.nodes, self._material.outputs
         output: Any = outputs[chosen]
+        differing = tuple(contradictions_in(nodes, outputs.__getitem__, candidates))
         return Answer(
             output=output,
             claims=claims_of({chosen: output}),
-            contradictions=tuple(contradictions_in(nodes, outputs.__getitem__, candidates)),
+            contradictions=differing,
             candidates=tuple(
                 Candidate(id_, outputs[id_], id_ == chosen, self._whys.get(id_, ONLY))
                 for id_ in candidates
             ),
-            confidence=share_done(nodes),
+            confidence=share_done(nodes, differing),
             by=self._thinker.by or "rules",
         )
