@@ -76,7 +76,7 @@ def test_answers_over_documents_cite_sources_that_exist(capsys: pytest.CaptureFi
         assert 1 <= int(line) <= len(text.splitlines())
 
 
-WITHOUT_RICH = "import runpy, sys; sys.modules['rich'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+WITHOUT_RICH = "import runpy, sys; sys.modules['rich'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 DRAWN = [each.name for each in (ROOT / "examples").glob("*.py") if "from rich" in each.read_text()]
 
 
