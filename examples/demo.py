@@ -101,7 +101,7 @@ async def lead(model: str) -> ch.RunResult:
     """Have the request done, and say what happens meanwhile."""
     watcher = Watcher()
     choice = Choice(files=[DATA], model=model, journal=str(JOURNAL))  # and the default crew
-    async with supervisor_for(choice) as boss:
+    async with supervisor_for(choice, say=lambda _: None) as boss:  # the demo says it itself
         async for event in boss.stream(REQUEST):
             watcher.hear(event)
         return await boss.look(watcher.run)

@@ -21,6 +21,7 @@ USUAL_MODELS = {
     "OPENAI_API_KEY": "openai:gpt-5-mini",
     "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5",
 }
+BETTER = f"for more, set {' or '.join(USUAL_MODELS)}, or give --model ollama:… or local:…"
 #: by the key that is there
 
 Say = Callable[[str], None]
@@ -76,6 +77,8 @@ def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
 
 def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
     model = choice.model or crew.model or _usual_model(say)
+    if model == "offline":
+        say(f"model: offline, which is rules and no LLM: it computes and quotes; {BETTER}")
     return Supervisor(
         [_member(hand, model) for hand in crew.workers],
         model=model,
@@ -164,10 +167,6 @@ def _usual_model(say: Say) -> str:
         if os.environ.get(key, "").strip():
             say(f"model: {model}, because {key} is set; --model chooses another")
             return model
-    say(
-        "model: offline, which is rules and no LLM, because no key is set; it computes and quotes. For more, set "
-        f"{' or '.join(USUAL_MODELS)}, or give --model ollama:… or local:…"
-    )
     return "offline"
 
 

@@ -29,6 +29,7 @@ from chargehand.models.base import (
 from chargehand.models.offline import OfflineModel, open_model
 from chargehand.models.offline.assigning import steps_for
 from chargehand.models.opening import open_model as open_any
+from chargehand.settings import Choice, supervisor_for
 from chargehand.tools.files import Shelf, files
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
@@ -298,7 +299,6 @@ async def test_what_no_document_speaks_of_is_refused() -> None:
     reply = await answer_over_files("Task: Who won the football world cup of 1998?")
     assert reply.stop is StopReason.REFUSAL
     assert "no passage speaks of “won”" in reply.text
-    assert "OPENAI_API_KEY" in reply.text
 
 
 async def test_documents_that_disagree_are_quoted_side_by_side() -> None:
@@ -309,6 +309,17 @@ async def test_documents_that_disagree_are_quoted_side_by_side() -> None:
     assert "27 days of leave. [handbook]" in reply.text
     assert "30 days of leave. [letter]" in reply.text
     assert "do not agree" in reply.gaps[0]
+
+
+async def test_documents_that_disagree_are_contradictions_of_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "handbook.md").write_text("Employees have 27 days of leave.\n")
+    (tmp_path / "letter.md").write_text("Employees have 30 days of leave.\n")
+    async with supervisor_for(Choice(files=[tmp_path], model="offline")) as boss:
+        result = await boss.run("How many days of leave do employees have?")
+    assert result.status == "partial"
+    (pair,) = result.answer.contradictions
+    assert "27 days of leave" in pair.first.text
+    assert "30 days of leave" in pair.second.text
 
 
 async def test_fenced_data_is_cited_by_its_name_and_line() -> None:
@@ -379,8 +390,6 @@ VERDICT = {
 @pytest.mark.parametrize(
     ("rule", "result", "met"),
     [
-        ("names the price of the kettle", "The kettle costs 39.90 [prices.csv:2]", True),
-        ("names the price of the kettle", "The weather is fine", False),
         ("at least two citations", "One [a.txt:1]\nTwo [b.txt:4]", True),
         ("at least two citations", "One [a.txt:1]\nTwo", False),
         ("no more than five words", "This answer has quite a lot more words", False),
@@ -388,14 +397,24 @@ VERDICT = {
         ("must contain 'refund'", "Nothing was paid", False),
     ],
 )
-async def test_a_rule_is_judged_by_words_and_counts(rule: str, result: str, met: bool) -> None:
+async def test_a_rule_is_judged_by_counts_and_quotations(rule: str, result: str, met: bool) -> None:
+    verdict = json.loads((await judged(rule, result)).text)
+    assert verdict["met"] is met, verdict["why"]
+
+
+async def test_a_rule_that_takes_judgement_is_refused() -> None:
+    reply = await judged("names the price of the kettle", "The kettle costs 39.90 [prices.csv:2]")
+    assert reply.stop is StopReason.REFUSAL
+    assert "cannot judge" in reply.text
+
+
+async def judged(rule: str, result: str) -> ModelReply:
     question = (
         "A result was made for this task: something\n"
         f"It is to be accepted by this rule and no other: {rule}{fenced(result=result)}\n"
         "Does the result meet the rule? Judge only what stands there."
     )
-    verdict = json.loads((await asked(question, schema=VERDICT)).text)
-    assert verdict["met"] is met, verdict["why"]
+    return await asked(question, schema=VERDICT)
 
 
 async def test_a_schema_is_filled_in_from_the_data() -> None:
@@ -734,6 +753,16 @@ async def test_an_answer_of_a_given_shape_has_claims_and_no_made_up_contradictio
     value = json.loads((await asked(RESULTS, schema=schema)).text)
     Draft202012Validator(schema).validate(value)
     assert value["contradictions"] == []
+    lid = "The lid sticks a little. [reviews/kettle.txt:1]"
+    dispute = f"Passages that do not agree:\n{lid}\nThe lid sticks a lot. [notes.md:4]"
+    told = json.loads((await asked(RESULTS.replace(lid, dispute), schema=schema)).text)
+    Draft202012Validator(schema).validate(told)
+    assert told["contradictions"] == [
+        {
+            "first": {"text": lid, "tasks": ["t2"]},
+            "second": {"text": "The lid sticks a lot. [notes.md:4]", "tasks": ["t2"]},
+        }
+    ]
     assert {task for each in value["claims"] for task in each["tasks"]} <= {"t1", "t2"}
     assert value["answer"]["price"] == 15
 

@@ -1,13 +1,25 @@
 """Questions over tables: computed if every word is accounted for, by whatever holds the tables."""
 
 import importlib.util
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from chargehand.models.base import (
+    ModelRequest,
+    Role,
+    ToolCall,
+    ToolOutput,
+    ToolSpec,
+    Turn,
+    user,
+)
+from chargehand.models.offline.reading import read
 from chargehand.models.offline.sheets import Sheet, profile_sql, sheet_of
 from chargehand.models.offline.table_query import understood
+from chargehand.models.offline.table_tools import Told, table_calls, told_by_tables
 from chargehand.tools.beneath import Root
 from chargehand.tools.data import TableStore
 
@@ -77,7 +89,6 @@ def asked(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> Farm:
 
 ANSWERS = {
     "How many cows are there?": "Number of rows where species = cow: 3 [animals.csv]",
-    "How many animals are not vaccinated?": "Number of rows where vaccinated = no: 2 [animals.csv]",
     "Which animal is the heaviest?": "Highest weight_kg: Frida (640) [animals.csv:7]",
     "How many animals weigh more than 100 kg?": (
         "Number of rows where weight_kg > 100: 4 [animals.csv]"
@@ -89,14 +100,16 @@ ANSWERS = {
     "Which animals were born before 2020?": (
         "Name where born before 2020-01-01: Bella, Frida [animals.csv]"
     ),
-    "How many treatments took place in April 2024?": (
+    "How many treatments were there in April 2024?": (
         "Number of rows where date from 2024-04-01 to before 2024-05-01: 2 [treatments.csv]"
     ),
-    "How much did treatments of cows cost?": (
-        "Total cost where species = cow: 300.50 [treatments.csv] [animals.csv]"
+    "How much did treatments by Dr. Lang cost?": (
+        "Total cost where vet = Dr. Lang: 215.50 [treatments.csv]"
     ),
-    "Which animal had the most treatments?": (
-        "Highest number of rows: Bella (2) [treatments.csv] [animals.csv]"
+    "Which vet had the most treatments?": "Highest number of rows: Dr. Stein (3) [treatments.csv]",
+    "What is the average weight per species?": (
+        "Average weight_kg by species: cow 610.67, goat 61.50, pig 140 (left out, for want of "
+        "weight_kg: 1 row) [animals.csv]"
     ),
     "What is the tag number of Max?": "Tag_no where name = Max: 103 [animals.csv:4]",
 }
@@ -118,7 +131,11 @@ def test_what_is_accounted_for_is_computed_and_says_how(asked: Farm) -> None:
         ("How many treatments were there last month?", ("month",)),
         ("How many animals were sold?", ("sold",)),
         ("How many cows were born in 2030?", ()),
-        ("What percentage of animals born in 2021 are vaccinated?", ("percentage",)),
+        ("What percentage of animals are vaccinated?", ("percentage",)),
+        ("How many animals are not vaccinated?", ("not",)),
+        ("How many cows are vaccinated?", ()),
+        ("How much did treatments of cows cost?", ("cows",)),
+        ("Which animal had the most treatments?", ("treatments",)),
         ("Who weighs the second most?", ("second",)),
         ("Is Bella vaccinated?", ("yes or no",)),
     ],
@@ -127,3 +144,64 @@ def test_what_is_not_accounted_for_is_not_answered(
     asked: Farm, question: str, left: tuple[str, ...]
 ) -> None:
     assert asked.left(question) == left
+
+
+# Two readings, and rows that differ
+
+
+def told(question: str, table: str, tmp_path: Path) -> Told:
+    """The whole conversation about one table, with the tools' own code behind it."""
+    (tmp_path / "stock.csv").write_text(table)
+    store = TableStore(Root(tmp_path), timedelta(seconds=30))
+    turns = [user(question)]
+    for _ in range(4):
+        reading = read(ModelRequest(turns=tuple(turns)))
+        proposals = table_calls(SPECS, reading) or []
+        calls = [
+            ToolCall(f"{len(turns)}-{n}", each.tool, json.dumps(each.arguments))
+            for n, each in enumerate(proposals)
+        ]
+        results = [getattr(store, each.tool)(**each.arguments) for each in proposals]
+        outputs = [
+            ToolOutput(call.id, call.name, json.dumps(result, default=str))
+            for call, result in zip(calls, results, strict=True)
+        ]
+        turns += [Turn(Role.MODEL, tuple(calls)), Turn(Role.TOOL, tuple(outputs))]
+    found = told_by_tables(read(ModelRequest(turns=tuple(turns))))
+    assert found is not None
+    return found
+
+
+SPECS = (
+    ToolSpec("describe_tables", "Lists the tables.", {"properties": {}}),
+    ToolSpec(
+        "query_tables",
+        "Queries.",
+        {"properties": {"sql": {"type": "string"}, "most": {}}, "required": ["sql"]},
+    ),
+)
+STOCK = "product,shop,quantity\nlamp,North,30\nlamp,South,4\nchair,North,7\n"
+
+
+def test_two_readings_with_two_results_are_told_both_and_in_doubt(tmp_path: Path) -> None:
+    """Rows about lamps, or lamps?"""
+    found = told("How many lamps are there?", STOCK, tmp_path)
+    assert found.lines == (
+        "Number of rows where product = lamp: 2 [stock.csv]",
+        "Total quantity where product = lamp: 34 [stock.csv]",
+    )
+    assert found.doubt == "it can be read in more than one way"
+
+
+def test_two_readings_with_one_result_are_no_doubt(tmp_path: Path) -> None:
+    once = STOCK.replace("30", "1").replace("4", "1")
+    found = told("How many lamps are there?", once, tmp_path)
+    assert (len(found.lines), found.doubt) == (1, "")
+
+
+def test_rows_that_differ_are_told_all_and_in_doubt(tmp_path: Path) -> None:
+    found = told("What is the quantity of the lamp?", STOCK, tmp_path)
+    assert found.lines == ("Quantity where product = lamp: 30, 4 [stock.csv]",)
+    assert found.doubt == "several rows fit, and differ"
+    same = told("What is the quantity of the lamp?", STOCK.replace("30", "4"), tmp_path)
+    assert same.doubt == ""

@@ -1,7 +1,7 @@
 """The one answer to a request, put together from the results of several tasks: each thing once."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +11,8 @@ from chargehand.models.offline.reading import parts_of
 
 PASSAGES = "Passages that may help, no answer:"
 #: how a worker that goes by these rules begins what does not surely answer its task
-BETTER = "A language model may do better: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --model ollama:… or local:…"
+DISPUTE = "Passages that do not agree:"
+#: the same, where they say different things
 
 _HEADING = re.compile(
     r"^(?:Result of \S+ \((?P<about>.*)\)|Notes @\d+)(?:, part \d+ of \d+)?:\nBEGIN (?P<name>.+)$",
@@ -37,7 +38,7 @@ class Part(Struct, frozen=True):
     @property
     def sureness(self) -> float:
         """1 for what was computed; less for quotes, which may be wrong, and least for mere passages."""
-        if any(statement.startswith(PASSAGES) for statement in self.statements):
+        if any(statement in (PASSAGES, DISPUTE) for statement in self.statements):
             return 0.3
         quotes = [statement for statement in self.statements if _QUOTED.search(statement)]
         return 0.9 if quotes else 1.0
@@ -61,7 +62,8 @@ def composed(asked: str) -> str:
         if len(parts) > 1 and part.about:
             lines += ["", f"{part.about.rstrip(' .?!:')}:"]
         lines += part.statements
-    return "\n".join([*lines, f"CONFIDENCE: {confidence_in(asked):.2f}"]).strip()
+    pairs = [f"CONTRADICTION: {a} | {b}".replace("\n", " ") for a, b in _disputes(parts)]
+    return "\n".join([*lines, *pairs, f"CONFIDENCE: {confidence_in(asked):.2f}"]).strip()
 
 
 def claims_in(asked: str) -> list[dict[str, Any]]:
@@ -72,6 +74,21 @@ def claims_in(asked: str) -> list[dict[str, Any]]:
         for statement in part.statements
         if not statement.endswith(":")
     ]
+
+
+def contradictions_in(asked: str) -> list[dict[str, Any]]:
+    """The statements that do not agree, in pairs."""
+    parts = _distinct(asked)
+    tasks = {statement: part.task for part in parts for statement in part.statements}
+    sides = {line: {"text": _unmarked(line), "tasks": [task]} for line, task in tasks.items()}
+    return [{"first": sides[a], "second": sides[b]} for a, b in _disputes(parts)]
+
+
+def _disputes(parts: Iterable[Part]) -> Iterator[tuple[str, str]]:
+    for part in parts:
+        if DISPUTE in part.statements:
+            sides = part.statements[part.statements.index(DISPUTE) + 1 :]
+            yield from ((sides[0], side) for side in sides[1:])
 
 
 def confidence_in(asked: str) -> float:

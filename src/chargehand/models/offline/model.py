@@ -21,11 +21,12 @@ from chargehand.models.base import (
 )
 from chargehand.models.inputs import is_text
 from chargehand.models.offline.composing import (
-    BETTER,
+    DISPUTE,
     PASSAGES,
     claims_in,
     composed,
     confidence_in,
+    contradictions_in,
     is_composition,
     is_shape,
 )
@@ -129,7 +130,7 @@ def _value_for(request: ModelRequest, reading: Reading, schema: dict[str, Any]) 
         form = Form(reading, schema)
         told = {
             "claims": claims_in(asked),
-            "contradictions": [],
+            "contradictions": contradictions_in(asked),
             "confidence": confidence_in(asked),
         }
         return {"answer": form.field("answer"), **told}
@@ -157,13 +158,16 @@ def _worded(request: ModelRequest, reading: Reading) -> ModelReply:
         return _unable("it knows nothing by itself: give it data, or tools that find them")
     most = min(FEWEST * (1 + reading.objections), MOST)
     found = answer(reading.question, reading.found or reading.excerpts, reading.subject, most)
-    return _told(found.lines, request, found.gap) if found.lines else _unable(found.gap)
+    lead = DISPUTE if found.is_dispute else PASSAGES
+    return _told(found.lines, request, found.gap, lead) if found.lines else _unable(found.gap)
 
 
-def _told(said: Sequence[str], request: ModelRequest, gap: str = "") -> ModelReply:
+def _told(
+    said: Sequence[str], request: ModelRequest, gap: str = "", lead: str = PASSAGES
+) -> ModelReply:
     """The lines, or as many of the first as the request leaves room for; `gap`: why they do not answer it."""
     room = LETTERS * request.settings.max_tokens
-    lines = [PASSAGES, *said] if gap else list(said)
+    lines = [lead, *said] if gap else list(said)
     while len(lines) > 1 and len("\n".join(lines)) > room:
         lines.pop()
     stop = StopReason.LENGTH if len(lines[0]) > room else StopReason.END
@@ -172,7 +176,7 @@ def _told(said: Sequence[str], request: ModelRequest, gap: str = "") -> ModelRep
 
 def _unable(why: str) -> ModelReply:
     """A refusal, so that a gap is never taken for an answer."""
-    text = f"The offline model goes by rules and is no language model; {why}. {BETTER}"
+    text = f"The offline model goes by rules and is no language model; {why}"
     return _reply((Text(text),), StopReason.REFUSAL)
 
 

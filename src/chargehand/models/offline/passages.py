@@ -133,6 +133,8 @@ class Found(Struct, frozen=True):
 
     lines: tuple[str, ...] = ()
     gap: str = ""
+    is_dispute: bool = False
+    #: the lines do not agree
 
 
 @lru_cache(maxsize=8192)
@@ -243,6 +245,7 @@ def _agreed(whole: list[Sentence], kind: str, most: int) -> Found:
         return Found(
             lines[: max(most, 4)],
             "these passages do not agree, and rules cannot tell which one holds",
+            is_dispute=True,
         )
     if len(lines) > most:
         return Found(lines[:most], f"{len(lines)} passages speak of it; the first {most} are shown")

@@ -53,34 +53,9 @@ news article headline / website web site internet online / location place venue 
 historical past
 """
 
-COUNTS = {
-    word: number
-    for number, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-            "twenty",
-        ]
-    )
-}
+_COUNTED = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+    sixteen seventeen eighteen nineteen twenty"""
+COUNTS = {word: number for number, word in enumerate(_COUNTED.split())}
 
 
 @lru_cache(maxsize=8192)
