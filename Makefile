@@ -14,7 +14,7 @@ BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench chaos docs clean tools
+.PHONY: help demo test test-all check bench chaos docs clean tools mutants
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,9 @@ bench: $(VENV)/.installed ## every benchmark in turn
 
 chaos: $(VENV)/.installed tools ## real kills and power cuts: KILLS=200 CUTS=200 SEED=1
 	@$(BIN)/python -m tests.chaos --kills $(KILLS) --cuts $(CUTS) --seed $(SEED)
+
+mutants: $(VENV)/.installed ## plant every bug in turn; each must be caught by the test named for it
+	@$(BIN)/python -m tests.mutants
 
 docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
 	@$(BIN)/python docs/generate_reference.py
