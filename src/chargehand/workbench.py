@@ -16,7 +16,7 @@ from chargehand.decisions.provenance import sources_of
 from chargehand.engines.base import Ending, Job, outcome_of
 from chargehand.engines.brief import Brief, Host, Line, SharedBoard
 from chargehand.engines.local import Threads
-from chargehand.errors import InternalError, JournalError, WorkerError
+from chargehand.errors import InternalError, JournalError, UsageError, WorkerError
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import Event
 from chargehand.facts.on_question import OnQuestion
@@ -338,7 +338,10 @@ def _shaped(done: Done, schema: dict[str, Any]) -> Done | Failed:
     """The result, if it has the shape that the task asks for, whoever brought it."""
     if done.value.blob:
         return done  # of a run below, where it was checked
-    objection = objection_to(bytes(done.value.json).decode(), schema)[1]
+    try:
+        objection = objection_to(bytes(done.value.json).decode(), schema)[1]
+    except UsageError as error:  # of plans from before their schemas were checked
+        objection = f"The schema of the task is faulty: {error}"
     if objection is None:
         return done
     why = objection.removesuffix(" Answer with the corrected JSON alone.")

@@ -8,7 +8,7 @@ from chargehand.decisions.graph import Node, TaskState
 from chargehand.errors import Fault
 from chargehand.facts.events import PlanAmended
 from chargehand.facts.limits import Limits
-from chargehand.facts.plan import Task, find_cycle
+from chargehand.facts.plan import Task, faults_of_output, find_cycle
 
 Part: TypeAlias = frozenset[tuple[str, str]]
 """A part of a plan, by what is done in it: who is to do what."""
@@ -105,6 +105,7 @@ def _faults_of_addition(
         yield Fault(
             "empty_description", task.id, "the description is empty; say what is to be done"
         )
+    yield from faults_of_output(task)
     for need in task.all_needs:
         if need.task == task.id:
             yield Fault("self_need", task.id, "it needs itself; drop this need")

@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 
 from chargehand.errors import Fault, PlanRefused, UsageError
 from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration, priority
+from chargehand.facts.json_schema import fault_of
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.policy import OnFailure
 from chargehand.facts.shape import published_schema, shape_of
@@ -29,6 +30,7 @@ FAULTS = {
     "duplicate_need": "two needs that would arrive under one name",
     "cycle": "tasks that need each other in a circle",
     "forward_need": "a need of a task that is written later (a warning, if asked for)",
+    "bad_output": "a JSON schema of the result that nothing can be checked against",
     "empty_description": "nothing is said of what to do",
     "vague": "a description too vague to be checked (a warning)",
     "nobody_else": "a failure policy that hands over to nobody (a warning)",
@@ -385,6 +387,7 @@ def _faults_of(
             task.id,
             f"{what} {task.worker or task.skill!r} is not on the roster ({have})",
         )
+    yield from faults_of_output(task)
     seen: set[str] = set()
     for need in task.all_needs:
         if need.task == task.id:
@@ -398,6 +401,13 @@ def _faults_of(
                 "duplicate_need", task.id, f"two needs arrive as {need.key!r}; name one of them"
             )
         seen.add(need.key)
+
+
+def faults_of_output(task: Task) -> Iterable[Fault]:
+    """That the schema of its result is none, if so."""
+    why = None if task.output is None else fault_of(task.output)
+    if why is not None:
+        yield Fault("bad_output", task.id, f"output: {why}")
 
 
 def _forward_needs(tasks: Sequence[Task]) -> Iterable[Fault]:

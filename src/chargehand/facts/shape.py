@@ -7,12 +7,21 @@ import msgspec
 
 from chargehand.errors import UsageError
 from chargehand.facts.checks import shown
+from chargehand.facts.json_schema import fault_of
 
 
 def shape_of(output: Any) -> dict[str, Any] | None:
-    """The JSON schema of the type that an answer is to have."""
-    if output is None or isinstance(output, dict):
-        return output
+    """The JSON schema of the type that an answer is to have. Raises `UsageError` for one that is faulty."""
+    if output is None:
+        return None
+    schema = output if isinstance(output, dict) else _schema_of(output)
+    why = fault_of(schema)
+    if why is not None:
+        raise UsageError(f"output: {why}")
+    return schema
+
+
+def _schema_of(output: Any) -> dict[str, Any]:
     try:
         if isinstance(output, (str, int, float, list, tuple)):
             raise TypeError("a value, not a type")  # noqa: TRY301 - one message for all of them

@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from chargehand.facts.json_schema import faults_against
 from chargehand.facts.shape import type_adapter
-from chargehand.facts.value import canonical
 
 MOST_OBJECTS = 20
 #: beginnings of an object that are looked at in a text that is not JSON alone
@@ -21,10 +20,10 @@ def objection_to(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
         value = _found_in(text)
     except msgspec.DecodeError as error:
         return None, f"The answer is not JSON ({error}). Answer with JSON alone."
-    errors = sorted(_validator(canonical(schema)).iter_errors(value), key=lambda e: list(e.path))
-    if not errors:
+    faults = faults_against(schema, value)
+    if not faults:
         return value, None
-    said = "; ".join(f"{_place(error)}: {error.message}"[:300] for error in errors[:5])
+    said = "; ".join(faults[:5])
     return (
         None,
         f"The answer does not fit the schema: {said}. Answer with the corrected JSON alone.",
@@ -84,14 +83,3 @@ def _objects_in(text: str) -> list[tuple[int, dict[str, Any]]]:
         found.append((end - at, value))
         at = end - 1
     return found
-
-
-@lru_cache(maxsize=64)
-def _validator(schema: bytes) -> Any:
-    from jsonschema import Draft202012Validator  # slow to import, and many runs need none
-
-    return Draft202012Validator(msgspec.json.decode(schema))
-
-
-def _place(error: Any) -> str:
-    return ".".join(str(step) for step in error.absolute_path) or "the answer"

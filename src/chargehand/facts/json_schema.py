@@ -1,0 +1,214 @@
+"""Checks against JSON Schemas that come from outside: nothing is fetched, and every pattern takes linear time.
+
+Plans, callers and MCP clients bring schemas. The one engine behind all of them must not be held up
+by a regular expression, nor be sent to an address.
+"""
+
+from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from chargehand.errors import UsageError
+from chargehand.facts.value import canonical
+
+MOST_PATTERNS = 200
+#: in one schema; each may take some megabytes once it is compiled
+LONGEST_MATCHED = 1_000_000
+#: characters of a text that is held against a pattern
+_REFERENCES = ("$ref", "$dynamicRef")
+_FOLLOWED = 10_000
+#: references that may be followed for a small value; ten more for each value in a larger one
+
+_left: ContextVar[int] = ContextVar("references_left")
+
+
+def fault_of(schema: object) -> str | None:
+    """What is wrong with a schema, so that nothing could be checked against it; None: nothing is."""
+    try:
+        _validator(canonical(schema))
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def faults_against(schema: dict[str, Any], value: object) -> list[str]:
+    """Where JSON does not fit a schema, in words. Raises `UsageError` for a schema that is faulty itself."""
+    validator = _validator(canonical(schema))
+    before = _left.set(_FOLLOWED + 10 * _size_of(value))
+    try:
+        errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.path)))
+    except RecursionError:
+        raise UsageError("the schema refers to itself without end; end it with a choice") from None
+    except ArithmeticError as error:
+        raise UsageError(f"the schema has a number that nothing can be held to: {error}") from None
+    finally:
+        _left.reset(before)
+    return [f"{_place(error)}: {error.message}"[:300] for error in errors]
+
+
+def _size_of(value: object) -> int:
+    """How many values there are in a value."""
+    size, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        size += 1
+        if isinstance(each, (dict, list)):
+            waiting += each.values() if isinstance(each, dict) else each
+    return size
+
+
+def _place(error: Any) -> str:
+    return ".".join(str(step) for step in error.absolute_path) or "the answer"
+
+
+@lru_cache(maxsize=256)
+def _validator(encoded: bytes) -> Any:
+    from jsonschema import SchemaError  # slow to import, and many runs need none
+    from referencing import Registry
+    from referencing.jsonschema import DRAFT202012
+
+    kind, schema = _kind(), msgspec.json.decode(encoded)
+    try:
+        kind.check_schema(schema, format_checker=None)  # Python's own `re` is not asked
+        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
+        parts = list(_parts(schema, resolver))
+    except SchemaError as error:
+        raise UsageError(f"the schema is faulty: {_place(error)}: {error.message}"[:400]) from None
+    except RecursionError:
+        raise UsageError("the schema is nested too deeply; make it flatter") from None
+    patterns = {part["pattern"] for part in parts if "pattern" in part}
+    patterns.update(*(part.get("patternProperties", ()) for part in parts))
+    if len(patterns) > MOST_PATTERNS:
+        raise UsageError(f"the schema has {len(patterns)} patterns; {MOST_PATTERNS} are the most")
+    for pattern in patterns:
+        _linear(pattern)
+    keywords = set().union(*parts)
+    if {"patternProperties", "unevaluatedProperties"} <= keywords:
+        raise UsageError(
+            "the schema has both patternProperties and unevaluatedProperties, which are not checked "
+            "together; use additionalProperties instead"
+        )
+    for part in parts:
+        part.pop("$schema", None)  # it would have this part checked by another class than ours
+    return kind(schema, registry=Registry())
+
+
+def _parts(schema: object, resolver: Any) -> Iterator[dict[str, Any]]:
+    """All schemas within a schema, and all that they refer to. Raises `UsageError` for a reference to elsewhere."""
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    seen: set[int] = set()
+    waiting = [(schema, resolver)]
+    while waiting:
+        part, within = waiting.pop()
+        if not isinstance(part, dict) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        resource = DRAFT202012.create_resource(part)
+        waiting += [
+            (each.contents, within.in_subresource(each)) for each in resource.subresources()
+        ]
+        for keyword in _REFERENCES:
+            if keyword not in part:
+                continue
+            try:
+                found = within.lookup(part[keyword])
+            except (Unresolvable, ValueError):  # ValueError: no address at all
+                raise UsageError(
+                    f"{keyword}={part[keyword]!r} is not in the schema itself, and nothing is fetched; "
+                    "write what it means under $defs and refer to that"
+                ) from None
+            if not isinstance(found.contents, (dict, bool)):
+                raise UsageError(f"{keyword}={part[keyword]!r} refers to what is no schema")
+            if id(found.contents) not in seen:
+                # It may lie where schemas do not usually lie, and was not looked at there.
+                _kind().check_schema(found.contents, format_checker=None)
+            waiting.append((found.contents, found.resolver))
+
+
+@lru_cache(maxsize=1024)
+def _linear(pattern: str) -> Any:
+    """The pattern, compiled by an engine whose time grows with the length of the text, and no faster."""
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    try:
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except SchemaError as error:
+        why = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
+        raise UsageError(
+            f"pattern {pattern[:200]!r} cannot be used: {why}; write it without look-around and "
+            "back-references, in the syntax of Rust's regex"
+        ) from None
+
+
+def _is_found(pattern: str, text: str) -> bool:
+    return bool(_linear(pattern).isinstance_python(text))
+
+
+def _pattern(_: Any, pattern: str, text: object, __: object) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if not isinstance(text, str):
+        return
+    if len(text) > LONGEST_MATCHED:
+        yield ValidationError(
+            f"a text of {len(text):,} characters is too long for a pattern; "
+            f"{LONGEST_MATCHED:,} are the most"
+        )
+    elif not _is_found(pattern, text):
+        yield ValidationError(f"{text[:200]!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: dict[str, Any], value: object, _: object
+) -> Iterator[Any]:
+    if not isinstance(value, dict):
+        return
+    for pattern, schema in patterns.items():
+        for name, each in value.items():
+            if _is_found(pattern, name):
+                yield from validator.descend(each, schema, path=name, schema_path=pattern)
+
+
+@lru_cache(maxsize=1)
+def _kind() -> Any:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    others = Draft202012Validator.VALIDATORS["additionalProperties"]
+
+    def additional(
+        validator: Any, allowed: object, value: object, schema: dict[str, Any]
+    ) -> Iterator[Any]:
+        patterns = schema.get("patternProperties")
+        if patterns and isinstance(value, dict):
+            value = {n: v for n, v in value.items() if not any(_is_found(p, n) for p in patterns)}
+            schema = {key: each for key, each in schema.items() if key != "patternProperties"}
+        yield from others(validator, allowed, value, schema)
+
+    def counted(follow: Any) -> Any:
+        def reference(validator: Any, ref: str, value: object, schema: object) -> Iterator[Any]:
+            # Definitions that each refer twice to the next would be followed 2**n times.
+            left = _left.get(_FOLLOWED)
+            if left <= 0:
+                raise UsageError("the schema refers to itself too often; make it simpler")
+            _left.set(left - 1)
+            yield from follow(validator, ref, value, schema)
+
+        return reference
+
+    references = {word: counted(Draft202012Validator.VALIDATORS[word]) for word in _REFERENCES}
+    return extend(
+        Draft202012Validator,
+        {
+            "pattern": _pattern,
+            "patternProperties": _pattern_properties,
+            "additionalProperties": additional,
+            **references,
+        },
+    )
