@@ -109,7 +109,8 @@ def test_a_faulty_schema_is_a_fault_of_the_plan(
 
 def test_data_that_looks_like_a_reference_is_none() -> None:
     there = {"$ref": "http://127.0.0.1:9/x"}
-    for schema in ({"const": there}, {"enum": [there]}, {"properties": {"$ref": {}}}):
+    schemas: list[dict[str, Any]] = [{"const": there}, {"enum": [there]}]
+    for schema in [*schemas, {"properties": {"$ref": {}}}]:
         assert not faults_against(schema, there)
     own = {"$defs": {"a": {"$id": "http://a.b/c", "$anchor": "q", "type": "string"}}}
     assert faults_against({**own, "$ref": "http://a.b/c#q"}, 5)

@@ -203,7 +203,7 @@ def _kind() -> Any:
         return reference
 
     references = {word: counted(Draft202012Validator.VALIDATORS[word]) for word in _REFERENCES}
-    return extend(
+    return extend(  # type: ignore[no-untyped-call]  # its stubs leave out the types
         Draft202012Validator,
         {
             "pattern": _pattern,
