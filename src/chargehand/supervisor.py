@@ -197,7 +197,8 @@ class Supervisor(Deputy):
 
         Where a model is to compose the answer, its pieces come in between as they are written; those since
         the last that `begins_anew` are the answer, even if it was put together by rule at last. A run that
-        is known by its key is told from its beginning, too, whether it has ended or not.
+        is known by its key is told from its beginning, too, whether it has ended or not. Breaking off
+        cancels the run.
         """
         said = ""
         async with self._on_shift() as shift:
@@ -216,7 +217,7 @@ class Supervisor(Deputy):
                             yield rest
                     yield heard
                 await run.wait()  # raises what broke the run off, if something did
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, GeneratorExit):
                 await asyncio.shield(self.cancel(run.id, "its caller was cancelled"))
                 raise
 

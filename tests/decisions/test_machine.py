@@ -296,7 +296,9 @@ class Run(RuleBasedStateMachine):
         expected = RunStatus.PARTIAL if is_any_done else RunStatus.FAILED
         is_all_done = required - self.removed - self.replaced <= self.done
         is_composed = "@answer" not in self.given_up
-        if is_all_done and is_composed and ("@plan" in self.done or not self.is_planned):
+        is_void = not is_any_done and not self.tasks.keys() <= self.removed | self.replaced
+        is_planned = "@plan" in self.done or not self.is_planned
+        if is_all_done and is_composed and is_planned and not is_void:
             expected = RunStatus.SUCCEEDED
         assert event.status is (RunStatus.CANCELLED if self.is_cancelled else expected)
 

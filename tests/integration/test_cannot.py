@@ -6,7 +6,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.models.base import Abilities, ModelReply, ModelRequest, StopReason, Text, ToolCall
-from chargehand.roles.refusal import apology_in, with_status
+from chargehand.roles.refusal import apology_in, refusal_in, with_status
 from chargehand.roles.schema import objection_to
 
 SHAPE = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}
@@ -165,6 +165,49 @@ def test_a_bare_apology_is_known_as_one(text: str) -> None:
 )
 def test_a_result_that_only_looks_like_an_apology_is_a_result(text: str) -> None:
     assert not apology_in(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "N/A",
+        "n/a.",
+        "**N/A**",
+        "No data available.",
+        "I don't know.",
+        "I'm sorry, I do not know the answer.",
+        "Error: tool timed out. No data available.",
+        "Error: the tool failed",
+        "Unfortunately, I could not find the order.",
+        "Sorry, we were unable to locate order 42.",
+    ],
+)
+def test_a_shrug_is_no_result_unless_it_was_asked_for(text: str) -> None:
+    assert outcome_of(text).status == "failed"
+    reply = ModelReply(parts=(Text(text),), stop=StopReason.END)
+    asked = f"Look it up; if there is none, say {text.strip('.*')}"
+    assert refusal_in(reply, None, asked) is None or "*" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "None",
+        "No.",
+        "Unknown",
+        "NA: sodium",
+        "Error: disk full on /dev/sda1",
+        "No results differ from last year's.",
+        "I don't know a better lamp than the Luxo.",
+        "I could not find any error.",
+        "Unfortunately, I could not find any order of that day.",
+        "Unfortunately, I could not find the order, but the invoice says 9 euro.",
+        "N/A\n\nThe list has no lamp; the nearest is a torch at 9 euro.",
+        "Not available in red",
+    ],
+)
+def test_a_result_that_only_looks_like_a_shrug_is_a_result(text: str) -> None:
+    assert outcome_of(text).output == text
 
 
 def test_the_status_keeps_the_definitions_that_a_schema_points_to() -> None:

@@ -218,6 +218,16 @@ async def test_it_cannot_talk_instead_of_assigning() -> None:
     assert result.output == "They know."
 
 
+async def test_it_cannot_finish_with_an_apology() -> None:
+    sorry = finish("I'm sorry, I cannot help with that.")
+    result, model = await lead(to_all(), sorry, finish("They know."))
+    assert "this is no answer" in refusals(model.requests[2])[0]
+    assert result.output == "They know."
+    result, _ = await lead(to_all(), sorry, sorry, sorry)
+    assert result.status == "partial"
+    assert "sorry" not in str(result.output)
+
+
 async def test_it_cannot_call_tools_that_are_not_there() -> None:
     result, model = await lead(call("delete_all"), to_all(), finish("They know."))
     assert "there is no tool 'delete_all'" in refusals(model.requests[1])[0]

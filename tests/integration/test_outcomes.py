@@ -6,6 +6,7 @@ import logging
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.cli.display import summary
@@ -38,7 +39,16 @@ def plan(*tasks: ch.Task, strategy: ch.Strategy = ch.Strategy.MERGE) -> ch.Plan:
 
 
 @pytest.mark.parametrize(
-    "composing", [[CUT] * 4, [NO] * 4, [ch.errors.ModelRefused("bad request")] * 4, [" "] * 4]
+    "composing",
+    [
+        [CUT] * 4,
+        [NO] * 4,
+        [ch.errors.ModelRefused("bad request")] * 4,
+        [" "] * 4,
+        ["I'm sorry, I cannot help with that."] * 4,
+        ["CANNOT: nothing to say"] * 4,
+        ["I don't know.\nCONFIDENCE: 0.9"] * 4,
+    ],
 )
 def test_what_cannot_be_composed_is_merged_by_rule_over_all_results(
     composing: list[object],
@@ -74,6 +84,8 @@ def test_composition_is_tried_again_and_a_cut_answer_is_asked_for_in_fewer_words
         ["Until six [a]."],
         [CUT, "Until six [a]."],
         [NO, "Until six [a].\nCONFIDENCE: 0.5"],
+        ["I'm sorry, I cannot help with that."] * 4,
+        ["Unfortunately, I could not find the hours.", "Until six [a]."],
     ],
 )
 async def test_pieces_since_the_last_beginning_are_the_answer(script: list[object]) -> None:
@@ -86,6 +98,40 @@ async def test_pieces_since_the_last_beginning_are_the_answer(script: list[objec
             run = heard.run
     result = await boss.look(run)
     assert said == result.answer.text != ""
+
+
+def test_an_apology_in_the_shape_of_an_answer_is_none() -> None:
+    told = {"answer": "I cannot answer this.", "claims": [], "contradictions": [], "confidence": 1}
+    model = ch.ScriptedModel([json.dumps(told)] * 4)
+    result = ch.Supervisor([clerk], model=model).run_sync(plan(task("a")), output=str)
+    assert (result.status, [gap.task for gap in result.answer.gaps]) == ("partial", ["@answer"])
+
+
+@pytest.mark.parametrize("said", ["I cannot answer this: a says only six [a].", "N/A"])
+def test_an_answer_that_rests_on_results_or_was_asked_for_is_no_apology(said: str) -> None:
+    asked = replace(plan(task("a"), task("b")), instruction="One sentence, or N/A")
+    result = ch.Supervisor([clerk], model=ch.ScriptedModel([said])).run_sync(asked)
+    assert (result.status, result.answer.text) == (
+        "succeeded",
+        said.removesuffix(" [a].") + "." * ("[" in said),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "status"),
+    [
+        ([task("a", "broken", optional=True)], "failed"),
+        ([task("a", "broken", optional=True), task("b", "broken", "a", optional=True)], "failed"),
+        ([task("a", "broken", optional=True), task("b", optional=True)], "succeeded"),
+        ([task("a", "broken", optional=True), task("b")], "succeeded"),
+    ],
+)
+def test_a_run_of_optional_tasks_in_which_nothing_is_done_has_failed(
+    tasks: list[ch.Task], status: str
+) -> None:
+    result = ch.Supervisor([clerk, broken]).run_sync(ch.Plan(goal="Hours", tasks=tasks))
+    assert result.status == status
+    assert "a" in [gap.task for gap in result.answer.gaps]
 
 
 def test_steps_that_end_at_the_cap_are_partial_and_name_it() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -49,6 +49,47 @@ async def test_a_stream_that_joins_a_run_under_way_tells_it_from_its_beginning()
         story = [entry.event async for entry in boss.journal.read(run.id)]
     assert result.status == "succeeded"
     assert heard == story
+
+
+@pytest.mark.parametrize("how", ["break", "aclose", "error"])
+async def test_breaking_off_a_stream_cancels_the_run(how: str) -> None:
+    @ch.worker("slow", "Never ends by itself")
+    async def slow(brief: ch.Brief) -> str:
+        await asyncio.Event().wait()
+        return "done"
+
+    async def listen(boss: ch.Supervisor) -> None:
+        stream = boss.stream(make_plan(make_task("a", "slow")))
+        async for event in stream:
+            if isinstance(event, ch.events.AttemptStarted):
+                if how == "error":
+                    raise LookupError
+                break
+        if how == "aclose":
+            await stream.aclose()  # type: ignore[attr-defined] # it is a generator
+
+    ended: asyncio.Future[ch.events.RunFinished] = asyncio.get_running_loop().create_future()
+    async with ch.Supervisor([slow]) as boss:
+        boss.on(ch.events.RunFinished)(lambda _, event: ended.set_result(event))
+        with suppress(LookupError):
+            await listen(boss)
+        assert (await asyncio.wait_for(ended, 10)).status == "cancelled"
+
+
+async def test_breaking_off_at_the_end_changes_nothing() -> None:
+    @ch.worker("quick", "Does it")
+    async def quick(brief: ch.Brief) -> str:
+        return "done"
+
+    boss = ch.Supervisor([quick])
+    async with boss:
+        async with aclosing(boss.stream(make_plan(make_task("a", "quick")))) as stream:  # type: ignore[type-var] # likewise
+            async for event in stream:
+                if isinstance(event, ch.events.RunRequested):
+                    run = event.run
+                if isinstance(event, ch.events.RunFinished):
+                    break
+        assert (await boss.look(run)).status == "succeeded"
 
 
 async def test_an_error_beside_a_run_that_waits_for_a_person_is_heard() -> None:

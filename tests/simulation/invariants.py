@@ -309,9 +309,12 @@ def i42_the_end_tells_the_truth(run: RunStory, entry: Entry) -> str:
     if set(event.missing) != missing:
         return f"{event.missing} are said to be missing, {missing} are"
     is_any_done = any(task.ending == "done" for task in run.tasks.values())
+    is_void = not is_any_done and any(
+        not (task.is_removed or task.is_replaced) for task in run.tasks.values()
+    )
     if run.stop == "cancelled":
         expected = "cancelled"
-    elif not missing and run.is_sealed:
+    elif not missing and run.is_sealed and not is_void:
         expected = "succeeded"
     else:
         expected = "partial" if is_any_done else "failed"

@@ -40,6 +40,11 @@ def has_results(nodes: Mapping[str, Node]) -> bool:
     return any(node.state is TaskState.DONE and not is_duty(id_) for id_, node in nodes.items())
 
 
+def is_void(nodes: Mapping[str, Node]) -> bool:
+    """Whether there was something to do, and nothing is done: no success, be all of it optional."""
+    return not has_results(nodes) and any(map(is_of_plan, nodes.values()))
+
+
 def refining(task: str, attempt: int) -> Task:
     """Say better what a task is, now that it failed."""
     return Task(

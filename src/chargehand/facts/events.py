@@ -36,7 +36,7 @@ class Effect(StrEnum):
 class RunStatus(StrEnum):
     """How a run ended."""
 
-    SUCCEEDED = "succeeded"  #: every required task is done
+    SUCCEEDED = "succeeded"  #: every required task is done, and there is a result
     PARTIAL = "partial"  #: some required task is not done, something usable is
     FAILED = "failed"  #: nothing usable
     CANCELLED = "cancelled"  #: a person stopped it

@@ -176,7 +176,9 @@ class Conversation:
     def _refusal_in(self, reply: ModelReply) -> Failed | None:
         if not self._is_told:
             return None
-        return refusal_in(reply, self._brief.task.output)
+        task = self._brief.task
+        asked = f"{self._worker.opening.text}\n{task.description}\n{task.accept}"
+        return refusal_in(reply, task.output, asked)
 
     def _open_tools(self) -> tuple[tuple[ToolSpec, ...], str]:
         """The tools that may be called next, and which of them must be."""

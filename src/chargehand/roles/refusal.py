@@ -30,7 +30,7 @@ SPEC = ToolSpec(
     ),
 )
 LONGEST_REASON = 2_000
-LONGEST_APOLOGY = 500
+LONGEST_APOLOGY, LONGEST_NOTHING = 500, 200
 #: characters; a longer text has something else to say
 
 _WARNING = "Never make up a result, and never return an apology as one."
@@ -49,7 +49,7 @@ _SORRY = (
 )
 _UNABLE = (
     r"(?:cannot|can['’]t|can not|could not|couldn['’]t|am unable to|am not able to|was unable to|"
-    r"was not able to|are unable to)"
+    r"was not able to|are unable to|were unable to|were not able to)"
 )
 _TASK = (
     r"(?:do|complete|perform|fulfil+|finish|carry out|accomplish|execute|process|answer|help|assist|"
@@ -65,11 +65,31 @@ _APOLOGY = re.compile(
     rf"(?:{_UNABLE} (?:directly |currently )?(?:{_TASK}|{_REACH})|{_LACK})",
     re.IGNORECASE,
 )
+_NOTHING = re.compile(
+    r"\W*(?:n/?a|not available|no (?:data|information|result|results|answer)(?: (?:is |are |was |were )?"
+    r"(?:available|found))?|(?:i(?:['’]m| am) (?:sorry|afraid)\W+)?i (?:do not|don['’]t|did not|didn['’]t) know"
+    r"(?: (?:it|that|this|the answer))?)\W*",
+    re.IGNORECASE,
+)
+#: as the whole text
+_BROKEN = re.compile(
+    r"\W*error\s*:.*\b(?:tools?|no (?:data|information|results?)|nothing)\b.*", re.IGNORECASE
+)
+_NOT_FOUND = re.compile(
+    rf"\s*{_SORRY}\W+(?:but |that )?(?:i|we) {_UNABLE} (?:find|locate|determine|obtain|get|fetch|look up)\b"
+    r"(?! (?:any|anything|a|an|evidence)\b)",
+    re.IGNORECASE,
+)
 _TURN = re.compile(r"\b(?:but|however|instead|nevertheless|still)\b", re.IGNORECASE)
 
 
-def refusal_in(reply: ModelReply, schema: dict[str, Any] | None = None) -> Failed | None:
-    """What a reply fails with if it says that the task cannot be done, whose result has this schema."""
+def refusal_in(
+    reply: ModelReply, schema: dict[str, Any] | None = None, asked: str = ""
+) -> Failed | None:
+    """What a reply fails with if it says that the task cannot be done, whose result has this schema.
+
+    `asked` are the words of the task: what they tell it to answer is a result.
+    """
     for call in reply.calls:
         if call.name == CANNOT:
             return _failed(_reason_in(call))
@@ -86,15 +106,25 @@ def refusal_in(reply: ModelReply, schema: dict[str, Any] | None = None) -> Faile
             and ":" in value[: line.start(1)]
         ):
             return _failed(line["reason"])
-    return refusal_of(reply.text)
+    return refusal_of(reply.text, asked)
 
 
-def refusal_of(text: str) -> Failed | None:
-    """What a plain text fails with: one that begins with `CANNOT:`, or a bare apology."""
+def refusal_of(text: str, asked: str = "") -> Failed | None:
+    """What a plain text fails with: one that begins with `CANNOT:`, or that says only that there is nothing."""
+    reason = reason_in(text, asked)
+    return None if reason is None else _failed(reason)
+
+
+def reason_in(text: str, asked: str = "") -> str | None:
+    """Why its author cannot do it, if that is all that a plain text says."""
     line = _LINE.match(text)
     if line is not None:
-        return _failed(line["reason"])
-    return _failed(text) if apology_in(text) else None
+        return line["reason"]
+    if apology_in(text):
+        return text
+    if not has_nothing(text) or text.strip(" \t\n.!\"'").casefold() in asked.casefold():
+        return None
+    return text
 
 
 def apology_in(text: str) -> bool:
@@ -103,6 +133,14 @@ def apology_in(text: str) -> bool:
         return False
     found = _APOLOGY.match(text)
     return found is not None and not _TURN.search(text, found.end())
+
+
+def has_nothing(text: str) -> bool:
+    """Whether a short text is all in all a shrug: "N/A", "I don't know.", an error in place of a result."""
+    bare = text.strip()
+    if len(bare) > LONGEST_NOTHING or "\n" in bare or _TURN.search(bare):
+        return False
+    return bool(_NOTHING.fullmatch(bare) or _BROKEN.fullmatch(bare) or _NOT_FOUND.match(bare))
 
 
 def with_status(schema: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from chargehand.decisions.duties import (
     drafting,
     has_results,
     is_duty,
+    is_void,
     missing_of,
 )
 from chargehand.decisions.estimate import least_time
@@ -105,7 +106,7 @@ class Settlement(Admission):
         missing = missing_of(self.nodes, self._request_of_run, self.strategy)
         if self._stop_reason == CANCELLED:
             status = RunStatus.CANCELLED
-        elif not missing and self._is_sealed:
+        elif not missing and self._is_sealed and not is_void(self.nodes):
             status = RunStatus.SUCCEEDED
         elif has_results(self.nodes):
             status = RunStatus.PARTIAL

@@ -26,6 +26,7 @@ from chargehand.patterns.groups.talk import REPEATS, Spoken, Talk, rounds_in
 from chargehand.roles.drafting import record
 from chargehand.roles.office import ModelChoice
 from chargehand.roles.prompts import prompt
+from chargehand.roles.refusal import reason_in
 from chargehand.roles.schema import objection_to
 from chargehand.roles.thinking import REPAIRS, Thinker
 
@@ -179,6 +180,10 @@ class Decision(Struct, frozen=True):
         words = arguments["answer" if name == FINISH else "message"].strip()
         if not words:
             return f"{name}: the words are empty; say what you mean"
+        if name == FINISH and reason_in(words) is not None:
+            return (
+                f"{FINISH}: this is no answer; answer from what was said, and name what is missing"
+            )
         for each in self._assigned(name, arguments):
             same = [s for s in self.talk.spoken if _is_same(s, each)]
             if any(spoken.value is None for spoken in same):

@@ -19,6 +19,7 @@ from chargehand.roles.aggregate.reducing import Reducer
 from chargehand.roles.aggregate.shapes import around
 from chargehand.roles.aggregate.voice import Voice
 from chargehand.roles.aggregate.wording import DRAFTED, EARLIER, MISSING, Words
+from chargehand.roles.refusal import reason_in
 from chargehand.roles.thinking import ask_for, in_fewer_words, refuse_unusable
 
 UNSAID = 0.8
@@ -60,6 +61,7 @@ class Merger:
         if not draft.text.strip():
             raise WorkerError("the model answered nothing")
         claims = claims_in(draft.lines, marks, self._material.citing)
+        self._refuse_apology(draft.text, claims)
         return self._answer(draft.text, claims, draft.contradictions, draft.confidence)
 
     async def in_shape(self, shape: dict[str, Any]) -> Answer:
@@ -77,14 +79,15 @@ class Merger:
         turns = self._words.for_shape(_shown(items), schema)
         hear = self._voice.picking("answer")
         told = await ask_for(self._thinker, "answer", turns, schema, hear=hear)
-        claims = (_claim(each, marks) for each in told["claims"])
+        claims = tuple(claim for each in told["claims"] if (claim := _claim(each, marks)).text)
+        self._refuse_apology(told["answer"], claims)
         pairs = (
             Contradiction(_claim(each["first"], marks), _claim(each["second"], marks))
             for each in told["contradictions"]
         )
         return self._answer(
             told["answer"],
-            tuple(claim for claim in claims if claim.text),
+            claims,
             [pair for pair in pairs if pair.first.tasks and pair.second.tasks],
             told["confidence"],
         )
@@ -92,6 +95,13 @@ class Merger:
     def _request(self, results: str) -> ModelRequest:
         turns = self._words.for_answer(results)
         return ModelRequest(turns=turns, settings=self._thinker.office.settings)
+
+    def _refuse_apology(self, output: Any, claims: Iterable[Claim]) -> None:
+        """Raise for an answer that says only that there is none. One that rests on results says more."""
+        asked = f"{self._words.request}\n{self._words.instruction}"
+        reason = reason_in(output, asked) if isinstance(output, str) else None
+        if reason is not None and not any(claim.tasks for claim in claims):
+            raise WorkerError(f"the model says that it cannot answer: {cut(reason)}")
 
     def _answer(
         self,

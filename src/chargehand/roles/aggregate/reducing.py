@@ -5,6 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from chargehand.decisions.composing import cut
 from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
 from chargehand.models.base import ModelRequest
@@ -19,6 +20,7 @@ from chargehand.roles.aggregate.chunks import (
 from chargehand.roles.aggregate.marks import Marks
 from chargehand.roles.aggregate.measured import MeasuredThinker, side_by_side
 from chargehand.roles.aggregate.wording import Words
+from chargehand.roles.refusal import reason_in
 from chargehand.roles.thinking import refuse_unusable
 
 _SHRINKS = 0.9
@@ -90,6 +92,8 @@ class Reducer:
     async def _note(self, chunk: Sequence[Block], name: str, most: int) -> str:
         reply = await self._thinker.ask(name, self._request(shown(chunk), most))
         refuse_unusable(reply)
+        if reason_in(reply.text) is not None:
+            raise WorkerError(f"the model says that it cannot take notes: {cut(reply.text)}")
         return reply.text.strip()
 
     def _item(self, chunk: Sequence[Block], text: str) -> Item:
