@@ -144,6 +144,11 @@ class Workbench:
             brief.boards = lambda each: cast("SharedBoard", shared(floor.board_for(each)))
         if member.where is Where.HERE:
             brief.host, brief.ends_at = floor, led.schedule.work_ends_at(start.task)
+        elif hasattr(member, "model"):
+            ends_at = led.schedule.work_ends_at(start.task)
+            if ends_at is not None:
+                left = (ends_at - self._clock.now()).total_seconds()
+                brief.waits_until = asyncio.get_running_loop().time() + left
         timeout = task.limits.timeout or member.timeout
         version = self._versions[start.worker]
         if not version or missing:

@@ -547,7 +547,7 @@ async def test_an_error_inside_a_reply_that_began_well_is_that_error(
     server.say(Body(content=json.dumps(content).encode()), Body(content=event(content)))
     model = opened(protocol, server.url)
     for way in (asked, streamed):
-        with pytest.raises(kind):
+        with pytest.raises(kind, match="answered 200 with an error"):
             await way(model)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -385,6 +386,29 @@ def test_j9_retry_after_is_said_with_its_length(caplog: pytest.LogCaptureFixture
     (said,) = [line for line in caplog.messages if line.startswith("model_waits")]
     assert "seconds=3" in said
     assert "reason=slow down, please" in said
+
+
+@pytest.mark.parametrize("asked", [0.3, 0.9, 1.0, 3.0])
+@pytest.mark.parametrize("deadline", [3.5, 15, 120])
+def test_j9_short_waits_add_up_and_are_named_where_they_end_a_run(
+    asked: float, deadline: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each wait is too short to be said or to park; what they come to is neither."""
+    busy = errors.ModelBusy("slow down, please", retry_after=timedelta(seconds=asked))
+    limits = ch.Limits(deadline=timedelta(seconds=deadline))
+    result, _ = lead(Provider((0.5, 10**9), busy), minds(1), limits=limits)
+    assert result.status == "failed"
+    assert "slow down, please" in str(result.answer)
+    said = [line for line in caplog.messages if line.startswith("model_waits")]
+    assert 1 <= len(said) <= (1 if asked <= 1 else 2)
+    assert all(int(re.findall(r"seconds=(\d+)", line)[0]) <= deadline for line in said)
+
+
+def test_j9_a_wait_is_said_to_be_no_longer_than_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    limits = ch.Limits(deadline=timedelta(minutes=2))
+    lead(Provider((0.5, 10**9)), minds(3), limits=limits)
+    (said,) = [line for line in caplog.messages if line.startswith("model_waits")]
+    assert 100 < int(re.findall(r"seconds=(\d+)", said)[0]) <= 120
 
 
 def test_a_run_that_only_waits_for_a_provider_does_not_wait_for_a_person() -> None:

@@ -2,8 +2,10 @@
 
 import pytest
 
+import chargehand as ch
 from chargehand.facts.outcome import Usage
 from chargehand.models.prices import price_of
+from chargehand.roles.office import Office
 
 prices = pytest.importorskip(
     "genai_prices", reason="needs genai-prices: pip install chargehand[prices]"
@@ -37,3 +39,12 @@ def test_the_quick_way_comes_to_what_the_list_says(model: str, usage: Usage) -> 
 def test_a_model_that_nobody_lists_has_no_price() -> None:
     assert price_of("openai:no-such-model", Usage(tokens_in=5)) is None
     assert price_of("scripted:model", Usage(tokens_in=5)) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_refused"), [("openai:nobody-knows", True), ("ollama:nobody-knows", False)]
+)
+def test_a_cap_on_money_refuses_a_local_server_that_may_cost(spec: str, is_refused: bool) -> None:
+    """Behind a server on this machine there may be a model that is paid for."""
+    model = ch.open_model(spec, base_url="http://127.0.0.1:9/v1")
+    assert bool(Office(model=model).unpriced(None, "it")) is is_refused

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
@@ -215,6 +216,7 @@ class Brief:
         "task",
         "tries",
         "values",
+        "waits_until",
         "worker",
     )
 
@@ -250,6 +252,8 @@ class Brief:
         #: whether it has waited for a provider before
         self.ends_at: datetime | None = None
         #: when it will be stopped at the latest, if that is known
+        self.waits_until = math.inf
+        #: the same by the clock of its loop, for one that asks models
         self.host: Host | None = None
         self.boards: Callable[[Brief], SharedBoard] | None = None
         #: makes the board of its run, if it is asked for

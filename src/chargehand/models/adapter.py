@@ -75,6 +75,10 @@ class Gathering(Protocol):
         """The whole reply. Only to be asked for once it is over."""
 
 
+FREE = ("ollama",)
+#: providers whose servers run their models themselves
+
+
 class HttpModel(ABC):
     """A `Model` behind a protocol over HTTP; each protocol fills in four methods."""
 
@@ -84,7 +88,8 @@ class HttpModel(ABC):
     def __init__(self, model: str, access: Access, *, abilities: Abilities | None = None) -> None:
         self.model = model
         self.access = access
-        self._abilities = abilities or Abilities(is_real=not access.is_local)
+        may_cost = access.provider not in FREE
+        self._abilities = abilities or Abilities(is_real=not access.is_local, may_cost=may_cost)
         self._account = account_of(access.provider, f"{access.host} {access.key}")
         self.origin = f"{self.protocol}:{access.host}"
         #: whose opaque blocks this model may be shown: its protocol's, from its own host

@@ -180,6 +180,8 @@ class Abilities(Struct, frozen=True, kw_only=True):
     #: ends with `StopReason.REFUSAL` by itself when it cannot do something; others are told how to say it
     is_real: bool = True
     #: costs something or leaves the machine; tests may forbid it
+    may_cost: bool = False
+    #: though it answers on this machine: a server there may hand on to a model that is paid for
     is_metered: bool = True
     #: its replies take tokens; False: it follows rules, and takes none
 

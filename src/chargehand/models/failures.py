@@ -143,6 +143,8 @@ class Complaint(Struct, frozen=True, kw_only=True):
     words: str = ""
     code: str = ""
     #: as the provider names the kind of error
+    is_inside: bool = False
+    #: it came inside a reply that the provider called a success
     request_id: str = ""
     retry_after: timedelta | None = None
 
@@ -167,6 +169,7 @@ def complaint_of(error: object, headers: Mapping[str, str]) -> Complaint:
         status = STATUS_OF_KIND.get(code, 500)
     return Complaint(
         status=status,
+        is_inside=True,
         words=words,
         code=code,
         request_id=request_id_in(headers),
@@ -181,11 +184,12 @@ def failure_of(complaint: Complaint, access: Access) -> ModelError:
         phrase = f" {HTTPStatus(complaint.status).phrase}"
     except ValueError:
         phrase = ""
-    words = shown(complaint.words, access)
+    answered = "200 with an error" if complaint.is_inside else f"{complaint.status}{phrase}"
+    words = shown(complaint.words or (complaint.code if complaint.is_inside else ""), access)
     said = f": {words.rstrip('.')}" if words else ""
     traced = f" (request {shown(complaint.request_id, access)})" if complaint.request_id else ""
     return kind(
-        f"{access.provider} answered {complaint.status}{phrase}{said}{traced}; {way_out}",
+        f"{access.provider} answered {answered}{said}{traced}; {way_out}",
         retry_after=complaint.retry_after,
         status=complaint.status,
     )

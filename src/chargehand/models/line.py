@@ -82,6 +82,8 @@ class Line:
         self._trouble = ""
         #: the last, in the provider's words
         self._trouble_until = 0.0
+        self._needed_until = math.inf
+        #: when the last of those that wait is stopped
         self._provider = provider
         self._patience = patience
         self._forgets = 2 * breaker.longest_rest
@@ -165,18 +167,22 @@ class Line:
         if key is not None:
             self._suspects.pop(key, None)
 
-    def put_back(self, error: ModelError, began: float, now: float) -> None:
-        """A call was told to come later."""
+    def put_back(
+        self, error: ModelError, began: float, now: float, until: float = math.inf
+    ) -> None:
+        """A call that is stopped at `until` was told to come later."""
         wait = seconds_asked_by(error)
         self.limiter.slow_down(began, now, wait)
         self.breaker.withdraw()
         self.is_reached = True
-        self._note_trouble(str(error), now, wait or 0.0)
+        self._note_trouble(str(error), now, until, wait or 0.0)
 
-    def fail(self, error: ModelError, key: str, sent: int, now: float) -> tuple[Fault, int]:
+    def fail(
+        self, error: ModelError, key: str, sent: int, now: float, until: float = math.inf
+    ) -> tuple[Fault, int]:
         """A call failed: whose fault that is, and how often this request has failed by now.
 
-        `sent` is how many calls had been served when it was sent.
+        `sent` is how many calls had been served when it was sent, `until` when it is stopped.
         """
         self.limiter.fail()
         self.is_reached |= bool(error.status) or isinstance(error, ModelGarbled)
@@ -190,7 +196,7 @@ class Line:
         else:
             self.breaker.withdraw()
         if fault is Fault.PROVIDER:
-            self._note_trouble(str(error), now)
+            self._note_trouble(str(error), now, until)
             if suspect.failures > 1:
                 self.say(self._patience - self.put_off(now, now), self._trouble, now)
         return fault, suspect.failures
@@ -221,10 +227,11 @@ class Line:
         is_away = isinstance(error, ModelUnreachable) and error.status in _AWAY
         return Fault.PROVIDER if is_away else Fault.REQUEST
 
-    def _note_trouble(self, why: str, now: float, wait: float = 0.0) -> None:
+    def _note_trouble(self, why: str, now: float, until: float, wait: float = 0.0) -> None:
         """A call failed or was put off for so long; remember when that began."""
         if self.troubled_at is None or now - self._trouble_until > self._forgets:
-            self.troubled_at = now
+            self.troubled_at, self._needed_until = now, -math.inf
+        self._needed_until = max(self._needed_until, until)
         self._trouble, self._trouble_until = why, now + wait
 
     # who waits elsewhere, or not at all
@@ -296,10 +303,14 @@ class Line:
     # waits are said aloud
 
     def say(self, seconds: float, reason: str, now: float) -> None:
-        """Say that calls wait for so long, once for each wait."""
-        if seconds > SAID and now + seconds > self._said_until + SAID:
+        """Say that calls wait for so long, once for each wait; short ones add up."""
+        down = 0.0 if self.troubled_at is None else now - self.troubled_at
+        if down > SAID:  # it put calls off before, and nobody knows how often it will
+            seconds = max(seconds, self._patience - down)
+        if max(down, seconds) > SAID and now + seconds > self._said_until + SAID:
             self._said_until = now + seconds
-            self._log(seconds, reason or "it asked to be called later")
+            left = max(min(seconds, self._needed_until - now), 0.0)
+            self._log(left, reason or "it asked to be called later")
 
     def _log(self, seconds: float, reason: str) -> None:
         log.warning(

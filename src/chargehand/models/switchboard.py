@@ -9,6 +9,7 @@ is asked.
 
 import asyncio
 import logging
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -86,6 +87,8 @@ class Terms(Struct, frozen=True, kw_only=True, gc=False):
     #: before, maybe in another process: then the provider has served somebody once
     once: bool = False
     #: what may have been paid for is not sent again, but raised: its budget is for one
+    until: float = math.inf
+    #: by the loop's clock: then it is stopped
 
 
 _USUAL = Terms()
@@ -265,7 +268,7 @@ class _Calling:
             try:
                 reply = await self._asking(self._request)
             except ModelBusy as error:
-                line.put_back(error, began, loop.time())
+                line.put_back(error, began, loop.time(), terms.until)
                 self._refuse_to_wait(error, terms)
             except FAILED as error:
                 pause = self._pause_after(error, sent, terms)
@@ -294,12 +297,18 @@ class _Calling:
                 await asyncio.sleep(pause)
 
     def _refuse_to_wait(self, error: ModelBusy, terms: Terms) -> None:
-        """Raise for a call that cannot park and was put off for too long."""
+        """Raise for a call that was put off for too long: an error, or `Parked` if it may park."""
+        now = self._loop.time()
         wait = seconds_asked_by(error) or 0.0
-        put_off = self._line.put_off(self._first, self._loop.time())
         parks = terms.may_park and self._patience > 0
-        if not parks and put_off + wait > self._patience:
+        if parks and self._is_long(max(wait, self._line.limiter.shut(now)), now, terms):
+            raise self._line.parked(max(wait, self._line.limiter.shut(now)), now) from error
+        if not parks and self._line.put_off(self._first, now) + wait > self._patience:
             raise error
+
+    def _is_long(self, wait: float, now: float, terms: Terms) -> bool:
+        """Whether a call that may park does: short waits add up, and none outlasts its caller."""
+        return wait > PARK or now - self._first > PARK or now + wait >= terms.until
 
     def _pause_after(self, error: ModelError, sent: int, terms: Terms) -> float:
         """Seconds before the next try; raises if there is none, or none here."""
@@ -308,7 +317,7 @@ class _Calling:
             request = self._request
             self._key = digest_of(canonical([request.turns, request.tools, request.schema]))
         self._doubtful += error.may_be_paid
-        fault, failures = line.fail(error, self._key, sent, now)
+        fault, failures = line.fail(error, self._key, sent, now, terms.until)
         if fault is Fault.ADDRESS and (failures >= TRIES or now - self._first >= FIRST_PATIENCE):
             line.bury(error, now)
             raise error
@@ -320,7 +329,7 @@ class _Calling:
         longest = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT)
         pause: float = longest * random.uniform(0.5, 1)  # noqa: S311 - jitter
         if is_waited_for:
-            if terms.may_park and pause > PARK:
+            if terms.may_park and self._is_long(pause, now, terms):
                 raise line.parked(pause, now) from error
             if not terms.may_park and line.put_off(self._first, now) >= self._patience:
                 raise line.given_up(now) from error

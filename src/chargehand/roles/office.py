@@ -161,7 +161,8 @@ class Office:
 
         one = Usage(calls=1, tokens_in=1, tokens_out=1)
         for model in self.models(chosen, whose):
-            if model.abilities.is_real and price_of(model.name, one) is None:
+            able = model.abilities
+            if (able.is_real or able.may_cost) and price_of(model.name, one) is None:
                 return model.name
         return ""
 
@@ -179,4 +180,9 @@ def terms_of(brief: Brief) -> "Terms":
     """What an attempt bears when it asks a model: it may be sent away, and pays for one call at a time."""
     from chargehand.models.switchboard import Terms
 
-    return Terms(may_park=True, has_parked=brief.has_parked, once=brief.is_capped)
+    return Terms(
+        may_park=True,
+        has_parked=brief.has_parked,
+        once=brief.is_capped,
+        until=brief.waits_until,
+    )
