@@ -123,9 +123,12 @@ async def test_messages_are_heard_as_they_are_said() -> None:
     assert len(told) == 3
 
 
-async def test_a_listener_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+async def test_a_listener_that_fails_changes_nothing(
+    caplog: pytest.LogCaptureFixture, kind: type[BaseException]
+) -> None:
     def fail(message: Message) -> None:
-        raise ValueError("I cannot listen")
+        raise kind("I cannot listen")
 
     group = Group([speaker("ada")], manager=RoundRobinManager())
     result = await group.send("Who is there?", hear=fail)

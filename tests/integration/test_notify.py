@@ -58,8 +58,11 @@ class Hangs:
 
 
 class Fails:
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
     async def notify(self, notice: Notice) -> None:
-        raise RuntimeError("the line is dead")
+        raise self._error
 
 
 @ch.worker("asker", "Asks for a colour")
@@ -423,11 +426,12 @@ def test_a_notifier_that_hangs_holds_up_nothing() -> None:
     assert worked + 5 <= ended < worked + 5.1, "what hangs has five seconds at the very end"
 
 
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit, asyncio.CancelledError, BaseException])
 async def test_a_notifier_that_fails_changes_nothing_and_is_logged(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, kind: type[BaseException]
 ) -> None:
     heard = Heard()
-    async with ch.Supervisor([asker], notify=[Fails(), heard]) as boss:
+    async with ch.Supervisor([asker], notify=[Fails(kind("the line is dead")), heard]) as boss:
         run = await boss.submit(ASKS)
         await heard.came.wait()
         question = heard.notices[0].question

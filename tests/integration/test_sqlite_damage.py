@@ -301,7 +301,15 @@ def _replaced(path: Path) -> None:
     fresh.replace(path)
 
 
-@pytest.mark.parametrize("lose", [_deleted, _moved, _replaced])
+def _log_deleted(path: Path) -> None:
+    Path(f"{path}-wal").unlink()
+
+
+def _index_deleted(path: Path) -> None:
+    Path(f"{path}-shm").unlink()
+
+
+@pytest.mark.parametrize("lose", [_deleted, _moved, _replaced, _log_deleted, _index_deleted])
 async def test_nothing_is_acknowledged_into_a_file_that_lost_its_name(
     path: Path, lose: Callable[[Path], None]
 ) -> None:

@@ -1,6 +1,7 @@
 """The journal's file: made if it is not there, and looked at before anybody relies on it."""
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -69,7 +70,8 @@ class JournalFile:
         self.mark = HeadMark(path)
         self._patience = patience
         self._vfs = vfs or None
-        self._opened: tuple[int, int] | None = None
+        self._names = (str(path), f"{path}-wal", f"{path}-shm")
+        self._opened: dict[str, tuple[int, int] | None] = {}
 
     def open(self, *, accept_damage: bool) -> apsw.Connection:
         """The connection that writes, to a file that is whole, or whose damage is accepted."""
@@ -82,7 +84,7 @@ class JournalFile:
                 self._make(connection)
             self._set_up(connection)
             self._check(connection, known, accept_damage=accept_damage)
-            self._opened = self._identity()
+            self._opened = {name: _identity(name) for name in self._names}
         except apsw.Error as error:
             told = refusal(error, self.path, connection.system_errno)
             connection.close()
@@ -96,19 +98,14 @@ class JournalFile:
         return connection
 
     def check_in_place(self) -> None:
-        """Raise `JournalFailed` if the file at this path is no longer the one that was opened.
+        """Raise `JournalFailed` if the file, its log or its index is no longer the one that was opened.
 
         SQLite would go on writing to a file that has no name any more and is gone when we end.
         """
-        if self._identity() != self._opened:
-            raise failed(self.path, "the file was moved or deleted while it was in use")
-
-    def _identity(self) -> tuple[int, int] | None:
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return found.st_dev, found.st_ino
+        for name, opened in self._opened.items():
+            if _identity(name) != opened:
+                what = "the file" if name == self._names[0] else f"its file {Path(name).name}"
+                raise failed(self.path, f"{what} was moved or deleted while it was in use")
 
     def open_to_read(self) -> apsw.Connection:
         """A second connection, which cannot write."""
@@ -280,6 +277,14 @@ class JournalFile:
             "from a backup, or go on without what is missing with "
             "open_journal(path, accept_damage=True)"
         )
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(name)  # noqa: PTH116 - after every commit: no path is made of it
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _tables(*more: str) -> list[tuple[Any, ...]]:

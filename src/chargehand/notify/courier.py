@@ -71,10 +71,15 @@ class Courier:
         try:
             async with asyncio.timeout(LONGEST.total_seconds()):
                 await self._notifier.notify(notice)
-        except asyncio.CancelledError:
-            self._tell_lost("notice_not_sent", notice, "there was no time left")
+        except (KeyboardInterrupt, GeneratorExit):
             raise
-        except Exception as error:  # noqa: BLE001 - a notifier may fail as it likes
+        except (
+            BaseException
+        ) as error:  # a notifier may fail as it likes, and its SystemExit ends no run
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                self._tell_lost("notice_not_sent", notice, "there was no time left")
+                raise
             self._tell_lost("notice_not_sent", notice, str(error) or type(error).__name__)
         else:
             log.info(

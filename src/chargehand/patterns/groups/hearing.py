@@ -39,7 +39,9 @@ class Ear:
         for message in messages:
             try:
                 self._hear(message)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # a listener's SystemExit must not end the run
                 log.exception("hear_failed run=%s", self.run)
 
     async def take(self, event: Event | AnswerPiece) -> None:

@@ -99,7 +99,9 @@ class _Listener:
             try:
                 if self._on_result is not None:
                     self._on_result(result)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # a listener's SystemExit must not end the work
                 log.exception("pool_listener_failed run=%s", result["request_id"])
             self._unheard += 1
             if self._unheard >= every:
@@ -117,7 +119,9 @@ class _Listener:
             return
         try:
             self._on_progress(coordinator.monitor_progress(request_id))
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # as above
             log.exception("pool_listener_failed run=%s", request_id)
 
 
