@@ -1,6 +1,7 @@
 """The mailroom: how other processes reach the one that leads a run, through the journal."""
 
 import asyncio
+import contextlib
 import logging
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -133,8 +134,9 @@ async def why_closed(journal: Journal, question: str) -> UnknownQuestion:
         if isinstance(event, QuestionAnswered) and event.question == question:
             return QuestionTaken(question, event.by, event.text)
     for mail in await journal.mail.unread():
-        if mail.subject == "answer" and (known := read_answer(mail)).question == question:
-            return QuestionTaken(question, known.by, known.text)
+        with contextlib.suppress(msgspec.MsgspecError):  # somebody else's letter may be anything
+            if (known := answer_in_mail(mail)) is not None and known.question == question:
+                return QuestionTaken(question, known.by, known.text)
     return UnknownQuestion(question)
 
 

@@ -6,7 +6,7 @@ import sys
 
 def is_interactive() -> bool:
     """Whether a person sits there who can read and be asked."""
-    return _is_terminal(sys.stdin) and _is_terminal(sys.stderr) and not is_plain()
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr) and not is_plain()
 
 
 def is_plain() -> bool:
@@ -14,7 +14,7 @@ def is_plain() -> bool:
     return bool(os.environ.get("CI")) or os.environ.get("TERM") == "dumb"
 
 
-def _is_terminal(stream: object) -> bool:
+def is_terminal(stream: object) -> bool:
     """Of a standard stream, which a process without a console lacks, or has closed."""
     isatty = getattr(stream, "isatty", None)
     try:

@@ -120,6 +120,7 @@ def test_the_same_seed_says_the_same() -> None:
     [
         ("[1]", "must be an object"),
         ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ('{"reader": "long"}', "'reader' is 'long'"),
         ('{"reader": -1}', "'reader' is -1"),
         ('{"reader": [9, 5]}', "the smaller first"),

@@ -16,6 +16,7 @@ from chargehand.errors import ToolError, UsageError
 from chargehand.tools import beneath, documents, passages
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.beneath import Root
+from chargehand.tools.data import data
 from chargehand.tools.files import files
 
 SCALE = float(os.environ.get("CHAOS_SCALE", "1"))
@@ -44,6 +45,18 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "b.txt").write_text(SECRET)
     return inside
+
+
+@pytest.fixture
+def odd(folder: Path) -> Path:
+    """The folder, with a file and a folder in it whose names are not UTF-8."""
+    try:
+        (folder / os.fsdecode(b"deep/\xff.txt")).write_text("oddly named")
+        (folder / os.fsdecode(b"\xfe")).mkdir()
+    except (OSError, UnicodeError):
+        pytest.skip("this file system has no such names")
+    (folder / os.fsdecode(b"\xfe/c.csv")).write_text("a,b\n1,2\n")
+    return folder
 
 
 @pytest.fixture(params=["kernel", "steps", "checked"])
@@ -475,3 +488,21 @@ def test_a_passage_is_never_too_long(line: str) -> None:
     found = list(passages.passages_of("a.txt", line))
     assert "".join(passage.text for passage in found).replace(" ", "") == line.replace(" ", "")
     assert all(len(passage.text) <= 2 * passages.LONGEST for passage in found)
+
+
+async def test_names_that_are_not_utf8_are_shown_escaped_and_read_so(odd: Path, way: str) -> None:
+    listing, reading, searching = files(odd)
+    paths = [each["path"] for each in (await call(listing))["files"]]
+    assert paths == ["a.txt", "deep/b.txt", "deep/\\udcff.txt", "\\udcfe/c.csv"]
+    assert await call(reading, path="deep/\\udcff.txt") == "oddly named"
+    (passage,) = (await call(searching, query="oddly", most=1))["passages"]
+    assert passage["where"] == "deep/\\udcff.txt:1"
+    assert "there is no file" in str(await refused(reading, path="deep/\\udcfd.txt"))
+    only, read_only, _ = files([odd / os.fsdecode(b"deep/\xff.txt"), odd / os.fsdecode(b"\xfe")])
+    for each in (await call(only))["files"]:
+        assert await call(read_only, path=each["path"])
+
+
+async def test_a_table_in_a_folder_that_is_not_utf8_is_read(odd: Path) -> None:
+    describe, _ = data(odd)
+    assert "udcfe" in json.dumps(await call(describe))

@@ -2,13 +2,14 @@
 
 import logging
 import sys
+from typing import Any
 
 import click
 
 from chargehand.cli.init import init
 from chargehand.cli.mcp import mcp
 from chargehand.cli.models import models
-from chargehand.cli.output import say
+from chargehand.cli.output import lost, say
 from chargehand.cli.pause import pause, steer, unpause
 from chargehand.cli.plan import plan
 from chargehand.cli.run import resume, run
@@ -29,12 +30,21 @@ _TO_BE_SET_RIGHT = (UsageError, JournalError, ModelDenied)
 #: what the person can change, and try again
 
 
+def _unless_lost(done: Any) -> Any:
+    """How a command ended, which is no success if its output is lost."""
+    if lost and not done:
+        sys.exit(_FAILED)
+    return done
+
+
 class _Commands(click.Group):
     """Commands whose errors are one line on stderr: the fact and the way out, no stack."""
 
     def invoke(self, context: click.Context) -> object:
         try:
-            return super().invoke(context)
+            return _unless_lost(super().invoke(context))
+        except SystemExit as error:
+            sys.exit(_unless_lost(error.code))
         except RunInterrupted as error:
             say(f"chargehand: {error}")
             sys.exit(_INTERRUPTED)

@@ -11,6 +11,7 @@ import click
 
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
 from chargehand.cli.output import say
+from chargehand.terminal import is_terminal
 
 TOKEN_VARIABLE = "CHARGEHAND_MCP_TOKEN"  # noqa: S105 - where the token is, not what it is
 
@@ -57,7 +58,7 @@ def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> Non
     # Taken out of the environment: what workers start has no business with it.
     token = os.environ.pop(TOKEN_VARIABLE, "").strip()
     if http is None:
-        if sys.stdin.isatty():
+        if is_terminal(sys.stdin):
             say(
                 "waiting for MCP on stdin; clients start this command themselves, or try --http 127.0.0.1:8000"
             )

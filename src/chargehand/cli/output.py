@@ -8,7 +8,10 @@ import click
 from chargehand.cli.words import clean, clean_json
 from chargehand.terminal import is_interactive, is_plain
 
-__all__ = ["is_interactive", "is_plain", "piece", "raw", "result", "say"]
+__all__ = ["is_interactive", "is_plain", "lost", "piece", "raw", "result", "say"]
+
+lost: list[str] = []
+#: why stdout could not be written to, though somebody listens
 
 
 def say(text: str) -> None:
@@ -32,9 +35,14 @@ def raw(line: bytes) -> None:
 
 
 def _echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Write. Nobody listening any more is no reason to lose a run: it goes on, unheard."""
+    """Write. Nobody listening any more is no reason to lose a run, nor is a full disk: it goes on, unheard."""
     try:
         click.echo(text, err=err, nl=nl)
-    except BrokenPipeError:
+    except OSError as error:
         stream = sys.stderr if err else sys.stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not err and not isinstance(error, BrokenPipeError):
+            lost.append(error.strerror or type(error).__name__)
+            say(
+                f"chargehand: the output cannot be written: {lost[0]}; runs are kept: chargehand show"
+            )

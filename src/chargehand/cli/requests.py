@@ -27,7 +27,7 @@ def given_request(typed: str | None) -> str:
 def given_plan(file: str) -> Plan:
     """The plan in a file, or from stdin. Raises `UsageError` that names the file and the place."""
     try:
-        text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+        text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the plan {file} cannot be read: {why}") from None

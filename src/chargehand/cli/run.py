@@ -16,6 +16,7 @@ from chargehand.cli.options import (
     length,
     notify_option,
 )
+from chargehand.terminal import is_terminal
 
 if TYPE_CHECKING:
     from chargehand.cli.watching import Manner
@@ -181,7 +182,7 @@ def _manner(choice: "Choice", options: dict[str, Any]) -> "Manner":
         choice=choice,
         as_json=options["as_json"],
         quiet=options["quiet"],
-        summary=not is_plain and sys.stderr.isatty() and not output.is_plain(),
+        summary=not is_plain and is_terminal(sys.stderr) and not output.is_plain(),
         report=options["report"],
         asks_here=waits and output.is_interactive(),
         verbose=options["verbose"],

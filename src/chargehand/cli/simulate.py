@@ -135,11 +135,11 @@ def _given(file: str) -> "tuple[dict[str, Range], dict[str, float]]":
     from chargehand.errors import UsageError
 
     try:
-        content = json.loads(Path(file).read_text(encoding="utf-8"))
+        content = json.loads(Path(file).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"the durations {file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{file} is no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is no JSON that can be read: {error}") from None
     if not isinstance(content, dict):
         raise UsageError(f'{file} must be an object, such as {{"researcher": [5, 20]}}')
     ranges: dict[str, Range] = {}

@@ -23,6 +23,7 @@ from chargehand.facts.outcome import NeedsInput, Question
 from chargehand.result import RunResult
 from chargehand.settings import Choice
 from chargehand.supervisor import Supervisor
+from chargehand.terminal import is_terminal
 
 BELOW = " › "
 
@@ -58,7 +59,9 @@ class Watch:
         self._lines = Lines(output.say, verbose=manner.verbose)
         self._is_within_line = False
         self._below: dict[str, Lines] = {}
-        self._streams = not (manner.as_json or manner.quiet or manner.file) and sys.stdout.isatty()
+        self._streams = not (manner.as_json or manner.quiet or manner.file) and is_terminal(
+            sys.stdout
+        )
 
     def hear(self, heard: Event | AnswerPiece) -> None:
         """Hear something of the run itself."""

@@ -67,7 +67,7 @@ def toml_crew(path: Path, files: Sequence[Path] = (), above: Sequence[Path] = ()
 
 def _document(path: Path, place: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(place.read_text(encoding="utf-8"))
+        return tomllib.loads(place.read_text(encoding="utf-8-sig"))  # some editors put a mark first
     except FileNotFoundError:
         raise UsageError(
             f"there is no crew file {str(path)!r}; chargehand init {path} writes one to start from"
@@ -76,6 +76,8 @@ def _document(path: Path, place: Path) -> dict[str, Any]:
         raise UsageError(f"crew file {str(path)!r} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deep to be read; take brackets out of it") from None
 
 
 class _Reader:

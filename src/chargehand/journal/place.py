@@ -65,6 +65,13 @@ def check_sqlite(version: str | None = None) -> None:
 
 def prepare(path: Path) -> None:
     """Make the folder for a journal, or say why there can be none at this place."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        named = ascii(str(path))
+        raise UsageError(
+            f"{named} is not UTF-8, as the name of a journal must be; choose another name"
+        ) from None
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it, such as {path / 'runs.db'}")
     try:

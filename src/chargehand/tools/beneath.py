@@ -6,6 +6,7 @@ import errno
 import fnmatch
 import functools
 import os
+import re
 import stat
 import struct
 import sys
@@ -64,14 +65,19 @@ class Root:
         self._only = "" if place.is_dir() else place.name
         self.folder = place if place.is_dir() else place.parent
         self._hidden = hidden
-        self.name = place.name
+        self.name = _shown(place.name)
         self.is_file = bool(self._only)
 
     def open(self, path: str) -> BinaryIO:
         """A regular file of this folder, opened for reading; everything else is a `ToolError`."""
         parts = self._checked(path)
         try:
-            handle = self._opened(parts)
+            try:
+                handle = self._opened(parts)
+            except FileNotFoundError:
+                if (real := [_real(part) for part in parts]) == parts:
+                    raise
+                handle = self._opened(real)
         except OSError as error:
             raise _refusal(path, error) from None
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -80,11 +86,14 @@ class Root:
         return os.fdopen(handle, "rb")
 
     def files(self) -> Iterator[tuple[str, Stamp]]:
-        """Every file below, by its path, in a stable order. Links are not followed."""
+        """Every file below, by its path, in a stable order. Links are not followed.
+
+        What is not UTF-8 in a name is shown escaped; `open` takes it so.
+        """
         for number, (path, status) in enumerate(self._walk()):
             if number >= MOST_FILES:
                 return
-            yield path, Stamp.of(status)
+            yield _shown(path), Stamp.of(status)
 
     def _checked(self, path: str) -> list[str]:
         """The path's parts, none of which has a meaning of its own."""
@@ -93,7 +102,7 @@ class Root:
         if any(unicodedata.category(character) in ("Cc", "Cs") for character in path):
             raise ToolError("the path holds characters that no path of a file has")
         parts = [part for part in path.split("/") if part not in ("", ".")]
-        is_elsewhere = path.startswith(("/", "\\", "~")) or path[1:2] == ":" or ".." in parts
+        is_elsewhere = _real(path).startswith(("/", "\\", "~")) or path[1:2] == ":" or ".." in parts
         if is_elsewhere or (os.name == "nt" and "\\" in path):
             raise ToolError(
                 f"{path[:200]!r} leads out of the folder; give a path as list_files shows it",
@@ -103,7 +112,7 @@ class Root:
             raise ToolError(
                 f"{path[:200]!r} is hidden, and hidden files are not read", kind="denied"
             )
-        if not parts or (self._only and parts != [self._only]):
+        if not parts or (self._only and parts != [_shown(self._only)]):
             raise NoSuchFile(path)
         return parts
 
@@ -130,6 +139,16 @@ class Root:
         if self._only and name != self._only:
             return False
         return self._hidden or not name.startswith(".")
+
+
+def _shown(path: str) -> str:
+    """A path as text, in which bytes that are not UTF-8 are escaped: `\\udcff`."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+def _real(name: str) -> str:
+    """The name that is shown so."""
+    return re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda found: chr(int(found[1], 16)), name)
 
 
 def matches(path: str, pattern: str) -> bool:
