@@ -335,6 +335,28 @@ def test_verify_says_what_is_wrong_run_by_run_and_what_can_be_saved(tmp_path: Pa
     assert "head mark" in marked.stdout
 
 
+def test_verify_reads_the_boards_of_runs_too(tmp_path: Path) -> None:
+    database = tmp_path / "runs.db"
+
+    @ch.worker("w", "Works")
+    async def w(brief: ch.Brief) -> str:
+        return "well"
+
+    async def posted() -> str:
+        async with ch.Supervisor([w], journal=database) as boss:
+            run = (await boss.run(make_plan(make_task("a", "w")))).id
+            await boss.board(run=run).post("all is fine")
+            return run
+
+    run = asyncio.run(posted())
+    assert CliRunner().invoke(main, ["verify", "--journal", str(database)]).exit_code == 0
+    _spoil(database, f"board:run/{run}")
+    told = CliRunner().invoke(main, ["verify", "--journal", str(database)])
+    assert told.exit_code == 1
+    assert "its board:" in told.stdout
+    assert "tasks done: a" in told.stdout
+
+
 async def _told_by_server(chunks: int, *headers: tuple[str, str]) -> int:
     """The status with which the MCP server answers a body of so many megabytes."""
     boss = ch.Supervisor([])

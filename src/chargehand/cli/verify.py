@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 @journal_option
 @json_option("One JSON object per run.")
 def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
-    """Check a journal, or one RUN of it: events, their chain and numbers, blobs, the head mark.
+    """Check a journal, or one RUN of it: events, their chain and numbers, boards, blobs, the head mark.
 
+    Boards with a name of their own and runs that retention deleted are not checked.
     Says of each run that is not whole what is wrong and what can be saved. Exit code 1 if any is not.
     """
     import msgspec

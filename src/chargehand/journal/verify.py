@@ -1,10 +1,11 @@
-"""Checking a journal: every event, its place in the chain, every blob that it names."""
+"""Checking a journal: every event of a run and its board, its place in the chain, every blob that it names."""
 
 from collections.abc import AsyncIterator
 
-from msgspec import Struct
+from msgspec import Struct, json
 
-from chargehand.errors import ChargehandError
+from chargehand.errors import ChargehandError, UnknownRun
+from chargehand.facts.board import board_of_run
 from chargehand.facts.events import AttemptFinished, encode
 from chargehand.facts.outcome import Done
 from chargehand.journal.base import Head, Journal, named_blobs
@@ -42,10 +43,26 @@ async def _verify(journal: Journal, head: Head) -> Finding:
             readable = entry.seq
     except ChargehandError as error:
         faults.append(str(error))
+    faults += await _faults_of_board(journal, board_of_run(head.stream))
     whole = tuple(task for task, is_whole in done.items() if is_whole)
     return Finding(
         run=head.stream, events=head.seq, readable=readable, done=whole, faults=tuple(faults)
     )
+
+
+async def _faults_of_board(journal: Journal, board: str) -> list[str]:
+    faults = []
+    try:
+        async for entry in journal.boards.read(board):
+            missing = [
+                await _fault_of(journal, blob) for blob in named_blobs(json.encode(entry.event))
+            ]
+            faults += [f"entry {entry.seq} of its board: {fault}" for fault in missing if fault]
+    except UnknownRun:
+        pass  # retention deleted it
+    except ChargehandError as error:
+        faults.append(f"its board: {error}")
+    return faults
 
 
 async def _fault_of(journal: Journal, blob: str) -> str:
