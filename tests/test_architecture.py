@@ -27,7 +27,7 @@ ROWS = (
     ("errors",),
     ("facts",),
     ("decisions",),
-    ("clock", "background", "interrupts", "terminal", "subreaper"),
+    ("clock", "background", "threads", "interrupts", "terminal", "subreaper"),
     PORTS,
     ("roles",),
     ("result", "records"),

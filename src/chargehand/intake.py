@@ -5,7 +5,7 @@ import random
 import sys
 import uuid
 from collections.abc import Container, Mapping
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Any, Protocol, TypedDict, cast, runtime_checkable
 
 from msgspec import Struct
 
@@ -134,7 +134,7 @@ class Intake:
         now = self._clock.now()
         requested = RunRequested(
             run=origin.run or run_id(terms.get("key")),
-            request=request.goal if isinstance(request, Plan) else request,
+            request=request if isinstance(request, str) else (plan or request).goal,
             limits=limits,
             seed=random.SystemRandom().getrandbits(48),
             rules=RULES,
@@ -195,13 +195,14 @@ class Intake:
                 )
 
     def checked(self, terms: Terms) -> Terms:
-        """The terms, if each is known and of its kind."""
+        """The terms, if each is known and of its kind, as plain values."""
         refuse_unknown(terms, Terms.__annotations__, "run")
         given: dict[str, Any] = {**terms}
         for field in ("key", "after", "reuse", "default"):
             if given.get(field) is not None:
-                text(given[field], field, most=LONGEST_NAME)
-        priority(given.get("priority", 0), "priority")
+                given[field] = text(given[field], field, most=LONGEST_NAME)
+        if "priority" in given:
+            given["priority"] = priority(given["priority"], "priority")
         if not isinstance(given.get("limits") or self._limits, Limits):
             raise UsageError(f"limits={shown(given['limits'])} must be a chargehand.Limits")
         for field in ("drafts", "refine", "clarify"):
@@ -211,8 +212,10 @@ class Intake:
             raise UsageError(f"source={shown(given['source'])} must be a dict")
         for field in ("source", "output"):
             if isinstance(given.get(field), dict):
-                Value.of(given[field])  # raises if a journal could not hold it
-        return terms
+                given[field] = Value.of(
+                    given[field]
+                ).read()  # raises if a journal could not hold it
+        return cast("Terms", given)
 
     def _checked(self, plan: Plan, limits: Limits) -> Plan:
         plan = plan.stored()

@@ -514,6 +514,20 @@ async def _read(brief: ch.Brief) -> Any:
     return (await brief.board.read("news")).value
 
 
+async def _label(brief: ch.Brief) -> None:
+    await brief.board.write(next(iter(brief.inputs.values())), 1)
+
+
+async def _guard(brief: ch.Brief) -> None:
+    await brief.board.guard("news", readers=[str(brief.inputs)])
+
+
+async def _labels(brief: ch.Brief) -> Any:
+    return [[each.label, *each.guard.readers] for each in await brief.board.labels()]
+
+
+CHANNELS["label_of_a_block"] = board_case(_label, _labels)
+CHANNELS["guard_of_a_block"] = board_case(_guard, _labels)
 CHANNELS["note"] = board_case(_post, _notes)
 CHANNELS["note_by_search"] = board_case(_post, _found)
 CHANNELS["block"] = board_case(_write, _read)

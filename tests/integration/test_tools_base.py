@@ -26,10 +26,10 @@ from pydantic import BaseModel, Field
 
 from chargehand.errors import JournalFull, ModelBusy, ToolError, UsageError
 from chargehand.facts.value import Value
+from chargehand.threads import MOST_IDLE
 from chargehand.tools.base import Tool, ToolContext, tool
 from chargehand.tools.output import ToolResult
 from chargehand.tools.redaction import Redactor
-from chargehand.tools.thread import MOST_IDLE
 from chargehand.tools.toolbox import Toolbox
 
 HERE = ToolContext()

@@ -37,6 +37,7 @@ from chargehand.facts.outcome import (
 )
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.threads import in_thread
 
 T = TypeVar("T")
 
@@ -472,7 +473,7 @@ class Brief:
         known = self._answers.get(self.question_id(number))
         if known is not None:
             return known  # as journals have it from before questions were known by their words
-        words = digest_of(canonical([text, options]))
+        words = digest_of(canonical([question.text, options]))
         question = replace(question, id=self.question_id(f"{number}-{words}"))
         if self.answerer is not None and question.id not in self._answers:
             answer = await self.answerer(self, question)
@@ -589,15 +590,6 @@ async def _call(
 ) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
-
-    def call() -> tuple[Any, BaseException | None]:
-        # Handed back as a value: a GeneratorExit, set on what we wait for, would close us instead.
-        try:
-            return function(*args, **kwargs), None
-        except BaseException as error:  # noqa: BLE001 - raised again below
-            return None, error
-
-    result, error = await asyncio.to_thread(call)
-    if error is not None:
-        raise error
+    # Not the loop's own pool: the steps of one run that hang there would hold up all others.
+    result = await in_thread(function, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from chargehand.errors import JournalDamaged, JournalVersion, UsageError
 from chargehand.facts.checks import amount, count, text
@@ -115,6 +115,8 @@ class Guard(Struct, frozen=True):
 
     readers: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
+    taint: tuple[str, ...] | UnsetType = UNSET
+    #: untrusted sources that whoever set it had read; left out where there are none, as it always was
 
 
 class Label(Struct, frozen=True):

@@ -97,7 +97,7 @@ def count(value: object, what: str, *, least: int = 0, most: int = LARGEST) -> i
         number = None
     if number is None:
         raise UsageError(f"{what}={shown(value)} must be a whole number")
-    return int(_within(number, what, least, most))
+    return int(_within(int.__int__(number), what, least, most))
 
 
 def priority(value: object, what: str) -> int:
@@ -109,7 +109,8 @@ def amount(value: object, what: str, *, least: float = 0, most: float = LARGEST)
     """A finite number within its bounds."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{what}={shown(value)} must be a number")
-    return _within(value, what, least, most)
+    number = int.__int__(value) if isinstance(value, int) else float.__float__(value)
+    return _within(number, what, least, most)
 
 
 def _within(value: float, what: str, least: float, most: float) -> float:
@@ -125,6 +126,8 @@ def text(value: object, what: str, *, most: int = LONGEST_TEXT) -> str:
     """A text that can be stored: a `str` of bounded length that UTF-8 can write."""
     if not isinstance(value, str):
         raise UsageError(f"{what}={shown(value)} must be a text (str)")
+    if type(value) is not str:
+        value = str.__str__(value)  # a subclass may have methods of its own, which are not asked
     if len(value) > most:
         raise UsageError(f"{what} has {len(value):,} characters, and {most:,} are the most")
     if not value.isascii():
@@ -135,7 +138,7 @@ def text(value: object, what: str, *, most: int = LONGEST_TEXT) -> str:
                 f"{what} holds a lone surrogate at character {error.start}, which is no Unicode "
                 "text; decode its bytes with the right encoding"
             ) from None
-    return value if type(value) is str else str.__str__(value)
+    return value
 
 
 def name(value: object, what: str, *, most: int = LONGEST_NAME) -> str:

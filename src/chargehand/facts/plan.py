@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import Fault, PlanRefused, UsageError
-from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration, priority
+from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration, priority, shown
 from chargehand.facts.json_schema import fault_of
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.policy import OnFailure
@@ -157,7 +157,7 @@ class Task(
             force_setattr(self, "priority", urgent)
         if self.output is not None and not isinstance(self.output, dict):
             force_setattr(self, "output", shape_of(self.output))
-        if not self.needs:
+        if self.needs == ():
             return
         given = [self.needs] if isinstance(self.needs, str) else self.needs
         try:
@@ -196,7 +196,11 @@ class Plan(
     #: untrusted sources that whoever wrote it had read, and so all that comes of its tasks
 
     def __post_init__(self) -> None:
-        force_setattr(self, "tasks", tuple(self.tasks))
+        is_list = isinstance(self.tasks, Iterable)
+        tasks = tuple(self.tasks) if is_list else ()
+        if not is_list or not all(isinstance(task, Task) for task in tasks):
+            raise UsageError(f"Plan: tasks={shown(self.tasks)} must be a list of Tasks")
+        force_setattr(self, "tasks", tasks)
 
     def check(
         self,

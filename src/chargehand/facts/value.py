@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import msgspec
@@ -55,8 +56,8 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
         """
         if data is None:
             return _NOTHING if not taint else cls(taint=taint)
-        if isinstance(data, (bytes, bytearray, memoryview)):
-            raise NotJSON("bytes cannot be stored as JSON; decode them, or keep them in a file")
+        if isinstance(data, _BINARY):
+            raise NotJSON(_BYTES)
         try:
             encoded = _encoder.encode(data)
         except RecursionError:
@@ -65,6 +66,8 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
             raise NotJSON(f"{type(data).__name__} cannot be stored as JSON: {error}") from error
         if len(encoded) > DEPTH:
             _refuse_unreadable(encoded, type(data).__name__)
+        if type(data) not in _SCALARS:
+            _refuse_unfaithful(data)
         # msgspec writes NaN and infinity as null; only bytes with a null in them can hide one.
         if b"null" in encoded:
             _refuse_lost_floats(data)
@@ -101,6 +104,9 @@ def canonical(data: object) -> bytes:
 
 
 def _hook(data: object) -> object:
+    for kind, plain_form in _PLAIN.items():  # a subclass is stored as what it is a kind of
+        if isinstance(data, kind):
+            return plain_form(data)
     dump = getattr(data, "model_dump", None)  # a Pydantic model, without importing Pydantic
     if dump is not None and not isinstance(data, type):
         return dump(mode="json")
@@ -125,6 +131,44 @@ def _refuse_unreadable(encoded: bytes, kind: str) -> None:
         raise NotJSON(f"{kind} is {_TOO_DEEP}; {DEPTH} levels are the most")
 
 
+def _refuse_unfaithful(data: object) -> None:
+    """Raise `NotJSON` for what would be written, but not come back: raw bytes, and keys that become one."""
+    waiting = [data]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            kinds = set(map(type, each))
+            if not kinds <= {str} and len(msgspec.json.decode(_keys_of(each))) != len(each):
+                raise NotJSON(
+                    "two keys of a dict become one as JSON, which has only texts as keys; "
+                    f"make them texts that differ: {list(each)[:5]!r}"
+                )
+            if bytes in kinds:
+                raise NotJSON(_BYTES)
+            waiting += _compound(each.values())
+        elif isinstance(each, (list, tuple, set, frozenset)):
+            waiting += _compound(each)
+        elif isinstance(each, _BINARY):
+            raise NotJSON(_BYTES)
+        elif type(each) not in _SCALARS:
+            try:
+                made = msgspec.to_builtins(each, enc_hook=_hook, builtin_types=_BINARY)
+            except TypeError as error:  # it was written all the same, so it is `msgspec.Raw`
+                raise NotJSON(f"{error}; decode it first") from None
+            waiting += _compound([made])
+
+
+def _compound(parts: Collection[object]) -> Collection[object]:
+    """Those parts that have parts themselves, or are of unusual types; mostly there are none."""
+    if set(map(type, parts)) <= _SCALARS:
+        return ()
+    return [part for part in parts if type(part) not in _SCALARS]
+
+
+def _keys_of(data: dict[Any, Any]) -> bytes:
+    return _encoder.encode(dict.fromkeys(data))
+
+
 def _refuse_lost_floats(data: object) -> None:
     if isinstance(data, float) and not math.isfinite(data):
         raise NotJSON(f"{data} has no JSON form; return None or a string instead")
@@ -137,6 +181,14 @@ def _refuse_lost_floats(data: object) -> None:
         ) from None
 
 
+_BYTES = "bytes cannot be stored as JSON; decode them, or keep them in a file"
+_BINARY = (bytes, bytearray, memoryview)
+_SCALARS = {str, int, float, bool, type(None)}
+_PLAIN: dict[type, Callable[[Any], object]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+}
 _TOO_DEEP = "nested too deeply or holds itself"
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))

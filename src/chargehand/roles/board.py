@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
@@ -345,12 +345,24 @@ class Board:
         return await self._recorded("board.glance", [label, most], look, Glance | None, taint_of)
 
     async def labels(self) -> list[Label]:
-        """All blocks with their newest version and guard; no value is loaded."""
+        """All blocks with their newest version and guard; no value is loaded.
+
+        A label is the words of whoever wrote the block first, and a guard of whoever set it.
+        """
+        sources: list[str] = []
 
         async def look(_: str) -> list[Label]:
-            return await self._journal.boards.labels(self.name)
+            found = await self._journal.boards.labels(self.name)
+            for each in found:
+                first = await self._journal.boards.block(self.name, each.label, 1)
+                sources.extend(() if first is None else first.taint)
+                sources.extend(() if each.guard.taint is UNSET else each.guard.taint)
+            return found
 
-        return await self._recorded("board.labels", [], look, list[Label], lambda _: ())
+        def taint_of(_: list[Label]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(sources))
+
+        return await self._recorded("board.labels", [], look, list[Label], taint_of)
 
     async def history(self, label: str) -> list[Block]:
         """All versions of a block, the oldest first."""
@@ -370,7 +382,8 @@ class Board:
 
         Whoever may write a block may guard it. The supervisor's own role may always do both.
         """
-        guard = Guard(_words(readers, "readers"), _words(writers, "writers"))
+        taint = self._trusting(None).taint or UNSET
+        guard = Guard(_words(readers, "readers"), _words(writers, "writers"), taint)
         act = GuardBlock(
             at=self._clock.now(),
             author=self.author,
@@ -494,6 +507,10 @@ def _taint_of_block(block: Block | None) -> tuple[str, ...]:
 
 def _identity(act: Act) -> dict[str, object]:
     """All that tells an act from another, in JSON; when it happened does not."""
+    if isinstance(
+        act, GuardBlock
+    ):  # as of a value: what it derives from does not tell it from others
+        act = replace(act, guard=replace(act.guard, taint=UNSET))
     said = {name: getattr(act, name) for name in act.__struct_fields__ if name != "at"}
     return {
         name: value.digest if isinstance(value, Value) else msgspec.to_builtins(value)
@@ -510,9 +527,10 @@ def _words(words: Sequence[str], what: str) -> tuple[str, ...]:
 
 
 def _named(label: str) -> str:
-    if not checks.text(label, "the label of a block"):
+    given = checks.text(label, "the label of a block")
+    if not given:
         raise UsageError("a block needs a label; give it a name")
-    return label
+    return given
 
 
 def _mapping(metadata: object) -> dict[str, Any]:

@@ -81,7 +81,9 @@ class Beginning(Reach):
     async def _request(
         self, request: str | Plan, terms: Terms, origin: Origin | None = None
     ) -> tuple[RunRequested, Plan | None]:
-        self._intake.checked(terms)
+        terms = self._intake.checked(terms)
+        if isinstance(request, str):
+            request = str.__str__(request)  # a subclass has no JSON form
         after = terms.get("after")
         if after:
             origin = Origin(earlier=await self._earlier(after))

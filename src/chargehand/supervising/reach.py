@@ -87,7 +87,7 @@ class Reach(Shifts):
         that nobody leads is cancelled here.
         """
         by = me()
-        reason = checks.text(reason, "reason")
+        run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
         async with self._on_shift() as shift:
             async with shift.claim(run_id):
                 leading = None
@@ -109,7 +109,7 @@ class Reach(Shifts):
 
     async def answer_now(self, run_id: str, reason: str = "answer now") -> None:
         """Stop the work of a run and have its answer made of what there is, wherever it is led."""
-        reason = checks.text(reason, "reason")
+        run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
         shift = self._shift
         if shift is not None and shift.leads(run_id):
             stopped = WorkStopped(reason=reason, by=me(), at=self._clock.now())
@@ -132,14 +132,15 @@ class Reach(Shifts):
         It holds for whatever is reserved from then on. Raises `UsageError` for a run without a budget, or
         one that has ended; a run that was stopped as over budget is not taken up again.
         """
-        Limits(money=money, tokens=tokens, calls=calls)  # refuses what no budget can be
+        caps = Limits(money=money, tokens=tokens, calls=calls)  # refuses what no budget can be
+        run_id = checks.text(run_id, "run_id")
         result = await self.look(run_id)
         if isinstance(result.status, RunStatus):
             raise UsageError(f"run {run_id} has ended; ask anew with other limits")
         if not has_caps(result.limits):
             raise UsageError(f"run {run_id} was begun without a budget, so there is none to change")
         changed = BudgetChanged(
-            money=money, tokens=tokens, calls=calls, by=me(), at=self._clock.now()
+            money=caps.money, tokens=caps.tokens, calls=caps.calls, by=me(), at=self._clock.now()
         )
         shift = self._shift
         if shift is not None and shift.leads(run_id):
@@ -154,13 +155,15 @@ class Reach(Shifts):
         what has no steps runs to its end. Active time stands still, deadlines do not. It stays paused
         over a restart. Pausing twice, or a run that has ended, changes nothing.
         """
-        paused = RunPaused(by=me(), reason=checks.text(reason, "reason"), at=self._clock.now())
+        run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
+        paused = RunPaused(by=me(), reason=reason, at=self._clock.now())
         await self._tell(run_id, paused, pause_mail(run_id, paused.by, reason))
         for below in (await self.look(run_id)).below.values():
             await self.pause(below.id, reason)
 
     async def unpause(self, run_id: str) -> None:
         """Have a paused run go on, wherever it is led. One that is not paused is left as it is."""
+        run_id = checks.text(run_id, "run_id")
         unpaused = RunUnpaused(by=me(), at=self._clock.now())
         await self._tell(run_id, unpaused, unpause_mail(run_id, unpaused.by))
         seen = await self.look(run_id)
@@ -179,7 +182,9 @@ class Reach(Shifts):
         that another process leads changes nothing. Raises `UsageError` if nothing can be changed any
         more, or if the plan was given and the run has no model.
         """
-        if not checks.text(note, "note").strip():
+        run_id, key = checks.text(run_id, "run_id"), checks.text(key, "key")
+        note = checks.text(note, "note")
+        if not note.strip():
             raise UsageError("the note is empty; say what is wanted")
         why = (await self._led(run_id)).schedule.why_not_steered()
         if why:
@@ -203,8 +208,9 @@ class Reach(Shifts):
         Raises `QuestionTaken` if it is answered, with who did and what, `UnknownQuestion` if it is not
         open otherwise, and `UsageError` if the text is none of its choices.
         """
-        checks.text(text, "the answer")
-        run_id, _, rest = checks.text(question_id, "question").partition(":")
+        text = checks.text(text, "the answer")
+        question_id = checks.text(question_id, "question")
+        run_id, _, rest = question_id.partition(":")
         task = rest.rpartition(":")[0]
         result = await self.look(run_id)
         question = next((each for each in result.questions if each.id == question_id), None)

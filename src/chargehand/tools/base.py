@@ -21,10 +21,10 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
+from chargehand.threads import in_thread
 from chargehand.tools.docstring import read_docstring
 from chargehand.tools.output import MOST_SPOOLED, Reel, Spool, ToolResult, finish
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor
-from chargehand.tools.thread import in_thread
 
 if TYPE_CHECKING:
     from chargehand.tools.arguments import Arguments

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.checks import Duration, count, duration
+from chargehand.threads import in_thread
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.jail import ENVIRONMENT, START, Allowance, Ending, Jailed, Program
-from chargehand.tools.thread import in_thread
 from chargehand.tools.walls import DATA, Backend, bubblewrap, own_walls, walls_for
 
 PathLike: TypeAlias = str | os.PathLike[str]

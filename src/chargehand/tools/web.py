@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chargehand.errors import ToolError
+from chargehand.threads import in_thread
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.documents import read_document
 from chargehand.tools.page import decoded, read_page
 from chargehand.tools.search import BraveSearch, SearchProvider
-from chargehand.tools.thread import in_thread
 from chargehand.tools.transport import Reply, Resolve, Transport, host_of, look_up
 
 MOST_SHOWN = 40_000

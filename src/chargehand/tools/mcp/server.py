@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from chargehand.background import run_in_background, wait_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
+from chargehand.threads import in_thread
 from chargehand.tools.base import LIMIT, Tool, ToolContext
 from chargehand.tools.mcp.catalog import Catalog, Definition, spellings
 from chargehand.tools.mcp.parameters import SchemaArguments
 from chargehand.tools.mcp.restarts import RestartBudget, Restarts
 from chargehand.tools.mcp.terms import Endpoint, Program, Terms, Timeouts
 from chargehand.tools.mcp.trouble import Trouble
-from chargehand.tools.thread import in_thread
 
 if TYPE_CHECKING:
     from chargehand.tools.mcp.link import Link

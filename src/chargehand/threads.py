@@ -55,7 +55,7 @@ def _hand_out(job: Job) -> None:
         jobs = _idle.pop()
     except IndexError:
         jobs = SimpleQueue()
-        threading.Thread(target=_serve, args=(jobs,), name="chargehand-tool", daemon=True).start()
+        threading.Thread(target=_serve, args=(jobs,), name="chargehand-thread", daemon=True).start()
     jobs.put(job)
 
 
