@@ -226,6 +226,14 @@ class Intake:
                 self._refuse_unsafe_hedge(task)
         for warning in plan.refuse_faults(self._roster.names, limits).warnings:
             log.warning("plan_warning %s", warning)
+        functions = {each.name for each in self._roster if isinstance(each, FunctionWorker)}
+        for task in plan.tasks:
+            if task.accept and task.worker in functions:
+                log.warning(
+                    "plan_warning %s: accept=… is judged by the model of an LLM worker, and %s is a function: "
+                    "nobody judges it; check the result in the function",
+                    *(task.id, task.worker),
+                )
         return plan
 
     def _refuse_unsafe_hedge(self, task: Task) -> None:

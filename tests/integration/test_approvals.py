@@ -55,6 +55,16 @@ async def answered(
         return ending.result(), asked
 
 
+async def test_what_a_person_rejects_is_a_gap_of_what_was_done_without_it() -> None:
+    boss = ch.Supervisor([mind(call("look", word="moon"), "Nothing was looked up.")])
+    result, _ = await answered(boss, "reject")
+    assert (result.status, result.output, RAN) == ("partial", "Nothing was looked up.", [])
+    assert [gap.why for gap in result.answer.gaps] == ['look was not approved: {"word":"moon"}']
+    boss = ch.Supervisor([mind(call("look", word="moon"), "It was looked up.")])
+    result, _ = await answered(boss, "approve")
+    assert (result.status, result.answer.gaps) == ("succeeded", ())
+
+
 # One approval, one call
 
 

@@ -280,4 +280,4 @@ def test_the_caps_of_a_task_hold_over_runs_below_and_hedges(how: str) -> None:
         assert len(model.requests) == 3, "the hedge may spend nothing more"
         return
     assert 0 < len(model.requests) <= 4
-    assert "over budget: TaskLimits(calls=…) of t" in str(result.tasks["t"].error or result.answer)
+    assert "over budget: TaskLimits(calls=4) of t" in str(result.tasks["t"].error or result.answer)

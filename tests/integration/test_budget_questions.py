@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
+from chargehand.cli.display import Lines
+from chargehand.cli.questions import question_lines
 from chargehand.errors import UsageError
 from chargehand.testing import FakeClock, run_virtual
 
@@ -41,7 +43,10 @@ async def test_a_run_asks_once_however_many_calls_lack_money_and_goes_on_with_mo
     boss, model = crew()
     async with asked_of(boss, wide(16), ch.Limits(calls=9)) as (run, question):
         asked = await question()
-        assert "The budget is used up: Limits(calls=…) leaves 9" in asked.text
+        assert (
+            "The budget is used up: Limits(calls=9) leaves 0, and the next call reserves 1"
+            in asked.text
+        )
         assert asked.evidence.read() == {"limit": "calls", "cap": 9, "spent": 9}
         while (seen := await boss.look(run.id)).status != "waiting":
             await asyncio.sleep(0)
@@ -63,6 +68,33 @@ async def test_a_run_asks_again_when_the_new_budget_is_used_up() -> None:
         assert second.id != first.id
         await boss.answer(second.id, "raise to: 4")
         assert (await run.wait()).status == "succeeded"
+
+
+async def test_whoever_is_asked_is_told_of_an_amount_and_that_nobody_paused_the_run() -> None:
+    boss, _ = crew()
+    paused: list[ch.events.RunPaused] = []
+    boss.on(ch.events.RunPaused)(lambda _, event: paused.append(event))
+    async with asked_of(boss, wide(4), ch.Limits(calls=3)) as (run, question):
+        asked = await question()
+        assert "  or raise to: followed by an amount" in question_lines(asked)
+        await boss.answer(asked.id, "raise to: 4")
+        await run.wait()
+    said: list[str] = []
+    for event in paused:
+        Lines(said.append).hear(event)
+    assert [line.partition("  ")[2] for line in said] == ["paused: the budget is used up"]
+
+
+@pytest.mark.parametrize("limits", [{"tokens": 1000}, {"calls": 0}, {"tokens": 1}])
+def test_what_a_cap_stopped_names_the_cap_what_is_left_and_what_was_wanted(
+    limits: dict[str, int],
+) -> None:
+    boss, model = crew()
+    result = boss.run_sync(wide(2), limits=ch.Limits(**limits))
+    (name, cap), *_ = limits.items()
+    assert (result.status, result.reason, len(model.requests)) == ("failed", "over budget", 0)
+    for gap in result.answer.gaps:
+        assert f"Limits({name}={cap}) leaves {cap}, and the next call reserves " in gap.why
 
 
 async def test_a_person_may_say_that_it_is_enough() -> None:
@@ -221,7 +253,7 @@ async def test_a_run_that_a_person_pauses_while_it_asks_stays_so_when_it_may_spe
         result = await run.wait()
     assert result.status == "succeeded"
     first, second = result.trace.pauses
-    assert (first.reason, second.reason) == ("nothing is left to spend", "lunch")
+    assert (first.reason, second.reason) == ("the budget is used up", "lunch")
     assert first.ended_at == second.at
     assert second.ended_at is not None
 

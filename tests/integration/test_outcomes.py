@@ -134,6 +134,49 @@ def test_a_run_of_optional_tasks_in_which_nothing_is_done_has_failed(
     assert "a" in [gap.task for gap in result.answer.gaps]
 
 
+def test_a_rule_that_nobody_judges_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    judged = ch.Worker("judged", "Is judged", model=ch.ScriptedModel([]))
+    boss = ch.Supervisor([clerk, judged])
+    with caplog.at_level(logging.WARNING, "chargehand"):
+        boss.run_sync(
+            ch.Plan(goal="Hours", tasks=[task("a", accept="It names an hour"), task("b")])
+        )
+    told = [r.getMessage() for r in caplog.records if "accept=" in r.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("plan_warning a: ")
+
+
+@pytest.mark.parametrize(
+    ("slow", "others", "limits", "status"),
+    [
+        (6, 1, ch.Limits(), "succeeded"),
+        (0.9, 1, ch.Limits(), "succeeded"),
+        (6, 2, ch.Limits(), "succeeded"),
+        (
+            6,
+            1,
+            ch.Limits(calls=9, attempts=1),
+            "failed",
+        ),  # two calls would be paid for, one is reserved
+    ],
+)
+def test_each_model_of_a_chain_has_its_share_of_the_time(
+    slow: float, others: int, limits: ch.Limits, status: str
+) -> None:
+    late = [
+        ch.ScriptedModel(["late"] * 9, name=f"scripted:{n}", latency=slow) for n in range(others)
+    ]
+    spare = ch.ScriptedModel(["in time"], name="scripted:spare")
+    chain = ch.Worker("chain", "Asks several", model=[*late, spare], timeout=2)
+    boss = ch.Supervisor([chain], clock=FakeClock())
+    result = run_virtual(boss.run(ch.Plan(goal="g", tasks=[task("a", "chain")]), limits=limits))
+    said = "late" if slow < 1 else "in time"
+    assert (result.status, result.output) == (status, said if status == "succeeded" else None)
+    assert len(spare.requests) == (status == "succeeded" and slow > 1)
+    paid = 1 if slow < 1 else 1 + others
+    assert status == "failed" or result.usage.calls == paid
+
+
 def test_steps_that_end_at_the_cap_are_partial_and_name_it() -> None:
     count = 0
 

@@ -172,7 +172,8 @@ def _other_words(event: Event) -> str:
                 f"the work is stopped{_because(event.reason)}; the answer is made of what there is"
             )
         case RunPaused():
-            return f"paused by {event.by or 'somebody'}" + _because(event.reason)
+            whose = f" by {event.by}" if event.by else ""
+            return f"paused{whose}{_because(event.reason)}"
         case RunUnpaused():
             return f"{event.by or 'somebody'} lets it go on"
         case RunSteered():
@@ -233,9 +234,11 @@ def _sureness(result: RunResult) -> str:
 
 
 def _speed(result: RunResult) -> str:
-    """How much was gained by doing things at once; nothing of a run in which nothing was done."""
+    """How much was gained by doing things at once, if something was done and gained."""
     gain = gain_of(result)
-    return "" if gain is None else f", {gain:.1f} times as fast as one task after another"
+    if gain is None or gain < 1:  # it waited: for a provider, a retry, somebody to lead it
+        return ""
+    return f", {gain:.1f} times as fast as one task after another"
 
 
 def gain_of(result: RunResult) -> float | None:

@@ -11,6 +11,7 @@ import msgspec
 from chargehand.cli.output import say
 from chargehand.cli.words import clean, one_line
 from chargehand.facts.outcome import Question
+from chargehand.facts.policy import ABOUT_BUDGET
 
 
 class Terminal:
@@ -76,6 +77,7 @@ def question_lines(question: Question) -> Iterator[str]:
         mark = "  (taken if you press Enter)" if choice == question.default else ""
         yield f"  {number}  {clean(choice)}{mark}"
     if question.telling:
-        yield f"  or {clean(question.telling)}: followed by JSON"
+        what = "an amount" if question.about == ABOUT_BUDGET else "JSON"
+        yield f"  or {clean(question.telling)}: followed by {what}"
     if not question.choices and question.default is not None:
         yield f"  Enter alone answers: {one_line(question.default)}"

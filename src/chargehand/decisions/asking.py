@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from chargehand.decisions.budget import OVER_BUDGET, Shortage
+from chargehand.decisions.budget import OVER_BUDGET, Shortage, amount_of
 from chargehand.decisions.duties import BUDGET
 from chargehand.decisions.graph import Node
 from chargehand.facts.commands import Command, SetTimer
@@ -35,7 +35,7 @@ def next_asking_for_more(nodes: Mapping[str, Node]) -> str:
 def budget_question(run: str, task: str, short: Shortage) -> Question:
     """Whether more may be spent; without an answer in time, nothing is."""
     cap = getattr(short.account.limits, short.limit)
-    spent = {"limit": short.limit, "cap": cap, "spent": _spent(short)}
+    spent = {"limit": short.limit, "cap": cap, "spent": amount_of(short.limit, short.account.spent)}
     return Question(
         id=f"{run}:{task}:more",
         text=(
@@ -48,13 +48,6 @@ def budget_question(run: str, task: str, short: Shortage) -> Question:
         default=STOP,
         evidence=Value.of(spent),
     )
-
-
-def _spent(short: Shortage) -> float:
-    spent = short.account.spent
-    if short.limit == "tokens":
-        return spent.tokens_in + spent.tokens_out
-    return spent.money if short.limit == "money" else spent.calls
 
 
 def budget_after(question: Question, event: QuestionAnswered) -> BudgetChanged | WorkStopped:

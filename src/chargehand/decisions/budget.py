@@ -74,18 +74,22 @@ class Shortage(Struct, frozen=True):
     #: whose cap that is
     limit: str
     #: money, tokens or calls
-    cap: float
-    #: or what of it is not kept back for the answer
-    amount: float
-    #: that would be spent or reserved
+    whole: float
+    #: that cap
+    left: float
+    #: of it, without what is kept back for the answer
+    want: float
+    #: that would be reserved
     task: str = ""
     #: whose own cap it is; empty: the run's
 
     def __str__(self) -> str:
-        named = (
-            f"TaskLimits({self.limit}=…) of {self.task}" if self.task else f"Limits({self.limit}=…)"
+        of = f"{self.limit}={self.whole:.12g}"
+        named = f"TaskLimits({of}) of {self.task}" if self.task else f"Limits({of})"
+        least = (
+            "" if self.limit == "calls" else ", its worst case: a lower max_tokens makes it less"
         )
-        return f"{named} leaves {self.cap:g}, and {self.amount:g} would be spent or reserved"
+        return f"{named} leaves {max(self.left, 0):.6g}, and the next call reserves {self.want:.6g}{least}"
 
 
 class Account:
@@ -179,12 +183,14 @@ class Account:
             held = self._by_task.get(task, NO_USAGE) + want
             for name, cap, amount in _caps_of(own, held):
                 if amount > cap:
-                    return Shortage(self, name, cap, amount, task)
+                    more = amount_of(name, want)
+                    return Shortage(self, name, cap, cap - amount + more, more, task)
         held = self.spent + self.reserved + want
         is_answer = task == ANSWER or not self._keeps_back
         for name, cap, amount in self._caps(held, is_answer=is_answer):
             if amount > cap:
-                return Shortage(self, name, cap, amount)
+                whole, more = getattr(self._limits, name), amount_of(name, want)
+                return Shortage(self, name, whole, cap - amount + more, more)
         return None if self._above is None else self._above.shortage(self._for_task, want)
 
     def apply(self, event: Event) -> None:
@@ -289,6 +295,13 @@ def _caps_of(limits: Limits | TaskLimits, held: Usage) -> "Iterator[tuple[str, f
         yield "tokens", limits.tokens, held.tokens_in + held.tokens_out
     if limits.calls is not None:
         yield "calls", limits.calls, held.calls
+
+
+def amount_of(limit: str, usage: Usage) -> float:
+    """How much of what is limited this is: money, tokens or calls."""
+    if limit == "tokens":
+        return usage.tokens_in + usage.tokens_out
+    return usage.money if limit == "money" else usage.calls
 
 
 def _minus(one: Usage, other: Usage) -> Usage:

@@ -155,7 +155,8 @@ class Schedule(Attempts):
             case CancelRequested():
                 return self._stop_all(CANCELLED, event.at)
             case WorkStopped():
-                return [*self._stop_all(event.reason, event.at), *self._hours.close(event.at)]
+                stopped = self._stop_all(event.reason, event.at, event.by)
+                return [*stopped, *self._hours.close(event.at)]
             case RunRequested():
                 return self._request(event)
             case RunLed():

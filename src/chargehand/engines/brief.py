@@ -254,7 +254,7 @@ class Brief:
         self.ends_at: datetime | None = None
         #: when it will be stopped at the latest, if that is known
         self.waits_until = math.inf
-        #: the same by the clock of its loop, for one that asks models
+        #: the same by the clock of its loop, its timeout included, for one that asks models
         self.host: Host | None = None
         self.boards: Callable[[Brief], SharedBoard] | None = None
         #: makes the board of its run, if it is asked for

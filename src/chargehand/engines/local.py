@@ -89,7 +89,9 @@ class _Attempt:
         self._task = self._loop.create_task(self._run())
         self._timer: asyncio.TimerHandle | None = None
         if job.timeout is not None:
-            self._timer = self._loop.call_later(job.timeout.total_seconds(), self._time_out)
+            stops_at = self._loop.time() + job.timeout.total_seconds()
+            job.brief.waits_until = min(job.brief.waits_until, stops_at)
+            self._timer = self._loop.call_at(stops_at, self._time_out)
 
     def wait_reported(self) -> "asyncio.Future[None]":
         """Done when its end is reported."""

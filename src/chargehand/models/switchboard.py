@@ -12,12 +12,12 @@ import logging
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -89,6 +89,15 @@ class Terms(Struct, frozen=True, kw_only=True, gc=False):
     #: what may have been paid for is not sent again, but raised: its budget is for one
     until: float = math.inf
     #: by the loop's clock: then it is stopped
+
+    def share(self, models: int) -> float | None:
+        """The seconds that the first of so many models has; None: as long as it takes.
+
+        A call that is broken off may have been paid for, so that a budget for one is for one model.
+        """
+        if math.isinf(self.until) or self.once or models == 1:
+            return None
+        return max(self.until - asyncio.get_running_loop().time(), 0) / models
 
 
 _USUAL = Terms()
@@ -203,6 +212,7 @@ class Switchboard:
         terms: Terms,
     ) -> Call:
         error: ModelError | None = None
+        broken_off = 0
         ear = None if hear is None else _Ear(hear)
         for place, model in enumerate(models):
             is_last = place == len(models) - 1
@@ -214,9 +224,12 @@ class Switchboard:
             patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
             try:
                 call = _Calling(model.name, asking, line, request, priority, patience)
-                return await call.made(terms if is_last else replace(terms, may_park=False))
+                making = call.made(terms if is_last else replace(terms, may_park=False))
+                made = await _within(terms.share(len(models) - place), making, model.name)
+                return replace(made, doubtful=made.doubtful + broken_off) if broken_off else made
             except PASSED_OVER as failed:
                 error = failed
+                broken_off += isinstance(failed, _OutOfShare)
                 if not is_last:
                     log.warning("model_passed_over model=%s error=%s", model.name, failed)
         raise error or ModelUnreachable("no model was given")
@@ -229,6 +242,25 @@ class Switchboard:
             line = Line(provider, rates, self._breaker, self._patience)
             self._lines[model.account] = line
         return line
+
+
+class _OutOfShare(ModelTooSlow):
+    """A model did not answer in its share of the time; there are others who may."""
+
+
+async def _within(seconds: float | None, making: Coroutine[Any, Any, Call], model: str) -> Call:
+    """What this comes to, if it does so in time."""
+    if seconds is None:
+        return await making
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await making
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise _OutOfShare(
+            f"{model} did not answer within {seconds:g} s, its share of the attempt's time"
+        ) from None
 
 
 class _Calling:

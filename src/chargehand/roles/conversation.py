@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from chargehand.decisions.composing import cut
 from chargehand.decisions.policy import Grants, Knowledge, Ruling, Traits, Verdict, judge_call
 from chargehand.decisions.rules import Rules
 from chargehand.engines.brief import Brief
@@ -105,6 +106,8 @@ class Conversation:
         self._seen: dict[str, int] = {}
         self._approvals: dict[str, int] = {}
         #: by digest of the call: how often a person was to be asked about it
+        self._rejected: dict[str, None] = {}
+        #: what a person did not allow, in words
         self._is_tainted = bool(brief.taint)
         #: by its inputs or the request
         self._heard: dict[str, str] = {}
@@ -136,7 +139,7 @@ class Conversation:
                 continue
             value, objection = await self._examine(reply.text)
             if objection is None:
-                return Done(Value.of(value), gaps=reply.gaps)
+                return Done(Value.of(value), gaps=(*reply.gaps, *self._rejected))
             repairs += 1
             if repairs > REPAIRS:
                 return _failed("ResultRefused", objection)
@@ -216,7 +219,7 @@ class Conversation:
         self._add(Turn(Role.TOOL, tuple(outputs)))
         for call, output in zip(calls, outputs, strict=True):
             if self._worker.rules.ends(call.name) and not output.is_error:
-                return Done(Value.of(output.text))
+                return Done(Value.of(output.text), gaps=tuple(self._rejected))
         return self._stuck(calls)
 
     async def _use_all(self, calls: Sequence[ToolCall]) -> list[ToolOutput]:
@@ -378,6 +381,7 @@ class Conversation:
         if answer == APPROVE:
             return call.arguments
         if answer == REJECT:
+            self._rejected[f"{tool.name} was not approved: {cut(arguments, 200)}"] = None
             raise ToolError(
                 "a person rejected this call; find another way or say so", kind="denied"
             )

@@ -52,6 +52,8 @@ class Standing:
         #: of the run, on top of that of its tasks
         self._is_sealed = False
         self._stop_reason = ""
+        self._stop_words = ""
+        #: the same, and which cap or who it was, for the gaps
         self._unsettled = 0
         self._live = 0
         self._open = 0

@@ -28,14 +28,15 @@ class Stopping(Settlement):
         if node.is_live:
             self._live -= 1
         node.state = ending
-        node.stopped = OUT_OF_TIME if self._hours.is_closed else self._stop_reason
+        node.stopped = OUT_OF_TIME if self._hours.is_closed else self._stop_words
         node.is_parked = False
         node.question = None
         self._unsettled -= 1
         return withdrawn
 
-    def _stop_all(self, reason: str, at: datetime) -> list[Command]:
+    def _stop_all(self, reason: str, at: datetime, detail: str = "") -> list[Command]:
         self._stop_reason = reason
+        self._stop_words = f"{reason} ({detail})" if detail else reason
         self._short, self._is_halted = None, False
         was_paused, self.paused_at = self.is_paused, None
         ending = TaskState.CANCELLED if reason == CANCELLED else TaskState.SKIPPED

@@ -43,6 +43,8 @@ TOO_LATE = Failed(
     kind=ErrorClass.TIMEOUT,
     message="it was not started: there was less time left than it takes at least",
 )
+SPENT = "the budget is used up"
+#: why a run pauses that no person paused
 UNANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its question in time")
 #: why tasks fail that nobody failed at
 
@@ -174,7 +176,7 @@ class Verdicts(Stopping):
             return self._settle(node, TaskState.CANCELLED, at)
         if self._stop_reason in ("", OUT_OF_TIME):
             return self._fail(node, EXPIRED, at)
-        why = f"it was stopped: {self._stop_reason}"
+        why = f"it was stopped: {self._stop_words}"
         return self._fail(node, Failed(kind=ErrorClass.CANCELLED, message=why), at)
 
     def _expire(self, event: DeadlinePassed) -> list[Command]:
@@ -215,7 +217,7 @@ class Verdicts(Stopping):
         node.state, node.question, node.since_at = TaskState.ASKING, event.question, event.at
         self._short = node
         self._unsettled += 1
-        why = "nothing is left to spend"
+        why = SPENT
         paused = [] if self.is_paused else [Record(RunPaused(reason=why, at=event.at))]
         return [*patience(node), *paused]
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from chargehand.cli.words import clean, one_line
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import Question
+from chargehand.facts.policy import ABOUT_BUDGET
 
 ANSWER = "answer"
 #: the one field of a form
@@ -112,7 +113,8 @@ def form_of(question: Question) -> types.ElicitRequestFormParams | None:
     field: dict[str, Any] = {"type": "string", "title": "Answer"}
     if question.telling:
         told = ", ".join(map(repr, choices))
-        field["description"] = f"One of {told}, or {question.telling!r}, a colon and JSON"
+        what = "an amount" if question.about == ABOUT_BUDGET else "JSON"
+        field["description"] = f"One of {told}, or {question.telling!r}, a colon and {what}"
     elif choices:
         field["enum"] = choices
     if question.default is not None:
