@@ -3,9 +3,10 @@
 import asyncio
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Clock(Protocol):
     """What the supervisor asks for the time."""
 

@@ -22,13 +22,13 @@ from chargehand.decisions.retry import RetryPolicy
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.answer import AnswerPiece
-from chargehand.facts.checks import Duration, duration, keywords_checked, shown
+from chargehand.facts.checks import FUNCTION, Duration, arguments_checked, duration, one_of, shown
 from chargehand.facts.checks import name as checked_name
 from chargehand.facts.events import KINDS, Event, RunFinished
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion, on_question_of
 from chargehand.facts.plan import Plan
-from chargehand.facts.policy import OnFailure
+from chargehand.facts.policy import OnFailure, on_failure_of
 from chargehand.facts.shape import shape_of
 from chargehand.intake import Intake, Terms
 from chargehand.interrupts import counting_signals
@@ -83,7 +83,18 @@ class Supervisor(Deputy):
     skills: tuple[str, ...] = ()
     timeout: timedelta | None = None
 
-    @keywords_checked
+    @arguments_checked(
+        limits=Limits,
+        switchboard="Switchboard",
+        settings="ModelSettings",
+        retry=RetryPolicy,
+        breaker=BreakerPolicy,
+        starts=Starts,
+        clock=Clock,
+        description=str,
+        default=str,
+        plan_for=FUNCTION,
+    )
     def __init__(
         self,
         workers: Sequence[Member],
@@ -99,7 +110,7 @@ class Supervisor(Deputy):
         settings: "ModelSettings | None" = None,
         prompts: str | Path | None = None,
         retry: RetryPolicy | None = None,
-        on_failure: OnFailure | None = None,
+        on_failure: OnFailure | Sequence[str] | None = None,
         breaker: BreakerPolicy | None = None,
         starts: Starts | None = None,
         clock: Clock | None = None,
@@ -131,12 +142,14 @@ class Supervisor(Deputy):
             self._member(default)  # refuses one who is not there
         self._on_question = on_question and on_question_of(on_question)
         self._parallel = self.limits.parallel if parallel is None else parallel
-        self._balance = Balance(balance)
+        self._balance = one_of(balance, Balance, "balance")
         self._retry = retry
         self._breaker = breaker
         self._starts = starts
         self._clock = clock or SystemClock()
-        self._intake = Intake(self.roster, self._office, self.limits, self._clock, on_failure)
+        self._intake = Intake(
+            self.roster, self._office, self.limits, self._clock, on_failure_of(on_failure)
+        )
         self._path = journal if isinstance(journal, (str, os.PathLike)) else None
         self._journal = open_journal(journal)
         self._is_closed = False

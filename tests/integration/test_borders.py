@@ -16,13 +16,14 @@ import pytest
 from mcp import Client, MCPError
 
 import chargehand as ch
-from chargehand.errors import ChargehandError
+from chargehand.errors import ChargehandError, UnknownKeyword
 from chargehand.facts.events import RunFinished
 from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.value import Value
 from chargehand.journal.base import Mail
 from chargehand.journal.opening import open_journal
 from chargehand.models.base import ToolCall
+from chargehand.patterns import Group, RecursiveSupervisor, RoundRobinManager
 from chargehand.server.mcp import Calls, server_for
 
 
@@ -232,7 +233,10 @@ of_values("worker timeout", lambda x: ch.worker("w", "Works", timeout=x)(_nothin
 of_values("worker skills", lambda x: ch.worker("w", "Works", skills=[x])(_nothing))
 of_values("Worker timeout", lambda x: ch.Worker("w", "Works", timeout=x))
 of_values("Worker instructions", lambda x: ch.Worker("w", "Works", instructions=x))
-of_values("Supervisor parallel", lambda x: ch.Supervisor([], parallel=x))
+of_values("Supervisor workers", lambda x: ch.Supervisor(x))
+of_values("Switchboard rates", lambda x: ch.Switchboard(x))
+of_values("Switchboard rate", lambda x: ch.Switchboard({"openai": x}))
+of_values("open_model", lambda x: ch.open_model(x))
 of_values(
     "worker capacity",
     lambda x: ch.Supervisor([ch.worker("w", "Works", capacity=x)(_nothing)]),
@@ -596,3 +600,93 @@ async def test_j1_whatever_is_raised_ends_the_attempt_and_nothing_else(
                     assert error is not None
                     assert len(error.message) < 100_000
                     assert error.message.encode()
+
+
+ARGUMENTS: dict[str, tuple[Callable[..., object], str]] = {}
+
+
+ARGUMENTS["Supervisor"] = (
+    lambda **given: ch.Supervisor([], **given),
+    "limits parallel balance model switchboard secrets settings prompts retry on_failure breaker "
+    "starts clock name description capacity plan_for notify on_question default",
+)
+ARGUMENTS["Worker"] = (
+    lambda **given: ch.Worker("w", "Works", **given),
+    "tools model settings rules skills secrets destinations preapproved prompts on_failure",
+)
+ARGUMENTS["Factory"] = (
+    lambda **given: ch.Factory(**{"name": "f", "description": "Makes", **given}),
+    "name description tools model settings make skills secrets destinations preapproved prompts",
+)
+ARGUMENTS["RecursiveSupervisor"] = (
+    RecursiveSupervisor,
+    "name description model settings parts timeout",
+)
+ARGUMENTS["Switchboard"] = (ch.Switchboard, "breaker patience cache")
+ARGUMENTS["Coordinator"] = (lambda **given: ch.Coordinator(":memory:", **given), "clock boards")
+ARGUMENTS["ModelSettings"] = (
+    ch.ModelSettings,
+    "max_tokens temperature top_p reasoning seed stop context extra",
+)
+ARGUMENTS["open_model"] = (
+    lambda **given: ch.open_model("openai:x", **{"key": "k", **given}),
+    "base_url key protocol headers api_version timeouts abilities",
+)
+ARGUMENTS["Group"] = (
+    lambda **given: Group([ch.Worker("w", "Works")], **{"manager": RoundRobinManager(), **given}),
+    "manager name description blocks background every max_buffer min_buffer limits retry model",
+)
+
+
+@pytest.mark.parametrize("owner", ARGUMENTS)
+def test_each_argument_of_a_constructor_is_taken_or_refused_by_name(owner: str) -> None:
+    make, names = ARGUMENTS[owner]
+    wrong: dict[str, Callable[[], object]] = {
+        **HOSTILE,
+        "a dict": lambda: {"first": 1},
+        "a list": lambda: ["A"],
+        "a word": lambda: "?",
+    }
+    for name in names.split():
+        for value in wrong.values():
+            try:
+                make(**{name: value()})
+            except ChargehandError as refusal:
+                assert str(refusal)  # noqa: PT017 - that it is typed is what matters
+    with pytest.raises(UnknownKeyword, match=f"^{owner} takes no"):
+        make(**{f"{names.split()[0]}_": 1})
+
+
+def test_what_is_meant_beyond_doubt_is_taken() -> None:
+    ch.Supervisor([], on_failure=["again", "ask"])
+    ch.Worker("w", "Works", on_failure=["again"])
+    ch.Switchboard(patience=3)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ch.Supervisor([], limits=cast("Any", {"money": 2})), r"limits=.*give Limits\("),
+        (lambda: ch.Supervisor([], retry=cast("Any", {"first": 1})), r"retry=.*give RetryPolicy\("),
+        (lambda: ch.Supervisor(cast("Any", ch.Worker("w", "Works"))), "workers=.*give a list"),
+        (lambda: ch.Supervisor([], balance="fair"), "balance='fair' is none of 'least_busy'"),
+        (lambda: ch.Supervisor([], prompts="/nosuch"), "prompts='/nosuch' is no folder"),
+        (lambda: ch.Supervisor([], secrets=cast("Any", ["sk-1"])), "secrets must be a dict"),
+        (lambda: ch.Worker("w", "Works", model=cast("Any", 3)), "3 is no model"),
+        (lambda: ch.Worker("w", "Works", secrets="KEY"), "secrets='KEY' must be a list"),
+        (lambda: ch.ModelSettings(temperature=cast("Any", "hot")), "temperature='hot'"),
+        (lambda: ch.ModelSettings(max_tokens=-5), "max_tokens=-5 must not be negative"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_is_wanted(
+    make: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(ch.UsageError, match=said):
+        make()
+
+
+async def test_a_default_that_is_no_choice_is_refused(tmp_path: Path) -> None:
+    async with world_at(tmp_path / "runs.db") as world:
+        result = await world.run(lambda brief: brief.ask("Which?", choices=["red"], default="blue"))
+    assert isinstance(result, ch.RunResult)
+    assert "default='blue' is none of the choices" in str(result.tasks["t"].error)

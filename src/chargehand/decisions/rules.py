@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import shown
 
 MOST_STATES = 10_000
 #: of the search for an end; rules that are still undecided after so many are taken as sound
@@ -72,6 +73,10 @@ class Rules:
     def __init__(self, rules: Iterable[Rule], tools: Iterable[str]) -> None:
         """Raises `UsageError` for a rule about a tool that is not there, and for rules that no
         sequence of calls could keep."""
+        rules = tuple(rules)
+        for rule in rules:
+            if not isinstance(rule, Rule):
+                raise UsageError(f"rules: {shown(rule)} is no rule; give InitRule('tool'), or …")
         self._tools = tuple(tools)
         self._rules = tuple(dict.fromkeys(rules))
         self._inits = self._named(InitRule)

@@ -469,6 +469,8 @@ class Brief:
             default=None if default is None else checks.text(default, "brief.ask: default"),
             patience=checks.duration_or_none(patience, "brief.ask: patience"),
         )
+        if options and default is not None and default not in options:
+            raise UsageError(f"brief.ask: default={default!r} is none of the choices {options}")
         number = str(self._count("ask"))
         known = self._answers.get(self.question_id(number))
         if known is not None:

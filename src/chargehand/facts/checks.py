@@ -7,13 +7,16 @@ What is read from a journal came in long ago, perhaps under other bounds, and is
 import difflib
 import functools
 import inspect
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from enum import Enum
 from operator import index
-from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast, get_args
 
 from msgspec import StructMeta
 
@@ -21,6 +24,7 @@ from chargehand.errors import UnknownKeyword, UsageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 Duration: TypeAlias = timedelta | float
 """A length of time as callers give it: a `timedelta`, or a number of seconds."""
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 else:
     # Stored values may be written as numbers too; `__post_init__` makes them `timedelta`s.
     Span = timedelta | float
+
+FUNCTION = cast("type", Callable)
+"""Whatever can be called, as a kind of argument."""
 
 LONGEST = timedelta(days=36_525)
 """A hundred years. What is added to the present moment must stay within the calendar."""
@@ -153,24 +160,91 @@ def name(value: object, what: str, *, most: int = LONGEST_NAME) -> str:
 
 def refuse_unknown(given: Iterable[object], known: Iterable[str], what: str) -> None:
     """Raise `UnknownKeyword` for the first of the given names that is not known."""
-    names = list(known)
+    there = list(known)
     for each in given:
-        if each not in names:
-            close = difflib.get_close_matches(str(each), names, n=1, cutoff=0.6)
-            raise UnknownKeyword(what, str(each), names, close[0] if close else "")
+        if each not in there:
+            close = difflib.get_close_matches(str(each), there, n=1, cutoff=0.6)
+            raise UnknownKeyword(what, str(each), there, close[0] if close else "")
+
+
+def names(value: object, what: str) -> tuple[str, ...]:
+    """Several names, as a list or a set of texts."""
+    if isinstance(value, str) or not isinstance(value, (Sequence, Set)):
+        raise UsageError(f"{what}={shown(value)} must be a list of names")
+    return tuple(name(each, f"each of {what}") for each in value)
+
+
+def one_of(value: object, kind: type[E], what: str) -> E:
+    """One of the values of an enumeration, given as itself or in words."""
+    try:
+        return kind(value)
+    except Exception:  # noqa: BLE001 - whatever an object does when it is compared
+        choices = ", ".join(map(repr, map(str, kind)))
+        raise UsageError(f"{what}={shown(value)} is none of {choices}") from None
+
+
+def folder(value: object, what: str) -> Path:
+    """A folder that is there."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise UsageError(f"{what}={shown(value)} must be the path of a folder")
+    try:
+        path = Path(value)
+        is_there = path.is_dir()
+    except (TypeError, ValueError, OSError):  # NUL, a lone surrogate, too long
+        is_there = False
+    if not is_there:
+        raise UsageError(f"{what}={shown(value)} is no folder; check the path")
+    return path
+
+
+def instance(value: object, what: str, kind: type | str) -> None:
+    """Refuse what is not of this class; one that is not imported here is known by its name."""
+    if isinstance(kind, str):
+        wanted, fits = kind, any(each.__name__ == kind for each in type(value).__mro__)
+    else:
+        wanted = kind.__name__
+        fits = isinstance(value, kind) and not (kind is Sequence and isinstance(value, str))
+    if not fits:
+        give = _PLAIN.get(wanted, f"{wanted}(…)")
+        raise UsageError(f"{what}={shown(value)} is a {type(value).__name__}; give {give}")
+
+
+def arguments_checked(**kinds: type | str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Have unknown keywords of a function refused with a suggestion, and others that are of another kind.
+
+    None always fits: it stands for what is usual.
+    """
+
+    def decorated(function: Callable[P, T]) -> Callable[P, T]:
+        owner = function.__qualname__.removesuffix(".__init__")
+        known = list(_keywords(function))
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            refuse_unknown(kwargs, known, owner)
+            for each in kinds.keys() & kwargs.keys():
+                if kwargs[each] is not None:
+                    instance(kwargs[each], f"{owner}: {each}", kinds[each])
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorated
 
 
 def keywords_checked(function: Callable[P, T]) -> Callable[P, T]:
     """Have unknown keywords of this function refused with a suggestion."""
-    shown = function.__qualname__.removesuffix(".__init__")
-    known = [each for each in inspect.signature(function).parameters if each != "self"]
+    return arguments_checked()(function)
 
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        refuse_unknown(kwargs, known, shown)
-        return function(*args, **kwargs)
 
-    return checked
+def _keywords(function: Callable[..., object]) -> Iterable[str]:
+    """The arguments of a function; of `**terms: Unpack[Terms]`, those of `Terms`."""
+    for each, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            for unpacked in get_args(parameter.annotation):
+                yield from unpacked.__annotations__
+        elif each != "self":
+            yield each
 
 
 class CheckedKeywords(StructMeta):
@@ -193,4 +267,12 @@ def shown(value: object) -> str:
     return words if 0 < len(words) <= 80 else f"<{type(value).__name__}>"
 
 
+_PLAIN = {
+    "Mapping": "a dict",
+    "Sequence": "a list",
+    "Callable": "a function",
+    "str": "a text (str)",
+    "bool": "True or False",
+    "Clock": "a clock",
+}
 _AT_MOST = f"{LONGEST.days // 365} years are the most"

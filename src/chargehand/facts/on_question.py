@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.errors import UsageError
+from chargehand.facts.checks import one_of
 
 
 class OnQuestion(StrEnum):
@@ -54,8 +54,4 @@ WAITING = Asking()
 
 def on_question_of(given: "OnQuestion | str") -> OnQuestion:
     """What was chosen. Raises `UsageError` for anything else."""
-    try:
-        return OnQuestion(given)
-    except ValueError:
-        choices = ", ".join(map(repr, map(str, OnQuestion)))
-        raise UsageError(f"on_question={given!r} is none of {choices}") from None
+    return one_of(given, OnQuestion, "on_question")

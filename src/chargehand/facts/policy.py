@@ -166,6 +166,11 @@ class OnFailure(
         return [_parsed(text) for text in (self.steps if own is None else own)]
 
 
+def on_failure_of(given: "OnFailure | Sequence[str] | None") -> OnFailure | None:
+    """The policy that was given, maybe as the list of its steps alone."""
+    return given if given is None or isinstance(given, OnFailure) else OnFailure(given)
+
+
 def _kind(name: str) -> ErrorClass:
     if name not in list(ErrorClass):
         known = ", ".join(kind.value for kind in ErrorClass)

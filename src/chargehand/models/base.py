@@ -6,12 +6,13 @@ spared them (`gc=False`): its passes were a fifth of the CPU of an LLM task.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
+from chargehand.facts import checks
 from chargehand.facts.outcome import NO_USAGE, Usage
 
 
@@ -97,7 +98,9 @@ class ToolSpec(Struct, frozen=True):
     #: JSON Schema of its arguments
 
 
-class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ModelSettings(
+    Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True
+):
     """How a model is to answer; what is unset is the provider's default."""
 
     max_tokens: int = 4096
@@ -112,6 +115,21 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: tokens that a request and its answer may have together; None: 32,000 are reckoned with
     extra: dict[str, Any] = {}
     #: further fields of the provider's protocol, sent as they are
+
+    def __post_init__(self) -> None:
+        checks.count(self.max_tokens, "max_tokens")  # none: only to measure a request
+        for field, most in (("temperature", 2), ("top_p", 1)):
+            if getattr(self, field) is not None:
+                checks.amount(getattr(self, field), field, most=most)
+        checks.text(self.reasoning, "reasoning", most=checks.LONGEST_NAME)
+        if self.seed is not None:
+            checks.count(self.seed, "seed", least=-checks.LARGEST)
+        if self.context is not None:
+            checks.count(self.context, "context", least=1)
+        checks.instance(self.stop, "stop", Sequence)
+        for each in self.stop:
+            checks.text(each, "each of stop")
+        checks.instance(self.extra, "extra", Mapping)
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from chargehand.errors import ModelDenied, UsageError
+from chargehand.facts.checks import arguments_checked, shown
 from chargehand.models.access import Access, Timeouts
 from chargehand.models.base import Abilities, Model
 
@@ -74,6 +75,15 @@ ADAPTERS = {
 }
 
 
+@arguments_checked(
+    base_url=str,
+    key=str,
+    protocol=str,
+    headers=Mapping,
+    api_version=str,
+    timeouts=Timeouts,
+    abilities=Abilities,
+)
 def open_model(
     model: "str | Model",
     *,
@@ -94,7 +104,7 @@ def open_model(
     """
     if not isinstance(model, str):
         if not hasattr(model, "ask"):
-            raise UsageError(f"{model!r} is no model; give provider:model, or a model")
+            raise UsageError(f"{shown(model)} is no model; give provider:model, or a model")
         return model
     provider, _, name = model.partition(":")
     if provider in INSIDE:

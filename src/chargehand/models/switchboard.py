@@ -33,7 +33,7 @@ from chargehand.errors import (
     ModelTooSlow,
     ModelUnreachable,
 )
-from chargehand.facts.checks import Duration, duration
+from chargehand.facts.checks import Duration, arguments_checked, duration, instance
 from chargehand.facts.outcome import Parked
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import Model, ModelReply, ModelRequest
@@ -127,6 +127,7 @@ class _Ear:
 class Switchboard:
     """Shared by all workers of a supervisor, and by the supervisors nested in it."""
 
+    @arguments_checked(breaker=BreakerPolicy, cache=bool)
     def __init__(
         self,
         rates: Mapping[str, Rates] | None = None,
@@ -135,7 +136,10 @@ class Switchboard:
         patience: Duration = timedelta(minutes=10),
         cache: bool | None = None,
     ) -> None:
+        instance(rates or {}, "Switchboard: rates", Mapping)
         self._rates = dict(rates or {})
+        for provider, agreed in self._rates.items():
+            instance(agreed, f"Switchboard: rates of {provider!r}", Rates)
         #: by provider ("openai") or by account
         self._breaker = breaker or BreakerPolicy()
         self._patience = duration(

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import shown
 from chargehand.notify.base import NoticeKind, Notifier, Notify, Subscription
 from chargehand.notify.command import Command
 from chargehand.notify.log import Log
@@ -44,7 +45,9 @@ def _opened(given: "str | Notifier | Subscription") -> tuple[Notifier, frozenset
     if isinstance(to, str):
         to = open_notifier(to)
     elif not callable(getattr(to, "notify", None)):
-        raise UsageError(f"{to!r} cannot notify anybody; give {_WAYS}, or an object with notify()")
+        raise UsageError(
+            f"{shown(to)} cannot notify anybody; give {_WAYS}, or an object with notify()"
+        )
     try:
         return to, frozenset(NoticeKind(kind) for kind in subscription.of)
     except ValueError as error:

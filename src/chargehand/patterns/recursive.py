@@ -13,7 +13,7 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.checks import Duration, count, duration_or_none
+from chargehand.facts.checks import Duration, arguments_checked, count, duration_or_none
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, Outcome
 from chargehand.facts.plan import Plan, Task
@@ -24,7 +24,7 @@ from chargehand.nesting import words_from
 from chargehand.result import RunResult
 from chargehand.roles.drafting import faults_in_words, record
 from chargehand.roles.function import Where, check_words
-from chargehand.roles.office import ModelChoice, Office
+from chargehand.roles.office import ModelChoice, Office, check_model
 from chargehand.roles.prompts import prompt
 from chargehand.roles.thinking import DurableThinker, ask_for, refuse_unusable
 from chargehand.supervisor import Supervisor
@@ -69,6 +69,7 @@ class RecursiveSupervisor:
 
     where = Where.HERE
 
+    @arguments_checked(settings=ModelSettings)
     def __init__(
         self,
         name: str = NAME,
@@ -81,7 +82,8 @@ class RecursiveSupervisor:
         capacity: int | Elastic | None = None,
         timeout: Duration | None = None,
     ) -> None:
-        check_words(name, description)
+        check_words(name, description, "recursive supervisor")
+        check_model(model, f"recursive supervisor {name!r}")
         self.name = name
         self.description = description
         self.model = model

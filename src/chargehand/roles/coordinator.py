@@ -27,7 +27,7 @@ from chargehand.errors import (
     UsageError,
 )
 from chargehand.facts.board import board_of_run
-from chargehand.facts.checks import Duration, duration, duration_or_none
+from chargehand.facts.checks import Duration, arguments_checked, duration, duration_or_none
 from chargehand.facts.events import AttemptFinished, Event
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
@@ -63,6 +63,7 @@ class Coordinator:
     journal is short. An attempt that is silent for longer than `patience` is called stuck.
     """
 
+    @arguments_checked(clock=Clock)
     def __init__(
         self,
         journal: "Journal | str | os.PathLike[str]",

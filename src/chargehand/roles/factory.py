@@ -13,14 +13,21 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError, WorkerError
-from chargehand.facts.checks import Duration, duration_or_none
+from chargehand.facts.checks import (
+    FUNCTION,
+    Duration,
+    arguments_checked,
+    duration_or_none,
+    folder,
+    names,
+)
 from chargehand.facts.outcome import ErrorClass, Failed, Outcome
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system, user
 from chargehand.roles.drafting import record
 from chargehand.roles.fences import fenced
-from chargehand.roles.function import Where
-from chargehand.roles.office import ModelChoice, Office
+from chargehand.roles.function import Where, check_words, skills_of
+from chargehand.roles.office import ModelChoice, Office, check_model
 from chargehand.roles.prompts import prompt
 from chargehand.roles.thinking import DurableThinker, ask_for
 from chargehand.roles.wording import cut
@@ -56,6 +63,7 @@ class Factory:
 
     where = Where.LOOP
 
+    @arguments_checked(settings=ModelSettings, tools=Sequence, make=FUNCTION)
     def __init__(
         self,
         name: str,
@@ -74,10 +82,7 @@ class Factory:
         timeout: Duration | None = None,
         prompts: str | Path | None = None,
     ) -> None:
-        if not name.strip() or not description.strip():
-            raise UsageError(
-                "a factory needs a name and a description; the planner chooses by them"
-            )
+        check_words(name, description, "factory")
         if make is not None and tools:
             raise UsageError(
                 f"factory {name!r}: with make=…, tools are given to the workers that it makes"
@@ -87,14 +92,15 @@ class Factory:
         self.description = (
             f"{description.rstrip(' .')}{_offer(self.toolbox)}" if tools else description
         )
+        check_model(model, f"factory {name!r}")
         self.model = model
         self.settings = settings or ModelSettings()
-        self.skills = tuple(skills)
-        self.secrets = frozenset(secrets)
-        self.destinations = frozenset(destinations)
-        self.preapproved = frozenset(preapproved)
+        self.skills = skills_of(skills, name)
+        self.secrets = frozenset(names(secrets, f"factory {name!r}: secrets"))
+        self.destinations = frozenset(names(destinations, f"factory {name!r}: destinations"))
+        self.preapproved = frozenset(names(preapproved, f"factory {name!r}: preapproved"))
         self.timeout = duration_or_none(timeout, f"factory {name!r}: timeout")
-        self.prompts = prompts
+        self.prompts = None if prompts is None else folder(prompts, f"factory {name!r}: prompts")
         self._make = make
         self._capacity = capacity
         self._weight = weight

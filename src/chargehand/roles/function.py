@@ -12,7 +12,14 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.checks import Duration, amount, duration_or_none, keywords_checked, text
+from chargehand.facts.checks import (
+    Duration,
+    amount,
+    duration_or_none,
+    keywords_checked,
+    names,
+    text,
+)
 from chargehand.facts.checks import name as checked_name
 from chargehand.facts.policy import OnFailure
 
@@ -133,21 +140,19 @@ def worker(
     return made
 
 
-def check_words(name: str, description: str) -> None:
+def check_words(name: str, description: str, kind: str = "worker") -> None:
     """Raise `UsageError` for what no worker can be called or described by."""
     if (
-        not text(name, "the name of a worker").strip()
-        or not text(description, f"the description of worker {name!r}").strip()
+        not text(name, f"the name of a {kind}").strip()
+        or not text(description, f"the description of {kind} {name!r}").strip()
     ):
-        raise UsageError("a worker needs a name and a description; the planner chooses by them")
-    checked_name(name, "the name of a worker")
+        raise UsageError(f"a {kind} needs a name and a description; the planner chooses by them")
+    checked_name(name, f"the name of a {kind}")
 
 
 def skills_of(skills: Sequence[str], whose: str) -> tuple[str, ...]:
     """The skills of a worker, each a name."""
-    if isinstance(skills, str):
-        raise UsageError(f"worker {whose!r}: skills={skills!r} is one text; give a list")
-    return tuple(checked_name(each, f"worker {whose!r}: each of skills") for each in skills)
+    return names(skills, f"worker {whose!r}: skills")
 
 
 def _check_bounds(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
+from chargehand.facts.checks import folder, shown
 from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, Done, Outcome, Usage
 from chargehand.facts.value import Value, canonical
 
@@ -41,11 +42,12 @@ class Office:
         settings: "ModelSettings | None" = None,
         prompts: str | Path | None = None,
     ) -> None:
-        self.prompts = prompts
+        self.prompts = None if prompts is None else folder(prompts, "prompts")
         #: a folder of words that take the place of ours when the supervisor thinks
         self._settings = settings
         self.deps = deps
-        self.secrets = dict(secrets or {})
+        self.secrets = _texts_by_name(secrets or {})
+        check_model(model, "model")
         self._default = model
         self._switchboard = switchboard
         self._opened: dict[str, Model] = {}
@@ -101,12 +103,7 @@ class Office:
                 f"{whose} has no model; give it one (model='openai:gpt-5-mini', 'ollama:qwen3', "
                 "'offline', …) or give one to the supervisor for all"
             )
-        several = (
-            [choice] if isinstance(choice, str) or not isinstance(choice, Sequence) else choice
-        )
-        if not several:
-            raise UsageError(f"{whose} has an empty chain of models")
-        return tuple(self._open(each) for each in several)
+        return tuple(self._open(each) for each in _chain(choice, whose))
 
     async def call(
         self,
@@ -174,6 +171,31 @@ class Office:
 
             self._opened[model] = open_model(model)
         return self._opened[model]
+
+
+def check_model(chosen: "ModelChoice | None", whose: str) -> None:
+    """Refuse what is neither the name of a model nor a model, nor a chain of them."""
+    for each in () if chosen is None else _chain(chosen, whose):
+        if not isinstance(each, str) and not hasattr(each, "ask"):
+            raise UsageError(
+                f"{whose}: {shown(each)} is no model; give its name, as 'openai:gpt-5-mini', or a model"
+            )
+
+
+def _texts_by_name(secrets: object) -> dict[str, str]:
+    """The secrets by name; what is wrong with them is said without showing them."""
+    pairs = secrets.items() if isinstance(secrets, Mapping) else [(None, None)]
+    if not all(isinstance(each, str) for pair in pairs for each in pair):
+        raise UsageError("secrets must be a dict of texts, as {'NAME': 'secret'}")
+    return {str(name): str(secret) for name, secret in pairs}
+
+
+def _chain(chosen: "ModelChoice", whose: str) -> "Sequence[str | Model]":
+    if isinstance(chosen, str) or not isinstance(chosen, Sequence):
+        return [chosen]
+    if not chosen:
+        raise UsageError(f"{whose} has an empty chain of models")
+    return chosen
 
 
 def terms_of(brief: Brief) -> "Terms":

@@ -7,6 +7,7 @@ from typing import Protocol
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.duties import ANSWERER, PLANNER, REFINER
 from chargehand.errors import ChargehandError, UsageError
+from chargehand.facts.checks import shown
 from chargehand.facts.plan import Task
 from chargehand.facts.value import canonical, digest_of
 from chargehand.roles.function import Where, Work
@@ -51,6 +52,10 @@ class Roster:
 
     def __init__(self, workers: Sequence[Member]) -> None:
         self._workers: dict[str, Member] = {}
+        if not hasattr(workers, "__iter__"):
+            raise UsageError(
+                f"workers={shown(workers)} is no list; give a list of workers: [worker]"
+            )
         for worker in workers:
             self.join(worker)
         lines = sorted([w.name, w.description, *sorted(w.skills)] for w in self)
@@ -71,7 +76,7 @@ class Roster:
         """Put another worker on it."""
         if not hasattr(worker, "work") or not hasattr(worker, "place"):
             raise UsageError(
-                f"{worker!r} is not a worker; decorate it with @chargehand.worker(name, description)"
+                f"{shown(worker)} is not a worker; decorate it with @chargehand.worker(name, description)"
             )
         if worker.name in self._workers:
             raise UsageError(f"two workers are named {worker.name!r}; names must be unique")

@@ -12,15 +12,22 @@ from chargehand.decisions.elastic import Elastic
 from chargehand.decisions.rules import Rule, Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.checks import Duration, duration_or_none, keywords_checked, text
+from chargehand.facts.checks import (
+    Duration,
+    arguments_checked,
+    duration_or_none,
+    folder,
+    names,
+    text,
+)
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Outcome
-from chargehand.facts.policy import OnFailure
+from chargehand.facts.policy import OnFailure, on_failure_of
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system
 from chargehand.roles.conversation import Conversation, digest_after
 from chargehand.roles.function import Where, check_words, skills_of
-from chargehand.roles.office import ModelChoice, Office
+from chargehand.roles.office import ModelChoice, Office, check_model
 from chargehand.roles.prompts import prompt
 from chargehand.roles.refusal import BY_CALL, BY_LINE
 from chargehand.tools.base import Tool
@@ -36,7 +43,7 @@ class Worker:
 
     where = Where.LOOP
 
-    @keywords_checked
+    @arguments_checked(settings=ModelSettings, tools=Sequence, rules=Sequence)
     def __init__(
         self,
         name: str,
@@ -55,29 +62,30 @@ class Worker:
         weight: float | None = None,
         timeout: Duration | None = None,
         prompts: str | Path | None = None,
-        on_failure: OnFailure | None = None,
+        on_failure: OnFailure | Sequence[str] | None = None,
     ) -> None:
         check_words(name, description)
         text(instructions, f"worker {name!r}: instructions")
         self.name = name
         self.description = description
         self.toolbox = Toolbox(tools)
+        check_model(model, f"worker {name!r}")
         self.model = model
         self.settings = settings or ModelSettings()
         self.rules = Rules(rules, self.toolbox.names)
         self.skills = skills_of(skills, name)
-        self.secrets = frozenset(secrets)
-        self.destinations = frozenset(destinations)
-        self.preapproved = frozenset(preapproved)
+        self.secrets = frozenset(names(secrets, f"worker {name!r}: secrets"))
+        self.destinations = frozenset(names(destinations, f"worker {name!r}: destinations"))
+        self.preapproved = frozenset(names(preapproved, f"worker {name!r}: preapproved"))
         if unknown := sorted(self.preapproved - frozenset(self.toolbox.names)):
             raise UsageError(f"preapproved names {unknown[0]!r}, which is no tool of {name!r}")
         self.timeout = duration_or_none(timeout, f"worker {name!r}: timeout")
-        self.on_failure = on_failure
-        self.prompts = prompts
+        self.on_failure = on_failure_of(on_failure)
+        self.prompts = None if prompts is None else folder(prompts, f"worker {name!r}: prompts")
         self.opening = system(
             prompt(
                 "worker",
-                prompts,
+                self.prompts,
                 name=name,
                 description=description,
                 instructions=instructions,

@@ -77,6 +77,7 @@ class Blocks:
 
     def attach(self, block: SharedBlock) -> None:
         """Have this block shown and reached from now on."""
+        checks.instance(block, "block", SharedBlock)
         if block.label in self._attached:
             raise UsageError(f"a block {block.label!r} is attached already; detach it first")
         self._attached[block.label] = block

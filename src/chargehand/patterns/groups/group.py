@@ -74,7 +74,7 @@ class GroupTerms(TypedDict, total=False):
     clock: Clock | None
     balance: Balance | str
     retry: RetryPolicy | None
-    on_failure: OnFailure | None
+    on_failure: OnFailure | Sequence[str] | None
     breaker: BreakerPolicy | None
     notify: Notify
     capacity: int | Elastic | None
@@ -95,6 +95,7 @@ class Group(Supervisor):
     are folded away down to `min_buffer`; no message is ever cut.
     """
 
+    @checks.arguments_checked(blocks=Sequence)
     def __init__(
         self,
         workers: Sequence[Member],
@@ -126,6 +127,8 @@ class Group(Supervisor):
         roster: list[Member] = [*(Seated(worker, self._circle) for worker in workers), clerk]
         super().__init__(roster, name=name, description=told, **terms)
         self._beside: Beside | None = None
+        if background is not None and not hasattr(background, "work"):
+            raise UsageError(f"background={repr_of(background)} is no worker")
         if background is not None:
             self._staff_beside: list[Member] = [Seated(background, self._circle), clerk]
             self._beside = Beside(background, clerk, self._boss_beside)
