@@ -273,6 +273,10 @@ class Supervisor(Deputy):
         """`resume` for callers without an event loop."""
         return self._wait_sync(self.resume(run_id, accept=accept, on_question=on_question))
 
+    def answer_sync(self, question_id: str, text: str, *, by: str = "") -> None:
+        """`answer` for callers without an event loop."""
+        wait_in_background(self.answer(question_id, text, by=by))
+
     async def post(self, request: str | Plan, **terms: Unpack[Terms]) -> str:
         """Leave a run to whichever process on this journal has the workers for it; returns its id.
 
@@ -426,7 +430,11 @@ class Supervisor(Deputy):
 
     def _interrupted(self, times: int) -> None:
         if times == 1:
-            log.warning("interrupted; nothing new is started. Interrupt again to cancel")
+            log.warning(
+                "interrupted; nothing new is started, and what runs has %g s to end. Interrupt again "
+                "to cancel",
+                GRACE.total_seconds(),
+            )
             run_in_background(self.stop())
         elif times == 2:
             log.warning("interrupted twice; cancelling")

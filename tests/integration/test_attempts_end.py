@@ -266,6 +266,20 @@ def test_b5_what_blocks_the_event_loop_is_named_with_its_stack_while_it_blocks(
     assert sum("event_loop_blocked" in text for text in texts) == 1  # once a stall
 
 
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [
+        (["<frozen importlib._bootstrap>", "/lib/genai_prices/data.py"], "imported"),
+        ([watchdog.__file__], "chargehand itself"),
+        (["/home/me/worker.py"], "process=True"),
+    ],
+)
+def test_the_watchdog_advises_on_what_blocks_and_not_on_a_worker(
+    inner: list[str], said: str
+) -> None:
+    assert said in watchdog.advice(["/lib/asyncio/base_events.py", watchdog.__file__, *inner])
+
+
 async def test_a_loop_that_answers_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
     dog = Watchdog.watch()
     try:

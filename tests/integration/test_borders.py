@@ -690,3 +690,14 @@ async def test_a_default_that_is_no_choice_is_refused(tmp_path: Path) -> None:
         result = await world.run(lambda brief: brief.ask("Which?", choices=["red"], default="blue"))
     assert isinstance(result, ch.RunResult)
     assert "default='blue' is none of the choices" in str(result.tasks["t"].error)
+
+
+def test_a_question_is_answered_without_an_event_loop(tmp_path: Path) -> None:
+    @ch.worker("w", "Asks")
+    async def asks(brief: ch.Brief) -> str:
+        return await brief.ask("Which?")
+
+    boss = ch.Supervisor([asks], journal=tmp_path / "runs.db", on_question="return")
+    waiting = boss.run_sync(plan_of(worker="w"))
+    boss.answer_sync(waiting.questions[0].id, "this")
+    assert boss.resume_sync(waiting.id).output == "this"

@@ -141,9 +141,18 @@ def test_the_result_can_go_to_a_file() -> None:
 
 
 def test_a_result_that_cannot_be_written_is_printed_rather_than_lost() -> None:
-    result = run("--output", "no/such/folder.txt", a="quick")
+    result = run("--output", "/dev/full", a="quick")
+    assert result.exit_code == 1
     assert result.stdout == f"did a{SHOWN}\n"
     assert "cannot be written" in result.stderr
+
+
+@pytest.mark.parametrize("file", ["no/such/folder.txt", "."])
+def test_a_place_for_the_result_is_refused_before_the_work(file: str) -> None:
+    result = run("--output", file, a="quick")
+    assert result.exit_code == 2
+    assert "folder" in result.stderr
+    assert result.stdout == ""
 
 
 def test_a_report_says_where_the_time_went() -> None:

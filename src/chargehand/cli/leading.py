@@ -26,6 +26,7 @@ from chargehand.facts.events import KINDS, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.interrupts import counting_signals
 from chargehand.result import RunResult
+from chargehand.supervising.shifts import GRACE
 from chargehand.supervisor import Supervisor
 
 
@@ -59,6 +60,8 @@ class Conductor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._group: asyncio.TaskGroup | None = None
         self._is_interrupted = False
+        self._is_unwritten = False
+        #: whether the result could not go where it was to go
         for path, nested in nested_in(boss):
             nested.on(*KINDS.values())(partial(watch.hear_below, path))
 
@@ -156,7 +159,8 @@ class Conductor:
         self._is_interrupted = True
         if times == 1:
             output.say(
-                "interrupted: nothing new is started, what runs may end; Ctrl-C again cancels"
+                "interrupted: nothing new is started; what runs has "
+                f"{GRACE.total_seconds():g} s to end, then it is left to be resumed. Ctrl-C again cancels"
             )
             self._group.create_task(self._boss.stop())
         else:
@@ -199,6 +203,7 @@ class Conductor:
             Path(file).write_text(words + "\n", encoding="utf-8")
         except OSError as error:
             output.say(f"the result cannot be written to {file} ({error.strerror}); here it is:")
+            self._is_unwritten = True
             return False
         if not self._manner.quiet:
             output.say(f"the result is in {file}")
@@ -206,7 +211,8 @@ class Conductor:
 
     def _exit(self, result: RunResult) -> Exit:
         if isinstance(result.status, RunStatus):
-            return Exit.OVER_BUDGET if _is_over_budget(result) else _OF_STATUS[result.status]
+            exit_ = Exit.OVER_BUDGET if _is_over_budget(result) else _OF_STATUS[result.status]
+            return Exit.FAILED if self._is_unwritten and exit_ is Exit.DONE else exit_
         is_asking = result.status is RunState.WAITING and not self._is_interrupted
         return Exit.NEEDS_A_PERSON if is_asking else Exit.INTERRUPTED
 

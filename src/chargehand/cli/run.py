@@ -1,7 +1,9 @@
 """`chargehand run` and `chargehand resume`."""
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +27,20 @@ if TYPE_CHECKING:
     from chargehand.intake import Terms
     from chargehand.settings import Choice
     from chargehand.supervisor import Supervisor
+
+
+def _writable(_: click.Context, __: click.Parameter, file: str) -> str:
+    """Refuse a file that could not be written, before the work for it is done."""
+    place = Path(file).absolute()
+    if not file:
+        return file
+    if not place.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {place.parent}; make it first")
+    if place.is_dir():
+        raise click.BadParameter(f"{place} is a folder; name a file in it")
+    if not os.access(place if place.exists() else place.parent, os.W_OK):
+        raise click.BadParameter(f"{place} must not be written; choose another place")
+    return file
 
 
 def showing_options(command: Any) -> Any:
@@ -51,7 +67,13 @@ def showing_options(command: Any) -> Any:
             "Default: wait on a terminal or with --notify, else return.",
         ),
         click.option("--verbose", is_flag=True, help="Show the stack of each failure, too."),
-        click.option("--output", metavar="FILE", default="", help="Write the result there."),
+        click.option(
+            "--output",
+            metavar="FILE",
+            default="",
+            callback=_writable,
+            help="Write the result there.",
+        ),
         click.option("--report", is_flag=True, help="At the end, where time and money went."),
     )
     for option in reversed(options):

@@ -457,7 +457,8 @@ def mistake_in(run: str, error: Exception) -> InternalError:
     words = failed_by(error).message
     return InternalError(
         f"run {run} was broken off by {type(error).__name__}: {words}{place}; this is a mistake of "
-        f"chargehand, please report it with the output of: chargehand trace {run}"
+        "chargehand, please report it with these words; where the journal is a file, add the output "
+        f"of: chargehand trace {run}"
     )
 
 

@@ -1,5 +1,7 @@
 """What calls cost, by the price list of the `genai-prices` package, if that is installed."""
 
+import threading
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -77,6 +79,13 @@ def _listed(provider: str, name: str, usage: Usage) -> float | None:
         return float(prices.calc_price(used, model_ref=name, provider_id=provider).total_price)
     except LookupError:
         return None
+
+
+@cache
+def load_soon() -> None:
+    """Have the price list loaded beside all else, once: its import takes a second, which no loop may stand still."""
+    with suppress(RuntimeError):  # no thread to be had: then it is loaded when it is needed
+        threading.Thread(target=_price_list, name="chargehand-prices", daemon=True).start()
 
 
 @cache

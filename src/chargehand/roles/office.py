@@ -103,7 +103,12 @@ class Office:
                 f"{whose} has no model; give it one (model='openai:gpt-5-mini', 'ollama:qwen3', "
                 "'offline', …) or give one to the supervisor for all"
             )
-        return tuple(self._open(each) for each in _chain(choice, whose))
+        opened = tuple(self._open(each) for each in _chain(choice, whose))
+        if any(model.abilities.is_real for model in opened):
+            from chargehand.models.prices import load_soon
+
+            load_soon()
+        return opened
 
     async def call(
         self,

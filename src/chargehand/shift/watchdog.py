@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
+from pathlib import Path
 
 STALL = 1.0
 #: seconds of a blocked event loop that are worth a warning
@@ -64,15 +66,29 @@ class Watchdog:
 
     def _tell(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._thread)
-        stack = "" if frame is None else "".join(traceback.format_stack(frame)[-FRAMES:])
+        stack = traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
         log.warning(
-            "event_loop_blocked seconds=%.1f; nothing else happens in this loop meanwhile: make what "
-            "blocks it a plain function or process=True. It is at\n%s",
+            "event_loop_blocked seconds=%.1f; nothing else happens in this loop meanwhile: %s. It is "
+            "at\n%s",
             seconds,
-            stack.rstrip(),
+            advice([each.filename for each in stack]),
+            "".join(stack.format()[-FRAMES:]).rstrip(),
         )
 
 
+def advice(files: Sequence[str]) -> str:
+    """What helps, by the files of the stack of what blocks, the innermost last."""
+    inner = files[-FRAMES:]
+    if any(file.startswith("<frozen importlib") for file in inner):
+        return (
+            "a module is imported here, once; import it before the loop starts to have it at hand"
+        )
+    if inner and inner[-1].startswith(_OURS):
+        return "this is chargehand itself; if it comes often, please report it"
+    return "make what blocks it a plain function or process=True"
+
+
+_OURS = str(Path(__file__).parents[1]) + os.sep
 _lock = threading.Lock()
 _dogs: set[Watchdog] = set()
 _is_needed = threading.Event()
