@@ -48,7 +48,7 @@ def main() -> ch.RunResult:
     result = ch.Supervisor([CLERK]).run_sync(ch.Plan(goal="Know the price", tasks=[TASK]))
     print(result.tasks["quote"].output)
     for step in result.trace.attempts[0].steps:
-        print(f"  {step.name}: {step.usage.calls} calls went out")
+        print(f"  {step.name}: {step.usage.calls} calls counted")
     print(f"the price was looked up {len(looked_up)} time")
     return result
 

@@ -28,7 +28,7 @@ SAID = {
     ],
     "pydantic_ai_worker.py": [
         "{'article': 'lamp', 'francs': 49.0}\n",
-        "  model: 1 calls went out\n  tool price: 0 calls went out\n  model: 2 calls went out\n",
+        "  model: 1 calls counted\n  tool price: 0 calls counted\n  model: ",
         "the price was looked up 1 time\n",
     ],
 }
