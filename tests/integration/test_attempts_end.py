@@ -271,7 +271,7 @@ def test_b5_what_blocks_the_event_loop_is_named_with_its_stack_while_it_blocks(
     [
         (["<frozen importlib._bootstrap>", "/lib/genai_prices/data.py"], "imported"),
         ([watchdog.__file__], "chargehand itself"),
-        (["/home/me/worker.py"], "process=True"),
+        (["/srv/me/worker.py"], "process=True"),
     ],
 )
 def test_the_watchdog_advises_on_what_blocks_and_not_on_a_worker(

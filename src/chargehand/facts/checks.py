@@ -7,7 +7,6 @@ What is read from a journal came in long ago, perhaps under other bounds, and is
 import difflib
 import functools
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from contextvars import ContextVar
 from datetime import timedelta
 from enum import Enum
 from operator import index
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast, get_args
 
 from msgspec import StructMeta
@@ -181,20 +179,6 @@ def one_of(value: object, kind: type[E], what: str) -> E:
     except Exception:  # noqa: BLE001 - whatever an object does when it is compared
         choices = ", ".join(map(repr, map(str, kind)))
         raise UsageError(f"{what}={shown(value)} is none of {choices}") from None
-
-
-def folder(value: object, what: str) -> Path:
-    """A folder that is there."""
-    if not isinstance(value, (str, os.PathLike)):
-        raise UsageError(f"{what}={shown(value)} must be the path of a folder")
-    try:
-        path = Path(value)
-        is_there = path.is_dir()
-    except (TypeError, ValueError, OSError):  # NUL, a lone surrogate, too long
-        is_there = False
-    if not is_there:
-        raise UsageError(f"{what}={shown(value)} is no folder; check the path")
-    return path
 
 
 def instance(value: object, what: str, kind: type | str) -> None:

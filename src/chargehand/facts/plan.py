@@ -157,6 +157,8 @@ class Task(
             force_setattr(self, "priority", urgent)
         if self.output is not None and not isinstance(self.output, dict):
             force_setattr(self, "output", shape_of(self.output))
+        if type(self.limits) is not TaskLimits:
+            raise UsageError(f"task {self.id!r}: limits={shown(self.limits)} must be TaskLimits(…)")
         if self.needs == ():
             return
         given = [self.needs] if isinstance(self.needs, str) else self.needs

@@ -18,7 +18,6 @@ from chargehand.facts.checks import (
     Duration,
     arguments_checked,
     duration_or_none,
-    folder,
     names,
 )
 from chargehand.facts.outcome import ErrorClass, Failed, Outcome
@@ -28,7 +27,7 @@ from chargehand.roles.drafting import record
 from chargehand.roles.fences import fenced
 from chargehand.roles.function import Where, check_words, skills_of
 from chargehand.roles.office import ModelChoice, Office, check_model
-from chargehand.roles.prompts import prompt
+from chargehand.roles.prompts import prompt, prompt_folder
 from chargehand.roles.thinking import DurableThinker, ask_for
 from chargehand.roles.wording import cut
 from chargehand.roles.worker import Worker
@@ -100,7 +99,9 @@ class Factory:
         self.destinations = frozenset(names(destinations, f"factory {name!r}: destinations"))
         self.preapproved = frozenset(names(preapproved, f"factory {name!r}: preapproved"))
         self.timeout = duration_or_none(timeout, f"factory {name!r}: timeout")
-        self.prompts = None if prompts is None else folder(prompts, f"factory {name!r}: prompts")
+        self.prompts = (
+            None if prompts is None else prompt_folder(prompts, f"factory {name!r}: prompts")
+        )
         self._make = make
         self._capacity = capacity
         self._weight = weight

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.checks import folder, shown
+from chargehand.facts.checks import shown
 from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, Done, Outcome, Usage
 from chargehand.facts.value import Value, canonical
+from chargehand.roles.prompts import prompt_folder
 
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelRequest, ModelSettings
@@ -42,7 +43,7 @@ class Office:
         settings: "ModelSettings | None" = None,
         prompts: str | Path | None = None,
     ) -> None:
-        self.prompts = None if prompts is None else folder(prompts, "prompts")
+        self.prompts = None if prompts is None else prompt_folder(prompts, "prompts")
         #: a folder of words that take the place of ours when the supervisor thinks
         self._settings = settings
         self.deps = deps

@@ -16,7 +16,6 @@ from chargehand.facts.checks import (
     Duration,
     arguments_checked,
     duration_or_none,
-    folder,
     names,
     text,
 )
@@ -28,7 +27,7 @@ from chargehand.models.base import ModelSettings, system
 from chargehand.roles.conversation import Conversation, digest_after
 from chargehand.roles.function import Where, check_words, skills_of
 from chargehand.roles.office import ModelChoice, Office, check_model
-from chargehand.roles.prompts import prompt
+from chargehand.roles.prompts import prompt, prompt_folder
 from chargehand.roles.refusal import BY_CALL, BY_LINE
 from chargehand.tools.base import Tool
 from chargehand.tools.toolbox import Toolbox
@@ -81,7 +80,9 @@ class Worker:
             raise UsageError(f"preapproved names {unknown[0]!r}, which is no tool of {name!r}")
         self.timeout = duration_or_none(timeout, f"worker {name!r}: timeout")
         self.on_failure = on_failure_of(on_failure)
-        self.prompts = None if prompts is None else folder(prompts, f"worker {name!r}: prompts")
+        self.prompts = (
+            None if prompts is None else prompt_folder(prompts, f"worker {name!r}: prompts")
+        )
         self.opening = system(
             prompt(
                 "worker",

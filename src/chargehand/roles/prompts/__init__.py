@@ -1,11 +1,13 @@
 """The words that models are given, one file each; users may put files of their own in their place."""
 
+import os
 import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from chargehand.errors import UsageError
+from chargehand.facts.checks import shown
 
 _BLANK = re.compile(r"\$([a-z]+)")
 _EMPTY_LINES = re.compile(r"\n{3,}")
@@ -37,3 +39,17 @@ def _pieces(name: str, folder: str | None) -> tuple[list[str], list[str]]:
         text = resources.files(__package__).joinpath(f"{name}.md").read_text(encoding="utf-8")
     parts = _BLANK.split(text)
     return parts[0::2], parts[1::2]
+
+
+def prompt_folder(value: object, what: str) -> Path:
+    """A folder that is there."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise UsageError(f"{what}={shown(value)} must be the path of a folder")
+    try:
+        path = Path(value)
+        is_there = path.is_dir()
+    except (TypeError, ValueError, OSError):  # NUL, a lone surrogate, too long
+        is_there = False
+    if not is_there:
+        raise UsageError(f"{what}={shown(value)} is no folder; check the path")
+    return path
