@@ -358,5 +358,5 @@ def test_an_address_that_makes_no_sense_is_refused(wrong: Any, told: str) -> Non
 def test_terms_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="longer than nothing"):
         Timeouts(call=timedelta(0))
-    with pytest.raises(UsageError, match="restarts"):
+    with pytest.raises(UsageError, match="Restarts: most=-1"):
         Restarts(most=-1)

@@ -133,6 +133,8 @@ def test_what_is_accounted_for_is_computed_and_says_how(asked: Farm) -> None:
         ("How many cows were born in 2030?", ()),
         ("What percentage of animals are vaccinated?", ("percentage",)),
         ("How many animals are not vaccinated?", ("not",)),
+        ("Which animals are in no pen?", ("no",)),
+        ("What is the total weight value?", ("value",)),
         ("How many cows are vaccinated?", ()),
         ("How much did treatments of cows cost?", ("cows",)),
         ("Which animal had the most treatments?", ("treatments",)),
@@ -205,3 +207,27 @@ def test_rows_that_differ_are_told_all_and_in_doubt(tmp_path: Path) -> None:
     assert found.doubt == "several rows fit, and differ"
     same = told("What is the quantity of the lamp?", STOCK.replace("30", "4"), tmp_path)
     assert same.doubt == ""
+
+
+TICKETS = """id,customer,opened,status
+1,Ada,2026-01-03,closed
+2,Bob,2026-01-05,open
+3,Ada,2026-02-10,open
+4,Dee,2026-03-01,open
+"""
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("How many tickets were opened before March 2026?", "opened before 2026-03-01: 3"),
+        ("How many tickets are open?", "status = open: 3"),
+        ("Who opened the first ticket?", "Ada (2026-01-03)"),
+    ],
+)
+def test_a_word_that_is_a_column_and_nearly_a_value_counts_once(
+    tmp_path: Path, question: str, answer: str
+) -> None:
+    (tmp_path / "tickets.csv").write_text(TICKETS)
+    (line,) = Farm(tmp_path).ask(question)
+    assert answer in line

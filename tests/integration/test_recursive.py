@@ -214,7 +214,7 @@ async def test_what_is_stopped_in_the_middle_goes_on_without_asking_twice(tmp_pa
 
 
 def test_dividing_takes_two_parts() -> None:
-    with pytest.raises(ch.UsageError, match="two parts at least"):
+    with pytest.raises(ch.UsageError, match="parts=1 must be at least 2"):
         RecursiveSupervisor(parts=1)
 
 

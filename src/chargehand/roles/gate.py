@@ -68,6 +68,7 @@ class Gate:
             "strategy": written.strategy,
         }
         self._waiting = tasks
+        self._is_halted = False  # what came too early as it was heard stands behind its needs now
         self._let_in()
         return None
 

@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)*|[A
 _BARE = word_set("""a an the of in on at for from to with by as and or that this is are was were be been has have had
     do does did there what which who whose when where how whom me my our we us i you your please tell show give list
     find name know want would like can could will its it it's their they them all any s record records recorded row
-    rows entry entries line lines table tables data file files csv get got listed according value values column same
+    rows entry entries line lines table tables data file files csv get got listed according column same
     overall so far then these those if made make happen happened take took taken altogether come came go went""")
 _ROWS = word_set("record records row rows entry entries line lines item items thing things")
 _KIN = [
@@ -83,6 +83,10 @@ _ID_WORDS = {root(word) for word in ("id", "number", "no", "code", "key", "isbn"
 _COUNTING = re.compile(
     r"\bhow many\b|\b(?:the|total|^) ?(?:number|count) of\b|^count\b", re.IGNORECASE
 )
+_NOT = word_set(
+    "no not never none neither nor without except but isn't aren't wasn't weren't doesn't"
+)
+#: turn a question round, which no rule here follows; in "no more than 5" they are part of a comparison
 _DIFFERENT = word_set("different distinct unique kinds types")
 _PER = re.compile(r"\b(?:per|by|for each|for every|each|every|in each)\s+(\w+)", re.IGNORECASE)
 _CLOSED = re.compile(
@@ -260,6 +264,10 @@ class _Account:
         self._take_names()
         choices = [*self._take_period(), *self._take_bounds()]
         found = self._computed(is_whole=not (choices or self._where))
+        compared = [match.span() for match in _BOUND.finditer(self._text)]
+        for n, token in enumerate(self._tokens):
+            is_compared = any(start <= token.start < end for start, end in compared)
+            self._used[n] &= is_compared or self._low[n] not in _NOT
         pairs = zip(self._tokens, self._used, strict=True)
         self.left = tuple(token.text for token, used in pairs if not used)
         if self.left or self._is_doubtful:
@@ -288,6 +296,8 @@ class _Account:
         for place, column, value in hits:
             if any(taken.get(n, place) != place for n in place):
                 continue
+            if self._is_name(place, column, value):
+                continue
             rivals = [hit for hit in hits if hit[0] == place and hit[1] is not column]
             if rivals and not self._is_beside(place, column):
                 self._is_doubtful |= not any(self._is_beside(place, hit[1]) for hit in rivals)
@@ -301,6 +311,19 @@ class _Account:
             told = f"{name} = {' or '.join(values)}"
             self._where.append(Condition(f"{column.text_sql} in ({listed})", told))
             self._filtered.add(name)
+
+    def _is_name(self, place: range, column: Column, value: str) -> bool:
+        """Whether what may be a value is the name of another column; in doubt if it may well be both."""
+        word, stem = self._low[place.start], self._tokens[place.start].stem
+        named = [c for c in self._sheet.columns if c is not column and stem in c.stems]
+        if (
+            len(place) > 1
+            or not named
+            or (word == value.lower() and word not in {c.name.lower() for c in named})
+        ):
+            return False
+        self._is_doubtful |= word not in {c.name.lower() for c in named}
+        return True
 
     def _value_hits(self) -> Iterator[tuple[range, Column, str]]:
         asked = [token.stem for token in self._tokens]
@@ -476,7 +499,11 @@ class _Account:
             found = [self._reading("sum", column, label, **terms) for column in adding]
             return [self._reading("count", None, label, **terms), *found]
         if label is None or self._sheet.unique(label) or label in ordered:
-            named = self._sheet.label if label is None or label in ordered else label
+            named = label
+            if label is None or label in ordered:
+                named = self._asked_kind() or self._sheet.label
+            if named is not None and named.is_id and set(self._low) & _KINDS.keys():
+                return []  # a number is nobody, and no place
             return [self._reading("value", column, named, **terms) for column in ordered]
         is_row = bool(set(self._low) & _SPECIAL.keys())
         return [
