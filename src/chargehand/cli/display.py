@@ -234,11 +234,9 @@ def _sureness(result: RunResult) -> str:
 
 
 def _speed(result: RunResult) -> str:
-    """How much was gained by doing things at once, if something was done and gained."""
+    """How much was gained by doing things at once; nothing of a run in which nothing was done."""
     gain = gain_of(result)
-    if gain is None or gain < 1:  # it waited: for a provider, a retry, somebody to lead it
-        return ""
-    return f", {gain:.1f} times as fast as one task after another"
+    return "" if gain is None else f", {gain:.1f} times as fast as one task after another"
 
 
 def gain_of(result: RunResult) -> float | None:

@@ -260,7 +260,7 @@ def _head(report: Report) -> Iterable[str]:
     yield (
         f"{report.run or 'run'}  {report.status or 'not ended'} in {time_in_words(report.wall)}; "
         f"one after another {time_in_words(report.in_turn)}"
-        f"{f': {report.speedup:.1f} times as fast' if report.in_turn and report.speedup >= 1 else ''}"
+        f"{f': {report.speedup:.1f} times as fast' if report.in_turn else ''}"
     )
     hits = f"; answered from the cache: {report.cache_hits}" if report.cache_hits else ""
     spent = spent_in_words(report.usage)
