@@ -13,6 +13,7 @@ from chargehand.errors import (
     JournalFailed,
 )
 from chargehand.journal.base import Key, Mail
+from chargehand.journal.headmark import HeadMark, Mark
 from chargehand.journal.opening import open_journal
 from chargehand.journal.sqlite import SqliteJournal
 from tests.integration.sqlite_at_hand import (
@@ -282,6 +283,27 @@ async def test_a11_a_journal_that_died_before_its_first_head_mark_opens(
         assert await texts_of(journal) == ["one", "two"]
     assert "journal_mark_missing" in caplog.text
     assert mark_of(path) != b""
+
+
+async def test_a_journal_that_another_process_makes_while_it_is_opened_is_whole(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with SqliteJournal(tmp_path / "made.db") as made:
+        for text in ("one", "two", "three"):
+            await made.append("run", notes(text))
+            await until(lambda: mark_of(tmp_path / "made.db") != b"")
+    read = HeadMark.read
+
+    def read_too_early(mark: HeadMark) -> Mark | None:
+        found = read(mark)
+        if not mark.path.exists():  # the other process makes file and mark just after we looked
+            shutil.copy(tmp_path / "made.db", path)
+            shutil.copy(tmp_path / "made.db-head", f"{path}-head")
+        return found
+
+    monkeypatch.setattr(HeadMark, "read", read_too_early)
+    async with SqliteJournal(path) as journal:
+        assert await texts_of(journal) == ["one", "two", "three"]
 
 
 # another file takes its name

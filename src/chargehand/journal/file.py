@@ -188,6 +188,19 @@ class JournalFile:
     def _check(
         self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
     ) -> None:
+        try:
+            self._check_once(connection, known, accept_damage=accept_damage)
+        except JournalDamaged:
+            # The mark is read first. If there was none, another process may have made the journal
+            # and its mark since: with that mark, the second look decides.
+            since = self._read_mark(accept_damage=accept_damage) if known is None else None
+            if since is None:
+                raise
+            self._check_once(connection, since, accept_damage=accept_damage)
+
+    def _check_once(
+        self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
+    ) -> None:
         # One transaction: of what another process commits meanwhile, all is seen or nothing.
         connection.execute("BEGIN")
         try:
