@@ -21,10 +21,10 @@ from benchmarks.measure import Figure, folder_on_disk, options_for, report
 import chargehand as ch
 
 BAR = 10.0
-TWICE = 10
 #: of so many runs, one is cancelled a second time
-TURNS = 1_000
+TWICE = 10
 #: of the event loop, in which whoever was told to stop has done so
+TURNS = 1_000
 
 
 @dataclass
@@ -34,12 +34,12 @@ class Aftermath:
     cancels: int = 0
     seconds: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
-    contradictions: int = 0
     #: runs that say one thing and did another
-    orphans: int = 0
+    contradictions: int = 0
     #: attempts that still run
-    unsettled: int = 0
+    orphans: int = 0
     #: runs in the journal that have not ended
+    unsettled: int = 0
 
 
 class Crowd:
@@ -49,8 +49,8 @@ class Crowd:
         self.inside = 0
         self.is_full = asyncio.Event()
         self._places = places
-        self.gates: dict[str, asyncio.Event] = {}
         #: by run
+        self.gates: dict[str, asyncio.Event] = {}
 
     async def is_gone(self) -> bool:
         """Whether all have ended, or do so within a few turns of the event loop: they were told to."""

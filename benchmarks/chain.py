@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._crew import bare, chain, led, warm_up
 from benchmarks.measure import Figure, folder_on_disk, options_for, report
 
-FLUSHES_BAR = 1.05
 #: the design promises one a link; the rest is what begins and ends a run
+FLUSHES_BAR = 1.05
 
 
 class Commits:

@@ -22,8 +22,8 @@ from chargehand.models.base import ModelRequest, ToolCall
 
 TASKS = 10
 STATIC, TOLD, ASKED = "static roster", "factory, told in the plan", "factory, asks a model"
-SPREAD = 1.1
 #: the bar on top of the ideal ratio of wall times: scheduling, not only waiting
+SPREAD = 1.1
 
 
 @ch.tool(effect="pure")

@@ -30,8 +30,8 @@ from benchmarks.measure import (
 )
 
 JOURNALS = ("memory", "durable")
-HELD_AT = 10_000
 #: the size that the bars are of
+HELD_AT = 10_000
 CPU_BARS = {"memory": 0.03, "durable": 0.06}
 RATE_BAR = 12_000
 FLAT_BAR = 1.3

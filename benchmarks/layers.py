@@ -16,8 +16,8 @@ from benchmarks.measure import Figure, folder_on_disk, options_for, report
 
 import chargehand as ch
 
-LAYERS, COLUMNS, STRAGGLING = 3, 10, 13
 #: so that an engine with barriers between layers takes 2.6 times the critical path
+LAYERS, COLUMNS, STRAGGLING = 3, 10, 13
 PATH_BAR = 1.15
 
 

@@ -20,8 +20,8 @@ from benchmarks.measure import Figure, Sample, folder_on_disk, middle, options_f
 import chargehand as ch
 from chargehand.models.base import Model, ModelReply, ModelRequest
 
-AT_ONCE = 50
 #: tasks, where CPU is measured
+AT_ONCE = 50
 BODY = {"model": "bench", "messages": [{"role": "user", "content": "Do it. " * 40}]}
 
 

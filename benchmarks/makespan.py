@@ -47,8 +47,8 @@ class Case:
     name: str
     slots: int
     jobs: tuple[Job, ...]
-    bound: float
     #: no schedule is shorter than this
+    bound: float
 
     def __str__(self) -> str:
         return f"{self.name} on {self.slots}"

@@ -27,10 +27,10 @@ from chargehand.facts.events import Pace, RunStatus
 from chargehand.facts.plan import Plan, Task
 
 SLOTS = (4, 8, 16)
-MANY = 16
 #: requests, from which on a workload counts
-DUE_SLOTS = {8: 88, 4: 66}
+MANY = 16
 #: with the least share of deadlines to be kept, in percent
+DUE_SLOTS = {8: 88, 4: 66}
 DUE_IN = "trail-batch-32"
 RATE_IN, RATE_SLOTS, RATE = "agentic-24", 16, Starts(a_minute=60, burst=1)
 KINDS = ("known", "learned", "unknown")

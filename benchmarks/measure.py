@@ -32,10 +32,10 @@ class Figure:
     value: float
     unit: str = ""
     bar: float | None = None
-    is_floor: bool = False
     #: the bar is the least it may be, not the most
-    ratio: float | None = None
+    is_floor: bool = False
     #: to the same thing done with bare asyncio, in the same run
+    ratio: float | None = None
     note: str = ""
 
     @property

@@ -21,8 +21,8 @@ from benchmarks.measure import (
 
 import chargehand as ch
 
-BAR = 4.0
 #: kB a task
+BAR = 4.0
 
 
 async def held_by_a_run(size: int, *, is_durable: bool) -> dict[str, int]:

@@ -37,8 +37,8 @@ SCHEMA = {
     "required": ["path"],
 }
 TOOLS = [ToolSpec("read_file", "Reads a file", SCHEMA), ToolSpec("list_files", "Lists", SCHEMA)]
-REQUEST = ModelRequest(turns=(system("Be brief. " * 40), user(TEXT)), tools=tuple(TOOLS))
 #: the same, as somebody would write it by hand
+REQUEST = ModelRequest(turns=(system("Be brief. " * 40), user(TEXT)), tools=tuple(TOOLS))
 BODY: dict[str, Any] = {
     "model": "gpt-4.1",
     "messages": [

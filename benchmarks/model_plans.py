@@ -31,6 +31,7 @@ from chargehand.facts.plan import Plan, Task
 USUAL = Path("..") / "shared" / "workloads"
 FILE = Path("plans") / "model-plans.json"
 
+#: by label, the kinds of our faults that mean the same; `repeated_tool_names` is no fault
 NAMED_BY = {
     "no_nodes": {"no_tasks"},
     "unknown_tools": {"unknown_worker"},
@@ -43,7 +44,6 @@ NAMED_BY = {
     "node_refs_not_backwards": {"self_need", "cycle", "forward_need"},
     "node_refs_count_from_one": {"self_need", "cycle", "forward_need"},
 }
-#: by label, the kinds of our faults that mean the same; `repeated_tool_names` is no fault
 
 _REFERENCE = re.compile(r"<(node-\d+)>")
 

@@ -34,12 +34,12 @@ class Load:
     """What is to be done, and by how many."""
 
     tasks: int
-    racing: int
     #: tasks of those that all race for
+    racing: int
     writes: int
     processes: int
-    threads: int
     #: of each process
+    threads: int
 
     @property
     def names(self) -> list[str]:
@@ -57,12 +57,12 @@ class Load:
 class Told:
     """What the threads of a process tell of what they did."""
 
-    done: list[str] = field(default_factory=list)
     #: tasks that were really done, in the order in which that was; twice if twice
-    versions: list[int] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
     #: of the block, that they have written
-    taken: int = 0
+    versions: list[int] = field(default_factory=list)
     #: claims that came too late
+    taken: int = 0
 
 
 def work_in(path: str, request: str, load: Load, process: int) -> Told:

@@ -22,8 +22,8 @@ import chargehand as ch
 
 BAR = 2.0
 
-_opened: list[float] = []
 #: when the gate was passed in this process
+_opened: list[float] = []
 
 
 @ch.worker("gate", "Says that it was reached and stays there; when tried again, lets pass")

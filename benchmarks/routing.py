@@ -30,8 +30,8 @@ from chargehand.models.offline.routing import Router
 
 USUAL = Path("..") / "shared" / "workloads"
 BAR = 84.0
-MORE_TOOLS = 20
 #: of other items, put beside those that an item offers
+MORE_TOOLS = 20
 
 JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 

@@ -19,8 +19,8 @@ from chargehand.models.base import ModelReply, ModelRequest
 from chargehand.testing import FakeClock, run_virtual
 
 CHAINS, LINKS, SECONDS, WRITING = 2, 4, 2.0, 5.0
-GAIN_BAR = 0.75
 #: of the makespan without streaming
+GAIN_BAR = 0.75
 
 
 class Writer(ch.ScriptedModel):

@@ -103,11 +103,11 @@ def field_rows(kind: type) -> Iterator[tuple[str, str, str]]:
     for node in definition.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             default = f" = {ast.unparse(node.value)}" if node.value else ""
-            meaning = " ".join(comment_below(lines, node.end_lineno or node.lineno))
+            meaning = " ".join(comment_above(lines, node.end_lineno or node.lineno))
             yield f"`{node.target.id}`", f"`{ast.unparse(node.annotation)}{default}`", meaning
 
 
-def comment_below(lines: list[str], after: int) -> Iterator[str]:
+def comment_above(lines: list[str], after: int) -> Iterator[str]:
     for line in lines[after:]:
         if not line.strip().startswith("#:"):
             return

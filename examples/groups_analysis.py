@@ -28,10 +28,10 @@ from chargehand.patterns.groups import Group, GroupResult, Message, RoundRobinMa
 
 DATA = Path(__file__).parent / "groups_data" / "power.csv"
 CONSOLE = Console(highlight=False)
-PACE = 0.6 if sys.stdout.isatty() else 0.0
 #: seconds that a turn takes where people watch
-FAR = 20.0
+PACE = 0.6 if sys.stdout.isatty() else 0.0
 #: a value so many usual deviations away from the middle is a mistake of the meter
+FAR = 20.0
 
 
 def log(brief: ch.Brief, line: str) -> None:

@@ -25,8 +25,8 @@ from chargehand.patterns.groups import Group, GroupResult, Message, RoundRobinMa
 
 DATA = Path(__file__).parent / "groups_data" / "payments.csv"
 CONSOLE = Console(highlight=False)
-PACE = 0.5 if sys.stdout.isatty() else 0.0
 #: seconds that a turn takes where people watch
+PACE = 0.5 if sys.stdout.isatty() else 0.0
 GUIDELINES = {
     "limit": 10_000,
     "embargo": ["KP", "SY"],

@@ -27,8 +27,8 @@ from chargehand.patterns.groups.result import Replies
 
 DATA = Path(__file__).parent / "groups_data"
 CONSOLE = Console(highlight=False)
-PACE = 0.3 if sys.stdout.isatty() else 0.0
 #: seconds between posts where people watch
+PACE = 0.3 if sys.stdout.isatty() else 0.0
 PATIENCE = timedelta(seconds=0.5)
 POSTS: list[dict[str, Any]] = json.loads((DATA / "posts.json").read_text(encoding="utf-8"))
 

@@ -34,8 +34,8 @@ from chargehand.patterns.groups import Group, GroupResult, Message, SharedBlock,
 
 DATA = Path(__file__).parent / "groups_data"
 CONSOLE = Console(highlight=False)
-PACE = 0.6 if sys.stdout.isatty() else 0.0
 #: seconds that a scientist takes where people watch
+PACE = 0.6 if sys.stdout.isatty() else 0.0
 LOOK, CHECK = "Say how strongly your measurements go with the algae", "Check the strongest finding"
 WRITE = "Write down what holds and what does not"
 INSTRUCTIONS = f"""The members know three messages, word for word, and answer no others:

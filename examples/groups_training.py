@@ -34,8 +34,8 @@ from chargehand.patterns.groups import Group, GroupResult, Message, SharedBlock,
 
 DATA = Path(__file__).parent / "groups_data" / "grains.csv"
 CONSOLE = Console(highlight=False)
-PACE = 0.6 if sys.stdout.isatty() else 0.0
 #: seconds that a turn takes where people watch
+PACE = 0.6 if sys.stdout.isatty() else 0.0
 FEATURES = ("length", "width", "weight")
 SPEEDS = {"slow": 0.001, "steady": 1.0, "hasty": 3000.0}
 ROUNDS = 60

@@ -27,11 +27,11 @@ from chargehand.patterns.pool import (
 
 PAYMENTS = Path(__file__).parent / "pool_data" / "payments.csv"
 WORKERS = [f"worker_{number}" for number in range(1, 6)]
-URGENT = {"thursday": 9}
 #: by batch; the others have 0
+URGENT = {"thursday": 9}
 LENGTHS = {"AT": 20, "BE": 16, "DE": 22, "ES": 24}
-PACE = 0.1 if sys.stdout.isatty() else 0.0
 #: seconds a payment takes where people watch
+PACE = 0.1 if sys.stdout.isatty() else 0.0
 
 
 def objection(payment: dict[str, str]) -> str:

@@ -25,8 +25,8 @@ import chargehand as ch
 from chargehand.patterns.pool import CoordinatorAgent, SharedMemoryPool, supervisor_worker_workflow
 
 SOURCES = Path(__file__).parent / "pool_data" / "sources"
-PACE = 0.2 if sys.stdout.isatty() else 0.0
 #: seconds a task takes where people watch
+PACE = 0.2 if sys.stdout.isatty() else 0.0
 Row = dict[str, Any]
 
 

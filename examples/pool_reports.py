@@ -27,8 +27,8 @@ from chargehand.patterns.pool import (
 
 FIGURES = Path(__file__).parent / "pool_data" / "departments.csv"
 WORKERS = 10
-PACE = 0.4 if sys.stdout.isatty() else 0.0
 #: seconds a report takes where people watch
+PACE = 0.4 if sys.stdout.isatty() else 0.0
 
 
 @cache

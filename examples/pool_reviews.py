@@ -26,16 +26,16 @@ from chargehand.patterns.pool import AgentConfig, supervisor_worker_workflow
 
 DATA = Path(__file__).parent / "pool_data"
 WORKERS = 5
-PACE = 0.05 if sys.stdout.isatty() else 0.0
 #: seconds a review takes where people watch: as if somebody had to think
+PACE = 0.05 if sys.stdout.isatty() else 0.0
 FEELINGS = ("positive", "mixed", "negative")
+#: of what a worker says of a review, whether it goes by words or asks a model
 SHAPE = {
     "type": "object",
     "properties": {"feeling": {"enum": FEELINGS}},
     "required": ["feeling"],
     "additionalProperties": False,
 }
-#: of what a worker says of a review, whether it goes by words or asks a model
 WORDS = {
     kind: frozenset(words) for kind, words in json.loads((DATA / "words.json").read_text()).items()
 }

@@ -42,12 +42,12 @@ ROWS = (
     ("__init__", "__main__"),
 )
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
+#: a worker's steps and a tool's results are stored, and a tool is shown to a model
 ACROSS_PORTS = {
     ("engines", "chargehand.journal.base"),
     ("tools", "chargehand.journal.base"),
     ("tools", "chargehand.models.base"),
 }
-#: a worker's steps and a tool's results are stored, and a tool is shown to a model
 EMPTY_NAMES = {"core", "common", "utils", "util", "helpers", "misc"}
 
 BANNED_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}

@@ -24,8 +24,8 @@ from chargehand.tools.sandbox import sandbox
 from chargehand.tools.transport import Transport
 
 ROOT = Path(__file__).parent.parent
-READ_ONLY = {"Load", "Report"}
 #: users read these and never make them
+READ_ONLY = {"Load", "Report"}
 
 
 def noop() -> None:

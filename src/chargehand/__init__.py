@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from chargehand.tools.base import Tool, ToolContext, tool
     from chargehand.tools.mcp import McpServer, mcp_server
 
+#: public names that are imported when first asked for: runs of plain functions need none of them
 _LATER = {
     "ApprovalRule": "decisions.rules",
     "Board": "roles.board",
@@ -124,7 +125,6 @@ _LATER = {
     "tool": "tools.base",
     "vote": "roles.voting",
 }
-#: public names that are imported when first asked for: runs of plain functions need none of them
 
 
 def __getattr__(name: str) -> object:

@@ -20,8 +20,8 @@ class Clock(Protocol):
         """Return once `now()` is at least `at`."""
 
 
-_elapsed = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: counts the time the machine was asleep too, where the system offers it
+_elapsed = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
@@ -31,8 +31,8 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._ahead = time.time() - time.clock_gettime(_elapsed)
         #: seconds from the steady clock to the instant
+        self._ahead = time.time() - time.clock_gettime(_elapsed)
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._ahead + time.clock_gettime(_elapsed), UTC)

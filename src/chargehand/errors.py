@@ -60,10 +60,10 @@ class UsageError(ChargehandError):
 class Fault(Struct, frozen=True):
     """One thing that is wrong with a plan, and the task it is in."""
 
-    kind: str
     #: see `facts.plan.FAULTS` for all of them
-    task: str
+    kind: str
     #: empty when the fault is of the plan as a whole
+    task: str
     message: str
 
     def __str__(self) -> str:
@@ -183,8 +183,8 @@ class WorkerError(ChargehandError):
     `raise WorkerError("quota used up", kind="resource", retry_after=60)`
     """
 
-    may_be_paid = False
     #: as for a `ModelError`, where a worker asks models by other means
+    may_be_paid = False
 
     def __init__(
         self,
@@ -214,17 +214,17 @@ class ModelError(ChargehandError):
     """A model or its provider failed; `kind` is the class of error, as outcomes have it."""
 
     kind = "network"
-    is_final = False
     #: whether the same request would be refused again, so that no further try is made
-    may_be_paid = False
+    is_final = False
     #: whether the provider may have carried the call out, and charge for it
+    may_be_paid = False
 
     def __init__(
         self, message: str, *, retry_after: timedelta | float | None = None, status: int = 0
     ) -> None:
         self.retry_after = retry_after
-        self.status = status
         #: of the HTTP answer; 0: there was none
+        self.status = status
         super().__init__(message)
 
 
@@ -256,8 +256,8 @@ class ModelDenied(ModelError):
     """No key, a wrong key (401), or no right to this model (403)."""
 
     kind = "denied"
-    is_of_key = True
     #: whether the key is of no use at all, so that nobody else need try it
+    is_of_key = True
 
 
 class ModelForbidden(ModelDenied):

@@ -34,57 +34,57 @@ from chargehand.roles.roster import Roster
 
 log = logging.getLogger("chargehand")
 
-LONGEST_REQUEST = 200_000
 #: characters; more is material, and belongs into files
+LONGEST_REQUEST = 200_000
 
 
 class Terms(TypedDict, total=False):
     """On what terms a run is requested; all of it may be left out."""
 
-    priority: int
     #: larger is more urgent; default 0
-    deadline: Duration | None
+    priority: int
     #: from now on, waiting for people included
-    limits: Limits | None
+    deadline: Duration | None
     #: instead of the supervisor's
-    key: str | None
+    limits: Limits | None
     #: asking again with the same key and request gives the same run, whether it has ended or not
-    approach: Approach | str
+    key: str | None
     #: how a request in words becomes tasks: stream (default), whole, route or steps
-    default: str
+    approach: Approach | str
     #: when routing: the worker for a request that is clearly nobody's
-    output: Any
+    default: str
     #: the answer is to be of this type (a Pydantic model, a dataclass) or fit this JSON schema
-    drafts: bool
+    output: Any
     #: have an answer drafted from what is done while the last tasks are still under way
-    refine: bool
+    drafts: bool
     #: whether a model rewrites tasks that fail for what they say; it does for requests in words
-    after: str | None
+    refine: bool
     #: the run whose answer this request goes on from
-    reuse: str | None
+    after: str | None
     #: the run whose results are taken over where nothing they rest on has changed
-    on_budget: str
+    reuse: str | None
     #: when nothing is left to spend: stop (default: the answer is made of what there is) or ask a person
-    on_question: OnQuestion | str | None
+    on_budget: str
     #: when a person must answer: wait, return, supervisor or fail; see docs/questions.md for the default
-    source: dict[str, Any]
+    on_question: OnQuestion | str | None
     #: where the crew comes from, for whoever resumes the run by its id alone
-    clarify: bool
+    source: dict[str, Any]
     #: whether a person is asked when no plan can be made of the request; else the run fails
+    clarify: bool
 
 
 class Origin(Struct, frozen=True):
     """What a run comes from, beyond the words of its request."""
 
-    earlier: Value = Value()
     #: what the run it goes on from was asked and answered
-    run: str = ""
+    earlier: Value = Value()
     #: its id, if that is not free to choose
-    parent: str = ""
+    run: str = ""
     #: the run whose task it is
+    parent: str = ""
     depth: int = 0
-    taint: tuple[str, ...] = ()
     #: untrusted sources that the request itself derives from
+    taint: tuple[str, ...] = ()
 
 
 @runtime_checkable

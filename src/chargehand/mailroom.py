@@ -41,8 +41,8 @@ from chargehand.roles.roster import Roster
 
 log = logging.getLogger("chargehand")
 
-RETRY = 1.0
 #: seconds after which a journal that cannot be read just now is read again
+RETRY = 1.0
 
 
 class CancelMail(msgspec.Struct):

@@ -18,10 +18,10 @@ from chargehand.result import RunResult
 from chargehand.roles.fences import fenced
 
 NESTED_FAILED = "NestedRunFailed"
-BETWEEN = " › "
 #: the levels of a path
-UNSAID = Limits().depth
+BETWEEN = " › "
 #: the depth of limits that say nothing of it
+UNSAID = Limits().depth
 _AT_ONCE = timedelta(milliseconds=1)
 
 

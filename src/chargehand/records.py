@@ -15,8 +15,8 @@ from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 
-LEARNED_RUNS = 50
 #: how many of the newest runs the estimates are made of
+LEARNED_RUNS = 50
 
 
 async def fold(journal: Journal, run: str, retry: RetryPolicy | None) -> Led:

@@ -29,8 +29,8 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.roles.schema import typed
 
-EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000
 #: characters of a run's answer, of each result and of all results that the next run is told
+EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000
 
 
 class TaskResult:
@@ -138,8 +138,8 @@ class RunResult:
         explainer: Explainer | None = None,
     ) -> None:
         self.id = run
-        self.below: Mapping[str, RunResult] = below or {}
         #: by task: the runs under way that supervisors below lead for it
+        self.below: Mapping[str, RunResult] = below or {}
         self._shape = shape
         self._led = led
         self._reading = reading

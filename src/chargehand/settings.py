@@ -14,15 +14,15 @@ from chargehand.roles.office import ModelChoice
 from chargehand.roles.roster import Member
 from chargehand.supervisor import Supervisor
 
-JOURNAL = Path(".chargehand") / "runs.db"
 #: below the working folder
+JOURNAL = Path(".chargehand") / "runs.db"
 JOURNAL_VARIABLE, MODEL_VARIABLE = "CHARGEHAND_JOURNAL", "CHARGEHAND_MODEL"
 USUAL_MODELS = {
     "OPENAI_API_KEY": "openai:gpt-5-mini",
     "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5",
 }
-BETTER = f"for more, set {' or '.join(USUAL_MODELS)}, or give --model ollama:… or local:…"
 #: by the key that is there
+BETTER = f"for more, set {' or '.join(USUAL_MODELS)}, or give --model ollama:… or local:…"
 
 Say = Callable[[str], None]
 """Hears in one line what was chosen for the user."""
@@ -32,14 +32,14 @@ Say = Callable[[str], None]
 class Choice:
     """What a user has chosen; all of it may be left to us."""
 
-    crew: str = ""
     #: a TOML file, or `path.py:name`; empty: the default crew
+    crew: str = ""
     files: Sequence[Path] = field(default=())
     model: str = ""
     journal: str = ""
     parallel: int | None = None
-    notify: Sequence[str] = ()
     #: who is told of questions and of the end, beside whom the crew names
+    notify: Sequence[str] = ()
 
     def source(self) -> dict[str, Any]:
         """Where the crew comes from, so that it is found again from whatever folder."""

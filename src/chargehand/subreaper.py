@@ -12,15 +12,15 @@ import signal
 import sys
 import time
 
-TERMINATE = signal.SIGTERM
 #: sent to the subreaper: kill all that is below it, at once
-PATIENCE = 5.0
+TERMINATE = signal.SIGTERM
 #: seconds that killed processes have to be gone
+PATIENCE = 5.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 if sys.platform == "linux":
-    ASK = signal.SIGUSR1
     #: sent to the subreaper: ask the program to end, with SIGTERM
+    ASK = signal.SIGUSR1
     _HEEDED = {TERMINATE, ASK, signal.SIGCHLD}
 
     def stay_above() -> None:

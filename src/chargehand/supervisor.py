@@ -162,8 +162,8 @@ class Supervisor(Deputy):
         self._experience = Experience()
         self.on(RunFinished)(lambda _, event: self._experience.hear(event))
         self._shift: Shift | None = None
-        self._shifts: WeakSet[Shift] = WeakSet()
         #: this one, and those of what works below others in its name
+        self._shifts: WeakSet[Shift] = WeakSet()
         self._drained: set[str] = set()
         self._users = 0
         self._new_dispatch()  # refuses bad capacities now, not when the first run starts

@@ -17,12 +17,12 @@ from chargehand.errors import UsageError
 
 T = TypeVar("T")
 
-HEARTBEAT = 1.0
 #: seconds: a timer that is never set for longer only looks whether something has changed
-BETWEEN_LOOKS, MOST_STILL = 1_000, 15
+HEARTBEAT = 1.0
 #: jumps of time from one look at the timers to the next, and looks that may find nothing but heartbeats
-THREADS = 0.1
+BETWEEN_LOOKS, MOST_STILL = 1_000, 15
 #: real seconds that are waited after such a look
+THREADS = 0.1
 START_AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -95,8 +95,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self._loop = loop
         self._jumps = 0
-        self._still = 0
         #: looks in a row that found nothing but heartbeats
+        self._still = 0
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-MOST_IDLE = 8
 #: threads kept for the next calls; starting one costs more than most plain tools do
+MOST_IDLE = 8
 
 Job: TypeAlias = Callable[[], None]
 

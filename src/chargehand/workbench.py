@@ -58,8 +58,8 @@ class Workbench:
         self._clock = clock
         self._threads = Threads(parallel)
         self._flights = _Flights()
-        self._members: dict[str, Member] = {}
         #: who may still be at work: it leaves here later than it leaves the roster
+        self._members: dict[str, Member] = {}
         self._works: dict[str, Callable[[Job], Awaitable[Ending]]] = {}
         self._versions: dict[str, str] = {}
         self._children: dict[str, Children] = {}
@@ -253,8 +253,8 @@ class _Flights:
     """What is under way and would come to the same if it were done twice: it is done once."""
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[str, asyncio.Future[Done | None]]] = {}
         #: by key: the run that it is done for, and what comes of it; None: nothing
+        self._open: dict[str, tuple[str, asyncio.Future[Done | None]]] = {}
 
     def shared(
         self, key: str, work: "Callable[[Job], Awaitable[Ending]]"

@@ -27,29 +27,29 @@ from chargehand.journal.base import Journal
 
 KEY = "chaos"
 EFFECTS = ("pure", "idempotent", "keyed", "once")
-BIG = 70_000
 #: more than an event holds, so that it goes to a blob
+BIG = 70_000
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True):
     """How one life of a client is to go."""
 
     shape: str = "wide"
-    kill: str = ""
     #: "before" or "after": end the process that much around the effect of `victim`
-    victim: str = ""
+    kill: str = ""
     #: task and step, as in "t05/once"
+    victim: str = ""
     lease: float = 10.0
     patience: float = 10.0
     blob_dir: str = ""
-    pause: float = 0.0
     #: seconds that each effect takes
-    keys: tuple[str, ...] = (KEY,)
+    pause: float = 0.0
     #: one run for each
-    shared: str = ""
+    keys: tuple[str, ...] = (KEY,)
     #: the key of a run that others want to lead as well
-    sync: bool = False
+    shared: str = ""
     #: lead the first run with `run_sync`, as a script does, and let it be stopped
+    sync: bool = False
 
 
 class Log:

@@ -194,8 +194,8 @@ class FailingFile(NotingFile):
 
 
 class FailingRecorder(Recorder):
-    left = -1
     #: syncs until the one that fails
+    left = -1
 
 
 class FailingVFS(NotingVFS):

@@ -26,11 +26,11 @@ from .oracle import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
 #: seconds after which a life that should have ended is called stuck; none takes a tenth of it
+PATIENCE = 60.0
 
-CALLS = {"pwrite64": (50, 700), "fdatasync": (30, 60), "fsync": (15, 20), "write": (5, 5)}
 #: where a kill may hit: how often it is chosen, and about how many there are in one whole run
+CALLS = {"pwrite64": (50, 700), "fdatasync": (30, 60), "fsync": (15, 20), "write": (5, 5)}
 
 
 class Needs(Exception):

@@ -44,14 +44,14 @@ Line = dict[str, Any]
 class Verdict:
     """What one trial came to."""
 
-    fired: int = 0
     #: faults that really happened
+    fired: int = 0
     acknowledged: int = 0
     lost: int = 0
-    duplicates: int = 0
     #: second terminal events of an attempt, a task or a run
-    faults: list[str] = field(default_factory=list)
+    duplicates: int = 0
     #: everything else that was not as it must be
+    faults: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
 
     @property

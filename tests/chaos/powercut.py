@@ -26,26 +26,26 @@ from chargehand.journal import nodes, writer
 from . import client
 from .oracle import Line, Verdict, check_effects, check_ended, read_journal, verify
 
-SECTOR = 512
 #: what a disk writes whole or not at all
-CHECKPOINT_PAGES = 30
+SECTOR = 512
 #: so that even a small run copies its log into the database many times
-MARK_INTERVAL = 0.005
+CHECKPOINT_PAGES = 30
 #: likewise for the head mark
+MARK_INTERVAL = 0.005
 
 
 @dataclass(frozen=True)
 class Op:
     """Something that was done to the disk, or told to the client."""
 
-    kind: str
     #: create, write, truncate, sync, delete, folder, told
+    kind: str
     name: str = ""
     at: int = 0
     data: bytes = b""
     line: Line = field(default_factory=dict)
-    listing: dict[str, bytes | None] = field(default_factory=dict)
     #: of a folder that was synced: each file with its synced bytes; None for a folder
+    listing: dict[str, bytes | None] = field(default_factory=dict)
 
 
 class Recorder:
@@ -55,8 +55,8 @@ class Recorder:
         self.folder = folder
         self.ops: list[Op] = []
         self._lock = threading.Lock()
-        self._synced: dict[int, bytes] = {}
         #: by inode: bytes of files that are not SQLite's
+        self._synced: dict[int, bytes] = {}
 
     def note(self, kind: str, name: str = "", at: int = 0, data: bytes = b"") -> None:
         with self._lock:
@@ -249,10 +249,10 @@ class Disk:
 
     def __init__(self) -> None:
         self._files: dict[str, Platter] = {}
-        self._ghosts: dict[str, Platter] = {}
         #: deleted, but the folder was not synced since: they may be back
-        self._folders: dict[str, dict[str, bytes | None]] = {}
+        self._ghosts: dict[str, Platter] = {}
         #: what is outside SQLite: synced folders and what is in them
+        self._folders: dict[str, dict[str, bytes | None]] = {}
 
     def do(self, op: Op) -> None:
         match op.kind:

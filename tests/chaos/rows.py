@@ -19,10 +19,10 @@ class Row:
     id: str
     what: str
     trial: Trial
-    per: str = "kills"
     #: what the number of faults is reckoned from: kills or cuts
-    share: float = 0.025
+    per: str = "kills"
     #: how many faults are to fire for each of those
+    share: float = 0.025
 
 
 ROWS = [

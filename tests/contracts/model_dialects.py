@@ -16,19 +16,19 @@ class Say:
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
-    stop: str = ""
     #: end, tools, length, refusal; empty: as the rest suggests
+    stop: str = ""
     refusal: str = ""
-    thinking: str = ""
     #: comes signed, or encrypted
+    thinking: str = ""
     tokens_in: int = 11
     tokens_out: int = 7
     cache_read: int = 0
     cache_written: int = 0
-    piece: int = 4
     #: letters to a piece when streamed
-    fields: Json = field(default_factory=dict)
+    piece: int = 4
     #: more for a chat message
+    fields: Json = field(default_factory=dict)
 
     @property
     def why(self) -> str:

@@ -48,8 +48,8 @@ class Status:
     words: str = "as scripted"
     kind: str = "server_error"
     headers: dict[str, str] = field(default_factory=dict)
-    body: bytes | None = None
     #: instead of the protocol's own form of an error
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,17 +107,17 @@ class ModelServer:
 
     def __init__(self) -> None:
         self.url = ""
-        self.key = ""
         #: if set, any other is answered 401
+        self.key = ""
         self.requests: list[Received] = []
-        self.answered: list[tuple[float, int]] = []
         #: when, by the loop's clock, and with which status
-        self.hung_up = asyncio.Event()
+        self.answered: list[tuple[float, int]] = []
         #: a client left in the middle of an answer
-        self.stalled = asyncio.Event()
+        self.hung_up = asyncio.Event()
         #: an answer has stopped half-way
-        self.always: Line = Status(status=500, words="nothing was scripted", kind="api_error")
+        self.stalled = asyncio.Event()
         #: said when the script is empty
+        self.always: Line = Status(status=500, words="nothing was scripted", kind="api_error")
         self._lines: list[Line] = []
         self._admission: Admission | None = None
 

@@ -29,10 +29,10 @@ from chargehand.facts.outcome import (
 from chargehand.facts.plan import Task
 
 MODULE = __name__
-ROOT = Path(__file__).parents[__name__.count(".")]
 #: where this module is imported from
-PATIENCE = 60
+ROOT = Path(__file__).parents[__name__.count(".")]
 #: seconds after which a test that waits has failed; none of them should come near it
+PATIENCE = 60
 
 
 # What runs in the children

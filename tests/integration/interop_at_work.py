@@ -15,8 +15,8 @@ KEY = "sk-test-0123456789abcdef"
 ADD = ToolCall("call_1", "add", '{"a":1,"b":2}')
 
 
-DOWN = (Status(status=503),) * 3
 #: as often as the switchboard asks before it gives up on somebody who is not waited for
+DOWN = (Status(status=503),) * 3
 
 
 def impatient(*workers: FunctionWorker, **more: Any) -> ch.Supervisor:

@@ -394,8 +394,8 @@ class HttpRogue:
         self.session = "first"
         self.seen: list[str] = []
         self.replies: dict[str, Callable[[web.Request], Any]] = {}
-        self.login: int | None = None
         #: a status in place of every answer
+        self.login: int | None = None
         self.on_cancelled: Callable[[], None] = lambda: None
 
     @asynccontextmanager

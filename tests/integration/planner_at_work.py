@@ -97,8 +97,8 @@ class Seated:
         self.journal: list[Event] = []
         self.log = StepLog()
         self.notes: list[str] = []
-        self.dies_after: int | None = None
         #: proposals, after which the process is as good as dead
+        self.dies_after: int | None = None
         given = {"request": REQUEST, "limits": limits or Limits(), "approach": approach, **more}
         self.tell(RunRequested(run="r", seed=7, rules=RULES, crew="", at=START, **given))
         self.tell(RunLed(node="n", epoch=1, at=START))

@@ -17,8 +17,8 @@ from chargehand.shift import rounds
 local.RETRY_START = 0.05
 rounds.RETRY_WRITE = rounds.RETRY_WRITE / 20
 
-NOBODY = 54_321
 #: a user of its own: limits on processes do not hold for root
+NOBODY = 54_321
 
 
 class Ear(logging.Handler):

@@ -78,8 +78,8 @@ class Rude:
 
 
 RUDE = [name for name in vars(Rude) if not name.startswith("_")]
-STUBBORN = ["swallows_cancellation", "swallows_everything"]
 #: the rest ends when it is cancelled a second time
+STUBBORN = ["swallows_cancellation", "swallows_everything"]
 
 
 class Heard:

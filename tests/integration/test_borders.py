@@ -484,6 +484,7 @@ of_client("question", lambda x: {"question": x, "text": x}, "answer")
 of_client("most", lambda x: {"most": x}, "runs")
 
 
+#: borders that take lengths of time alone, and what the error must name
 LENGTHS = {
     "task deadline": "deadline",
     "task expect": "expect",
@@ -497,7 +498,6 @@ LENGTHS = {
     "Worker timeout": "timeout",
     "tool timeout": "timeout",
 }
-#: borders that take lengths of time alone, and what the error must name
 
 
 class Row(NamedTuple):

@@ -17,8 +17,8 @@ from chargehand.testing import FakeClock, run_virtual
 
 RUNS = int(os.environ.get("CHARGEHAND_BUDGET_RUNS", "60"))
 WIDTH = 50
-ONCE_BROKEN = 528
 #: room came between the refusal of a call and the look at why it was refused
+ONCE_BROKEN = 528
 
 
 def wide(width: int) -> ch.Plan:

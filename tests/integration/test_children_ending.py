@@ -50,8 +50,8 @@ from tests.integration.children_at_work import (
     take_memory,
 )
 
-IS_LINUX = sys.platform == "linux"
 #: whose kernel limits address space, and ends a process together with its parent
+IS_LINUX = sys.platform == "linux"
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ workers = [quick, asker, unlucky]
 boss = ch.Supervisor(workers)
 """
 
-SHOWN = r"\x1b[2J\x07\u202e"
 #: how what `quick` adds to its result is shown
+SHOWN = r"\x1b[2J\x07\u202e"
 
 
 @pytest.fixture(autouse=True)

@@ -53,8 +53,8 @@ def told(file: str) -> list[tuple[str, str]]:
     return [(notice["kind"], notice.get("status", "")) for notice in notices]
 
 
-RETURN = ("--on-question", "return")
 #: whoever is told could bring the answer, so the command would wait for it
+RETURN = ("--on-question", "return")
 
 
 @pytest.mark.parametrize("crew", ["crew.py:workers", "crew.py:boss"])

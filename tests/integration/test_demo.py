@@ -27,8 +27,8 @@ class Statement(NamedTuple):
 
     text: str
     file: str
-    line: int
     #: 0: the whole file
+    line: int
 
 
 def statements_in(text: str) -> Iterator[Statement]:

@@ -34,8 +34,8 @@ from chargehand.server.mcp.client import LONGEST_EVIDENCE, form_of
 from chargehand.tools.files import files
 from chargehand.tools.mcp import mcp_server
 
-ERAS = ["auto", "legacy"]
 #: clients that are asked by return, and clients that are asked while they wait
+ERAS = ["auto", "legacy"]
 SECRET = "sesame-1234"
 
 CREW = """

@@ -68,8 +68,8 @@ from tests.contracts.model_server import (
 )
 from tests.guide.conftest import make_plan, make_task
 
-KEY = "my-own-secret-0123456789"
 #: of a shape that nothing but its exact text could be known by
+KEY = "my-own-secret-0123456789"
 REQUEST = ModelRequest(turns=(user("hello"),), tools=(ToolSpec("add", "Adds", {"type": "object"}),))
 
 

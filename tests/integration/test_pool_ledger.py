@@ -93,8 +93,8 @@ class World:
         plan = ch.Plan(goal="Do 6 things", tasks=tasks)
         self.stream = Stream(requested, PlanAdopted(at=NOON, plan=plan))
         self.ledgers = {node: Ledger("r") for node in NODES}
-        self.held: dict[tuple[str, int], str] = {}
         #: attempts that somebody is really at work on, the dead and the late included
+        self.held: dict[tuple[str, int], str] = {}
 
     def decide(self, node: str, act: Any) -> Move:
         """What a journal does: let the ledger catch up, have it decide, append."""

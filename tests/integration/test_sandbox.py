@@ -28,8 +28,8 @@ from tests.integration import escapes
 
 IS_LINUX = sys.platform == "linux"
 SECRET = "canary-8f2c1e"
-MARK = "98765.4321"
 #: an argument by which the programs of these tests are known among all processes
+MARK = "98765.4321"
 
 needs_linux = pytest.mark.skipif(not IS_LINUX, reason="needs Linux; run it in a container")
 pytestmark = needs_linux

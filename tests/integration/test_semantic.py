@@ -16,6 +16,7 @@ from chargehand.roles import meaning
 from chargehand.roles.board import Board
 from chargehand.testing import FakeClock, run_virtual
 
+#: by what each is about
 NOTES = {
     "refund": "A customer wants her money back because the lamp arrived broken",
     "late": "Three parcels to Lyon were delivered five days after the promised date",
@@ -78,7 +79,7 @@ NOTES = {
     "wine": "The vintage is lighter than usual and ready to drink early",
     "menu": "Guests order the vegetarian dish more often than the steak",
 }
-#: by what each is about
+#: in other words than the notes, but for the last six
 ASKED = {
     "damaged goods reimbursement": ["refund"],
     "shipments that came too late": ["late"],
@@ -121,7 +122,6 @@ ASKED = {
     "interest rate of the central bank": ["rate"],
     "patent hinge": ["lawsuit"],
 }
-#: in other words than the notes, but for the last six
 TOP = 5
 
 

@@ -23,8 +23,8 @@ from tests.guide.conftest import make_plan, make_task
 from tests.watching import silent_waits, watched, watching
 
 LATE = 1.3
-MANY = ch.TaskLimits(attempts=50)
 #: seconds: a second, and the time from one look to the next
+MANY = ch.TaskLimits(attempts=50)
 
 
 @ch.worker("asker", "Asks a person")

@@ -34,8 +34,8 @@ from chargehand.tools.web import web
 from tests.integration.ssrf import PRIVATE, SPELLINGS
 
 SITE = "site.example"
-PUBLIC = "93.184.215.14"
 #: never connected to: the fixture below refuses before anything is sent
+PUBLIC = "93.184.215.14"
 
 Answer = Callable[[server.BaseRequest], Awaitable[server.StreamResponse]]
 

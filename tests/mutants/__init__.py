@@ -18,19 +18,19 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-SOURCE = Path(os.environ.get("MUTANTS_SOURCE", ROOT / "src"))
 #: where the sound source is; another place to try out a change of it
-SEEDS = "0:300"
+SOURCE = Path(os.environ.get("MUTANTS_SOURCE", ROOT / "src"))
 #: fault schedules a mutant has to survive
+SEEDS = "0:300"
+#: checks without an event loop of their own
 PLAIN = (
     "tests/decisions/",
     "tests/tools/",
     "tests/guide/test_pool",
     "tests/integration/test_pool",
 )
-#: checks without an event loop of their own
-PATIENCE = 60
 #: seconds; a check that hangs has noticed something, too
+PATIENCE = 60
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.mutants import Mutant, mutants, stale, survivors, unfit
 
-PARTS = 4
 #: so that the processes of a parallel test run share the work
-SHARE = 64
+PARTS = 4
 #: planted in each run of the tests, others every day; `make mutants` plants all of them
+SHARE = 64
 SEED = os.environ.get("MUTANTS_SEED") or f"{datetime.now(UTC):%Y-%m-%d}"
 
 

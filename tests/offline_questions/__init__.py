@@ -31,8 +31,8 @@ from chargehand.settings import Choice, supervisor_for
 HERE = Path(__file__).parent
 MOST_NUMBERS = 3
 MOST_CHARACTERS = 1_000
-PATIENCE = 30.0
 #: seconds for one question; a run that waits longer, for a person or anything, has not answered
+PATIENCE = 30.0
 
 _CITATION = re.compile(r"\[[^\]\n]*\]|\([^()\n]*\.(?:csv|md|txt)[^()\n]*\)|\S+\.(?:csv|md|txt)\S*")
 _DATE = re.compile(r"\b\d{4}-\d\d(?:-\d\d)?(?:[T ]\d\d:\d\d(?::\d\d)?)?\b")

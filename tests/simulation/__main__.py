@@ -6,8 +6,8 @@ from collections import Counter
 
 from tests.simulation import FaultKind, Mode, Report, run_trial
 
-SHOWN = 5
 #: broken trials that are told in full
+SHOWN = 5
 
 
 def main(arguments: list[str] | None = None) -> int:

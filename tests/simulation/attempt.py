@@ -36,8 +36,8 @@ from chargehand.facts.value import Value
 from tests.simulation.faults import Dice, FaultKind
 from tests.simulation.scenario import SECOND, StepScript
 
-RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 #: what a person may answer about a `once` step in doubt
+RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 
 
 class Sleep(Struct, frozen=True):
@@ -75,10 +75,10 @@ class Script(Struct, frozen=True, kw_only=True):
     steps: tuple[StepScript, ...]
     inputs: dict[str, str | None]
     words: str
-    fate: ErrorClass | None
     #: how it fails, whoever tries it
-    votes: Mapping[str, str] | None = None
+    fate: ErrorClass | None
     #: for the one who counts: who says what
+    votes: Mapping[str, str] | None = None
     agree: int = 0
 
 
@@ -93,8 +93,8 @@ _FAILURES = {
     FaultKind.FAILS_DENIED: ErrorClass.DENIED,
     FaultKind.FAILS_CANCELLED: ErrorClass.CANCELLED,
 }
-NO_INSTANT = datetime.min.replace(tzinfo=UTC)
 #: workers have no clock of their own: their process stamps what they report
+NO_INSTANT = datetime.min.replace(tzinfo=UTC)
 
 
 class Attempt:
@@ -107,16 +107,16 @@ class Attempt:
         self.worker = worker
         self.epoch = epoch
         self.is_stopping = False
-        self.gives_way = False
         #: to be left at its next safe point
-        self.has_ended = False
+        self.gives_way = False
         #: really: its place is free again
-        self.is_dead = False
+        self.has_ended = False
         #: its worker is gone; it only holds the place until somebody notices
-        self.waits_for = 0
+        self.is_dead = False
         #: the number of the report it waits for an answer to
-        self.in_flight: StepScript | None = None
+        self.waits_for = 0
         #: written down as begun, not yet done to the outside world
+        self.in_flight: StepScript | None = None
         self.work: Work | None = None
         self.led = led
         self._log = led.results.steps.get(task)

@@ -12,8 +12,8 @@ from chargehand.facts.outcome import Done
 from tests.simulation.ledger import Entry
 from tests.simulation.story import RunStory
 
-SHORTEST = timedelta(seconds=1)
 #: that an attempt takes before it can be called a straggler
+SHORTEST = timedelta(seconds=1)
 VOTE = "vote"
 
 

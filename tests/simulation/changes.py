@@ -18,8 +18,8 @@ class Standing(Struct, frozen=True):
     version: int
     settled: tuple[str, ...]
     unsettled: tuple[str, ...]
-    lost: tuple[str, ...]
     #: those of the settled that came to nothing
+    lost: tuple[str, ...]
     needs: dict[str, tuple[str, ...]]
     fresh_id: str
 

@@ -45,8 +45,8 @@ from tests.simulation.recourse import waits
 from tests.simulation.story import RunStory
 from tests.simulation.tasks import TaskStory
 
-Rule: TypeAlias = Callable[[RunStory, Entry], str]
 #: judges a new entry by the story up to it
+Rule: TypeAlias = Callable[[RunStory, Entry], str]
 
 
 # attempts

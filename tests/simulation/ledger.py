@@ -9,8 +9,8 @@ from msgspec import Struct
 from chargehand.errors import JournalFull, NotLeading
 from chargehand.facts.events import Event, RunFinished, decode, encode
 
-LEASE = 10_000_000
 #: microseconds that a silent process keeps what it leads
+LEASE = 10_000_000
 
 
 class Entry(Struct, frozen=True):

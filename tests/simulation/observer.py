@@ -19,8 +19,8 @@ from tests.simulation.scenario import StepScript
 from tests.simulation.sight import AFTER_ROUND, Sight
 from tests.simulation.story import RunStory
 
-TOLD = 25
 #: entries that a breach is reported with
+TOLD = 25
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -25,8 +25,8 @@ from tests.simulation.faults import FaultKind
 from tests.simulation.scenario import SECOND, Order
 from tests.simulation.stage import Stage
 
-_WRONG = (RAN, AGAIN, GIVE_UP, TRY_AGAIN, GO_ON_WITHOUT, "what?")
 #: what may be said of any question, and fits some
+_WRONG = (RAN, AGAIN, GIVE_UP, TRY_AGAIN, GO_ON_WITHOUT, "what?")
 
 
 class People:

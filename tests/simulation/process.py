@@ -20,8 +20,8 @@ from tests.simulation.sizes import Gauge
 from tests.simulation.stage import Stage
 from tests.simulation.workshop import Ticket, Workshop
 
-START_AT = datetime(2026, 1, 1, tzinfo=UTC)
 #: where the virtual clock starts
+START_AT = datetime(2026, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
 WorkOf = Callable[[Attempt, Led], Work]
@@ -53,8 +53,8 @@ class Process:
         for place in stage.crew.places:
             dispatch.join(place)
         self.desk = Desk(dispatch)
-        self.away: dict[str, bool] = {}
         #: workers that get nothing here, and whether they leave
+        self.away: dict[str, bool] = {}
         self._pool = Gauge("the pool", stage.crew.parallel)
         self._gauges = {place.worker: self._gauge(place) for place in stage.crew.places}
         self._stage = stage

@@ -19,10 +19,10 @@ class Purse:
     def __init__(self) -> None:
         self._begun: dict[StepId, int] = {}
         self._ended: dict[StepId, int] = {}
-        self._over: set[tuple[str, int]] = set()
         #: attempts that have ended, one way or another
-        self._billed = 0
+        self._over: set[tuple[str, int]] = set()
         #: by attempts, beside their steps
+        self._billed = 0
 
     @property
     def reserved(self) -> int:

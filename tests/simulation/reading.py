@@ -14,8 +14,8 @@ from tests.simulation.ledger import Entry
 from tests.simulation.purse import Purse
 from tests.simulation.tasks import StepStory, TaskStory
 
-LAST = -1_000_000
 #: how urgent a second attempt is
+LAST = -1_000_000
 
 
 class Reading:
@@ -24,37 +24,37 @@ class Reading:
     def __init__(self, run: str) -> None:
         self.run = run
         self.requested: RunRequested | None = None
-        self.tasks: dict[str, TaskStory] = {}
         #: of the plan
-        self.duties: dict[str, TaskStory] = {}
+        self.tasks: dict[str, TaskStory] = {}
         #: what the supervisor does itself, once it has begun it
-        self.plannings: dict[str, int] = {}
+        self.duties: dict[str, TaskStory] = {}
         #: by duty: the version of the plan when it began
-        self.hedges: dict[str, TaskStory] = {}
+        self.plannings: dict[str, int] = {}
         #: second attempts beside stragglers
-        self.notes = 0
+        self.hedges: dict[str, TaskStory] = {}
         #: by which people have steered it
-        self.is_noted = False
+        self.notes = 0
         #: there was no planning since the last of them
-        self.is_unplanned = False
+        self.is_noted = False
         #: something failed since the last planning began, and another way may be found
+        self.is_unplanned = False
         self.purse = Purse()
-        self.calls: int | None = None
         #: that it may make, as it is now
-        self.most_calls = 0
+        self.calls: int | None = None
         #: that it ever might
+        self.most_calls = 0
         self.dependents: dict[str, list[str]] = {}
         self.version = 0
         self.changes = 0
         self.has_plan = False
         self.is_sealed = False
         self.stop = ""
-        self.is_paused = False
         #: cancelled, out of time, or why else its work was stopped
-        self.closes_at: datetime | None = None
+        self.is_paused = False
         #: when the answer must be there, once the work was stopped
-        self.is_closed = False
+        self.closes_at: datetime | None = None
         #: not even for an answer is there any time left
+        self.is_closed = False
         self.finished: RunFinished | None = None
         self.answered: list[str] = []
         self.steps: dict[str, StepStory] = {}

@@ -18,12 +18,12 @@ class Mode(StrEnum):
 class Breach(Struct, frozen=True):
     """An invariant that did not hold."""
 
-    invariant: str
     #: the name of the rule that found it; its number is the one in the list of invariants
+    invariant: str
     step: int
     complaint: str
-    last: tuple[str, ...] = ()
     #: what had been journaled just before
+    last: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         told = "".join(f"\n      {line}" for line in self.last)
@@ -39,10 +39,10 @@ class Report(Struct, frozen=True, kw_only=True):
     events: int
     digest: str
     faults: Counter[FaultKind]
-    ended: Counter[str]
     #: runs by how they ended; those that had not are "open" or "parked"
-    duties: Counter[str]
+    ended: Counter[str]
     #: what the supervisor began to do itself, by what it was
+    duties: Counter[str]
     breaches: tuple[Breach, ...] = ()
 
     @property

@@ -24,15 +24,15 @@ from tests.simulation.terms import (
     draw_policy,
 )
 
-SECOND = 1_000_000
 #: trials count time in whole microseconds, so that no wake-up is early by a rounding
+SECOND = 1_000_000
 
 
+#: all that a process leads; the tasks of a pool are led by nobody
 APPROACHES = (
     *([Approach.GIVEN] * 4),
     *(Approach.WHOLE, Approach.STREAM, Approach.ROUTE, Approach.STEPS),
 )
-#: all that a process leads; the tasks of a pool are led by nobody
 
 
 class StepScript(Struct, frozen=True):
@@ -43,8 +43,8 @@ class StepScript(Struct, frozen=True):
     effect: Effect
     key: str
     digest: str
-    calls: int = 1
     #: the most that it costs
+    calls: int = 1
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -64,10 +64,10 @@ class Order(Struct, frozen=True, kw_only=True):
     hedges: bool
     asks_budget: bool
     policies: dict[str, OnFailure]
-    is_streamed: bool
     #: its tasks come one by one, though nobody plans them
-    submitted: int
+    is_streamed: bool
     #: microseconds from the start
+    submitted: int
 
 
 class Crew(Struct, frozen=True):

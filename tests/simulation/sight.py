@@ -15,8 +15,8 @@ from tests.simulation.sizes import Offer
 from tests.simulation.story import RunStory
 from tests.simulation.tasks import TaskStory
 
-PATIENCE = 5
 #: attempts of one worker that come to nothing in a row before it may be passed over for a while
+PATIENCE = 5
 
 
 class Start(Struct, frozen=True):
@@ -32,25 +32,25 @@ class Sight(Struct, frozen=True, kw_only=True):
 
     now: datetime
     crew: Crew
-    parallel: int
     #: places of the pool
-    capacity: Mapping[str, int]
+    parallel: int
     #: and of each worker
-    away: Collection[str]
+    capacity: Mapping[str, int]
     #: workers that get nothing
+    away: Collection[str]
     led: Mapping[str, RunStory]
-    busy: Counter[str]
     #: attempts that hold a place, by worker
-    busy_runs: Counter[str]
+    busy: Counter[str]
     #: likewise, by run, without what is left from an earlier lead of it
+    busy_runs: Counter[str]
     starts: Sequence[Start]
     is_draining: bool
-    troubles: Counter[str]
     #: attempts in a row, by worker, that came to nothing here
-    running: int
+    troubles: Counter[str]
     #: attempts and duties that really run here
-    held: int
+    running: int
     #: what the desk believes to be running
+    held: int
 
 
 def i28_places_are_not_overfilled(sight: Sight) -> str:

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from chargehand.decisions.elastic import Elastic
 
-Offer: TypeAlias = tuple[str, str, int]
 #: run, task, and how often it was begun
+Offer: TypeAlias = tuple[str, str, int]
 
 
 class Gauge:
@@ -20,8 +20,8 @@ class Gauge:
         self._changed_at: datetime | None = None
         self._turned_at: datetime | None = None
         self._has_grown: bool | None = None
-        self._waiting: dict[Offer, datetime] = {}
         #: what waits for nothing but a place, and since when
+        self._waiting: dict[Offer, datetime] = {}
 
     def i47_it_turns_at_most_once_a_period(self, size: int, now: datetime) -> str:
         """Judge what the size is now."""

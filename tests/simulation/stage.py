@@ -17,8 +17,8 @@ class Stage:
         self.ledger = ledger
         self.observer = observer
         self.crew = crew
-        self.now = 0
         #: microseconds since the start, by the one true clock
+        self.now = 0
         self._waiting: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
 

@@ -51,8 +51,8 @@ from tests.simulation.ledger import Entry
 from tests.simulation.reading import Reading
 from tests.simulation.tasks import AttemptStory, StepStory, TaskStory
 
-ANSWER_NOW = timedelta(minutes=1)
 #: what composing the answer may take when no deadline says so
+ANSWER_NOW = timedelta(minutes=1)
 
 
 class RunStory(Reading):

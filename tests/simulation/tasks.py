@@ -17,8 +17,8 @@ class AttemptStory:
         self.epoch = entry.epoch
         self.author = entry.author
         self.at = event.at
-        self.ending = ""
         #: finished, lost, preempted or parked; empty while it is open
+        self.ending = ""
 
 
 class TaskStory:
@@ -27,37 +27,37 @@ class TaskStory:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.attempts: list[AttemptStory] = []
-        self.ending = ""
         #: done, failed, skipped or cancelled; empty while it may go on
-        self.output = ""
+        self.ending = ""
         #: the digest of its result
-        self.says = ""
+        self.output = ""
         #: where several are asked: its answer
+        self.says = ""
         self.failures: list[Failed] = []
-        self.losses = 0
         #: since it last got a step done
-        self.retry: RetryPlanned | None = None
+        self.losses = 0
         #: the retry that is waited for
+        self.retry: RetryPlanned | None = None
         self.last_retry: RetryPlanned | None = None
-        self.parked_until: datetime | None = None
         #: it waits for a provider
-        self.failed_first = ""
+        self.parked_until: datetime | None = None
         #: the worker that did
-        self.told = ""
+        self.failed_first = ""
         #: what a person has said is to become of it, and nothing has come of that yet
-        self.is_waived = False
+        self.told = ""
         #: it failed, and the run goes on without it
+        self.is_waived = False
         self.question: Question | None = None
         self.asked_at: datetime | None = None
-        self.is_unjudged = False
         #: an attempt failed, and nothing has been said of what becomes of the task
+        self.is_unjudged = False
         self.is_expired = False
-        self.is_too_late = False
         #: not begun, and it could not be done before its deadline any more
+        self.is_too_late = False
         self.is_removed = False
         self.is_replaced = False
-        self.told_at: datetime | None = None
         #: when it was first told to stop
+        self.told_at: datetime | None = None
 
     @property
     def is_answer(self) -> bool:
@@ -74,7 +74,7 @@ class StepStory:
     def __init__(self, event: StepStarted) -> None:
         self.intent = event
         self.attempts: list[int] = []
-        self.is_done = False
         #: in the present line of attempts
-        self.permissions = 0
+        self.is_done = False
         #: how often a person said that it may run again
+        self.permissions = 0

@@ -55,8 +55,8 @@ class Workshop:
         cancel: Callable[[str], None],
         clock: Callable[[], datetime],
     ) -> None:
-        self.attempts: dict[AttemptId, Attempt] = {}
         #: those that hold a place here, whatever the journal says of them
+        self.attempts: dict[AttemptId, Attempt] = {}
         self._stage = stage
         self._hear = hear
         self._freed = freed

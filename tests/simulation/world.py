@@ -53,10 +53,10 @@ from tests.simulation.story import RunStory
 from tests.simulation.supervision import Wish, supervise
 
 HOUR = 3600 * SECOND
-LONGEST = 20_000
 #: steps after which a healed trial that has not come to rest never will
-SLOWEST_MESSAGE = 100 * SECOND
+LONGEST = 20_000
 #: what is under way when the faults heal has arrived after this
+SLOWEST_MESSAGE = 100 * SECOND
 
 
 def run_trial(seed: int, mode: Mode = Mode.SAFETY, steps: int = 250) -> Report:

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-LATE = 1.5
 #: seconds: a second, and some for a machine that has other things to do
+LATE = 1.5
 EVERY = 0.25
+#: modules whose pauses hold nobody up
 AS_WORK = (
     "chargehand.models.scripted",  # a call in flight is work
     "chargehand.models.offline",
@@ -25,7 +26,6 @@ AS_WORK = (
     "chargehand.roles.coordinator",  # looks from time to time
     "chargehand.notify",  # beside the run, which never waits for it
 )
-#: modules whose pauses hold nobody up
 
 
 class Watcher(logging.Handler):

@@ -26,8 +26,8 @@ from chargehand.errors import (
 )
 
 _USAGE, _FAILED, _INTERRUPTED = 2, 1, 130
-_TO_BE_SET_RIGHT = (UsageError, JournalError, ModelDenied)
 #: what the person can change, and try again
+_TO_BE_SET_RIGHT = (UsageError, JournalError, ModelDenied)
 
 
 def _unless_lost(done: Any) -> Any:

@@ -42,8 +42,8 @@ from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
 from chargehand.result import RunResult
 
-LONGEST_TABLE = 50
 #: tasks of a plan that are listed when it is adopted
+LONGEST_TABLE = 50
 
 
 class Lines:
@@ -54,8 +54,8 @@ class Lines:
     ) -> None:
         self._say = say
         self._verbose = verbose
-        self._where = where
         #: the path of a nested supervisor, before each of its lines
+        self._where = where
         self._tasks: dict[str, Task] = {}
         self._began: dict[str, datetime] = {}
         self._done = 0

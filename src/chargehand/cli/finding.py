@@ -28,8 +28,8 @@ from chargehand.settings import journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
 LAST = "last"
-NESTED = "n"
 #: ids of runs that are tasks of others begin so
+NESTED = "n"
 T = TypeVar("T")
 
 
@@ -67,10 +67,10 @@ class Standing(Struct, frozen=True):
 
     result: RunResult
     status: str
-    asked: Sequence[Question] = ()
     #: what it asks, or a run nested in it, and nobody has answered
-    answered: Mapping[str, str] = {}
+    asked: Sequence[Question] = ()
     #: by question: what was answered and waits for whoever leads the run next
+    answered: Mapping[str, str] = {}
 
 
 async def standing_of(boss: Supervisor, run: str, owner: str) -> Standing:

@@ -60,8 +60,8 @@ class Conductor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._group: asyncio.TaskGroup | None = None
         self._is_interrupted = False
-        self._is_unwritten = False
         #: whether the result could not go where it was to go
+        self._is_unwritten = False
         for path, nested in nested_in(boss):
             nested.on(*KINDS.values())(partial(watch.hear_below, path))
 

@@ -10,8 +10,8 @@ from chargehand.terminal import is_interactive, is_plain
 
 __all__ = ["is_interactive", "is_plain", "lost", "piece", "raw", "result", "say"]
 
-lost: list[str] = []
 #: why stdout could not be written to, though somebody listens
+lost: list[str] = []
 
 
 def say(text: str) -> None:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from chargehand.facts.plan import Plan
     from chargehand.journal.base import Journal
 
-MOST_EVENTS = 50_000
 #: of past runs that are read for what their tasks have cost
+MOST_EVENTS = 50_000
 MOST_CRITICAL = 5
-_NAMES = 11
 #: columns before the facts
+_NAMES = 11
 
 
 @click.command(short_help="Say how long a plan will take, and with how many workers.")

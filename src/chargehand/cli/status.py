@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from chargehand.result import RunResult
     from chargehand.supervisor import Supervisor
 
-MOST_WAITS = 5
 #: of a run that are shown; `show` has them all
-WARNING = 400
+MOST_WAITS = 5
 #: characters of what does not go well
+WARNING = 400
 
 
 @click.command(short_help="Say what runs, and what waits for what.")

@@ -37,12 +37,12 @@ class Manner:
     quiet: bool = False
     summary: bool = False
     report: bool = False
-    asks_here: bool = False
     #: a question is asked at this terminal
-    verbose: bool = False
+    asks_here: bool = False
     #: the stack of each failure, too
-    file: str = ""
+    verbose: bool = False
     #: where the result goes instead of stdout
+    file: str = ""
 
 
 class Watch:
@@ -50,10 +50,10 @@ class Watch:
 
     def __init__(self, manner: Manner, run: str = "") -> None:
         self.run = run
-        self.open: dict[str, Question] = {}
         #: by id, of this run and of those nested in it
-        self.streamed = ""
+        self.open: dict[str, Question] = {}
         #: of the answer, as far as it was shown while it grew
+        self.streamed = ""
         self.changed = asyncio.Event()
         self._manner = manner
         self._lines = Lines(output.say, verbose=manner.verbose)

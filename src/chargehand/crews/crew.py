@@ -27,30 +27,30 @@ class Crew:
     """
 
     workers: "Sequence[Hand]"
-    share: Sequence[str] = ()
     #: names of tools that several workers may have
+    share: Sequence[str] = ()
     name: str = ""
-    description: str = ""
     #: by these two, the crew above chooses it
-    model: "ModelChoice | None" = None
+    description: str = ""
     #: for planning, answering, and for workers that name none of their own
+    model: "ModelChoice | None" = None
     settings: ModelSettings | None = None
     limits: Limits | None = None
-    on_failure: OnFailure | None = None
     #: what is done when a task of a worker fails that says nothing of it itself
+    on_failure: OnFailure | None = None
     parallel: int | Elastic | None = None
     journal: str = ""
     prompts: Path | None = None
     retry: RetryPolicy | None = None
-    rates: Mapping[str, Rates] = field(default_factory=dict)
     #: what was agreed with providers, by account
-    default: str = ""
+    rates: Mapping[str, Rates] = field(default_factory=dict)
     #: when routing: the worker for a request that is clearly nobody's
-    notify: Sequence[Subscription] = ()
+    default: str = ""
     #: how people hear of its questions, and of more if they like
+    notify: Sequence[Subscription] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    origin: str = "the crew"
     #: where it came from, for messages
+    origin: str = "the crew"
 
     def __post_init__(self) -> None:
         _refuse_same_names(self.workers, self.origin)

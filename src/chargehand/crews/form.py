@@ -115,14 +115,14 @@ class ModelForm(Form):
 
     model: str
     base_url: str | None = None
-    key_variable: str = ""
     #: the environment variable with its key; empty: the provider's own
+    key_variable: str = ""
+    #: a minute
     requests: float | None = Field(default=None, gt=0)
     #: a minute
     tokens: float | None = Field(default=None, gt=0)
-    #: a minute
-    concurrency: int | None = Field(default=None, ge=1)
     #: calls at once
+    concurrency: int | None = Field(default=None, ge=1)
 
 
 class CrewForm(Form):
@@ -136,8 +136,8 @@ class CrewForm(Form):
     prompts: str | None = None
     share: list[str] = []
     notify: list[str | NotifyForm] = []
-    default: str = ""
     #: with --approach route: who gets a request that is clearly nobody's
+    default: str = ""
     retry: RetryForm = RetryForm()
     on_failure: list[str] | OnFailureForm | None = None
     limits: LimitsForm = LimitsForm()
@@ -197,11 +197,11 @@ class WorkerForm(Form):
         return self
 
 
+#: what only a worker that asks a model has
 _OF_MINDS = {
     *("instructions", "model", "tools", "settings", "rules", "secrets", "destinations", "prompts"),
     "preapproved",
 }
-#: what only a worker that asks a model has
 _OF_CREWS = {"name", "description", "crew"}
 
 
@@ -216,10 +216,10 @@ class ServerForm(Form):
     headers: dict[str, str] | None = None
     prefix: str = ""
     pins: dict[str, str] | None = None
-    timeout: Length | None = None
     #: of one call of a tool
-    connect: Length | None = None
+    timeout: Length | None = None
     #: from its start until it has told its tools
+    connect: Length | None = None
 
     @model_validator(mode="after")
     def _is_reached_one_way(self) -> "ServerForm":
@@ -231,17 +231,17 @@ class ServerForm(Form):
 class ToolsetForm(Form):
     """`[tools.NAME]`: a built-in set of tools on terms of its own."""
 
-    use: str = ""
     #: which built-in set; empty: the one of this name
-    folders: list[str] = []
+    use: str = ""
     #: of files, data and sandbox; without it, files and data read what --files says
+    folders: list[str] = []
     hidden: bool = False
-    allow: list[str] = []
     #: of web: the hosts that may be asked; without it, the worker's destinations
-    limit: str = ""
+    allow: list[str] = []
     #: of sandbox: how long a program may run
-    prefix: str = ""
+    limit: str = ""
     #: goes before the names of its tools, so that two sets of one kind differ
+    prefix: str = ""
 
 
 class CrewFile(Form):
@@ -271,8 +271,8 @@ def read_form(document: dict[str, Any], origin: str) -> CrewFile:
         raise faults_in(origin, lines) from None
 
 
-_KINDS = ("str", "list[str]", "int", "ElasticForm")
 #: of values; a place in a file does not name them
+_KINDS = ("str", "list[str]", "int", "ElasticForm")
 
 
 def place_of(location: Sequence[int | str], document: dict[str, Any]) -> str:

@@ -169,6 +169,7 @@ def _built_sandbox(form: ToolsetForm, _: Sequence[Path], __: Sequence[str]) -> t
     return sandbox(data=form.folders, limit=length_of(form.limit) if form.limit else LIMIT)
 
 
+#: what each set is made of: its options, the places it may read, the hosts its worker may reach
 BUILT_IN: dict[str, Callable[[ToolsetForm, Sequence[Path], Sequence[str]], tuple[Tool, ...]]] = {
     "files": _built_files,
     "data": _built_data,
@@ -176,7 +177,6 @@ BUILT_IN: dict[str, Callable[[ToolsetForm, Sequence[Path], Sequence[str]], tuple
     "web": _built_web,
     "sandbox": _built_sandbox,
 }
-#: what each set is made of: its options, the places it may read, the hosts its worker may reach
 
 
 def _some(places: Sequence[Path], kind: str) -> Sequence[Path]:

@@ -31,8 +31,8 @@ from chargehand.facts.board import (
 from chargehand.facts.checks import text
 from chargehand.facts.value import Value
 
-CONFLICT = 0.9
 #: importance of a note about two that got in each other's way
+CONFLICT = 0.9
 
 
 def decide(act: Act, known: Label) -> BoardEvent:

@@ -12,10 +12,10 @@ from chargehand.facts.checks import CheckedKeywords, count, duration
 class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """When a breaker opens, and for how long."""
 
-    failures: int = 5
     #: in a row; 0: it never opens
-    rest: float = 15.0
+    failures: int = 5
     #: seconds, or a `timedelta`; doubled each time a probe fails
+    rest: float = 15.0
     longest_rest: float = 300.0
 
     def __post_init__(self) -> None:

@@ -28,14 +28,14 @@ from chargehand.facts.events import (
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.outcome import NO_USAGE, Done, Usage
 
-OVER_BUDGET = "over budget"
 #: why a run is stopped that has nothing left to spend
+OVER_BUDGET = "over budget"
 
-NESTED = "run"
 #: the step in which a nested supervisor leads a run of its own
+NESTED = "run"
 
-ANSWER_SHARE = 0.1
 #: of money and tokens, kept back for composing the answer; of calls, one
+ANSWER_SHARE = 0.1
 
 _Step: TypeAlias = tuple[str, int, str, int]
 
@@ -70,18 +70,18 @@ def spent_in(history: Iterable[Event]) -> Usage:
 class Shortage(Struct, frozen=True):
     """Something cannot be reserved. As text: which cap it would pass."""
 
-    account: "Account"
     #: whose cap that is
-    limit: str
+    account: "Account"
     #: money, tokens or calls
-    whole: float
+    limit: str
     #: that cap
-    left: float
+    whole: float
     #: of it, without what is kept back for the answer
-    want: float
+    left: float
     #: that would be reserved
-    task: str = ""
+    want: float
     #: whose own cap it is; empty: the run's
+    task: str = ""
 
     def __str__(self) -> str:
         of = f"{self.limit}={self.whole:.12g}"
@@ -106,26 +106,26 @@ class Account:
         self.spent = NO_USAGE
         self.reserved = NO_USAGE
         self._limits = limits
-        self._keeps_back = keeps_back
         #: whether a part is kept back for the answer
+        self._keeps_back = keeps_back
         self._above = above
-        self._for_task = "" if above is None else above._below.get(run, "")
         #: of the run above: what is spent here counts against its caps, too
+        self._for_task = "" if above is None else above._below.get(run, "")
         self._open: dict[_Step, Usage] = {}
-        self._tasks: dict[str, TaskLimits] = {}
         #: the tasks that have caps of their own
-        self._by_task: dict[str, Usage] = {}
+        self._tasks: dict[str, TaskLimits] = {}
         #: what each of those has spent and reserved
-        self._below: dict[str, str] = {}
+        self._by_task: dict[str, Usage] = {}
         #: by run below: the task it is for; it counts here as it spends, and not once more at its end
-        self._held: dict[str, Usage] = {}
+        self._below: dict[str, str] = {}
         #: what runs below have spent that are not led again yet
-        self._waiting: list[Callable[[], None]] = []
+        self._held: dict[str, Usage] = {}
         #: whom to tell when something that was reserved here is settled
-        self.short: dict[str, str] = {}
+        self._waiting: list[Callable[[], None]] = []
         #: by task that waits for that: what it lacks
-        self.plead: Callable[[Shortage], None] | None = None
+        self.short: dict[str, str] = {}
         #: asks a person for more, if somebody is to be asked
+        self.plead: Callable[[Shortage], None] | None = None
 
     def link(self, task: str, run: str) -> None:
         """A run below has an account of its own under this one."""

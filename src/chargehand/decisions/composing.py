@@ -21,13 +21,13 @@ from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import canonical
 
-LONGEST_CLAIM = 500
 #: characters
-COMPARABLE = 200
+LONGEST_CLAIM = 500
 #: characters; longer texts differ in words without contradicting each other
+COMPARABLE = 200
 MOST_PAIRS = 100
-IN_PART = "done in part"
 #: the state of a task whose own gaps became ours
+IN_PART = "done in part"
 
 Outputs: TypeAlias = Callable[[str], Any]
 """The output of a task that is done. Called only for those that are looked at: they may lie elsewhere."""

@@ -54,6 +54,7 @@ _A_MOMENT = timedelta(milliseconds=1)
 _BRINGS_TASKS = (PlanAdopted, TaskAdded, PlanAmended)
 
 
+#: a result that we could not keep says nothing of who brought it forth; providers have their own breaker
 _NOT_ITS_FAULT = {
     "JournalFull",
     "ModelBusy",
@@ -62,7 +63,6 @@ _NOT_ITS_FAULT = {
     "ModelTooSlow",
     "ModelUnreachable",
 }
-#: a result that we could not keep says nothing of who brought it forth; providers have their own breaker
 
 
 class Message(Struct, gc=False):
@@ -70,10 +70,10 @@ class Message(Struct, gc=False):
 
     run: str
     event: Event
-    ticket: object = None
     #: whoever waits to hear that it was written down, or refused
-    mail: int = 0
+    ticket: object = None
     #: the mail that it came by
+    mail: int = 0
 
 
 class Stop(Struct, frozen=True, gc=False):
@@ -93,32 +93,32 @@ class Led(Struct):
 
     schedule: Schedule
     results: Results
-    account: Account | None = None
     #: if something that it spends is limited, for itself or above it
-    reusable: dict[str, Value] = {}
+    account: Account | None = None
     #: results of an earlier run, by the key of all they rest on
-    versions: dict[str, str] = {}
+    reusable: dict[str, Value] = {}
     #: of the workers that have changed since the run began
-    epoch: int = 0
+    versions: dict[str, str] = {}
     #: of its lease, before the schedule has heard of it
+    epoch: int = 0
 
 
 class Round(Struct):
     """What one decision came to. First all `entries` are written down, then the rest is done."""
 
-    entries: dict[str, list[Event]] = {}
     #: by run
-    mail: dict[str, list[int]] = {}
+    entries: dict[str, list[Event]] = {}
     #: taken together with those entries
+    mail: dict[str, list[int]] = {}
     acts: list[Act] = []
-    tickets: list[tuple[object, Event | None]] = []
     #: who waits, and what was written down in answer; None: refused
-    ended: dict[str, Led] = {}
+    tickets: list[tuple[object, Event | None]] = []
     #: runs whose last event is among the entries
-    broken: dict[str, tuple[Led, InternalError]] = {}
+    ended: dict[str, Led] = {}
     #: runs about which a decision raised; those that could not even be ended are not among `ended`
-    sizes: dict[str, int] = {}
+    broken: dict[str, tuple[Led, InternalError]] = {}
     #: workers whose capacity has changed
+    sizes: dict[str, int] = {}
 
 
 class Desk:
@@ -127,18 +127,18 @@ class Desk:
     def __init__(self, dispatch: Dispatch, retry: RetryPolicy | None = None) -> None:
         self.dispatch = dispatch
         self.runs: dict[str, Led] = {}
-        self.is_draining = False
         #: nothing new is started any more
+        self.is_draining = False
         self._retry = retry
         self._timers: list[tuple[datetime, int, str, Event]] = []
         self._timer_count = 0
         self._backlog: list[tuple[str, list[Command]]] = []
-        self._above: dict[str, Account | None] = {}
         #: by run: the account of the run above it
-        self._probe_at: datetime | None = None
+        self._above: dict[str, Account | None] = {}
         #: when a worker that rests may be given something again
-        self._duties: dict[tuple[str, str], OfferAttempt] = {}
+        self._probe_at: datetime | None = None
         #: what the supervisor is to do itself; it needs no place in the pool
+        self._duties: dict[tuple[str, str], OfferAttempt] = {}
         self._on_duty: set[tuple[str, str, int]] = set()
 
     def open(self, run: str, history: Iterable[Event] = (), above: Account | None = None) -> Led:

@@ -20,16 +20,16 @@ from chargehand.facts.commands import OfferAttempt, PreemptAttempt, StartAttempt
 
 __all__ = ["AGEING", "Balance", "Dispatch", "Place", "Starts"]
 
-_Held: TypeAlias = tuple[Colleague, Lane, Holding]
 #: the run as it was when the attempt began, for it may be led anew since
+_Held: TypeAlias = tuple[Colleague, Lane, Holding]
 
 
 class Starts(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """How often a pool may start something, whoever it is for: an agreed rate of whatever is behind it."""
 
     a_minute: float
-    burst: int = 1
     #: how many at once after a rest
+    burst: int = 1
 
     def __post_init__(self) -> None:
         if not amount(self.a_minute, "Starts: a_minute"):
@@ -56,22 +56,22 @@ class Dispatch:
         self._resizer = Resizer(parallel) if isinstance(parallel, Elastic) else None
         if not isinstance(parallel, Elastic):
             count(parallel, "parallel", least=1)
-        self.most = parallel.most if isinstance(parallel, Elastic) else parallel
         #: places that the pool may ever have
+        self.most = parallel.most if isinstance(parallel, Elastic) else parallel
         self.parallel = self.most if self._resizer is None else self._resizer.size
         if self.parallel < 1:
             raise UsageError(f"parallel={parallel} must be at least 1")
         self.active = 0
-        self.probes_at: float | None = None
         #: when a breaker, the rate of starts or an elastic size may let the next attempt through, as
         #: of the last `place`
-        self.resized: dict[str, int] = {}
+        self.probes_at: float | None = None
         #: workers whose capacity the last `place` changed
+        self.resized: dict[str, int] = {}
         self._bucket = None if starts is None else Bucket(starts.a_minute, starts.burst)
         self._staff = Staff(self.most, balance, breaker)
         self._offers = Offers()
-        self._held: dict[Key, _Held] = {}
         #: the places that are taken, by attempt
+        self._held: dict[Key, _Held] = {}
         self._started = 0
 
     # workers

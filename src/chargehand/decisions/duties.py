@@ -21,8 +21,8 @@ REFINE = "@refine"
 BUDGET = "@budget"
 PLANNER, REFINER, ANSWERER, TREASURER = "@planner", "@refiner", "@answerer", "@treasurer"
 
-FAILURE, STEP, STEER = "failure", "step", "steer"
 #: why there is planning again
+FAILURE, STEP, STEER = "failure", "step", "steer"
 
 
 def is_duty(task: str) -> bool:
@@ -64,17 +64,17 @@ class Planning(Struct):
     """Knows when there is to be planning, and that it never goes on for ever."""
 
     count: int = 0
-    version: int = 0
     #: of the plan when the last planning began
+    version: int = 0
     is_open: bool = False
-    has_begun: bool = False
     #: so that what fails from now on is not seen by it
-    is_wanted: bool = False
+    has_begun: bool = False
     #: something failed while there was planning under way
-    steers: int = 0
+    is_wanted: bool = False
     #: plannings that a person's note led to: these are never too many
-    is_steered: bool = False
+    steers: int = 0
     #: a note came while there was planning under way
+    is_steered: bool = False
 
     def first(self, requested: RunRequested) -> Task | None:
         """The planning that a run begins with, if it came without a plan."""

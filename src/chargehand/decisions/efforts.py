@@ -32,8 +32,8 @@ class Efforts:
         self._ways = Ways()
         self._began_at: datetime | None = None
         self._open: dict[str, AttemptSpan] = {}
-        self._latest: dict[str, AttemptSpan] = {}
         #: by task
+        self._latest: dict[str, AttemptSpan] = {}
         self._begun: dict[tuple[str, str, int], tuple[AttemptSpan, StepSpan]] = {}
         self._due_at: dict[str, datetime] = {}
         self._afresh: set[str] = set()

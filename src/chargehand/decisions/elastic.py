@@ -55,14 +55,14 @@ class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
 class Demand(Struct, frozen=True):
     """How much the places are asked for."""
 
-    busy: int
     #: places taken
-    waiting: int = 0
+    busy: int
     #: tasks that wait for nothing but a place
-    since: float = 0.0
+    waiting: int = 0
     #: when the next of them began to wait
-    pressing: int = 0
+    since: float = 0.0
     #: those of them for which somebody would have to give way
+    pressing: int = 0
 
 
 class _Direction(IntEnum):
@@ -77,12 +77,12 @@ class Resizer:
     def __init__(self, bounds: Elastic) -> None:
         self.bounds = bounds
         self.size = bounds.least
-        self.looks_at: float | None = None
         #: when it would like to be told of the demand again, even if nothing changes
+        self.looks_at: float | None = None
         self._wait = bounds.wait.total_seconds()
         self._period = bounds.period.total_seconds()
-        self._peak = 0
         #: the most that was asked for since `_peak_from`
+        self._peak = 0
         self._peak_from = -math.inf
         self._grown_at = -math.inf
         self._turned_at = -math.inf

@@ -10,10 +10,10 @@ from chargehand.facts.plan import Task
 Times: TypeAlias = tuple[int, timedelta, timedelta]
 """Of the attempts of one worker that were done: how many, their time together, the least of it."""
 
-_REMEMBERED = 200
 #: older attempts fade once a worker has this many
-ENOUGH = 10
+_REMEMBERED = 200
 #: attempts of a worker after which none is expected to be much faster than all of them
+ENOUGH = 10
 
 
 def learn(known: Mapping[str, Pace], seen: Iterable[tuple[str, Pace]]) -> dict[str, Pace]:

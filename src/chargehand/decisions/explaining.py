@@ -13,10 +13,10 @@ from chargehand.decisions.duties import is_duty
 from chargehand.decisions.graph import Node, TaskState
 from chargehand.facts.plan import Task
 
-MOST_NEEDS = 4
 #: that are named; of more, how many there are
-LONGEST = 120
+MOST_NEEDS = 4
 #: characters of a question, or of what went wrong
+LONGEST = 120
 
 
 class Cause(StrEnum):
@@ -38,15 +38,15 @@ class Wait(Struct, frozen=True, kw_only=True):
     run: str
     task: str
     cause: Cause
-    what: str
     #: in words, to go behind "waits for"
-    seconds: float = 0.0
+    what: str
     #: how long it has waited for this
+    seconds: float = 0.0
     since_at: datetime | None = None
-    until_at: datetime | None = None
     #: when it is over at the latest, if that is known
-    question: str = ""
+    until_at: datetime | None = None
     #: the id of the question, if a person's answer is what it waits for
+    question: str = ""
 
     @property
     def is_behind_work(self) -> bool:

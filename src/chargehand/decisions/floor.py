@@ -35,12 +35,12 @@ class Fate(Struct, frozen=True):
     """What becomes of an attempt once it has been started."""
 
     length: timedelta
-    ending: Ending | None = None
     #: None: it is done
-    beside: Sequence[tuple[timedelta, Event]] = ()
+    ending: Ending | None = None
     #: what else follows from it, each so long after its start
-    is_stopped_later: bool = False
+    beside: Sequence[tuple[timedelta, Event]] = ()
     #: when told to stop, it still takes its whole length
+    is_stopped_later: bool = False
 
 
 Fates: TypeAlias = Callable[[StartAttempt], Fate]
@@ -54,8 +54,8 @@ class Span(Struct, frozen=True):
     worker: str
     start: timedelta
     end: timedelta
-    was_stopped: bool = False
     #: its run was out of time before it was through
+    was_stopped: bool = False
 
     @property
     def length(self) -> timedelta:
@@ -102,8 +102,8 @@ class Floor:
         self._dawn = dawn
         self._agenda: list[tuple[datetime, int, str, Event | StartAttempt]] = []
         self._agenda_count = 0
-        self._under_way: dict[tuple[str, str, int], tuple[int, Fate]] = {}
         #: from run, task and attempt to the place in `spans`
+        self._under_way: dict[tuple[str, str, int], tuple[int, Fate]] = {}
 
     def expect(self, run: str, at: datetime, event: Event) -> None:
         """Let this happen to a run when its time comes. With `RunRequested` it begins."""

@@ -50,12 +50,12 @@ class Range(Struct, frozen=True):
 class Outlook(Struct, frozen=True, kw_only=True):
     """What is known before a plan is carried out."""
 
-    given: Mapping[str, Range] = {}
     #: by worker or skill: what somebody says, which beats everything below
-    paces: Mapping[str, Pace] = {}
+    given: Mapping[str, Range] = {}
     #: by worker: what past runs taught; the supervisor orders tasks by these and by `Task.expect`
-    prices: Mapping[str, float] = {}
+    paces: Mapping[str, Pace] = {}
     #: by worker or skill: money for one task
+    prices: Mapping[str, float] = {}
 
 
 class Level(Struct, frozen=True):
@@ -71,27 +71,27 @@ class Forecast(Struct, frozen=True, kw_only=True):
     """What is to be expected of a plan."""
 
     parallel: int
-    runs: int
     #: how often it was simulated
+    runs: int
     p50: timedelta
     p95: timedelta
-    work: timedelta
     #: of all tasks together, in the mean
-    utilisation: float
+    work: timedelta
     #: of the pool, in the mean
-    cost: float
+    utilisation: float
     #: in the mean, of those tasks whose price is known
-    unpriced: tuple[str, ...]
+    cost: float
     #: workers whose price nobody knows
-    guessed: tuple[str, ...]
+    unpriced: tuple[str, ...]
     #: workers of whose pace nothing is known
-    critical: dict[str, float]
+    guessed: tuple[str, ...]
     #: by task: in which part of the runs the end waited for it; in the order of that
-    typical: Simulation
+    critical: dict[str, float]
     #: the run in the middle
+    typical: Simulation
     sweep: tuple[Level, ...]
-    best: int
     #: places: the fewest that end within 5 % of the soonest
+    best: int
 
     @property
     def speedup(self) -> float:

@@ -25,10 +25,10 @@ class TaskState(StrEnum):
     SKIPPED = "skipped"  #: will not run, because of `Node.why`
     CANCELLED = "cancelled"  #: stopped by a person, or removed from the plan
 
-    is_settled: bool
     #: whether this can no longer change
-    is_live: bool
+    is_settled: bool
     #: whether the run moves on by itself through this task: no person is waited for
+    is_live: bool
 
     def __init__(self, value: str) -> None:
         self.is_settled = value in ("done", "failed", "skipped", "cancelled")
@@ -43,73 +43,73 @@ class Node(Struct, eq=False, gc=False):
     task: Task
     order: int
     state: TaskState = TaskState.WAITING
-    unmet: int = 0
     #: needs that are not settled yet
+    unmet: int = 0
     dependents: "list[Node] | tuple[()]" = ()
     optional_needs: tuple[str, ...] = ()
-    path: float = 0.0
     #: the longest remaining path, this task included
-    urgency: int = 0
+    path: float = 0.0
     #: its priority, or that of a task that waits for it, if higher
-    deadline: float = math.inf
+    urgency: int = 0
     #: its own, or that of a task that waits for it, if earlier; seconds of the epoch
-    attempt: int = 0
+    deadline: float = math.inf
     #: number of the last attempt
-    tries: int = 0
+    attempt: int = 0
     #: failures that count
-    losses: int = 0
+    tries: int = 0
     #: lost workers and preemptions since it last got on
+    losses: int = 0
     lineage: int = 1
     is_open: bool = False
     worker: str = ""
     avoid: tuple[str, ...] = ()
     started_at: datetime | None = None
-    since_at: datetime | None = None
     #: when it came to wait for what it waits for
+    since_at: datetime | None = None
     due_at: datetime | None = None
     question: Question | None = None
     cause: Failed | None = None
-    why: str = ""
     #: of a skipped task: the task that failed first
-    stopped: str = ""
+    why: str = ""
     #: of a task that was never begun because the run stopped: why it did
-    is_doomed: bool = False
+    stopped: str = ""
     #: to be skipped, as soon as that is written down
-    is_parked: bool = False
+    is_doomed: bool = False
     #: it waits, retrying, for somebody outside who cannot be called yet
-    waits_for: str = ""
+    is_parked: bool = False
     #: why it was parked last
-    is_long: bool = False
+    waits_for: str = ""
     #: whether that has lasted as long as anybody should wait
-    is_held_up: bool = False
+    is_long: bool = False
     #: its open attempt leads a run in which all that is left waits for people
-    parks: int = 0
+    is_held_up: bool = False
     #: how often it did; attempts that count neither as tries nor as losses
-    is_expired: bool = False
+    parks: int = 0
     #: told to stop because of its own deadline
-    is_removed: bool = False
+    is_expired: bool = False
     #: taken out of the plan
-    is_replaced: bool = False
+    is_removed: bool = False
     #: came to nothing, and later tasks make up for it
-    is_waived: bool = False
+    is_replaced: bool = False
     #: given up, and what needs it goes on without it
-    failures: tuple[ErrorClass, ...] = ()
+    is_waived: bool = False
     #: the classes of those that count
-    failed_first: str = ""
+    failures: tuple[ErrorClass, ...] = ()
     #: the worker that did, whose policy is kept whoever has it later
-    is_watched: bool = False
+    failed_first: str = ""
     #: it is known when its open attempt will have taken too long
-    hedge: str = ""
+    is_watched: bool = False
     #: the id of a second attempt beside the open one
-    granted: int = 0
+    hedge: str = ""
     #: tries beyond the first that its policy, or a person, has given it
-    is_unclear: bool = False
+    granted: int = 0
     #: its words are to be rewritten before it is tried again
+    is_unclear: bool = False
     last_failure: Failed | None = None
-    taint: tuple[str, ...] = ()
     #: untrusted sources that its words derive from
-    gaps: tuple[str, ...] = ()
+    taint: tuple[str, ...] = ()
     #: of a task that was done in part: what is missing
+    gaps: tuple[str, ...] = ()
 
     @property
     def is_live(self) -> bool:
@@ -125,8 +125,8 @@ class Graph:
 
     def __init__(self, seconds: Callable[[Task], float], deadline: Callable[[Task], float]) -> None:
         self.nodes: dict[str, Node] = {}
-        self.lifted: list[Node] = []
         #: older nodes to which the newest ones gave more weight
+        self.lifted: list[Node] = []
         self.deadline_of = deadline
         self._seconds = seconds
 

@@ -16,12 +16,12 @@ from chargehand.facts.events import Effect, Pace, StepStarted
 from chargehand.facts.plan import Task
 
 HEDGE = "@hedge"
-FACTOR = 2
 #: an attempt that takes so many times as long as its worker usually takes is a straggler
-LEAST = timedelta(seconds=1)
+FACTOR = 2
 #: nothing shorter is worth a second attempt
-LAST = 1_000_000
+LEAST = timedelta(seconds=1)
 #: the urgency of hedges: everything else goes first
+LAST = 1_000_000
 
 
 def is_hedge(task: str) -> bool:

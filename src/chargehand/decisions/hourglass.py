@@ -8,12 +8,12 @@ from msgspec import Struct
 class Hourglass(Struct):
     """How much of its active time is used up. A deadline runs on regardless; this does not."""
 
-    is_late: bool = False
     #: it runs out later than its timer was set for
-    still: timedelta = timedelta(0)
+    is_late: bool = False
     #: how long it has stood still
-    since: datetime | None = None
+    still: timedelta = timedelta(0)
     #: when it came to stand still, if it does
+    since: datetime | None = None
 
     @property
     def stands_still(self) -> bool:

@@ -8,10 +8,10 @@ from chargehand.decisions.hourglass import Hourglass
 from chargehand.facts.commands import Command, SetTimer
 from chargehand.facts.events import DeadlinePassed, RunRequested, WorkStopped
 
-CANCELLED, OUT_OF_TIME = "cancelled", "out of time"
 #: why a run is stopped; anything else says so in words
-ANSWER_TIME = timedelta(minutes=1)
+CANCELLED, OUT_OF_TIME = "cancelled", "out of time"
 #: what composing the answer may take when something other than a deadline stopped the work
+ANSWER_TIME = timedelta(minutes=1)
 
 _RESERVE_SHARE, _RESERVE_MOST = 0.1, timedelta(seconds=15)
 
@@ -20,11 +20,11 @@ class Hours(Struct):
     """One run's time. A deadline runs on regardless; active time only while the run can move by itself."""
 
     glass: Hourglass = field(default_factory=Hourglass)
-    is_closed: bool = False
     #: there is no time left, not even for an answer
+    is_closed: bool = False
     requested: RunRequested | None = None
-    closes_at: datetime | None = None
     #: when composing the answer must end, once the work was stopped
+    closes_at: datetime | None = None
 
     def timers(self) -> list[Command]:
         """Everything that is to go off, as far as it is known now."""

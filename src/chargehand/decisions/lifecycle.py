@@ -36,8 +36,8 @@ _IMPORTANCE = {
     Segment.CONFLICTS: 0.9,
 }
 _REASSIGNED = 0.9
-PENDING = "pending"
 #: tag of a task that is still to be done
+PENDING = "pending"
 
 
 class Lifecycle:
@@ -45,19 +45,19 @@ class Lifecycle:
 
     def __init__(self, run: str) -> None:
         self.run = run
-        self.seq = 0
         #: of the newest event that it has seen
+        self.seq = 0
         self.notes: list[Note] = []
         self._workers: dict[str, str] = {}
         self._needs: dict[str, list[str]] = {}
-        self._author = LEADER
         #: who gives out the tasks
-        self._taint: tuple[str, ...] = ()
+        self._author = LEADER
         #: of the request, and so of every plan made of it
-        self._read_by: dict[str, dict[str, None]] = {}
+        self._taint: tuple[str, ...] = ()
         #: untrusted sources that each task has read so far, and so all that it says
-        self._given_out: dict[str, int] = {}
+        self._read_by: dict[str, dict[str, None]] = {}
         #: by task: where in `notes` the one stands that gave it out last
+        self._given_out: dict[str, int] = {}
 
     def apply(self, seq: int, event: Event) -> list[Note]:
         """The notes that this event is read as; often none."""

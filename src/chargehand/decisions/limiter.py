@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from chargehand.errors import UsageError
 
-FIRST_WINDOW = 16
 #: calls at once before anything is known; doubles with each round of answers until told to slow down
+FIRST_WINDOW = 16
 LONGEST_BACKOFF = 30.0
 FIRST_BACKOFF = 0.25
 
@@ -20,12 +20,12 @@ FIRST_BACKOFF = 0.25
 class Rates(Struct, frozen=True, kw_only=True):
     """What was agreed with a provider. None: not known, to be learned."""
 
+    #: a minute
     requests: float | None = None
     #: a minute
     tokens: float | None = None
-    #: a minute
-    concurrency: int | None = None
     #: calls at once
+    concurrency: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("requests", "tokens", "concurrency"):

@@ -12,8 +12,8 @@ from chargehand.decisions.elastic import Demand
 from chargehand.decisions.queue import Queue
 from chargehand.facts.commands import OfferAttempt, Rank
 
-AGEING = 300.0
 #: seconds of waiting that weigh as much as one step of priority, so that no run starves
+AGEING = 300.0
 
 
 class Waiting(Struct, order=True, gc=False):
@@ -24,8 +24,8 @@ class Waiting(Struct, order=True, gc=False):
     is_late: bool
     due: float
     arrival: float
-    turn: int
     #: of the run, among those of one instant
+    turn: int
     path: float
     order: int
     number: int
@@ -35,8 +35,8 @@ class Waiting(Struct, order=True, gc=False):
     is_dead: bool = False
 
 
-Head: TypeAlias = tuple[Waiting, str]
 #: the most urgent offer of a target, and the target
+Head: TypeAlias = tuple[Waiting, str]
 
 
 class Lane:
@@ -55,16 +55,16 @@ class Lane:
 
     def __init__(self, arrival: float, number: int, parallel: int) -> None:
         self.arrival = arrival
-        self.number = number
         #: among runs of one instant, which would otherwise all take turns and end together, last
-        self.longest = 0.0
+        self.number = number
         #: the longest path that was ever left of it
+        self.longest = 0.0
         self.parallel = parallel
         self.active = 0
-        self.gave_way: dict[str, int] = {}
         #: by task: how often it was preempted
-        self.parked: dict[str, Queue[Waiting]] = {}
+        self.gave_way: dict[str, int] = {}
         #: by target: what waits for a place of the run itself
+        self.parked: dict[str, Queue[Waiting]] = {}
         self.waiting: dict[str, Waiting] = {}
 
     @property
@@ -76,16 +76,16 @@ class Offers:
     """All that may start, in the order of `Dispatch`. Holds no clock: whoever asks says what time it is."""
 
     def __init__(self) -> None:
-        self.urgencies: set[int] = set()
         #: all that were ever offered; with one alone, nobody need give way
+        self.urgencies: set[int] = set()
         self._lanes: dict[str, Lane] = {}
         self._queues: dict[str, Queue[Waiting]] = {}
-        self._ages_at = 0.0
         #: when those who wait are to be put in order anew
-        self._thawing: dict[str, Lane] = {}
+        self._ages_at = 0.0
         #: runs in which something parked may go on
-        self._withdrawn: dict[tuple[str, str], Waiting] = {}
+        self._thawing: dict[str, Lane] = {}
         #: of late: what is offered again at once, under another rank, has waited all the time
+        self._withdrawn: dict[tuple[str, str], Waiting] = {}
         self._lane_count = 0
         self._arrivals = 0
 

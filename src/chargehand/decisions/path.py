@@ -24,11 +24,11 @@ from chargehand.facts.plan import Task
 class Release(NamedTuple):
     """What let something begin: the end of a task, or its being planned."""
 
-    place: int
     #: in the order of events; instants may be equal, places are not
+    place: int
     at: datetime
-    task: str
     #: that ended, or the duty that planned it; empty: it came with the request
+    task: str
 
 
 class Ways:

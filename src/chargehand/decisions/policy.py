@@ -16,14 +16,14 @@ class Traits(Struct, frozen=True, kw_only=True):
 
     name: str
     effect: Effect
-    is_untrusted: bool = False
     #: what it returns comes from outside and may be hostile
-    is_sensitive: bool = False
+    is_untrusted: bool = False
     #: what it returns must not get out
-    destination: str = ""
+    is_sensitive: bool = False
     #: where it sends what it is given: a host, a channel; empty: nowhere
-    server: str = ""
+    destination: str = ""
     #: the one server, set up by the user, that answers it; empty: none in particular
+    server: str = ""
     needs_approval: bool = False
 
     @property
@@ -36,11 +36,11 @@ class Grants(Struct, frozen=True, kw_only=True):
     """What a worker may use; grants only shrink on the way down."""
 
     tools: frozenset[str] = frozenset()
-    destinations: frozenset[str] = frozenset()
     #: hosts, and their subdomains, that may be told something; with "*" anyone
+    destinations: frozenset[str] = frozenset()
     has_secrets: bool = False
-    preapproved: frozenset[str] = frozenset()
     #: tools whose calls need no person where only this policy would ask one
+    preapproved: frozenset[str] = frozenset()
 
     def within(self, other: "Grants") -> "Grants":
         """What both allow."""
@@ -67,18 +67,18 @@ class Verdict(Struct, frozen=True):
 
     ruling: Ruling
     why: str = ""
-    grant: str = ""
     #: what a worker would have to be granted for this call to be allowed unasked; empty: nothing would do
+    grant: str = ""
 
 
 class Knowledge(Struct, frozen=True, kw_only=True):
     """What the worker holds when it calls."""
 
     taint: tuple[str, ...] = ()
-    is_sensitive: bool = False
     #: it has read sensitive data, or is granted secrets
-    only_from: str = ""
+    is_sensitive: bool = False
     #: the one server that all came from which it has read or was tainted by; empty: there is more
+    only_from: str = ""
 
 
 ALLOWED = Verdict(Ruling.ALLOWED)

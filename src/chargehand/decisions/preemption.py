@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-MOST_TIMES = 3
 #: that one task gives way; then it may finish, however urgent others are
+MOST_TIMES = 3
 
 
 class Holding(Struct, eq=False, gc=False):
@@ -15,14 +15,14 @@ class Holding(Struct, eq=False, gc=False):
     task: str
     attempt: int
     worker: str
-    urgency: int
     #: as in `Rank`: the smaller, the more urgent; without what waiting adds to it
-    number: int
+    urgency: int
     #: in the order of starts
-    times: int = 0
+    number: int
     #: that its task gave way before
-    gives_way: bool = False
+    times: int = 0
     #: told to stop at its next safe point
+    gives_way: bool = False
 
 
 class Want(Struct, frozen=True, gc=False):
@@ -30,10 +30,10 @@ class Want(Struct, frozen=True, gc=False):
 
     task: str
     urgency: int
-    target: str
     #: what it calls for
-    serves: Callable[[str], bool]
+    target: str
     #: whether the place that this worker's attempt would free is one that the offer can have
+    serves: Callable[[str], bool]
 
 
 def givers(wants: Iterable[Want], holdings: Sequence[Holding]) -> list[tuple[Holding, Want]]:

@@ -3,8 +3,8 @@
 from heapq import heappop, heappush, nsmallest
 from typing import Generic, Protocol, Self, TypeVar
 
-FEW = 32
 #: latecomers that are not worth sorting in
+FEW = 32
 
 
 class Ranked(Protocol):
@@ -27,10 +27,10 @@ class Queue(Generic[T]):
     __slots__ = ("_late", "_sorted")
 
     def __init__(self) -> None:
-        self._sorted: list[T] = []
         #: the smallest last
-        self._late: list[T] = []
+        self._sorted: list[T] = []
         #: what came since, as a heap
+        self._late: list[T] = []
 
     def __bool__(self) -> bool:
         return bool(self._sorted or self._late)

@@ -10,11 +10,11 @@ from chargehand.errors import UsageError
 from chargehand.facts.plan import Need, Task
 from chargehand.facts.value import canonical
 
-VOTE = "vote"
 #: the worker that counts; it must be on the roster
+VOTE = "vote"
 
-SHOWN = 80
 #: characters of each answer in an explanation
+SHOWN = 80
 
 
 def quorum(task: Task, agree: int, of: int, *, workers: Sequence[str] = ()) -> list[Task]:
@@ -45,10 +45,10 @@ def quorum(task: Task, agree: int, of: int, *, workers: Sequence[str] = ()) -> l
 class Ballot(Struct, frozen=True):
     """How several answers to one question divide."""
 
-    agreed: tuple[str, ...]
     #: who gave the answer that most gave, and the earliest of those that as many gave
-    groups: tuple[tuple[str, ...], ...]
+    agreed: tuple[str, ...]
     #: who agrees with whom, the largest group first
+    groups: tuple[tuple[str, ...], ...]
 
 
 def count(answers: Mapping[str, Any]) -> Ballot:

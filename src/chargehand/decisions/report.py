@@ -12,10 +12,10 @@ from chargehand.decisions.spans import AttemptSpan, Level, StepKind, StepSpan, c
 from chargehand.decisions.trace import Trace
 from chargehand.facts.outcome import NO_USAGE, Usage
 
-WAITS = 3
 #: how many of the longest waits are kept
-SHOWN = 4
+WAITS = 3
 #: how many rows of each table are put into words
+SHOWN = 4
 
 _NO_TIME = timedelta(0)
 _IN_VAIN = ("failed", "lost", "preempted", "cancelled")
@@ -27,10 +27,10 @@ class Stretch(Struct, frozen=True, kw_only=True):
     task: str
     worker: str
     length: timedelta
-    waited: timedelta
     #: the part of that in which nobody was at work on it
-    share: float
+    waited: timedelta
     #: of the wall time, from 0 to 1
+    share: float
 
 
 class Wait(Struct, frozen=True, kw_only=True):
@@ -40,8 +40,8 @@ class Wait(Struct, frozen=True, kw_only=True):
     attempt: int
     worker: str
     length: timedelta
-    why: str
     #: in the words of the choice that let it begin
+    why: str
 
 
 class WorkerShare(Struct, frozen=True, kw_only=True):
@@ -50,8 +50,8 @@ class WorkerShare(Struct, frozen=True, kw_only=True):
     worker: str
     attempts: int
     busy: timedelta
-    share: float
     #: of the time that all workers were busy, from 0 to 1
+    share: float
     failures: int
     usage: Usage
 
@@ -61,8 +61,8 @@ class ModelShare(Struct, frozen=True, kw_only=True):
 
     model: str
     replies: int
-    cached: int
     #: replies among them that took no call of their own
+    cached: int
     failures: int
     usage: Usage
 
@@ -81,22 +81,22 @@ class Report(Struct, frozen=True, kw_only=True):
     run: str
     status: str
     wall: timedelta
-    in_turn: timedelta
     #: what the finished attempts would have taken one after another
+    in_turn: timedelta
     speedup: float
     path: tuple[Stretch, ...]
-    waits: tuple[Wait, ...]
     #: the longest first
-    workers: tuple[WorkerShare, ...]
+    waits: tuple[Wait, ...]
     #: the busiest first; `@planner`, `@refiner` and `@answerer` are the supervisor itself
-    models: tuple[ModelShare, ...]
+    workers: tuple[WorkerShare, ...]
     #: the dearest first
+    models: tuple[ModelShare, ...]
     waste: Waste
     retries: int
     cache_hits: int
     usage: Usage
-    levels: tuple[Level, ...]
     #: of nested supervisors, the top first; more than one only where traces were nested
+    levels: tuple[Level, ...]
 
     @property
     def path_time(self) -> timedelta:

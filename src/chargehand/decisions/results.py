@@ -39,35 +39,35 @@ class StepRecord(Struct, frozen=True, gc=False):
     effect: Effect
     key: str
     digest: str
-    outcome: Done | Failed | None = None
     #: None: it was begun, and nobody knows whether it ended
-    begun: int = 1
+    outcome: Done | Failed | None = None
     #: how often
-    about: Value = Value()
+    begun: int = 1
     #: what the step was given, for whoever reads the trace; not kept here once it is written
-    reserve: Usage = NO_USAGE
+    about: Value = Value()
     #: the most that it can cost; as little kept here
+    reserve: Usage = NO_USAGE
 
 
-MODEL_CALL = "model"
 #: name of the step that is a turn of a model at work
+MODEL_CALL = "model"
 
 
 class StepLog(Struct):
     """The steps of one task that a new attempt goes on from."""
 
-    lineage: dict[str, StepRecord] = {}
     #: by name and ordinal: what this line of attempts has done
-    effects: dict[str, StepRecord] = {}
+    lineage: dict[str, StepRecord] = {}
     #: by key: what was done to the outside world, by whatever line of attempts
-    before: tuple[StepRecord, ...] = ()
+    effects: dict[str, StepRecord] = {}
     #: what the line of attempts did that came to nothing, for whoever rewrites the task
-    worker: str = ""
+    before: tuple[StepRecord, ...] = ()
     #: whose lineage it is, and which version of it; any other starts its own
-    number: int = 0
+    worker: str = ""
     #: of the lineage: how many came to nothing before it
-    turns: int = 0
+    number: int = 0
     #: model calls of this worker in those
+    turns: int = 0
 
     def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
         return self.lineage.get(f"{name}#{ordinal}") or self.effects.get(key)
@@ -92,16 +92,16 @@ class Results:
     def __init__(self) -> None:
         self.outputs: dict[str, Value] = {}
         self.steps: dict[str, StepLog] = {}
-        self._workers: dict[str, str] = {}
         #: by task that is not done: who had it last
+        self._workers: dict[str, str] = {}
         self.answers: dict[str, str] = {}
-        self.nested: dict[str, str] = {}
         #: by task: the run that a supervisor below leads for it, or led last
-        self.notes: list[str] = []
+        self.nested: dict[str, str] = {}
         #: what people wanted of the run after its request
+        self.notes: list[str] = []
         self.usage: Usage = NO_USAGE
-        self._open: dict[tuple[str, int], dict[tuple[str, int], Usage]] = {}
         #: by attempt: what may have been spent on steps that have not ended
+        self._open: dict[tuple[str, int], dict[tuple[str, int], Usage]] = {}
 
     def apply(self, event: Event) -> None:
         match event:

@@ -43,6 +43,7 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Cancelled
 from chargehand.facts.plan import Task
 
+#: what no schedule decides: planners, people and budgets bring it about
 _OUTSIDE = (
     PlanAdopted,
     PlanOpened,
@@ -57,7 +58,6 @@ _OUTSIDE = (
     RunSteered,
     QuestionAnswered,
 )
-#: what no schedule decides: planners, people and budgets bring it about
 _BY_PEOPLE = (CancelRequested, WorkStopped, RunPaused, RunUnpaused, RunSteered)
 
 
@@ -65,8 +65,8 @@ class Retraced(Struct, frozen=True):
     """A simulation of what has happened, beside what has happened."""
 
     simulation: Simulation
-    happened: timedelta
     #: from the first request to the last end, as recorded
+    happened: timedelta
 
     @property
     def ratio(self) -> float:
@@ -132,8 +132,8 @@ class _Record:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.requested, self.ended_at = _ends_of(events)
-        self.alone: list[Event] = []
         #: what came from outside while no attempt of the supervisor's own brought it about
+        self.alone: list[Event] = []
         self._tries: dict[tuple[str, int], _Try] = {}
         self.tasks = list(_tasks_in(events))
         for event in events:

@@ -27,8 +27,8 @@ class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
 
     first: Span = timedelta(seconds=1)
     cap: Span = timedelta(minutes=1)
-    jitter: float = 0.5
     #: the largest part of a wait that may be left out
+    jitter: float = 0.5
 
     if TYPE_CHECKING:
 
@@ -60,8 +60,8 @@ class Again(Struct, frozen=True):
 
     due_at: datetime
     how: RetryHow
-    worker: str = ""
     #: by this one from now on
+    worker: str = ""
 
 
 class Ask(Struct, frozen=True):
@@ -72,8 +72,8 @@ class GiveUp(Struct, frozen=True):
     """The task has failed for good."""
 
     cause: Failed
-    then: Recourse = Recourse.FAIL
     #: what becomes of the rest
+    then: Recourse = Recourse.FAIL
 
 
 Verdict: TypeAlias = Again | Ask | GiveUp
@@ -82,24 +82,24 @@ Verdict: TypeAlias = Again | Ask | GiveUp
 class History(Struct, frozen=True, kw_only=True):
     """What a verdict rests on besides the failure itself."""
 
-    tries: int
     #: failures that count, this one included
-    attempts: int
+    tries: int
     #: tries the task may have
+    attempts: int
     at: datetime
     deadline_at: datetime | None
-    has_others: bool
     #: whether the task asked for a skill, so that another worker may have it
-    worker: str = ""
+    has_others: bool
     #: the one that failed
-    has_untried: bool = False
+    worker: str = ""
     #: the same, and this worker failed at it for the first time
-    refines: bool = False
+    has_untried: bool = False
     #: whether a model may rewrite what the task says
-    terms: OnFailure | None = None
+    refines: bool = False
     #: what was said to be done about failures; None: the usual
-    before: tuple[ErrorClass, ...] = ()
+    terms: OnFailure | None = None
     #: the classes of the failures before this one
+    before: tuple[ErrorClass, ...] = ()
 
 
 def judge(policy: RetryPolicy, failure: Failed, history: History, draw: float) -> Verdict:

@@ -15,10 +15,10 @@ from msgspec.structs import force_setattr
 from chargehand.errors import UsageError
 from chargehand.facts.checks import shown
 
-MOST_STATES = 10_000
 #: of the search for an end; rules that are still undecided after so many are taken as sound
-OTHER = ""
+MOST_STATES = 10_000
 #: stands for every tool that no rule names
+OTHER = ""
 
 
 class InitRule(Struct, frozen=True, tag="init"):

@@ -33,40 +33,40 @@ __all__ = [
     "simulate_runs",
 ]
 
-Seconds = Callable[[Task], float]
 #: how long a task takes, as far as the simulation is concerned
+Seconds = Callable[[Task], float]
 
-UNBOUNDED = Limits(tasks=10_000_000, parallel=10_000_000, active=timedelta(days=36_500))
 #: only the pool holds a run back
+UNBOUNDED = Limits(tasks=10_000_000, parallel=10_000_000, active=timedelta(days=36_500))
 
-_DAWN = datetime(2000, 1, 1, tzinfo=UTC)
 #: time zero; any would do, but one that divides by AGEING keeps runs of one instant level
+_DAWN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
     """A run that is to come, among others."""
 
     plan: Plan
-    at: timedelta = timedelta(0)
     #: from time zero
+    at: timedelta = timedelta(0)
     priority: int = 0
-    deadline: timedelta | None = None
     #: from its arrival; a run that is still going then is stopped, as it would really be
-    name: str = ""
+    deadline: timedelta | None = None
     #: in the spans; empty: `run1`, `run2` and so on
+    name: str = ""
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
     """When everything would start and end."""
 
     parallel: int
-    spans: tuple[Span, ...]
     #: in the order of their starts
-    runs: dict[str, RunEnd]
+    spans: tuple[Span, ...]
     #: by name, in the order of their ends
-    path: tuple[Link, ...]
+    runs: dict[str, RunEnd]
     #: from the last task to end back to one that waited for nothing, first to last: what would
     #: have to be shorter, or have more places, for the whole to be shorter
+    path: tuple[Link, ...]
 
     @property
     def makespan(self) -> timedelta:

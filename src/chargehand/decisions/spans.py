@@ -29,35 +29,35 @@ class StepSpan(Struct, forbid_unknown_fields=True):
     """One step of an attempt: what went in, what came out, what it took."""
 
     name: str
-    ordinal: int
     #: among the steps of this name in this attempt
+    ordinal: int
     effect: str
     began_at: datetime
     kind: StepKind = StepKind.STEP
-    ended_at: datetime | None = None
     #: None: nobody saw it end
+    ended_at: datetime | None = None
     error: str = ""
-    given: Any = None
     #: as much of it as was written down
-    value: Any = None
+    given: Any = None
     #: what came out; of a model, its reply
-    blob: str = ""
+    value: Any = None
     #: digest of what came out, if it was too large for the journal's events
-    size: int = 0
+    blob: str = ""
     #: bytes of that
-    taint: tuple[str, ...] = ()
+    size: int = 0
     #: untrusted sources that it derives from
+    taint: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
-    reserve: Usage = NO_USAGE
     #: the most that it could cost, in a run with a budget
-    model: str = ""
+    reserve: Usage = NO_USAGE
     #: which one answered; of a failed call, or a reply in a blob, which was to be asked first
-    source: str = ""
+    model: str = ""
     #: of a reply: call, cache (the same was asked before) or shared (the same was being asked)
-    sends: int = 0
+    source: str = ""
     #: requests that went out for it, refused ones included
-    waited: float = 0.0
+    sends: int = 0
     #: seconds until the model's provider would take it
+    waited: float = 0.0
 
 
 class Note(Struct, forbid_unknown_fields=True):
@@ -74,35 +74,35 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
     task: str
     attempt: int
     worker: str
-    why: str
     #: why this task and this worker then
+    why: str
     began_at: datetime
-    ready_at: datetime
     #: when its needs were met
-    waited: float = 0.0
+    ready_at: datetime
     #: seconds from then until it began: the wait for a place
+    waited: float = 0.0
     ended_at: datetime | None = None
-    ending: str = ""
     #: done, failed, cancelled, needs_input, lost, preempted, parked; empty: still open
+    ending: str = ""
     error: str = ""
-    stack: str = ""
     #: where it was raised, of one that failed by an exception
-    value: Any = None
+    stack: str = ""
     #: its result
-    blob: str = ""
+    value: Any = None
     #: digest of the result, if it was too large for the journal's events
+    blob: str = ""
     size: int = 0
     taint: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = ()
     #: what is missing from it, of a task that was done in part
-    usage: Usage = NO_USAGE
+    gaps: tuple[str, ...] = ()
     #: all that was spent in it, its steps included
+    usage: Usage = NO_USAGE
     steps: list[StepSpan] = []
     notes: list[Note] = []
-    is_carried_on: bool = False
     #: the next attempt went on from its finished steps
-    reused: str = ""
+    is_carried_on: bool = False
     #: the run whose result it took over, this one or another
+    reused: str = ""
 
     @property
     def length(self) -> timedelta:
@@ -127,8 +127,8 @@ class Lead(Struct, forbid_unknown_fields=True):
     node: str
     epoch: int
     began_at: datetime
-    ended_at: datetime | None = None
     #: when it let go; None: it led to the end, or died
+    ended_at: datetime | None = None
     reason: str = ""
 
 
@@ -143,27 +143,27 @@ class PlanVersion(Struct, forbid_unknown_fields=True):
     """One version of the plan: the first, or what changed since the one before."""
 
     version: int
-    how: str
     #: given, adopted, streamed, amended (a re-plan) or step (the next of a plan made step by step)
+    how: str
     at: datetime
     goal: str = ""
     instruction: str = ""
     strategy: Strategy | None = None
     added: list[Planned] = []
     removed: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
     #: tasks that came to nothing, and that the added ones make up for
+    replaced: tuple[str, ...] = ()
     reason: str = ""
-    sealed_at: datetime | None = None
     #: when a streamed plan was whole
+    sealed_at: datetime | None = None
 
 
 class Retry(Struct, forbid_unknown_fields=True):
     """That a task was to be tried again."""
 
     task: str
-    attempt: int
     #: the one that failed
+    attempt: int
     at: datetime
     due_at: datetime
     how: RetryHow
@@ -173,8 +173,8 @@ class Rewrite(Struct, forbid_unknown_fields=True):
     """That a failed task was put into better words."""
 
     task: str
-    attempt: int
     #: the one that failed
+    attempt: int
     at: datetime
     before: str
     description: str
@@ -185,27 +185,27 @@ class QuestionSpan(Struct, forbid_unknown_fields=True):
 
     id: str
     task: str
-    about: str
     #: what kind of question: plain, in_doubt, approval
+    about: str
     text: str
     asked_at: datetime
     choices: tuple[str, ...] = ()
     answered_at: datetime | None = None
     answer: str = ""
     by: str = ""
-    is_expired: bool = False
     #: nobody answered in time
+    is_expired: bool = False
 
 
 class Halt(Struct, forbid_unknown_fields=True):
     """Something that ended work early."""
 
-    what: str
     #: work (the answer is made of what there is), cancel (a person ends the run), deadline, or too late (a
     #: task that was not started, since it could not be in time any more)
+    what: str
     at: datetime
-    task: str = ""
     #: whose deadline, or whose failure; empty: that of the run
+    task: str = ""
     by: str = ""
     reason: str = ""
 
@@ -245,8 +245,8 @@ class Link(Struct, forbid_unknown_fields=True):
     worker: str
     began_at: datetime
     ended_at: datetime
-    worked: float = 0.0
     #: seconds of it in which somebody was at work on the task
+    worked: float = 0.0
 
     @property
     def length(self) -> float:
@@ -265,12 +265,12 @@ class Level(Struct, forbid_unknown_fields=True):
 
     depth: int
     runs: int
-    wall: float
     #: seconds from their requests to their ends
-    below: float
+    wall: float
     #: seconds of those in which something ran a level deeper
-    own: float
+    below: float
     #: the rest: what this level adds
+    own: float
 
 
 def covered(intervals: Iterable[Interval]) -> timedelta:

@@ -13,14 +13,14 @@ from chargehand.decisions.elastic import Elastic, Resizer
 from chargehand.errors import UsageError
 from chargehand.facts.checks import amount, count
 
-Key: TypeAlias = tuple[str, str, int]
 #: an attempt: run, task, number
+Key: TypeAlias = tuple[str, str, int]
 
-USUAL_BREAKER = BreakerPolicy(failures=10, rest=5.0, longest_rest=60.0)
 #: of a worker: it works on many things at once, so that one blip is many failures in a row
+USUAL_BREAKER = BreakerPolicy(failures=10, rest=5.0, longest_rest=60.0)
 
-MOST_NAMES = 4
 #: of workers in an explanation
+MOST_NAMES = 4
 
 
 class Balance(StrEnum):
@@ -36,10 +36,10 @@ class Place(Struct, frozen=True, kw_only=True):
 
     worker: str
     skills: tuple[str, ...] = ()
-    capacity: int | Elastic | None = None
     #: attempts at once, fixed or following the work; None: as many as the pool
-    weight: float | None = None
+    capacity: int | Elastic | None = None
     #: its share under `Balance.WEIGHTED`; None: its capacity
+    weight: float | None = None
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -87,10 +87,10 @@ class Colleague:
         self.is_draining = False
         self.is_leaving = False
         self.breaker = Breaker(breaker)
-        self.is_resting = False
         #: its breaker lets nothing through
-        self.probe: Key | None = None
+        self.is_resting = False
         #: the attempt that is to show whether it works again
+        self.probe: Key | None = None
 
     @property
     def is_willing(self) -> bool:
@@ -116,18 +116,18 @@ class Staff:
     """
 
     def __init__(self, parallel: int, balance: Balance, breaker: BreakerPolicy | None) -> None:
-        self.elastic: dict[str, tuple[Colleague, Resizer]] = {}
         #: those whose capacity follows the work
-        self.troubled: dict[str, Colleague] = {}
+        self.elastic: dict[str, tuple[Colleague, Resizer]] = {}
         #: those whose breaker is not closed
+        self.troubled: dict[str, Colleague] = {}
         self._parallel = parallel
         self._balance = balance
         self._breaker = breaker or USUAL_BREAKER
         self._workers: dict[str, Colleague] = {}
         self._able: dict[str, list[Colleague]] = {}
         self._turns = 0
-        self._least: tuple[int, float] | None = None
         #: what the worker that got least has got, and the turn as of which that is so
+        self._least: tuple[int, float] | None = None
 
     # coming and going
 

@@ -60,6 +60,7 @@ from chargehand.facts.plan import Task
 from chargehand.facts.policy import Recourse
 from chargehand.facts.shape import published_schema
 
+#: fields that hold what was said, and what stands for it where that is left out
 _CONTENT: dict[str, object] = {
     "stack": "",
     **dict.fromkeys(("request", "goal", "instruction", "description", "before", "accept"), ""),
@@ -69,7 +70,6 @@ _CONTENT: dict[str, object] = {
     "choices": [],
     "gaps": [],
 }
-#: fields that hold what was said, and what stands for it where that is left out
 
 
 class Trace(Struct, forbid_unknown_fields=True):
@@ -77,27 +77,27 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     run: str = ""
     request: str = ""
-    status: str = ""
     #: succeeded, partial, failed or cancelled; empty: it has not ended
+    status: str = ""
     reason: str = ""
-    missing: tuple[str, ...] = ()
     #: required tasks that are not done
+    missing: tuple[str, ...] = ()
     began_at: datetime | None = None
     ended_at: datetime | None = None
     approach: Approach = Approach.GIVEN
     priority: int = 0
     deadline_at: datetime | None = None
-    after: str = ""
     #: the run that its request went on from
-    parent: str = ""
+    after: str = ""
     #: the run whose task this run is
-    task: str = ""
+    parent: str = ""
     #: that task
+    task: str = ""
     depth: int = 0
     leaders: list[Lead] = []
     plans: list[PlanVersion] = []
-    attempts: list[AttemptSpan] = []
     #: of tasks and of the supervisor's own duties, in the order of their starts
+    attempts: list[AttemptSpan] = []
     retries: int = 0
     retried: list[Retry] = []
     rewrites: list[Rewrite] = []
@@ -108,14 +108,14 @@ class Trace(Struct, forbid_unknown_fields=True):
     refusals: list[Refusal] = []
     failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
-    usage: Usage = NO_USAGE
     #: all that was spent, by the runs that its tasks led to as well
-    critical_path: list[str] = []
+    usage: Usage = NO_USAGE
     #: the tasks that the end of the run waited for, one after another
-    path: list[Link] = []
+    critical_path: list[str] = []
     #: the same with who, when and how long
-    children: list["Trace"] = []
+    path: list[Link] = []
     #: of the runs that its tasks led to, as far as they were nested here
+    children: list["Trace"] = []
 
     @property
     def wall(self) -> timedelta:
@@ -258,8 +258,8 @@ class _Fold:
     def __init__(self) -> None:
         self._trace = Trace()
         self._efforts = Efforts()
-        self._words: dict[str, str] = {}
         #: what each task says at present
+        self._words: dict[str, str] = {}
         self._questions: dict[str, QuestionSpan] = {}
 
     def told(self) -> Trace:

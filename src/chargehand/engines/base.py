@@ -47,17 +47,17 @@ class Job(Struct, eq=False, gc=False):
     # Without the garbage collector's care: whatever a job is part of comes apart when its attempt
     # ends, and what is made for every attempt decides how often everything else is walked.
     brief: Brief
-    work: "Callable[[Job], Awaitable[Ending]]"
     #: runs the attempt on the engine's event loop and never raises but for cancellation
+    work: "Callable[[Job], Awaitable[Ending]]"
     timeout: timedelta | None = None
-    key: str = ""
     #: of all that its result rests on, if a later run may take it over
-    reused: str = ""
+    key: str = ""
     #: the run whose result it takes over
+    reused: str = ""
     is_begun: bool = False
     stop_reason: str = ""
-    leftover: asyncio.Future[Any] | None = None
     #: what may go on after the attempt was told to stop: a thread cannot be killed
+    leftover: asyncio.Future[Any] | None = None
 
 
 class Reports(Protocol):

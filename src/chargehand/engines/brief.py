@@ -42,13 +42,13 @@ from chargehand.threads import in_thread
 T = TypeVar("T")
 
 _DEFAULT_LIMITS = Limits()
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: one for all: most tasks need nothing, and a dict for each of them is work for the garbage collector
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 #: what a person may answer about a step in doubt
-ABOUT_BYTES = 32 * 1024
+RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 #: of what a step was given; more is left out of the trace
+ABOUT_BYTES = 32 * 1024
 
 
 class Asked(BaseException):
@@ -239,35 +239,35 @@ class Brief:
         self.task = task
         self.attempt = attempt
         self.worker = worker
-        self.limits = limits
         #: of the run
-        self.missing: Mapping[str, str] = missing or _NOTHING
+        self.limits = limits
         #: optional needs that came to nothing, and why
-        self.values: Mapping[str, Value] = values or _NOTHING
+        self.missing: Mapping[str, str] = missing or _NOTHING
         #: the inputs as they are stored
-        self.depth = 0
+        self.values: Mapping[str, Value] = values or _NOTHING
         #: of its run: how many runs are above it
-        self.tries = 0
+        self.depth = 0
         #: attempts of this task that failed so far
-        self.has_parked = False
+        self.tries = 0
         #: whether it has waited for a provider before
-        self.ends_at: datetime | None = None
+        self.has_parked = False
         #: when it will be stopped at the latest, if that is known
-        self.waits_until = math.inf
+        self.ends_at: datetime | None = None
         #: the same by the clock of its loop, its timeout included, for one that asks models
+        self.waits_until = math.inf
         self.host: Host | None = None
-        self.boards: Callable[[Brief], SharedBoard] | None = None
         #: makes the board of its run, if it is asked for
-        self.gives_up = False
+        self.boards: Callable[[Brief], SharedBoard] | None = None
         #: whether it fails once its provider was waited for in vain: the run could not be resumed
-        self.can_ask = True
+        self.gives_up = False
         #: False where nobody can be asked anything: no terminal, no `notify`, no process that serves
-        self.answerer: Answerer | None = None
+        self.can_ask = True
         #: answers what a person would be asked, as far as it can
-        self.is_preempted = False
+        self.answerer: Answerer | None = None
         #: it is to make room for something more urgent before it begins another step
-        self.is_capped = False
+        self.is_preempted = False
         #: whether what it spends is limited, so that its calls must say what they may cost
+        self.is_capped = False
         self._inputs: dict[str, Any] | None = None
         self._board: SharedBoard | None = None
         self._line = line

@@ -47,16 +47,16 @@ from chargehand.facts.outcome import SHORTAGE, ErrorClass, Failed, Outcome, fail
 
 __all__ = ["Children", "importable"]
 
-GRACE = 1.0
 #: seconds that a process gets to end by itself, and its pipes to run dry
-NOTE_PAUSE = 0.1
+GRACE = 1.0
 #: seconds until a progress note that was passed on makes room for another
-BEAT = timedelta(seconds=1)
+NOTE_PAUSE = 0.1
 #: between two signs of life of a process at work
-MOST_MISSED = 2
+BEAT = timedelta(seconds=1)
 #: of these, after which it is looked at
-TAIL_CHARACTERS, TAIL_LINES = 4_000, 20
+MOST_MISSED = 2
 #: of what a process wrote to standard error: as much as is told of one that died
+TAIL_CHARACTERS, TAIL_LINES = 4_000, 20
 
 Listener = Callable[[str], None]
 
@@ -92,8 +92,8 @@ class Children:
         self._heard = heard or _to_stderr
         self._idle: list[_Child] = []
         self._all: set[_Child] = set()
-        self._going: set[_Child] = set()
         #: were let go, and may not have ended yet
+        self._going: set[_Child] = set()
         self._is_closed = False
 
     async def call(self, brief: Brief, job: Job) -> Outcome | Lost:
@@ -203,8 +203,8 @@ class _Child(asyncio.SubprocessProtocol):
 
     def __init__(self, heard: Listener, beat: float, cpu: int | None) -> None:
         loop = asyncio.get_running_loop()
-        self.gone: asyncio.Future[None] = loop.create_future()
         #: done when the process is reaped and its pipes are read to their end
+        self.gone: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._exited: asyncio.Future[int] = loop.create_future()
         self._frames = asyncio.StreamReader(loop=loop)

@@ -12,17 +12,17 @@ from chargehand.facts.outcome import Done, Failed, Outcome
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 
-MOST_BYTES = 256 * 2**20
 #: of one frame; more than this belongs in a file whose name is passed on
+MOST_BYTES = 256 * 2**20
 
-HELLO = b"\0chargehand child\n"
 #: comes before a child's first frame; what stands before it was printed while Python started
+HELLO = b"\0chargehand child\n"
 
-NOTES_AHEAD = 32
 #: how many progress notes a child may send before the parent has made room for more
+NOTES_AHEAD = 32
 
-BoardAct: TypeAlias = Literal["post", "notes", "search", "write", "read", "find", "labels", "guard"]
 #: what a child may ask of the board; the rest is made of these
+BoardAct: TypeAlias = Literal["post", "notes", "search", "write", "read", "find", "labels", "guard"]
 
 LENGTH_BYTES = 4
 _length = struct.Struct(">I")
@@ -35,17 +35,17 @@ class _Frame(Struct, frozen=True, tag=True, tag_field="frame", omit_defaults=Tru
 class Setup(_Frame, frozen=True, kw_only=True):
     """The first frame: what the child needs to be like its parent."""
 
-    path: list[str]
     #: the parent's `sys.path`
+    path: list[str]
     argv: list[str]
-    pythonpath: str | None
     #: the parent's own setting, which was replaced so that the child would find us
-    memory: int | None = None
+    pythonpath: str | None
     #: bytes of address space
-    cpu: int | None = None
+    memory: int | None = None
     #: seconds of processor time, for one attempt
-    beat: float = 1.0
+    cpu: int | None = None
     #: seconds between two signs of life during an attempt
+    beat: float = 1.0
 
 
 class Attempt(_Frame, frozen=True, kw_only=True):
@@ -59,8 +59,8 @@ class Attempt(_Frame, frozen=True, kw_only=True):
     missing: dict[str, str] = {}
     log: StepLog | None = None
     answers: dict[str, str] = {}
-    taint: tuple[str, ...] = ()
     #: untrusted sources that its words and inputs derive from
+    taint: tuple[str, ...] = ()
 
 
 class Written(_Frame, frozen=True):
@@ -74,10 +74,10 @@ class Refused(_Frame, frozen=True):
 
     number: int
     reason: str
-    failure: Failed | None = None
     #: None: the task is no longer this attempt's
-    facts: dict[str, Any] = {}
+    failure: Failed | None = None
     #: what the error said beside its words, by the names of its attributes
+    facts: dict[str, Any] = {}
 
 
 class BoardAnswer(_Frame, frozen=True):
@@ -85,8 +85,8 @@ class BoardAnswer(_Frame, frozen=True):
 
     number: int
     found: Raw
-    taint: tuple[str, ...] = ()
     #: untrusted sources that the attempt has read by now
+    taint: tuple[str, ...] = ()
 
 
 class Stop(_Frame, frozen=True):
@@ -138,8 +138,8 @@ class Ended(_Frame, frozen=True):
     """The attempt is over; the child waits for the next."""
 
     outcome: Outcome
-    lost: str = ""
     #: if not empty, the worker itself said that it was lost, and why
+    lost: str = ""
 
 
 ToChild: TypeAlias = Setup | Attempt | Written | Refused | BoardAnswer | Stop | Room

@@ -10,13 +10,13 @@ from chargehand.engines.base import Ending, Job, Reports
 from chargehand.engines.brief import Brief
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 
-GRACE = 0.5
 #: seconds that an attempt has for tidying up when its time is over
-STOP_GRACE = 5.0
+GRACE = 0.5
 #: seconds that an attempt has for tidying up when it is told to stop before its time is over
+STOP_GRACE = 5.0
 
-RETRY_START = 1.0
 #: seconds after which a thread or a process that could not be started is tried again
+RETRY_START = 1.0
 
 log = logging.getLogger("chargehand")
 
@@ -83,8 +83,8 @@ class _Attempt:
         self._all = all_
         self._key = key
         self._loop = asyncio.get_running_loop()
-        self._verdict: Failed | None = None
         #: what it comes to whatever it says, once its time is over
+        self._verdict: Failed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._task = self._loop.create_task(self._run())
         self._timer: asyncio.TimerHandle | None = None

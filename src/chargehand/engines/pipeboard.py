@@ -12,8 +12,8 @@ from chargehand.errors import BlockChanged, UsageError
 from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segment
 from chargehand.facts.value import Value
 
-RACES = 1000
 #: times that `update` loses against other writers before it gives up
+RACES = 1000
 
 
 class BoardLine(Protocol):

@@ -13,8 +13,8 @@ from typing import Any
 
 from chargehand.errors import UsageError
 
-SCRIPT = "__child_main__"
 #: what the parent's script is called in a child: not `__main__`, so that its running part is not run
+SCRIPT = "__child_main__"
 
 _being_loaded: list[str] = []
 

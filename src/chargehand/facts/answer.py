@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-SUREST = 0.99
 #: the highest confidence of what a model said; 1 is for what was computed or checked
+SUREST = 0.99
 
 
 class Claim(Struct, frozen=True):
@@ -55,24 +55,24 @@ class AnswerPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind")
     """A piece of the answer while it is being composed. Heard by listeners, never written down."""
 
     text: str
-    begins_anew: bool = False
     #: what was heard before belongs to a try that broke off
+    begins_anew: bool = False
     at: datetime
 
 
 class Answer(Struct, frozen=True, kw_only=True):
     """What came out of a run, and what is missing from it."""
 
-    output: Any
     #: text, or JSON of the shape that was asked for
+    output: Any
     claims: tuple[Claim, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    confidence: float = 1.0
     #: from 0 to 1: how complete it is, and how sure where a model says so
-    by: str = "rules"
+    confidence: float = 1.0
     #: the model that composed it, or `rules`
+    by: str = "rules"
 
     @property
     def text(self) -> str:

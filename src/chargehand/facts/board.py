@@ -15,12 +15,12 @@ from chargehand.facts.checks import amount, count, text
 from chargehand.facts.events import VERSION
 from chargehand.facts.value import Value
 
-BOARD = "board:"
 #: what the names of all streams begin with that are boards
-LEADER = "supervisor"
+BOARD = "board:"
 #: the role that may read and write every block
-SHOWN = 200
+LEADER = "supervisor"
 #: characters of a block's value that its `repr` has
+SHOWN = 200
 
 
 class Segment(StrEnum):
@@ -51,8 +51,8 @@ class Match(StrEnum):
 class Note(Struct, frozen=True, kw_only=True):
     """Something that somebody put on a board. It never changes."""
 
-    id: str
     #: the stream it is in, and its number there
+    id: str
     seq: int
     author: str
     stored: Value
@@ -77,18 +77,18 @@ class Hit(Struct, frozen=True, kw_only=True):
     """A note that a search has found, and how well it fits."""
 
     note: Note
-    score: float
     #: larger is better; to be compared within one search only
-    by: str
+    score: float
     #: meaning, or words
+    by: str
 
 
 class Block(Struct, frozen=True, kw_only=True):
     """One version of a labelled value that many may write."""
 
     label: str
-    version: int
     #: 1 for the first that was written, and then without a gap
+    version: int
     stored: Value
     author: str
     at: datetime
@@ -115,8 +115,8 @@ class Guard(Struct, frozen=True):
 
     readers: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
-    taint: tuple[str, ...] | UnsetType = UNSET
     #: untrusted sources that whoever set it had read; left out where there are none, as it always was
+    taint: tuple[str, ...] | UnsetType = UNSET
 
 
 class Label(Struct, frozen=True):
@@ -132,12 +132,12 @@ class Query(Struct, frozen=True, kw_only=True):
 
     tags: tuple[str, ...] = ()
     match: Match = Match.ANY
-    segments: tuple[str, ...] = ()
     #: a note of any of these
+    segments: tuple[str, ...] = ()
     min_importance: float = 0.0
     author: str = ""
-    not_by: str = ""
     #: an author whose notes are left out
+    not_by: str = ""
     order: Order = Order.NEWEST
     limit: int = 100
 
@@ -159,8 +159,8 @@ class WriteBlock(Struct, frozen=True, kw_only=True):
     role: str
     label: str
     value: Value
-    expect: int | None = None
     #: only if this is its newest version; 0: only if nobody has written it yet
+    expect: int | None = None
 
 
 class GuardBlock(Struct, frozen=True, kw_only=True):
@@ -228,8 +228,8 @@ class BlockRefused(_Event, frozen=True, kw_only=True):
 
 
 BoardEvent: TypeAlias = NotePosted | BlockWritten | BlockGuarded | BlockRefused
-Act: TypeAlias = NotePosted | WriteBlock | GuardBlock
 #: what may be asked of a board; a note needs no decision and is its own event
+Act: TypeAlias = NotePosted | WriteBlock | GuardBlock
 
 _decoder: msgspec.json.Decoder[BoardEvent] = msgspec.json.Decoder(BoardEvent)
 

@@ -17,16 +17,16 @@ class Record(Struct, frozen=True, gc=False):
 class Rank(Struct, frozen=True, order=True, gc=False):
     """A task's place among the ready tasks of its run; the smallest goes first."""
 
-    urgency: int
     #: minus the priority, its own or inherited from a task that waits for it
-    deadline: float
+    urgency: int
     #: seconds of the epoch; infinity without one
-    latest_start: float
+    deadline: float
     #: started later than this, the deadline cannot be kept
-    path: float
+    latest_start: float
     #: minus the longest remaining path
-    order: int
+    path: float
     #: in the plan
+    order: int
 
 
 class OfferAttempt(Struct, frozen=True, gc=False):
@@ -37,10 +37,10 @@ class OfferAttempt(Struct, frozen=True, gc=False):
     worker: str
     skill: str
     rank: Rank
-    avoid: tuple[str, ...] = ()
     #: workers that failed at it, to be passed over if there are others
-    latest_at: datetime | None = None
+    avoid: tuple[str, ...] = ()
     #: when it must have begun to be done before its deadline; None: not known
+    latest_at: datetime | None = None
 
 
 class WithdrawOffer(Struct, frozen=True, gc=False):

@@ -20,8 +20,8 @@ from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.policy import OnFailure, Recourse
 from chargehand.facts.value import Value
 
-VERSION = 1
 #: of the events below; stored with each of them
+VERSION = 1
 
 
 class Effect(StrEnum):
@@ -72,8 +72,8 @@ class Pace(Struct, frozen=True, gc=False):
 
     count: int
     mean: timedelta
-    least: timedelta | None = None
     #: the fastest of all; None: not known
+    least: timedelta | None = None
 
 
 class _Event(
@@ -86,8 +86,8 @@ class _Event(
     forbid_unknown_fields=True,
     gc=False,
 ):
-    at: datetime
     #: by the clock of the process that led the run; never earlier than the event before
+    at: datetime
 
 
 class RunRequested(_Event, frozen=True, kw_only=True):
@@ -96,53 +96,53 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     run: str
     request: str
     limits: Limits
-    seed: int
     #: from which all jitter of this run is drawn
-    rules: int
+    seed: int
     #: version of the decisions that this run is led by
-    crew: str
+    rules: int
     #: digest of the roster
+    crew: str
     priority: int = 0
     deadline_at: datetime | None = None
-    parent: str = ""
     #: the run whose task this run is
+    parent: str = ""
     depth: int = 0
     namespace: str = ""
-    members: dict[str, dict[str, str]] = {}
     #: by worker: short digests of what it is made of, and its models by name; empty: not kept
-    paces: dict[str, Pace] = {}
+    members: dict[str, dict[str, str]] = {}
     #: what was known of each worker's pace; kept here so that replay ranks tasks alike
+    paces: dict[str, Pace] = {}
     approach: Approach = Approach.GIVEN
-    default: str = ""
     #: when routing: who gets a request that is clearly nobody's
-    answers: bool = False
+    default: str = ""
     #: whether a model composes the answer from the results; otherwise they are put together by rule
-    drafts: bool = False
+    answers: bool = False
     #: whether it begins with what is done while the last tasks are still under way
-    refines: bool = False
+    drafts: bool = False
     #: whether a model rewrites a task that failed for what it says
-    shape: dict[str, Any] | None = None
+    refines: bool = False
     #: JSON schema of the answer that is wanted
-    after: str = ""
+    shape: dict[str, Any] | None = None
     #: the run that this request goes on from
-    earlier: Value = Value()
+    after: str = ""
     #: what that run was asked and what came of it
-    taint: tuple[str, ...] = ()
+    earlier: Value = Value()
     #: untrusted sources that the request derives from, and so all that comes of it
-    reuses: str = ""
+    taint: tuple[str, ...] = ()
     #: the run whose results are taken over where nothing they rest on has changed
-    policies: dict[str, OnFailure] = {}
+    reuses: str = ""
     #: what is done when a task fails, by worker; under the empty name: for all who have none
-    hedges: bool = False
+    policies: dict[str, OnFailure] = {}
     #: whether tasks that ask for it get a second attempt when the first takes far too long
-    source: dict[str, Any] = {}
+    hedges: bool = False
     #: where its crew comes from, as the command line finds it again
-    asks_budget: bool = False
+    source: dict[str, Any] = {}
     #: whether a person is asked when nothing is left to spend; else the work is stopped
-    clarifies: bool = False
+    asks_budget: bool = False
     #: whether a person is asked when no plan can be made of the request
-    by: str = ""
+    clarifies: bool = False
     #: the agent of a pool who gives out its tasks; empty: a supervisor
+    by: str = ""
 
 
 class RunLed(_Event, frozen=True, kw_only=True):
@@ -183,14 +183,14 @@ class PlanAmended(_Event, frozen=True, kw_only=True):
     added: tuple[Task, ...] = ()
     removed: tuple[str, ...] = ()
     reason: str = ""
-    replaced: tuple[str, ...] = ()
     #: tasks that came to nothing, and that the added ones make up for
-    is_step: bool = False
+    replaced: tuple[str, ...] = ()
     #: the next step of a plan that is made step by step; no re-planning, and not counted as such
-    is_steered: bool = False
+    is_step: bool = False
     #: a person wanted it; not counted as re-planning either
-    taint: tuple[str, ...] = ()
+    is_steered: bool = False
     #: untrusted sources that whoever wrote it had read, and so all that comes of the added tasks
+    taint: tuple[str, ...] = ()
 
 
 class TaskRewritten(_Event, frozen=True, kw_only=True):
@@ -198,10 +198,10 @@ class TaskRewritten(_Event, frozen=True, kw_only=True):
 
     task: str
     description: str
-    attempt: int
     #: the one that failed
-    taint: tuple[str, ...] = ()
+    attempt: int
     #: untrusted sources that whoever rewrote it had read
+    taint: tuple[str, ...] = ()
 
 
 class AttemptStarted(_Event, frozen=True, kw_only=True):
@@ -210,10 +210,10 @@ class AttemptStarted(_Event, frozen=True, kw_only=True):
     task: str
     attempt: int
     worker: str
-    why: str = ""
     #: why this task and this worker now
-    version: str = ""
+    why: str = ""
     #: of the worker, if it is not as it was when the run began: its attempts are a lineage of their own
+    version: str = ""
 
 
 class AttemptFinished(_Event, frozen=True, kw_only=True):
@@ -222,10 +222,10 @@ class AttemptFinished(_Event, frozen=True, kw_only=True):
     task: str
     attempt: int
     outcome: Outcome
-    key: str = ""
     #: of all that the result rests on, if a later run may take it over
-    reused: str = ""
+    key: str = ""
     #: the run whose result it is
+    reused: str = ""
 
 
 class AttemptLost(_Event, frozen=True, kw_only=True):
@@ -234,8 +234,8 @@ class AttemptLost(_Event, frozen=True, kw_only=True):
     task: str
     attempt: int
     reason: str
-    taint: tuple[str, ...] = ()
     #: untrusted sources that it had read, and so may speak from the reason
+    taint: tuple[str, ...] = ()
 
 
 class AttemptPreempted(_Event, frozen=True, kw_only=True):
@@ -254,10 +254,10 @@ class AttemptParked(_Event, frozen=True, kw_only=True):
     task: str
     attempt: int
     due_at: datetime
-    why: str = ""
     #: in the provider's words
-    is_long: bool = False
+    why: str = ""
     #: it was waited for as long as anybody should: the run waits, and may be left and resumed
+    is_long: bool = False
 
 
 class AttemptHeldUp(_Event, frozen=True, kw_only=True):
@@ -287,12 +287,12 @@ class RetryPlanned(_Event, frozen=True, kw_only=True):
     """A failed task will be tried again at `due_at`. It holds no slot until then."""
 
     task: str
-    attempt: int
     #: the one that failed
+    attempt: int
     due_at: datetime
     how: RetryHow = RetryHow.AGAIN
-    worker: str = ""
     #: the one who has it from now on; empty: as before
+    worker: str = ""
 
 
 class RetryDue(_Event, frozen=True, kw_only=True):
@@ -316,8 +316,8 @@ class PersonAsked(_Event, frozen=True, kw_only=True):
     """
 
     task: str
-    attempt: int
     #: the one that failed; 0 if none did
+    attempt: int
     question: Question
 
 
@@ -326,16 +326,16 @@ class TaskFailed(_Event, frozen=True, kw_only=True):
 
     task: str
     cause: Failed
-    then: Recourse = Recourse.FAIL
     #: what becomes of the rest: it fails with it, goes on without it, or the run stops
+    then: Recourse = Recourse.FAIL
 
 
 class TaskSkipped(_Event, frozen=True, kw_only=True):
     """A task will not run, because of another or because time is over."""
 
     task: str
-    cause: str
     #: the task that failed first, or empty
+    cause: str
     why: str
 
 
@@ -349,8 +349,8 @@ class StartMissed(_Event, frozen=True, kw_only=True):
     """A task that has not begun can no longer be done before its deadline: it is not started."""
 
     task: str
-    attempt: int
     #: the one that would have been next
+    attempt: int
 
 
 class QuestionAnswered(_Event, frozen=True, kw_only=True):
@@ -367,8 +367,8 @@ class QuestionExpired(_Event, frozen=True, kw_only=True):
 
     question: str
     task: str
-    why: str = ""
     #: why nobody was waited for; empty: its patience was at an end
+    why: str = ""
 
 
 class StepStarted(_Event, frozen=True, kw_only=True):
@@ -377,17 +377,17 @@ class StepStarted(_Event, frozen=True, kw_only=True):
     task: str
     attempt: int
     name: str
-    ordinal: int
     #: among the steps of this name in this attempt
+    ordinal: int
     effect: Effect
-    key: str
     #: the same for the same call of this task, whatever the attempt
-    digest: str
+    key: str
     #: of the step's arguments
-    about: Value = Value()
+    digest: str
     #: what it was given, or as much of it as a reader of the trace needs
-    reserve: Usage = NO_USAGE
+    about: Value = Value()
     #: the most that it can cost, in a run with a budget
+    reserve: Usage = NO_USAGE
 
 
 class StepFinished(_Event, frozen=True, kw_only=True):
@@ -441,8 +441,8 @@ class BudgetChanged(_Event, frozen=True, kw_only=True):
     """A person raised or lowered what a run may spend; it holds for whatever is reserved from now on."""
 
     by: str = ""
-    money: float | None = None
     #: None, here and below: as it was
+    money: float | None = None
     tokens: int | None = None
     calls: int | None = None
 
@@ -459,8 +459,8 @@ class RunReleased(_Event, frozen=True, kw_only=True):
 
     node: str
     reason: str = ""
-    is_parked: bool = False
     #: it is not begun before a person resumes it: those who tried have died
+    is_parked: bool = False
 
 
 class RunFinished(_Event, frozen=True, kw_only=True):
@@ -468,10 +468,10 @@ class RunFinished(_Event, frozen=True, kw_only=True):
 
     status: RunStatus
     reason: str = ""
-    missing: tuple[str, ...] = ()
     #: required tasks that are not done
-    paces: dict[str, Pace] = {}
+    missing: tuple[str, ...] = ()
     #: by worker
+    paces: dict[str, Pace] = {}
 
 
 Event: TypeAlias = (
@@ -516,8 +516,8 @@ Event: TypeAlias = (
 
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
-_UPGRADES: dict[int, Callable[[bytes], bytes]] = {}
 #: from a version to the next; empty until VERSION is 2
+_UPGRADES: dict[int, Callable[[bytes], bytes]] = {}
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

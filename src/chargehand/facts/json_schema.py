@@ -14,13 +14,13 @@ import msgspec
 from chargehand.errors import UsageError
 from chargehand.facts.value import canonical
 
-MOST_PATTERNS = 200
 #: in one schema; each may take some megabytes once it is compiled
-LONGEST_MATCHED = 1_000_000
+MOST_PATTERNS = 200
 #: characters of a text that is held against a pattern
+LONGEST_MATCHED = 1_000_000
 _REFERENCES = ("$ref", "$dynamicRef")
-_FOLLOWED = 10_000
 #: references that may be followed for a small value; ten more for each value in a larger one
+_FOLLOWED = 10_000
 
 _left: ContextVar[int] = ContextVar("references_left")
 

@@ -20,27 +20,27 @@ from chargehand.facts.checks import (
 class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True):
     """Caps of one run and everything below it."""
 
-    money: float | None = None
     #: in the currency of the price list; None: no cap
+    money: float | None = None
     tokens: int | None = None
     calls: int | None = None
-    deadline: Span | None = None
     #: from the request on, waiting for people included
-    active: Span = timedelta(hours=1)
+    deadline: Span | None = None
     #: without a deadline: time in which something could run, waiting for people not counted
+    active: Span = timedelta(hours=1)
     tasks: int = 200
     depth: int = 3
-    attempts: int = 3
     #: tries of one task that count: failures, not lost workers and preemptions
-    losses: int = 10
+    attempts: int = 3
     #: lost workers and preemptions of one task
+    losses: int = 10
     replans: int = 3
-    turns: int = 50
     #: model calls of one task, over all its tries with one worker
-    parallel: int = 100
+    turns: int = 50
     #: attempts of this run at once
-    grace: Span = timedelta(seconds=0.5)
+    parallel: int = 100
     #: what an attempt that is told to stop has left before it is given up
+    grace: Span = timedelta(seconds=0.5)
 
     if TYPE_CHECKING:
 
@@ -76,8 +76,8 @@ class TaskLimits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, o
     """Caps of one task; what is None is the run's."""
 
     attempts: int | None = None
-    timeout: Span | None = None
     #: of one attempt
+    timeout: Span | None = None
     turns: int | None = None
     money: float | None = None
     tokens: int | None = None

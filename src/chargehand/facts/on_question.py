@@ -25,18 +25,18 @@ class Asking(Struct, frozen=True, kw_only=True):
     """How the questions of one run are treated while it is led here, as its caller chose."""
 
     mode: OnQuestion = OnQuestion.WAIT
-    can_ask: bool = True
     #: whether an answer may come at all: False where nobody is there and the caller chose nothing
-    by_model: bool = False
+    can_ask: bool = True
     #: whether the supervisor's model answers first
-    is_default: bool = False
+    by_model: bool = False
     #: nobody chose the mode, so a question that waits for a set time is given that time
-    why: str = ""
+    is_default: bool = False
     #: with `fail`: what else the caller could do, in words
-    accepts: bool = False
+    why: str = ""
     #: whether the run may go on with workers that have changed
-    on_outage: OnQuestion = OnQuestion.WAIT
+    accepts: bool = False
     #: what becomes of a run whose provider stays away for longer than anybody is patient
+    on_outage: OnQuestion = OnQuestion.WAIT
 
     @property
     def below(self) -> "Asking":

@@ -14,8 +14,8 @@ from chargehand.errors import JournalBusy, JournalFull, ModelError, NotJSON, Too
 from chargehand.facts.checks import Duration, Span, duration
 from chargehand.facts.value import Value, plain
 
-MOST_WORDS = 20_000
 #: characters of what an exception says; the rest is cut off
+MOST_WORDS = 20_000
 
 
 class ErrorClass(StrEnum):
@@ -43,11 +43,11 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What was spent."""
 
     calls: int = 0
-    tokens_in: int = 0
     #: all that was sent, cached or not
+    tokens_in: int = 0
     tokens_out: int = 0
-    cache_read: int = 0
     #: tokens of those sent that the provider had in its prompt cache
+    cache_read: int = 0
     cache_written: int = 0
     money: float = 0.0
 
@@ -63,10 +63,10 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 NO_USAGE = Usage()
-ONE_CALL = Usage(calls=1)
 #: what a call may cost where nothing is limited
-MOST_TOLD = 2**53
+ONE_CALL = Usage(calls=1)
 #: the largest number of which every JSON reader knows all digits
+MOST_TOLD = 2**53
 
 
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,19 +74,19 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     text: str
-    about: str = "plain"
     #: what kind of question: plain, approval, in_doubt, failure, budget
-    choices: tuple[str, ...] = ()
+    about: str = "plain"
     #: empty: any text will do
-    telling: str = ""
+    choices: tuple[str, ...] = ()
     #: the choice that may be followed by a colon and JSON
-    default: str | None = None
+    telling: str = ""
     #: taken when nobody answers within `patience`; None: the task fails then
-    patience: Span | None = None
+    default: str | None = None
     #: None: waits as long as the run may
+    patience: Span | None = None
     evidence: Value = Value()
-    taint: tuple[str, ...] = ()
     #: untrusted sources that whoever asks has read, and so may speak from its words
+    taint: tuple[str, ...] = ()
 
     if TYPE_CHECKING:
 
@@ -146,8 +146,8 @@ class Done(Struct, frozen=True, tag="done", tag_field="is", omit_defaults=True, 
 
     value: Value = Value()
     usage: Usage = NO_USAGE
-    gaps: tuple[str, ...] = ()
     #: what is missing from it, of a task that was done in part
+    gaps: tuple[str, ...] = ()
 
 
 class Failed(
@@ -157,15 +157,15 @@ class Failed(
 
     kind: ErrorClass
     message: str
-    error: str = ""
     #: name of the exception's type
+    error: str = ""
     stack: str = ""
     retry_after: Span | None = None
     usage: Usage = NO_USAGE
-    is_final: bool = False
     #: the same worker would fail again: whoever reports it has tried what can be tried
-    taint: tuple[str, ...] = ()
+    is_final: bool = False
     #: untrusted sources that its words may derive from
+    taint: tuple[str, ...] = ()
 
     if TYPE_CHECKING:
 
@@ -198,8 +198,8 @@ class Cancelled(
 
     reason: str = ""
     usage: Usage = NO_USAGE
-    taint: tuple[str, ...] = ()
     #: untrusted sources that the reason may derive from
+    taint: tuple[str, ...] = ()
 
 
 class NeedsInput(
@@ -221,8 +221,8 @@ class Parked(BaseException):
     def __init__(self, wait: timedelta, why: str, *, is_long: bool = False) -> None:
         self.wait = wait
         self.why = why
-        self.is_long = is_long
         #: it was waited for as long as anybody should: the run may be left, and resumed later
+        self.is_long = is_long
         super().__init__(why)
 
 
@@ -252,8 +252,8 @@ def tainted(said: Said, sources: tuple[str, ...]) -> Said:
             return said
 
 
-SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 #: too many open files, threads or processes, or no memory: nothing is broken, and it may pass
+SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 
 def classify(error: BaseException) -> ErrorClass:

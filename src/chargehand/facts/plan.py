@@ -47,11 +47,11 @@ _ANYTHING = (
     r"(?:the|some|your|its) (?:rest|task|work|data|request|problem|issue|topic|subject|above|information|"
     r"project|situation|matter|things?|stuff|analysis|research|necessary|needful|next steps?))"
 )
+#: nothing but such words says neither what it is about nor what the result is
 _VAGUE = re.compile(
     rf"(?i)^\W*(?:(?:please|just|then)\s+)?{_DOING}\b(?:\s+{_ANYTHING}\b)*"
     rf"(?:(?:,|,? (?:and then|and|then)) {_DOING}\b(?:\s+{_ANYTHING}\b)*)*\W*$"
 )
-#: nothing but such words says neither what it is about nor what the result is
 
 
 class Strategy(StrEnum):
@@ -73,12 +73,12 @@ class Need(
     """That one task waits for another, and what it takes from it."""
 
     task: str
-    optional: bool = False
     #: if the needed task comes to nothing, run all the same and be told what is missing
-    output: str = ""
+    optional: bool = False
     #: which part of the output: keys joined by dots; empty means all of it
-    name: str = ""
+    output: str = ""
     #: under which name it arrives in `brief.inputs`; empty means the needed task's id
+    name: str = ""
 
     @property
     def key(self) -> str:
@@ -99,29 +99,29 @@ class Task(
     id: str
     description: str
     worker: str = ""
-    skill: str = ""
     #: instead of a worker: whoever on the roster has this skill
-    needs: Sequence[Need | str] = ()
+    skill: str = ""
     #: a plain id is a required need of that task's whole output
-    args: dict[str, Any] = {}
+    needs: Sequence[Need | str] = ()
     #: JSON that the plan itself hands to the worker
-    accept: str = ""
+    args: dict[str, Any] = {}
     #: the rule by which the result is accepted
-    optional: bool = False
+    accept: str = ""
     #: the run can succeed without it
-    priority: int = 0
+    optional: bool = False
     #: larger is more urgent
-    deadline: Span | None = None
+    priority: int = 0
     #: from the start of the run
-    expect: Span | None = None
+    deadline: Span | None = None
     #: how long it should take, if anybody knows; otherwise past runs tell
+    expect: Span | None = None
     limits: TaskLimits = TaskLimits()
-    output: dict[str, Any] | None = None
     #: JSON schema of the result, or a Pydantic model or dataclass that is stored as its schema
-    on_failure: OnFailure | None = None
+    output: dict[str, Any] | None = None
     #: what is done when it fails; None: what its worker, else its supervisor says
-    hedge: bool = False
+    on_failure: OnFailure | None = None
     #: begin a second attempt beside one that takes far too long; for what may be done twice only
+    hedge: bool = False
 
     if TYPE_CHECKING:
 
@@ -190,12 +190,12 @@ class Plan(
 
     goal: str
     tasks: Sequence[Task]
-    instruction: str = ""
     #: what the final answer should look like
+    instruction: str = ""
     strategy: Strategy = Strategy.MERGE
     version: int = 1
-    taint: tuple[str, ...] = ()
     #: untrusted sources that whoever wrote it had read, and so all that comes of its tasks
+    taint: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         is_list = isinstance(self.tasks, Iterable)

@@ -11,19 +11,19 @@ from chargehand.errors import UsageError
 from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration_or_none
 from chargehand.facts.outcome import ErrorClass, Failed
 
-TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP = "try again", "go on without it", "give up"
 #: what a person who is asked about a failed task may say
+TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP = "try again", "go on without it", "give up"
 
+#: what such a question is about
 ABOUT_FAILURE = "failure"
-#: what such a question is about
 
-ASK = "ask"
 #: of a budget: ask a person when it is used up
-STOP, RAISE_TO = "stop", "raise to"
+ASK = "ask"
 #: what a person who is asked about a budget may say; the second with an amount behind a colon
+STOP, RAISE_TO = "stop", "raise to"
 
-ABOUT_BUDGET = "budget"
 #: what such a question is about
+ABOUT_BUDGET = "budget"
 
 
 class Recourse(StrEnum):
@@ -47,8 +47,8 @@ class Step(Struct, frozen=True):
     """One entry of a policy, taken apart."""
 
     recourse: Recourse
-    worker: str = ""
     #: of `elsewhere:bob`
+    worker: str = ""
 
     def leads_away(self, by: str, *, to_others: bool) -> bool:
         """Whether it hands a task that this worker failed at to another one.
@@ -79,8 +79,8 @@ class OnFailure(
 
     steps: Sequence[str] = ("fail",)
     kinds: Mapping[str, Sequence[str]] = {}
-    patience: Span | None = None
     #: how long a person who is asked has time; then it is given up. None: as long as the run may
+    patience: Span | None = None
 
     if TYPE_CHECKING:
 

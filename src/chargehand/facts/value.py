@@ -12,13 +12,13 @@ from msgspec import Raw, Struct
 
 from chargehand.errors import NotJSON
 
-INLINE_BYTES = 64 * 1024
 #: larger values go to the blob store
+INLINE_BYTES = 64 * 1024
 
-MOST_BYTES = 256 * 2**20
 #: of one value; more belongs in a file whose name is passed on
-DEPTH = 200
+MOST_BYTES = 256 * 2**20
 #: lists and objects inside each other; a reader that is itself deep in calls must still get through
+DEPTH = 200
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
@@ -41,12 +41,12 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     json: Raw = Raw(b"null")
-    taint: tuple[str, ...] = ()
     #: untrusted sources that this value derives from; none means trusted
-    blob: str = ""
+    taint: tuple[str, ...] = ()
     #: digest of the bytes, when they lie in the journal's blob store instead of in `json`
-    size: int = 0
+    blob: str = ""
     #: how many bytes lie there
+    size: int = 0
 
     @classmethod
     def of(cls, data: object, taint: tuple[str, ...] = ()) -> "Value":

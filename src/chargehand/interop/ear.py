@@ -17,10 +17,10 @@ class Listening:
 
     def __init__(self, tell: Tell | None) -> None:
         self.tell = tell
-        self.is_asked = False
         #: somebody has asked something, of this run or of one that may be below it
-        self.news = asyncio.Event()
+        self.is_asked = False
         #: set by whatever happens after that
+        self.news = asyncio.Event()
 
 
 class Ear:

@@ -9,8 +9,8 @@ from chargehand.errors import ModelError, ToolError, WorkerError
 from chargehand.facts.outcome import NO_USAGE, ErrorClass, Failed, Usage, classify, failed_by
 from chargehand.models.failures import BUSY, DENIED, TOO_SLOW, retry_after_in, without_keys
 
-DEEPEST = 10
 #: causes of causes that are looked at
+DEEPEST = 10
 # Known by their names: nobody imports a package to find out that its exceptions were not raised.
 _SLOW = {
     *("APITimeoutError", "ModelRequestTimeout", "ModelTimeoutError", "NodeTimeoutError"),

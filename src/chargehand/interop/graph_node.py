@@ -29,8 +29,8 @@ from chargehand.result import RunResult
 from chargehand.roles.fences import words_of
 from chargehand.supervisor import Run, Supervisor
 
-TAG = "langgraph"
 #: of the notes on a run's board that say what was put to the users of the graph
+TAG = "langgraph"
 MOST_QUESTIONS = 100_000
 
 Request: TypeAlias = "str | Callable[[Any], str | Plan]"
@@ -48,8 +48,8 @@ class _Leading:
     asked: str | Plan
     terms: Terms
     tell: Tell | None
-    answered: set[str]
     #: questions that were answered through the graph
+    answered: set[str]
 
 
 class SupervisorNode:

@@ -5,8 +5,8 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-MESSAGES = "messages"
 #: the key that graphs of messages have by convention
+MESSAGES = "messages"
 
 
 def has(state: Any, key: str) -> bool:

@@ -29,10 +29,10 @@ from chargehand.roles.fences import words_of
 from chargehand.roles.office import Office
 
 INTERRUPT = "__interrupt__"
-LEAST = Usage(calls=1, tokens_in=1, tokens_out=1, money=1e-9)
 #: more than nothing of each
-GO_ON, STOP = "go on", "stop"
+LEAST = Usage(calls=1, tokens_in=1, tokens_out=1, money=1e-9)
 #: what a person may answer where a graph was compiled to stop
+GO_ON, STOP = "go on", "stop"
 
 Graph: TypeAlias = "Pregel[Any, Any, Any, Any]"
 Into: TypeAlias = "str | Callable[[Brief], Any]"
@@ -43,11 +43,11 @@ Resume: TypeAlias = Callable[[Any, str], Any]
 class Pause(Struct, frozen=True):
     """Something that a graph waits for."""
 
-    id: str
     #: of the interrupt; empty: it was compiled to stop here
+    id: str
     value: Any
-    at: str = ""
     #: the checkpoint at which it was compiled to stop
+    at: str = ""
 
 
 class Leg(Struct, frozen=True):
@@ -127,8 +127,8 @@ class _Attempt:
         self._passage = passage
         self._brief = passage.brief
         self._thread = thread
-        self._spending = Spending()
         #: of the leg under way
+        self._spending = Spending()
 
     async def hold(self) -> Outcome:
         """The outcome of the attempt; failure is a value."""

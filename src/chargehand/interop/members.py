@@ -49,8 +49,8 @@ class AgentWorker(FunctionWorker):
 
         super().__init__(attempt, name, description, **standing)
         self._attempt = attempt
-        self._models = models
         #: the real ones that it is known to ask, as `provider:model`
+        self._models = models
 
     def work(self, office: object) -> Work:
         """What an attempt of it is: its models are asked through this office's switchboard."""

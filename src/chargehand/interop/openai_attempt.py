@@ -45,8 +45,8 @@ class Attempt:
         self._journaled = journaled
         self._context = context
         self._max_turns = max_turns
-        self._spent = NO_USAGE
         #: by everything in the run, as the SDK counts it
+        self._spent = NO_USAGE
 
     async def hold(self, prompt: Any, config: RunConfig | None, *, tracing: bool) -> Outcome:
         """The outcome of the attempt; failure is a value."""

@@ -41,8 +41,8 @@ from chargehand.models.forbid import refuse_if_forbidden
 from chargehand.roles.schema import objection_to
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
-_inside: ContextVar[str] = ContextVar("chargehand_tool_call", default="")
 #: the tool call that we are in: an agent used as a tool asks models of its own, beside others
+_inside: ContextVar[str] = ContextVar("chargehand_tool_call", default="")
 
 
 class Journaled:
@@ -52,12 +52,12 @@ class Journaled:
         self, passage: Passage, effects: ToolEffects, shape: dict[str, Any] | None
     ) -> None:
         self.passage = passage
-        self.usage = NO_USAGE
         #: of all model calls that are steps, replayed ones included
+        self.usage = NO_USAGE
         self._effects = effects
         self._shape = shape
-        self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
         #: by the original's identity: it and its copy
+        self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
 
     def config(self, config: RunConfig) -> RunConfig:
         """The same settings for a run, with models whose calls are steps."""

@@ -51,8 +51,8 @@ class Outgoing(Generic[T]):
     ) -> None:
         self.name = name
         self.account = account
-        self.came: list[T] = []
         #: the response, once there is one
+        self.came: list[T] = []
         self._send = send
 
     async def ask(self, request: ModelRequest) -> ModelReply:  # noqa: ARG002 - `send` knows it

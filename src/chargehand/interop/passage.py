@@ -19,8 +19,8 @@ from chargehand.roles.conversation import APPROVE, REJECT
 from chargehand.roles.office import Office, terms_of
 
 T = TypeVar("T")
-_ANYTHING = Usage(tokens_in=MOST_TOLD, tokens_out=MOST_TOLD)
 #: that may be told where nothing is limited
+_ANYTHING = Usage(tokens_in=MOST_TOLD, tokens_out=MOST_TOLD)
 
 
 class Passage:
@@ -36,8 +36,8 @@ class Passage:
         self._office = office
         self._ending: BaseException | None = None
         self._turns = 0
-        self._is_paid = False
         #: whether the call that failed last may have cost something
+        self._is_paid = False
 
     async def through(self, work: Awaitable[T]) -> T:
         """What the framework returns or raises, unless the attempt was to end meanwhile."""

@@ -43,8 +43,8 @@ from chargehand.models.forbid import refuse_if_forbidden
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 _RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
-_PASSING = {"timestamp", "run_id", "conversation_id"}
 #: fields of a message that differ whenever the same is said again
+_PASSING = {"timestamp", "run_id", "conversation_id"}
 _UNREAL = ("test", "function")
 
 
@@ -53,12 +53,12 @@ class Journaling(AbstractCapability[Any]):
 
     def __init__(self, passage: Passage, effects: ToolEffects) -> None:
         super().__init__()
-        self.usage = NO_USAGE
         #: of all model calls that are steps, replayed ones included
+        self.usage = NO_USAGE
         self._passage = passage
         self._effects = effects
-        self._told = 0
         #: messages that the last model call had already
+        self._told = 0
 
     def get_wrapper_model(self, model: Model) -> Model:
         return JournaledModel(model, self)

@@ -6,8 +6,8 @@ from chargehand.facts.outcome import Usage
 from chargehand.models.base import ModelSettings
 from chargehand.models.prices import price_of, worst_price
 
-MOST_OUT = ModelSettings().max_tokens
 #: tokens of an answer that nobody has set a maximum for, in a run that has a budget
+MOST_OUT = ModelSettings().max_tokens
 
 
 def priced(model: str, usage: Usage) -> Usage:

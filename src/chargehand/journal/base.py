@@ -17,14 +17,14 @@ from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, Query
 from chargehand.facts.events import Event
 from chargehand.journal.holders import Holder
 
-LEASE = timedelta(seconds=10)
 #: how long a process that has fallen silent keeps what it leads
-PATIENCE = timedelta(seconds=4)
+LEASE = timedelta(seconds=10)
 #: how long a lock that another program holds is waited for before that is said
-BLOB_GRACE = timedelta(hours=1)
+PATIENCE = timedelta(seconds=4)
 #: how long a blob that no event names is kept, since one may be about to name it
-GENESIS = bytes(16)
+BLOB_GRACE = timedelta(hours=1)
 #: what the first event of a stream names as the hash before it
+GENESIS = bytes(16)
 _BLOB = re.compile(rb'"blob":"([0-9a-f]{32})"')
 
 
@@ -33,8 +33,8 @@ class Key(Struct, frozen=True):
 
     scope: str
     name: str
-    digest: str
     #: of the body; another body under the same name is a `KeyConflict`
+    digest: str
 
 
 class Position(Struct, frozen=True):
@@ -42,8 +42,8 @@ class Position(Struct, frozen=True):
 
     stream: str
     seq: int
-    is_new: bool = True
     #: False when the key had been used before and nothing was stored now
+    is_new: bool = True
 
 
 class Entry(Struct, frozen=True):
@@ -63,28 +63,28 @@ class Head(Struct, frozen=True):
     stream: str
     seq: int
     epoch: int
-    owner: str
     #: the node that leads it, or led it last; empty if it let go
-    is_ended: bool
+    owner: str
     #: whether its run is finished
+    is_ended: bool
     began_at: datetime | None
     changed_at: datetime | None
-    is_forgotten: bool = False
     #: retention has deleted its events; only this trace of it is left
+    is_forgotten: bool = False
 
 
 class Mail(Struct, frozen=True, kw_only=True):
     """Something that another process asks the leader of a stream for."""
 
-    key: str
     #: the same mail twice is kept once
-    stream: str
+    key: str
     #: empty: for whoever can do it
-    subject: str
+    stream: str
     #: cancel, answer, submit
+    subject: str
     body: bytes
-    id: int = 0
     #: given by the mailbox
+    id: int = 0
 
 
 class Leases(Protocol):

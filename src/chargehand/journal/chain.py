@@ -16,8 +16,8 @@ _lengths = struct.Struct(">II")
 _numbers = struct.Struct(">QQHq")
 _sealing = msgspec.msgpack.Encoder()
 
-Draft = tuple[bytes, bytes, str, int]
 #: an event ready to be chained: its payload, the payload's digest, its kind, its microseconds
+Draft = tuple[bytes, bytes, str, int]
 
 
 def microseconds(at: datetime) -> int:

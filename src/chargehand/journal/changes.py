@@ -4,9 +4,9 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-PATIENCE = 1.0
 #: seconds after which a waiter is woken for nothing. What changed is noted once for all waiters,
 #: so one of several can miss a change that came between its last look and its next wait
+PATIENCE = 1.0
 
 
 class Changes:

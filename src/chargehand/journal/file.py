@@ -20,15 +20,15 @@ from chargehand.journal.queries import SQL
 from chargehand.journal.refusals import NONSENSE, damaged, failed, refusal
 from chargehand.journal.sheet import KEPT_COMMITS, head_of
 
-APPLICATION = int.from_bytes(b"chrg", "big")
 #: marks an SQLite file as a journal of ours
-FORMAT = 1
+APPLICATION = int.from_bytes(b"chrg", "big")
 #: of the tables in `sqlite.sql`
+FORMAT = 1
 
-LONGEST_PAUSE = 0.1
 #: seconds between two looks at a lock that another program holds
-SILENCE = 1.0
+LONGEST_PAUSE = 0.1
 #: seconds that it is waited for without a word
+SILENCE = 1.0
 
 log = logging.getLogger("chargehand.journal")
 

@@ -13,8 +13,8 @@ from chargehand.errors import JournalDamaged
 from chargehand.journal.chain import seal
 from chargehand.journal.place import write_whole
 
-INTERVAL = 0.5
 #: seconds between a commit and the mark that names it, at most
+INTERVAL = 0.5
 
 
 class Mark(Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,8 +22,8 @@ class Mark(Struct, frozen=True, forbid_unknown_fields=True):
 
     commit: int
     hash: str
-    durability: str
     #: of the process that wrote it: commits of a relaxed one may be lost without damage
+    durability: str
     seal: str = ""
 
     def sealed(self) -> "Mark":

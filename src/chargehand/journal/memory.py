@@ -34,8 +34,8 @@ from chargehand.journal.holders import Holder, Holders
 from chargehand.journal.memory_boards import MemoryBoard, MemoryBoards
 
 _FORGOTTEN = "its events were deleted by retention"
-_SHEET = 1024
 #: events that are kept together
+_SHEET = 1024
 
 
 class _Events:

@@ -15,8 +15,8 @@ from chargehand.journal.refusals import file_refusal, read_only
 if sys.platform != "win32":
     import fcntl
 
-OLDEST_SQLITE = (3, 51, 3)
 #: before it, two connections that reset the WAL at once could corrupt the file
+OLDEST_SQLITE = (3, 51, 3)
 
 _NETWORK = frozenset(
     [

@@ -21,8 +21,8 @@ from chargehand.journal.sheet import FORGOTTEN, HeadRow, head_of
 T = TypeVar("T")
 
 CHUNK_ROWS = 500
-CHUNK_BYTES = 1 << 20
 #: a chunk is read in one transaction; between chunks the log can be checkpointed
+CHUNK_BYTES = 1 << 20
 
 
 class Reader:
@@ -32,8 +32,8 @@ class Reader:
         self, connection: apsw.Connection, path: Path, gate: Gate, *, skips_damage: bool = False
     ) -> None:
         self.path = path
-        self.skips_damage = skips_damage
         #: in lists; a damaged stream itself is never read as if it were whole
+        self.skips_damage = skips_damage
         self.connection = connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chargehand-journal-reader")
         self._gate = gate

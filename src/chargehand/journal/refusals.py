@@ -21,9 +21,9 @@ from chargehand.errors import (
 from chargehand.facts.outcome import SHORTAGE
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-NONSENSE = (TypeError, ValueError, OverflowError, struct.error)
 #: what Python says of values that nobody would have stored: SQLite itself does not look at types
 #: when it reads
+NONSENSE = (TypeError, ValueError, OverflowError, struct.error)
 NO_RIGHT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 

@@ -19,14 +19,14 @@ from chargehand.journal.chain import Draft, header, header_start, seal
 from chargehand.journal.queries import SQL, widened
 from chargehand.journal.refusals import damaged
 
-MANY_NOTES = 2_000
 #: that are let be found at once; fewer wait in a small table until there are as many
+MANY_NOTES = 2_000
 FORGOTTEN = "its events were deleted by retention"
 _ENDING = RunFinished.__name__
-KEPT_COMMITS = 10_000
 #: far more than can be made between two head marks
-_WIDTHS = (256, 64, 16, 4, 1)
+KEPT_COMMITS = 10_000
 #: rows per statement; each is prepared once and kept
+_WIDTHS = (256, 64, 16, 4, 1)
 
 
 class HeadRow(Struct):
@@ -75,8 +75,8 @@ class Sheet:
         self.connection = connection
         self.path = path
         self.node = node
-        self.author = author
         #: this node's number among the authors, once it has one
+        self.author = author
         self._heads: dict[str, HeadRow | None] = {}
         self._changed: dict[str, HeadRow] = {}
         self._streams: int | None = None
@@ -90,10 +90,10 @@ class Sheet:
         self._seals: list[bytes] = []
         self._callbacks: list[Callable[[], None]] = []
         self._undoing: list[Callable[[], None]] = []
-        self.ended: list[str] = []
         #: streams whose run has ended
-        self.commit: tuple[int, bytes] | None = None
+        self.ended: list[str] = []
         #: number and hash, once written; None if nothing changed that anybody was promised
+        self.commit: tuple[int, bytes] | None = None
 
     @property
     def is_blank(self) -> bool:

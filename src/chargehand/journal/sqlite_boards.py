@@ -49,9 +49,9 @@ from chargehand.journal.refusals import damaged
 from chargehand.journal.sheet import FORGOTTEN, MANY_NOTES, HeadRow, Sheet, head_of
 from chargehand.journal.writer import Writer
 
-FEW = 5000
 #: notes that are rather all looked at than walked through in order until enough are found. With a
 #: million notes, the rarest facet above it fills a hundred within 20,000 probes
+FEW = 5000
 
 
 class SqliteBoards:
@@ -61,8 +61,8 @@ class SqliteBoards:
         self._writer = writer
         self._reader = reader
         self._has_tables = False
-        self._fresh = 0
         #: notes that were entered here since the last were moved to their places
+        self._fresh = 0
         self.signal = _Signal(writer)
 
     async def append(self, board: str, act: Act, *, key: Key | None = None) -> BoardEntry:

@@ -14,13 +14,13 @@ from chargehand.journal.base import Head, Journal, named_blobs
 class Finding(Struct, frozen=True, kw_only=True):
     """What a check found in one run."""
 
-    run: str
     #: empty: in the journal as a whole
+    run: str
     events: int = 0
-    readable: int = 0
     #: events from the first on; what comes after one that cannot be read is not trusted
-    done: tuple[str, ...] = ()
+    readable: int = 0
     #: tasks whose results are among them
+    done: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
 
 

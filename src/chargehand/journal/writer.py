@@ -24,11 +24,11 @@ from chargehand.journal.sheet import Sheet
 
 T = TypeVar("T")
 
-CHECKPOINT_PAGES = 4000
 #: size of the log, in pages, past which it is copied into the database; 16 MB measured no slower
 #: than 4 MB and syncs the database a quarter as often
-POLL = 0.1
+CHECKPOINT_PAGES = 4000
 #: seconds between two looks for changes of other processes, while somebody waits for them
+POLL = 0.1
 
 log = logging.getLogger("chargehand.journal")
 
@@ -55,8 +55,8 @@ class Writer:
         self, connection: apsw.Connection, file: JournalFile, node: Node, gate: Gate
     ) -> None:
         self.changes = Changes()
-        self.posts = Changes()
         #: of boards and runs, our own too; apart, so that they wake nobody who waits for mail
+        self.posts = Changes()
         self.node = node
         self._connection = connection
         self._file = file
@@ -72,8 +72,8 @@ class Writer:
         self._unmarked: Mark | None = None
         self._mark_due = 0.0
         self._has_marked = False
-        self._is_mark_noted = False
         #: whether the journal says of itself that it has a mark, and is not to be opened without it
+        self._is_mark_noted = False
         self._data_version = 0
         self._log_pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES

@@ -15,12 +15,12 @@ class Timeouts:
     """How long a model may keep us waiting; numbers are seconds."""
 
     connect: Span = timedelta(seconds=10)
-    answer: Span = timedelta(minutes=10)
     #: until a reply that comes in one piece is there: no byte of it is sent while it is written
-    silence: Span = timedelta(seconds=60)
+    answer: Span = timedelta(minutes=10)
     #: between two bytes of a reply that is streamed
-    total: Span | None = None
+    silence: Span = timedelta(seconds=60)
     #: for a whole call, whatever comes
+    total: Span | None = None
 
     def __post_init__(self) -> None:
         for name in ("connect", "answer", "silence", "total"):
@@ -35,10 +35,10 @@ class Access:
     provider: str
     base_url: str
     key: str = field(default="", repr=False)
-    key_header: str = "Authorization"
     #: any other than this gets the bare key, without `Bearer`
-    key_source: str = "key="
+    key_header: str = "Authorization"
     #: where a user would look for the key, for messages
+    key_source: str = "key="
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeouts: Timeouts = Timeouts()

@@ -34,15 +34,15 @@ Json = dict[str, Any]
 
 log = logging.getLogger("chargehand.models")
 
-LARGEST_COUNT = 2**53
 #: of tokens; beyond it a number is no longer one that all of JSON's readers agree on
+LARGEST_COUNT = 2**53
 
 
+#: headers with what is granted a minute: of requests, of tokens
 _GRANTED = (
     ("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
     ("anthropic-ratelimit-requests-limit", "anthropic-ratelimit-tokens-limit"),
 )
-#: headers with what is granted a minute: of requests, of tokens
 
 
 def allowance_in(headers: Mapping[str, str]) -> Allowance | None:
@@ -75,8 +75,8 @@ class Gathering(Protocol):
         """The whole reply. Only to be asked for once it is over."""
 
 
-FREE = ("ollama",)
 #: providers whose servers run their models themselves
+FREE = ("ollama",)
 
 
 class HttpModel(ABC):
@@ -91,8 +91,8 @@ class HttpModel(ABC):
         may_cost = access.provider not in FREE
         self._abilities = abilities or Abilities(is_real=not access.is_local, may_cost=may_cost)
         self._account = account_of(access.provider, f"{access.host} {access.key}")
-        self.origin = f"{self.protocol}:{access.host}"
         #: whose opaque blocks this model may be shown: its protocol's, from its own host
+        self.origin = f"{self.protocol}:{access.host}"
         self._endpoint = Endpoint(access, self.name)
         self._has_warned: set[str] = set()
 

@@ -44,10 +44,10 @@ STOPS = {
 }
 CACHED = {"type": "ephemeral"}
 
-_BY_BUDGET = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-5])?(?:-\d{8}|$|@|-v\d))")
 #: models that think within a budget of tokens; later ones choose it themselves, by effort
-_SHARES = {"low": 0.25, "medium": 0.5, "high": 0.75}
+_BY_BUDGET = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-5])?(?:-\d{8}|$|@|-v\d))")
 #: of the maximum output that a model may think away
+_SHARES = {"low": 0.25, "medium": 0.5, "high": 0.75}
 _LEAST_BUDGET = 1024
 _BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 

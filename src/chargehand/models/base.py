@@ -43,8 +43,8 @@ class ToolCall(Struct, frozen=True, tag="call", tag_field="is", gc=False):
 
     id: str
     name: str
-    arguments: str
     #: as the model wrote them: JSON, or what it took for JSON
+    arguments: str
 
 
 class ToolOutput(Struct, frozen=True, tag="output", tag_field="is", omit_defaults=True, gc=False):
@@ -94,8 +94,8 @@ class ToolSpec(Struct, frozen=True):
 
     name: str
     description: str
-    parameters: dict[str, Any]
     #: JSON Schema of its arguments
+    parameters: dict[str, Any]
 
 
 class ModelSettings(
@@ -103,18 +103,18 @@ class ModelSettings(
 ):
     """How a model is to answer; what is unset is the provider's default."""
 
-    max_tokens: int = 4096
     #: sent with every call, so that what a call can cost has a bound
+    max_tokens: int = 4096
     temperature: float | None = None
     top_p: float | None = None
-    reasoning: str = ""
     #: effort: low, medium, high; empty: none asked for
+    reasoning: str = ""
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    context: int | None = None
     #: tokens that a request and its answer may have together; None: 32,000 are reckoned with
-    extra: dict[str, Any] = {}
+    context: int | None = None
     #: further fields of the provider's protocol, sent as they are
+    extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
         checks.count(self.max_tokens, "max_tokens")  # none: only to measure a request
@@ -137,10 +137,10 @@ class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     turns: tuple[Turn, ...]
     tools: tuple[ToolSpec, ...] = ()
-    choice: str = "auto"
     #: auto, none, required (some tool), or the name of the tool that must be called
-    schema: dict[str, Any] | None = None
+    choice: str = "auto"
     #: JSON Schema that the answer must fit
+    schema: dict[str, Any] | None = None
     settings: ModelSettings = ModelSettings()
 
 
@@ -166,12 +166,12 @@ class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     parts: tuple[Part, ...]
     stop: StopReason
     usage: Usage = NO_USAGE
-    model: str = ""
     #: as the provider names what answered
-    allowance: Allowance | None = None
+    model: str = ""
     #: if its headers tell
-    gaps: tuple[str, ...] = ()
+    allowance: Allowance | None = None
     #: what is missing from the answer, where a model knows: its task is done in part
+    gaps: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -190,18 +190,18 @@ class Abilities(Struct, frozen=True, kw_only=True):
     """What a model can do; what it cannot is worked around or refused, never dropped in silence."""
 
     tools: bool = True
-    schema: bool = True
     #: answers are held to a JSON Schema by the provider
+    schema: bool = True
     images: bool = True
     files: bool = True
-    declines: bool = False
     #: ends with `StopReason.REFUSAL` by itself when it cannot do something; others are told how to say it
-    is_real: bool = True
+    declines: bool = False
     #: costs something or leaves the machine; tests may forbid it
-    may_cost: bool = False
+    is_real: bool = True
     #: though it answers on this machine: a server there may hand on to a model that is paid for
-    is_metered: bool = True
+    may_cost: bool = False
     #: its replies take tokens; False: it follows rules, and takes none
+    is_metered: bool = True
 
 
 class Model(Protocol):

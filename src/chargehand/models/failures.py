@@ -141,10 +141,10 @@ class Complaint(Struct, frozen=True, kw_only=True):
 
     status: int
     words: str = ""
-    code: str = ""
     #: as the provider names the kind of error
-    is_inside: bool = False
+    code: str = ""
     #: it came inside a reply that the provider called a success
+    is_inside: bool = False
     request_id: str = ""
     retry_after: timedelta | None = None
 

@@ -20,14 +20,14 @@ from chargehand.models.failures import complaint_in, failure_of, garbled, shown
 from chargehand.models.forbid import refuse_if_forbidden
 from chargehand.models.session import StaleConnection, session_here
 
-LARGEST_REPLY = 64 * 1024 * 1024
 #: bytes; a body or an event past this is no answer of a model
+LARGEST_REPLY = 64 * 1024 * 1024
 LARGEST_COMPLAINT = 64 * 1024
-LONGEST_STREAM = timedelta(minutes=30)
 #: where no total time is set
+LONGEST_STREAM = timedelta(minutes=30)
 
-_LOWER = (aiohttp.ClientError, OSError, TimeoutError, ValueError, EOFError)
 #: all that the library raises for trouble on the wire; ValueError is what it makes of odd bytes
+_LOWER = (aiohttp.ClientError, OSError, TimeoutError, ValueError, EOFError)
 
 
 class EventStream:

@@ -19,24 +19,24 @@ from chargehand.models.failures import seconds_asked_by
 
 log = logging.getLogger("chargehand")
 
-SHORT_PATIENCE = 10.0
 #: seconds, where another model could be asked instead
-FIRST_PATIENCE = 5.0
+SHORT_PATIENCE = 10.0
 #: seconds, with an address that has never answered: a wrong one does not mend itself
-DEAD = 10.0
+FIRST_PATIENCE = 5.0
 #: seconds for which nobody else tries an address that was found dead
-PARK = 5.0
+DEAD = 10.0
 #: seconds; whoever would have to wait longer than this, and may park, does
-SAID = 1.0
+PARK = 5.0
 #: seconds; a longer wait is said aloud
+SAID = 1.0
 LONGEST_WHY = 300
-SUSPECTS = 1000
 #: requests that failed, remembered at most
+SUSPECTS = 1000
 
-_AWAY = {0, 502, 503, 520, 521, 522, 523, 529}
 #: statuses that speak of the provider (0: no answer at all); of any other, the request may be the cause
-_Turn: TypeAlias = "tuple[int, int, int, asyncio.Future[None], bool]"
+_AWAY = {0, 502, 503, 520, 521, 522, 523, 529}
 #: minus the priority, a number, tokens, what is set when its turn has come, whether it may park
+_Turn: TypeAlias = "tuple[int, int, int, asyncio.Future[None], bool]"
 
 
 class Fault(Enum):
@@ -50,10 +50,10 @@ class Fault(Enum):
 class Suspect(Struct):
     """A request that failed and was not served since."""
 
-    sent: int
     #: how many calls had been served when it was sent first
-    failed: int
+    sent: int
     #: how many when it failed first
+    failed: int
     failed_at: float
     failures: int = 0
 
@@ -67,27 +67,27 @@ class Line:
         self.limiter = Limiter(rates)
         self.breaker = Breaker(breaker)
         self.denial: ModelDenied | None = None
-        self.has_served = False
         #: whether it ever did: what has worked once is waited for, a wrong address is not
-        self.troubled_at: float | None = None
+        self.has_served = False
         #: since when it has only failed or put calls off
-        self.served = 0
+        self.troubled_at: float | None = None
         #: calls
-        self.is_reached = False
+        self.served = 0
         #: whether anything ever came back, if only an error or half an answer
+        self.is_reached = False
         self._dead: tuple[float, ModelError] | None = None
         self._suspects: OrderedDict[str, Suspect] = OrderedDict()
-        self._fresh: set[str] = set()
         #: of the suspects, those that failed first when nobody was served any more
-        self._trouble = ""
+        self._fresh: set[str] = set()
         #: the last, in the provider's words
+        self._trouble = ""
         self._trouble_until = 0.0
-        self._needed_until = math.inf
         #: when the last of those that wait is stopped
+        self._needed_until = math.inf
         self._provider = provider
         self._patience = patience
-        self._forgets = 2 * breaker.longest_rest
         #: seconds without a call after which earlier trouble says nothing of now
+        self._forgets = 2 * breaker.longest_rest
         self._waiting: list[_Turn] = []
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None

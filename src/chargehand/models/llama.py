@@ -14,8 +14,8 @@ from chargehand.errors import ModelRefused, UsageError
 Json = dict[str, Any]
 
 MAGIC = b"GGUF"
-BATCH = 256
 #: tokens of a prompt taken in at once; between two batches a call can be given up
+BATCH = 256
 
 GUIDANCE = {
     "whitespace_flexible": False,

@@ -39,8 +39,8 @@ from chargehand.models.weights import path_of
 Json = dict[str, Any]
 
 CONTEXT = 4096
-MOST_TOKENS = CONTEXT // 4
 #: of an answer, unless the settings say otherwise: a small model that rambles would fill its context
+MOST_TOKENS = CONTEXT // 4
 _USUAL = ModelSettings().max_tokens
 
 

@@ -39,10 +39,10 @@ from chargehand.models.base import (
 from chargehand.models.inputs import file_url, image_url, is_text, output_text, text_in, titled
 from chargehand.models.schema import OPENAI, held_to
 
-STRICT_PROVIDERS = {"openai", "azure", "openrouter"}
 #: they refuse a strict schema that is not of their dialect; the others hold to any
-NEW_LIMIT_PROVIDERS = {"openai", "azure"}
+STRICT_PROVIDERS = {"openai", "azure", "openrouter"}
 #: reasoning models there refuse `max_tokens`, and other servers know nothing else
+NEW_LIMIT_PROVIDERS = {"openai", "azure"}
 
 STOPS = {
     "stop": StopReason.END,

@@ -18,18 +18,18 @@ from chargehand.models.base import Abilities, Model
 
 Protocol: TypeAlias = Literal["chat", "responses", "anthropic"]
 
-REASONING = re.compile(r"(?:o\d|gpt-(?:[5-9]|\d\d)|codex)")
 #: OpenAI's models that think between tool calls, which chat completions would make them forget
-THINKING = Timeouts(silence=timedelta(minutes=5))
+REASONING = re.compile(r"(?:o\d|gpt-(?:[5-9]|\d\d)|codex)")
 #: over Responses nothing is sent while a model thinks, which may take minutes
+THINKING = Timeouts(silence=timedelta(minutes=5))
 
 
 class Provider(Struct, frozen=True, kw_only=True):
     """Where a provider is, and where its users keep their keys."""
 
     protocol: Protocol = "chat"
-    base_url: str = ""
     #: empty: has to be given
+    base_url: str = ""
     url_variable: str = ""
     key_variable: str = ""
     needs_key: bool = True
@@ -66,8 +66,8 @@ PROVIDERS = {
         needs_key=False,
     ),
 }
-INSIDE = {"local": "local", "offline": "", "pydantic_ai": "pydantic-ai"}
 #: models that live in modules of their own, and the extra that each needs
+INSIDE = {"local": "local", "offline": "", "pydantic_ai": "pydantic-ai"}
 ADAPTERS = {
     "chat": ("openai", "OpenAIModel"),
     "responses": ("responses", "ResponsesModel"),

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from chargehand.facts.outcome import Usage
 
-LINEAR = 100_000
 #: tokens up to which no provider's prices depend on how many are sent at once
+LINEAR = 100_000
 _TOKENS = ("tokens_in", "tokens_out", "cache_read", "cache_written")
 
 

@@ -39,8 +39,8 @@ from chargehand.models.base import (
 from chargehand.models.inputs import file_url, image_url, is_text, output_text, text_in, titled
 from chargehand.models.schema import OPENAI, held_to
 
-LEAST_TOKENS = 16
 #: the provider refuses a lower maximum
+LEAST_TOKENS = 16
 
 
 # The protocol's shapes, as far as we read them

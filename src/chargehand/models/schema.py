@@ -18,10 +18,10 @@ class Dialect(Struct, frozen=True):
     """What a provider understands of JSON Schema."""
 
     name: str
-    keywords: frozenset[str]
     #: that it enforces, beside those that give a schema its shape
-    wants_all: bool = False
+    keywords: frozenset[str]
     #: all properties must be required, and the whole must be an object
+    wants_all: bool = False
 
 
 _SHAPE = {"type", "enum", "const", "$ref", "title", "description"}
@@ -35,8 +35,8 @@ OPENAI = Dialect(
 )
 ANTHROPIC = Dialect("anthropic", frozenset(_SHAPE))
 
-_UNSPOKEN = {"default", "examples", "$schema", "$id", "$comment", "readOnly", "deprecated"}
 #: left out without a word: they bind nobody
+_UNSPOKEN = {"default", "examples", "$schema", "$id", "$comment", "readOnly", "deprecated"}
 
 
 class _CannotHold(Exception):

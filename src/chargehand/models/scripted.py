@@ -32,8 +32,8 @@ _PIECE = re.compile(r"\S*\s*")
 class When:
     """A line for the first request that fits, whatever lines stand before it."""
 
-    where: Callable[[ModelRequest], bool] | str
     #: a function of the request, or words that it must hold
+    where: Callable[[ModelRequest], bool] | str
     line: Said
 
     def fits(self, request: ModelRequest) -> bool:
@@ -60,8 +60,8 @@ class ScriptedModel:
         latency: Duration = 0.0,
         abilities: Abilities | None = None,
     ) -> None:
-        self.requests: list[ModelRequest] = []
         #: all that was asked, in the order of arrival
+        self.requests: list[ModelRequest] = []
         self._name = name
         self._latency = duration(
             latency, "ScriptedModel: latency", may_be_zero=True

@@ -15,8 +15,8 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.helpers import _EXC_SENTINEL as _NO_CAUSE
 
-KEEPALIVE = 30.0
 #: seconds that an unused connection is kept; the providers keep theirs for longer
+KEEPALIVE = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,13 @@ Hear: TypeAlias = Callable[[str | None], None]
 
 FAILED = (ModelUnreachable, ModelTooSlow, ModelGarbled)
 PASSED_OVER = (*FAILED, ModelBusy, ModelDenied, ModelExhausted)
-TRIES = 3
 #: of one request that fails while others are served, or before anybody was
-FIRST_WAIT = 0.5
+TRIES = 3
 #: seconds before the second try; doubled from then on
+FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
-CACHED = 1000
 #: replies that are remembered
+CACHED = 1000
 
 
 class Source(StrEnum):
@@ -70,25 +70,25 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
 
     reply: ModelReply
     model: str
-    sends: int = 1
     #: requests that went out, refused ones included
-    waited: float = 0.0
+    sends: int = 1
     #: seconds in the queue
+    waited: float = 0.0
     source: Source = Source.CALL
-    doubtful: int = 0
     #: of those, requests that timed out or broke off, and may have been paid for
+    doubtful: int = 0
 
 
 class Terms(Struct, frozen=True, kw_only=True, gc=False):
     """What a caller bears."""
 
     may_park: bool = False
-    has_parked: bool = False
     #: before, maybe in another process: then the provider has served somebody once
-    once: bool = False
+    has_parked: bool = False
     #: what may have been paid for is not sent again, but raised: its budget is for one
-    until: float = math.inf
+    once: bool = False
     #: by the loop's clock: then it is stopped
+    until: float = math.inf
 
     def share(self, models: int) -> float | None:
         """The seconds that the first of so many models has; None: as long as it takes.
@@ -142,12 +142,12 @@ class Switchboard:
             instance(agreed, f"Switchboard: rates of {provider!r}", Rates)
         #: by provider ("openai") or by account
         self._breaker = breaker or BreakerPolicy()
+        #: how long a provider that is busy or down is waited for; then runs park, and other calls fail
         self._patience = duration(
             patience, "Switchboard: patience", may_be_zero=True
         ).total_seconds()
-        #: how long a provider that is busy or down is waited for; then runs park, and other calls fail
-        self._cache = cache
         #: None: only calls that are meant to repeat themselves (temperature 0)
+        self._cache = cache
         self._lines: dict[str, Line] = {}
         self._known: OrderedDict[str, Call] = OrderedDict()
         self._asking: SharedCalls[Call] = SharedCalls()
@@ -287,8 +287,8 @@ class _Calling:
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._first = self._loop.time()
-        self._key: str | None = None
         #: what the request is known by, once it has failed
+        self._key: str | None = None
         self._doubtful = 0
 
     async def made(self, terms: Terms) -> Call:

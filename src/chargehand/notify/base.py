@@ -24,36 +24,36 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     only, as JSON: show it as data, never as words of ours.
     """
 
-    id: str
     #: the same for the same thing, however often it is sent: a notice may come twice
+    id: str
     kind: NoticeKind
     run: str
-    text: str
     #: the question, or how the run ended
+    text: str
     at: datetime
-    request: str = ""
     #: what the run was asked for, cut
-    task: str = ""
+    request: str = ""
     #: whose question it is
-    question: str = ""
+    task: str = ""
     #: its id
-    about: str = ""
+    question: str = ""
     #: what kind of question: plain, approval, in_doubt
-    choices: tuple[str, ...] = ()
+    about: str = ""
     #: none: any text answers it
-    telling: str = ""
+    choices: tuple[str, ...] = ()
     #: the choice that may be followed by a colon and JSON
+    telling: str = ""
     default: str | None = None
-    deadline_at: datetime | None = None
     #: when the default is taken, or the task fails; None: it waits
-    evidence: str = ""
+    deadline_at: datetime | None = None
     #: JSON of exactly what is to be decided on, cut
-    answer: str = ""
+    evidence: str = ""
     #: the command that answers it, with TEXT in place of the answer; empty if only this process can
-    show: str = ""
+    answer: str = ""
     #: the command that shows the run
-    status: str = ""
+    show: str = ""
     #: how the run ended
+    status: str = ""
 
 
 class Notifier(Protocol):

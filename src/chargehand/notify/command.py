@@ -15,8 +15,8 @@ from chargehand.facts.checks import Duration, duration, keywords_checked
 from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=30)
-SAID = 500
 #: bytes of what a failing command said that are worth a line in the log
+SAID = 500
 
 
 class Command:

@@ -9,10 +9,10 @@ from chargehand.notify.base import Notice, NoticeKind, Notifier
 
 log = logging.getLogger("chargehand")
 
-MOST_WAITING = 100
 #: beyond it the oldest is dropped: a notifier that hangs must not fill the memory
-LONGEST = timedelta(minutes=2)
+MOST_WAITING = 100
 #: that sending one may take
+LONGEST = timedelta(minutes=2)
 
 
 class Courier:

@@ -28,10 +28,10 @@ from chargehand.notify.opening import open_notifiers
 
 log = logging.getLogger("chargehand")
 
-GRACE = timedelta(seconds=5)
 #: what is left for sending when the supervisor has nothing else to do
-EVIDENCE, REQUEST = 4_000, 500
+GRACE = timedelta(seconds=5)
 #: characters that a notice carries
+EVIDENCE, REQUEST = 4_000, 500
 
 
 class Notices:

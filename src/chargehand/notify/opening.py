@@ -11,8 +11,8 @@ from chargehand.notify.command import Command
 from chargehand.notify.log import Log
 from chargehand.notify.webhook import Webhook
 
-SECRET_VARIABLE = "CHARGEHAND_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 #: what webhooks that are given as words sign with, if it is set
+SECRET_VARIABLE = "CHARGEHAND_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _WAYS = "webhook:https://…, command:PROGRAM WORDS… or log"
 
 

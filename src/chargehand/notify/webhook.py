@@ -18,11 +18,11 @@ from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=10)
 BACKOFF = timedelta(seconds=1)
-LONGEST_WAIT = 15.0
 #: seconds; what a server asks for beyond it is not waited for
+LONGEST_WAIT = 15.0
 SIGNATURE = "X-Chargehand-Signature"
-FRESH = timedelta(minutes=5)
 #: for how long a signature is good
+FRESH = timedelta(minutes=5)
 _HERE = {"localhost", "127.0.0.1", "::1"}
 _SIGNED = re.compile(r"t=(?P<at>\d{1,12}),v1=(?P<mac>[0-9a-f]{64})")
 

@@ -31,8 +31,8 @@ from chargehand.supervisor import Supervisor
 
 NAME, DESCRIPTION = "solver", "Does a task of any size itself, or divides it and puts it together"
 MOST_PARTS = 6
-DEEPEST = Limits(depth=1_000)
 #: of the runs below: how deep they go is for the top to say
+DEEPEST = Limits(depth=1_000)
 
 
 class Part(Struct, frozen=True):

@@ -15,8 +15,8 @@ from chargehand.roles.office import Office
 from chargehand.roles.prompts import prompt
 from chargehand.roles.thinking import DurableThinker, ask_for
 
-ANSWER_QUESTION = "answer_question"
 #: what the step is called in the trace
+ANSWER_QUESTION = "answer_question"
 _SCHEMA = record(
     can_answer={"type": "boolean"},
     answer={"type": "string", "description": "the answer; empty if you cannot answer"},

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RACES = 1000
 #: times that `update` loses against other writers before it gives up
+RACES = 1000
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -60,10 +60,10 @@ class Glance(msgspec.Struct, frozen=True):
 
     label: str
     version: int
-    size: int
     #: of its value, in bytes
-    stored: Value | None = None
+    size: int
     #: None: it is larger than what was asked for
+    stored: Value | None = None
 
 
 class Board:
@@ -484,8 +484,8 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 _queues: "WeakKeyDictionary[AbstractEventLoop, WeakValueDictionary[tuple[str, str], Lock]]"
-_queues = WeakKeyDictionary()
 #: of those who update one block in this process, by event loop
+_queues = WeakKeyDictionary()
 
 
 def _queue(board: str, label: str) -> Lock:

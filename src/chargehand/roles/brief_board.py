@@ -44,9 +44,9 @@ class BriefBoard(Board):
             run="" if name else brief.run,
         )
         self.brief = brief
-        self.scope = scope
         #: what its steps are named by beside what they do. Steps inside of a step need one that is
         #: that step's own: when it is replayed they are not, and the next ones would be taken for them.
+        self.scope = scope
 
     def named(self, name: str, role: str = "") -> "BriefBoard":
         """The long-lived board of this name, in the hands of the same attempt."""

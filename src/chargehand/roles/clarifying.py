@@ -9,8 +9,8 @@ from chargehand.facts.outcome import Outcome
 from chargehand.facts.policy import GIVE_UP
 from chargehand.roles.wording import with_notes
 
-MOST = 2
 #: times that a person is asked to say it better
+MOST = 2
 
 
 async def clarified(

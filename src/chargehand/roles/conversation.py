@@ -49,10 +49,10 @@ from chargehand.tools.toolbox import Toolbox
 
 log = logging.getLogger("chargehand")
 
-REPAIRS = 2
 #: how often a model is told what is wrong with its result
-REPEATS = 3
+REPAIRS = 2
 #: the same tool with the same arguments so many times is no progress
+REPEATS = 3
 LONGEST_RESULT = 1024 * 1024
 APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
 _VERDICT = {
@@ -64,16 +64,16 @@ _VERDICT = {
 
 
 _call_in = msgspec.json.Decoder(Call)
-_GAVE_UP = ("Refused", "EmptyReply", "NoProgress", "Cannot")
 #: failures of a model that did not go on, by name
+_GAVE_UP = ("Refused", "EmptyReply", "NoProgress", "Cannot")
 
 
 class Mind(Protocol):
     """What a conversation must know of the worker that holds it."""
 
     name: str
-    opening: Turn
     #: who it is and how it works: the first turn of all its conversations
+    opening: Turn
     opening_digest: bytes
     settings: ModelSettings
     toolbox: Toolbox
@@ -94,24 +94,24 @@ class Conversation:
         self._models = models
         self._names = [model.name for model in models]
         self._turns = [worker.opening]
-        self._told = 0
         #: turns that the last model call had already
-        self._digest = worker.opening_digest
+        self._told = 0
         #: of all turns so far: what a model call is known by
-        self._history: list[str] = []
+        self._digest = worker.opening_digest
         #: tools called so far
+        self._history: list[str] = []
         self._succeeded: list[str] = []
-        self._trouble: dict[str, tuple[ErrorClass, str]] = {}
         #: by tool that has failed and not succeeded since: of which class, and in what words
+        self._trouble: dict[str, tuple[ErrorClass, str]] = {}
         self._seen: dict[str, int] = {}
-        self._approvals: dict[str, int] = {}
         #: by digest of the call: how often a person was to be asked about it
-        self._rejected: dict[str, None] = {}
+        self._approvals: dict[str, int] = {}
         #: what a person did not allow, in words
-        self._is_tainted = bool(brief.taint)
+        self._rejected: dict[str, None] = {}
         #: by its inputs or the request
-        self._heard: dict[str, str] = {}
+        self._is_tainted = bool(brief.taint)
         #: tools that have said something since, as sources of taint, and the server of each
+        self._heard: dict[str, str] = {}
         self._secrets = {
             name: office.secrets[name] for name in worker.secrets if name in office.secrets
         }

@@ -34,10 +34,10 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Head, Journal, Tail
 from chargehand.journal.opening import open_journal
 
-PATIENCE = timedelta(minutes=5)
 #: how long an attempt may be silent whose worker nobody knows
-EVERY = timedelta(milliseconds=100)
+PATIENCE = timedelta(minutes=5)
 #: how soon those who follow look again
+EVERY = timedelta(milliseconds=100)
 
 
 class _Ended(Struct, frozen=True):
@@ -83,8 +83,8 @@ class Coordinator:
         self._open: dict[str, Watch] = {}
         self._ended: dict[str, _Ended] = {}
         self._unreadable: dict[str, Trouble] = {}
-        self._sum: Progress | None = Progress()
         #: of all that have ended; None: to be added up anew
+        self._sum: Progress | None = Progress()
         self._pulse = Pulse()
         self._boards = {name: BoardWatch(name) for name in boards}
         self._boards_of_runs: dict[str, BoardWatch] = {}

@@ -21,8 +21,8 @@ from chargehand.tools.toolbox import Toolbox
 
 log = logging.getLogger("chargehand")
 
-MOST = 50
 #: tasks that a model may write at once; more are more than it can keep in mind
+MOST = 50
 NO_MORE = Cancelled(reason="the run takes no plan any more")
 
 
@@ -48,8 +48,8 @@ class WrittenTask(Struct):
     accept: str = ""
     optional: bool = False
     role: str = ""
-    tools: list[str] = []
     #: who does it, of a task for somebody who makes workers
+    tools: list[str] = []
 
     def __post_init__(self) -> None:
         if self.id in self.needs:
@@ -88,12 +88,12 @@ class Bounds:
     def __init__(self, roster: Roster, limits: Limits) -> None:
         self.workers = [worker.name for worker in roster]
         self.lines = describe_roster(roster)
+        #: by whoever makes workers: the tools that they can be given
         self.grants = {
             each.name: each.toolbox.names
             for each in roster
             if isinstance(each, Hires) and each.takes_hires
         }
-        #: by whoever makes workers: the tools that they can be given
         self.limits = replace(limits, tasks=min(limits.tasks, MOST))
 
     @property

@@ -34,11 +34,11 @@ from chargehand.roles.worker import Worker
 from chargehand.tools.base import Tool
 from chargehand.tools.toolbox import Toolbox
 
-ROLE, TOOLS = "role", "tools"
 #: what a plan hands to a factory's task in `args`
+ROLE, TOOLS = "role", "tools"
 MADE = "You were called in for this one task."
-LONGEST_INPUT = 2_000
 #: characters of each input that are shown to whoever decides on a worker
+LONGEST_INPUT = 2_000
 
 Make = Callable[[Brief], Worker]
 """Makes the worker for one attempt; called again with the same brief when that is resumed."""

@@ -37,8 +37,8 @@ class Gate:
     def _begin(self) -> None:
         self._growing = Growing("tasks")
         self._head: dict[str, str] = {}
-        self._waiting: list[Task] = []
         #: written before what the plan is about was
+        self._waiting: list[Task] = []
         self._is_halted = False
 
     def hear(self, piece: str | None) -> None:

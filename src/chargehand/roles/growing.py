@@ -19,10 +19,10 @@ class Growing:
 
     def __init__(self, listed: str) -> None:
         self._listed = listed
-        self._text: list[str] = []
         #: what stands there since the last thing was handed out
-        self._open: list[str] = []
+        self._text: list[str] = []
         #: brackets, the outermost first
+        self._open: list[str] = []
         self._is_listing = False
         self._is_in_string = False
         self._is_escaped = False

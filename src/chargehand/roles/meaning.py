@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("chargehand")
 
-MEANING, WORDS = "meaning", "words"
 #: the ways to search
-LONGEST = 2_000
+MEANING, WORDS = "meaning", "words"
 #: characters of a note that are looked at
-MOST_BOARDS = 32
+LONGEST = 2_000
 #: of one journal that are held ready; the one that was not asked for longest is made anew
+MOST_BOARDS = 32
 _WORD = re.compile(r"\w+")
 
 
@@ -78,8 +78,8 @@ class MeaningScorer:
     def __init__(self) -> None:
         self._model = _model()
         self._vectors = self._embedded([""])[:0]
-        self._count = 0
         #: how many of the vectors are in use; the rest is room for more
+        self._count = 0
 
     def add(self, texts: Sequence[str]) -> None:
         import numpy as np
@@ -116,8 +116,8 @@ class NoteIndex:
 
     def __init__(self, by: str) -> None:
         self.by = by
-        self.seq = 0
         #: of the newest entry of the board that was taken in
+        self.seq = 0
         self._scorer: Scorer = MeaningScorer() if by == MEANING else WordScorer()
         self._notes: list[Note] = []
         self._ids: set[str] = set()

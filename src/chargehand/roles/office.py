@@ -43,8 +43,8 @@ class Office:
         settings: "ModelSettings | None" = None,
         prompts: str | Path | None = None,
     ) -> None:
-        self.prompts = None if prompts is None else prompt_folder(prompts, "prompts")
         #: a folder of words that take the place of ours when the supervisor thinks
+        self.prompts = None if prompts is None else prompt_folder(prompts, "prompts")
         self._settings = settings
         self.deps = deps
         self.secrets = _texts_by_name(secrets or {})
@@ -52,10 +52,10 @@ class Office:
         self._default = model
         self._switchboard = switchboard
         self._opened: dict[str, Model] = {}
-        self.planner: Planner | None = None
         #: who plans in place of a model that is asked for plans: after each result, what comes next
-        self.notices: Notices | None = None
+        self.planner: Planner | None = None
         #: how people are told that they are needed, beside whoever looks
+        self.notices: Notices | None = None
 
     def below(self, above: "Office") -> "Office":
         """This office as it is below another: what it lacks is that one's, and the limits are shared."""

@@ -24,8 +24,8 @@ from chargehand.roles.situation import remembered
 from chargehand.roles.thinking import DurableThinker, ask_for
 from chargehand.roles.wording import cut
 
-MOST_STEPS = 30
 #: of the attempt that are shown, the last ones
+MOST_STEPS = 30
 LONGEST_FAILURE, LONGEST_NOTE = 2_000, 300
 _SCHEMA = record(description={"type": "string", "description": "the task, said better"})
 

@@ -30,8 +30,8 @@ SPEC = ToolSpec(
     ),
 )
 LONGEST_REASON = 2_000
-LONGEST_APOLOGY, LONGEST_NOTHING = 500, 200
 #: characters; a longer text has something else to say
+LONGEST_APOLOGY, LONGEST_NOTHING = 500, 200
 
 _WARNING = "Never make up a result, and never return an apology as one."
 BY_CALL = (
@@ -42,8 +42,8 @@ BY_LINE = (
     f"what is missing. {_WARNING}"
 )
 
-_LINE = re.compile(r"\W{0,4}CANNOT\b[\s*_`:]*(?P<reason>.*)", re.DOTALL)
 #: small models forget the colon
+_LINE = re.compile(r"\W{0,4}CANNOT\b[\s*_`:]*(?P<reason>.*)", re.DOTALL)
 _SORRY = (
     r"(?:(?:i['’]m|i am) (?:very |so |really )?(?:sorry|afraid)|sorry|i apologi[sz]e|unfortunately)"
 )
@@ -65,13 +65,13 @@ _APOLOGY = re.compile(
     rf"(?:{_UNABLE} (?:directly |currently )?(?:{_TASK}|{_REACH})|{_LACK})",
     re.IGNORECASE,
 )
+#: as the whole text
 _NOTHING = re.compile(
     r"\W*(?:n/?a|not available|no (?:data|information|result|results|answer)(?: (?:is |are |was |were )?"
     r"(?:available|found))?|(?:i(?:['’]m| am) (?:sorry|afraid)\W+)?i (?:do not|don['’]t|did not|didn['’]t) know"
     r"(?: (?:it|that|this|the answer))?)\W*",
     re.IGNORECASE,
 )
-#: as the whole text
 _BROKEN = re.compile(
     r"\W*error\s*:.*\b(?:tools?|no (?:data|information|results?)|nothing)\b.*", re.IGNORECASE
 )

@@ -26,8 +26,8 @@ from chargehand.roles.situation import Seen, Situation, situation_of
 from chargehand.roles.thinking import DurableThinker
 from chargehand.roles.wording import asked, request_again
 
-_POINTLESS = {"ended", "too_many_replans"}
 #: faults of any change, whatever is in it
+_POINTLESS = {"ended", "too_many_replans"}
 
 
 async def replan(brief: Brief, seat: Seat, office: Office, requested: RunRequested) -> Outcome:

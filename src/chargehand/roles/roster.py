@@ -13,10 +13,10 @@ from chargehand.facts.value import canonical, digest_of
 from chargehand.roles.function import Where, Work
 from chargehand.roles.office import Office
 
-MOST_COMPARED = 100
 #: workers of which a run keeps what they were made of
-_STEPS = ("instructions", "tools", "model")
+MOST_COMPARED = 100
 #: what the steps of a worker rest on
+_STEPS = ("instructions", "tools", "model")
 
 
 class Member(Protocol):
@@ -59,9 +59,9 @@ class Roster:
         for worker in workers:
             self.join(worker)
         lines = sorted([w.name, w.description, *sorted(w.skills)] for w in self)
-        self.digest = digest_of(canonical(lines))
         #: of the names, descriptions and skills that it began with; who joins or leaves later does
         #: not make it another crew
+        self.digest = digest_of(canonical(lines))
 
     def members(self, office: Office, levels: int = 4) -> dict[str, dict[str, str]]:
         """What each worker is made of, to be compared when a run is resumed; nothing for a large roster.

@@ -15,8 +15,8 @@ from chargehand.roles.schema import decoded
 from chargehand.roles.thinking import Thinker, ask_for
 from chargehand.roles.wording import asked
 
-UNCLEAR = "unclear"
 #: what the model answers if no worker is the right one, where somebody takes such requests
+UNCLEAR = "unclear"
 
 
 async def route(

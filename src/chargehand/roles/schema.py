@@ -9,8 +9,8 @@ import msgspec
 from chargehand.facts.json_schema import faults_against
 from chargehand.facts.shape import type_adapter
 
-MOST_OBJECTS = 20
 #: beginnings of an object that are looked at in a text that is not JSON alone
+MOST_OBJECTS = 20
 _decoder = json.JSONDecoder()
 
 

@@ -17,8 +17,8 @@ from chargehand.roles.fences import fenced, words_of
 from chargehand.roles.seat import Seat
 from chargehand.roles.wording import cut
 
-LONGEST, SHORTEST, ALL_TOGETHER = 1_000, 120, 24_000
 #: characters of one result that are shown, and of all
+LONGEST, SHORTEST, ALL_TOGETHER = 1_000, 120, 24_000
 LONGEST_CAUSE = 400
 
 
@@ -29,8 +29,8 @@ class Seen(Struct, frozen=True):
     worker: str
     description: str
     state: str
-    came: str = ""
     #: the beginning of its result, or why there is none
+    came: str = ""
 
     def __str__(self) -> str:
         return f"- {self.id} ({self.worker}): {self.description}"
@@ -41,8 +41,8 @@ class Situation(Struct, frozen=True):
 
     version: int
     tasks: tuple[Seen, ...] = ()
-    notes: tuple[str, ...] = ()
     #: what people wanted of the run after its request
+    notes: tuple[str, ...] = ()
 
     @property
     def done(self) -> list[Seen]:

@@ -23,11 +23,11 @@ from chargehand.models.switchboard import Call, Hear
 from chargehand.roles.office import Office
 from chargehand.roles.schema import objection_to
 
-REPAIRS = 2
 #: how often a model is told what is wrong with its answer
+REPAIRS = 2
 
-CUT_SHOWN = 200
 #: characters of a reply that was cut off
+CUT_SHOWN = 200
 SHORTER = "Your answer was cut off at the maximum length. Answer again, in half as many words."
 
 _call_in = msgspec.json.Decoder(Call)

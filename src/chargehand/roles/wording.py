@@ -5,10 +5,10 @@ from typing import Any
 
 from chargehand.roles.fences import fenced, words_of
 
-LONGEST_EARLIER = 30_000
 #: characters of what an earlier run was asked and answered
-REPEATED = 4_000
+LONGEST_EARLIER = 30_000
 #: characters of a request that is told once more
+REPEATED = 4_000
 
 
 def asked(request: str, earlier: Any = None, shape: dict[str, Any] | None = None) -> str:

@@ -11,14 +11,14 @@ from chargehand.decisions.graph import TaskState
 
 log = logging.getLogger("chargehand")
 
-SILENCE = 1.0
 #: seconds that something may wait without a word
-MOST_WAITS = 5
+SILENCE = 1.0
 #: of a run that are said at once; `chargehand status` has them all
-MOST_QUEUED = 100
+MOST_WAITS = 5
 #: tasks in the queue that are looked at while others work
-_SILENT = {TaskState.WAITING, *(state for state in TaskState if state.is_settled)}
+MOST_QUEUED = 100
 #: they have ended, or wait for other tasks of their run
+_SILENT = {TaskState.WAITING, *(state for state in TaskState if state.is_settled)}
 
 
 class Announcer:
@@ -32,9 +32,9 @@ class Announcer:
         self._timer: asyncio.TimerHandle | None = None
         self._said: set[tuple[str, str, Cause, str]] = set()
         self._is_idle = False
-        self._asking: set[str] = set()
         #: runs with a question or a try that was put off, or paused: they are looked at although other
         #: work goes on
+        self._asking: set[str] = set()
 
     def expect(self, run: str) -> None:
         """Something in this run waits for a person, or for a time."""

@@ -50,20 +50,20 @@ class Counter:
         self.desk = desk
         self.journal = journal
         self._clock = clock
-        self._below: WeakSet[Drains] = WeakSet()
         #: shifts of other supervisors that work for tasks of this one
-        self._above: dict[str, tuple[bool, Callable[[bool], None]]] = {}
+        self._below: WeakSet[Drains] = WeakSet()
         #: by run that is led for a task of another: whether it waits for people, and whom to tell
-        self._left: set[str] = set()
+        self._above: dict[str, tuple[bool, Callable[[bool], None]]] = {}
         #: runs that are being let go, to be resumed
-        self._departures: dict[str, asyncio.Event] = {}
+        self._left: set[str] = set()
         #: by worker that leaves: set when it has nothing to do any more
-        self._expelled: set[str] = set()
+        self._departures: dict[str, asyncio.Event] = {}
         #: those whose time to end what they have is over
+        self._expelled: set[str] = set()
         self._hooks = hooks
         self._notices = office.notices
-        self._place = str(getattr(journal, "path", ""))
         #: of the journal, for other processes; a journal in memory has none
+        self._place = str(getattr(journal, "path", ""))
         self._engine: Engine = LocalEngine()
         self._bench = Workbench(roster, office, journal.blobs, clock, desk.dispatch.most)
         self._inbox: list[Message] = []
@@ -71,18 +71,18 @@ class Counter:
         self._quiet = asyncio.Event()
         self._is_freed = False
         self._is_closing = False
-        self.is_left = False
         #: the supervisor's `async with` is over: nobody brings answers any more
+        self.is_left = False
         self.is_stopping = False
         self.is_over = False
         self._unanswered: list[object] = []
         self._runs: dict[str, asyncio.Future[Led]] = {}
         self._claims: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._told: dict[str, int] = {}
         #: by run: how many of its events listeners could have heard, or find in the journal
+        self._told: dict[str, int] = {}
         self._listeners: dict[str, list[asyncio.Queue[Heard]]] = {}
-        self._asking: dict[str, Asking] = {}
         #: by run: what becomes of its questions; they wait where nothing is said
+        self._asking: dict[str, Asking] = {}
         self._announcer = Announcer(desk, clock, self._place)
         self._ringer: asyncio.Task[None] | None = None
         self._rings_at: datetime | None = None

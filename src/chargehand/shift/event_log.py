@@ -32,6 +32,7 @@ from chargehand.facts.outcome import Done, Failed, NeedsInput
 
 log = logging.getLogger("chargehand")
 
+#: what a line says of each kind; `run_finished` is told where the run is let go of
 FIELDS: dict[type[Event], tuple[str, ...]] = {
     RunRequested: ("request", "priority"),
     RunLed: ("node", "epoch"),
@@ -55,10 +56,9 @@ FIELDS: dict[type[Event], tuple[str, ...]] = {
     TaskFailed: ("task", "cause"),
     TaskSkipped: ("task", "why"),
 }
-#: what a line says of each kind; `run_finished` is told where the run is let go of
 NAMES = {kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in FIELDS}
-LONGEST = 300
 #: characters of a text
+LONGEST = 300
 
 
 def log_events(run: str, events: Sequence[Event]) -> None:

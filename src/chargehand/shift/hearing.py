@@ -34,8 +34,8 @@ from chargehand.facts.on_question import OnQuestion
 from chargehand.facts.outcome import Done, Failed
 from chargehand.shift.counter import Counter, Drains
 
-NEEDS_PERSON = frozenset({AttemptParked, PersonAsked, RetryPlanned, RunLed, RunPaused})
 #: after these, and after an attempt that asks, what waits is looked at although other work goes on
+NEEDS_PERSON = frozenset({AttemptParked, PersonAsked, RetryPlanned, RunLed, RunPaused})
 
 
 class Hearing(Counter):

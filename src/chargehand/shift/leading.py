@@ -34,8 +34,8 @@ from chargehand.shift.rounds import Rounds
 
 log = logging.getLogger("chargehand")
 
-MOST_DEATHS = 2
 #: of processes that took up one submitted run; after so many it is parked until a person resumes it
+MOST_DEATHS = 2
 
 
 class Leading(NamedTuple):

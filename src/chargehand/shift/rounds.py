@@ -30,14 +30,14 @@ from chargehand.shift.event_log import log_events
 from chargehand.shift.hearing import NEEDS_PERSON, Hearing
 from chargehand.shift.watchdog import Watchdog
 
-RETRY_WRITE = timedelta(seconds=1)
 #: how often a journal that is full, locked or read-only is tried again
-RENEWAL = 0.0625
+RETRY_WRITE = timedelta(seconds=1)
 #: seconds from one look at a lease that is to be renewed to the next
+RENEWAL = 0.0625
 
 WAITS = "it waits for a person"
-CUT_OFF = "its provider serves nobody"
 #: why a run is let go of that could be led on
+CUT_OFF = "its provider serves nobody"
 
 log = logging.getLogger("chargehand")
 

@@ -10,10 +10,10 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-STALL = 1.0
 #: seconds of a blocked event loop that are worth a warning
-FRAMES = 12
+STALL = 1.0
 #: the innermost of a stack; those further out are asyncio's and ours
+FRAMES = 12
 
 log = logging.getLogger("chargehand")
 

@@ -26,8 +26,8 @@ from chargehand.roles.office import Office
 from chargehand.roles.roster import Member, Roster
 from chargehand.shift import Hooks, Shift
 
-GRACE = timedelta(seconds=30)
 #: what running attempts have left when the supervisor is stopped gently
+GRACE = timedelta(seconds=30)
 
 
 class Shifts:
@@ -36,13 +36,13 @@ class Shifts:
     _journal: Journal
     _clock: Clock
     _retry: RetryPolicy | None
-    _path: str | os.PathLike[str] | None
     #: of the journal, if it was opened by path
+    _path: str | os.PathLike[str] | None
     _is_closed: bool
-    _is_entered: bool
     #: in its `async with`: a program that serves, and can bring answers
-    _shift: Shift | None
+    _is_entered: bool
     #: while there is one at work
+    _shift: Shift | None
     roster: Roster
     limits: Limits
     _office: Office
@@ -54,8 +54,8 @@ class Shifts:
     _intake: Intake
     _hooks: Hooks
     _experience: Experience
-    _shifts: WeakSet[Shift]
     #: this one, and those of what works below others in its name
+    _shifts: WeakSet[Shift]
     _drained: set[str]
     _users: int
 

@@ -24,8 +24,8 @@ _CLOSED_4 = [
         "240.0.0.0/4",  # reserved, and broadcast
     )
 ]
-_OPEN_6 = IPv6Network("2000::/3")
 #: all that is given out to the public; loopback, mapped, local and multicast addresses lie outside
+_OPEN_6 = IPv6Network("2000::/3")
 _CLOSED_6 = [
     IPv6Network(text)
     for text in (
@@ -35,8 +35,8 @@ _CLOSED_6 = [
         "3fff::/20",
     )
 ]
-_TRANSLATED = IPv6Network("64:ff9b::/96")
 #: how networks of version 6 only reach version 4; its last 32 bits are the real destination
+_TRANSLATED = IPv6Network("64:ff9b::/96")
 _NUMERIC = re.compile(r"(?:\d+|0[xX][0-9a-fA-F]*)")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 

@@ -18,8 +18,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from chargehand.errors import ToolError, UsageError
 from chargehand.tools.docstring import read_docstring
 
-MOST_FAULTS = 8
 #: a model repairs a few at a time; a wall of them only costs tokens
+MOST_FAULTS = 8
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 

@@ -10,12 +10,12 @@ from typing import NamedTuple, TypeAlias
 Number: TypeAlias = Fraction | float
 """A fraction is exact; a float came out of something that has no exact value, like a sine."""
 
-MOST_BITS = 14_000
 #: of a numerator or denominator, about 4,200 digits: Python itself prints no longer ones
+MOST_BITS = 14_000
 MOST_ARGUMENTS = 1_000
 _MOST_FACTORIAL = 1_400
-_LONGEST_DECIMAL = 40
 #: digits that are written out in full
+_LONGEST_DECIMAL = 40
 _LARGEST_ROOT = 64
 
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 TIMEOUT = timedelta(seconds=60)
 LIMIT = 64 * 1024
-SMALLEST_LIMIT = 256
 #: below it the mark that says something was cut would not fit
-MOST_WORDS = 4_000
+SMALLEST_LIMIT = 256
 #: characters of an error that a model is told
+MOST_WORDS = 4_000
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # what all providers take
 
@@ -47,17 +47,17 @@ class ToolContext:
     task: str = ""
     attempt: int = 1
     worker: str = ""
-    key: str = ""
     #: of a keyed tool: the same for the same call, however often it is made
-    deps: Any = None
+    key: str = ""
     #: the caller's own object, from `Supervisor.run(deps=…)`
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    deps: Any = None
     #: granted to this call, by name
-    redactor: Redactor = NOTHING_SECRET
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: of all secrets that there are; granted ones are added if it lacks them
+    redactor: Redactor = NOTHING_SECRET
     spool: Spool | None = field(default=None, repr=False)
-    report: Callable[[str], None] | None = field(default=None, repr=False)
     #: hears of progress, always on the event loop
+    report: Callable[[str], None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.secrets and not self.redactor.covers(self.secrets.values()):
@@ -93,21 +93,21 @@ class Tool:
     name: str
     description: str
     arguments: "Arguments"
-    function: Callable[..., Any]
     #: called with the arguments by name, after the context if it takes one
+    function: Callable[..., Any]
     takes_context: bool = False
     effect: Effect = Effect.ONCE
     timeout: Span = TIMEOUT
-    approve: bool = False
     #: a person is asked before each call
-    untrusted: bool = False
+    approve: bool = False
     #: what it returns was written by others, and taints what derives from it
-    limit: int = LIMIT
+    untrusted: bool = False
     #: bytes of output that a model is shown
-    destination: str | Callable[[Mapping[str, Any]], str] | None = None
+    limit: int = LIMIT
     #: where it sends what it is given: always there, or as the arguments say; None: nowhere
-    server: str = ""
+    destination: str | Callable[[Mapping[str, Any]], str] | None = None
     #: the server that it belongs to, which may be told again what it has said; empty: none
+    server: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -18,8 +18,8 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 from chargehand.errors import ToolError, UsageError
 
 LONGEST_PATH = 1_024
-MOST_FILES = 20_000
 #: looked at in one folder and all below it
+MOST_FILES = 20_000
 
 _OPENAT2 = 437  # the same number on every architecture of Linux
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08

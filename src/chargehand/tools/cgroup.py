@@ -8,8 +8,8 @@ from uuid import uuid4
 
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "chargehand-"
-_CLOSING = 0.5
 #: seconds that the kernel may take to empty a group whose processes were killed
+_CLOSING = 0.5
 
 
 class Cgroup:

@@ -21,11 +21,11 @@ from chargehand.tools.base import Tool, tool
 from chargehand.tools.beneath import Root, Stamp
 
 MOST_TABLES = 100
-MOST_BYTES = 512 * 1024 * 1024
 #: of one file
+MOST_BYTES = 512 * 1024 * 1024
 MOST_ROWS = 1_000
-MOST_KEPT = 64
 #: answers that are kept until a file changes
+MOST_KEPT = 64
 _FORMS = {
     **dict.fromkeys(("csv", "tsv"), "csv"),
     **dict.fromkeys(("json", "jsonl", "ndjson"), "json"),

@@ -11,10 +11,10 @@ from chargehand.tools.page import read_page
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-MOST_BYTES = 20 * 1024 * 1024
 #: of a file that is read as a document
-MOST_TEXT = 8 * 1024 * 1024
+MOST_BYTES = 20 * 1024 * 1024
 #: characters taken out of one; a small file can unfold to a very large one
+MOST_TEXT = 8 * 1024 * 1024
 MOST_PAGES = 2_000
 
 _MARKS = (

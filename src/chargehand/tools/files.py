@@ -16,8 +16,8 @@ PathLike: TypeAlias = str | os.PathLike[str]
 MOST_LISTED = 500
 MOST_LINES = 2_000
 MOST_FOUND = 50
-MOST_KEPT = 4
 #: documents whose text is kept for the next page that is read of them
+MOST_KEPT = 4
 
 
 def files(roots: PathLike | Sequence[PathLike], *, hidden: bool = False) -> tuple[Tool, Tool, Tool]:

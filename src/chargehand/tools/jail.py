@@ -29,13 +29,13 @@ from chargehand.tools.walls import (
     launcher,
 )
 
-MOST_KEPT = 24 * 1024
 #: bytes of each stream: its beginning and its end
-MOST_WRITTEN = 8 * 1024 * 1024
+MOST_KEPT = 24 * 1024
 #: bytes after which a program that floods is stopped; reading them costs the supervisor time
+MOST_WRITTEN = 8 * 1024 * 1024
 MOST_SAID = 8 * 1024 * 1024
-START = 20
 #: seconds in which the walls have to stand
+START = 20
 _OWN_NAMESPACES = Path("/proc/self/ns")
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts")
 _CHUNK = 64 * 1024
@@ -70,22 +70,22 @@ class Program:
     path: str
     argv: Sequence[str]
     env: Mapping[str, str]
-    files: Mapping[str, str] = field(default_factory=dict)
     #: put into the scratch folder beforehand: text by name
-    wanted: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     #: files whose contents are to be handed out afterwards
+    wanted: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How a program ended and what it left."""
 
-    code: int | None
     #: negative: the signal; None: it was stopped from outside
+    code: int | None
     stdout: str
     stderr: str
-    stopped: str = ""
     #: why, if it was: "too slow", "too much output", "too much memory", "too many files"
+    stopped: str = ""
     files: tuple[Mapping[str, Any], ...] = ()
 
 

@@ -11,10 +11,10 @@ from chargehand.tools import arithmetic
 from chargehand.tools.arithmetic import CONSTANTS, FUNCTIONS, NoValue, Number
 from chargehand.tools.base import Tool, tool
 
-LONGEST = 4_000
 #: characters of an expression
-DEEPEST = 60
+LONGEST = 4_000
 #: brackets and signs inside each other
+DEEPEST = 60
 _MOST_EXPONENT = 4_000
 
 _TOKEN = re.compile(

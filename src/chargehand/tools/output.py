@@ -13,20 +13,20 @@ from chargehand.tools.redaction import Redactor
 Spool: TypeAlias = Callable[[bytes], Awaitable[str]]
 """Keeps bytes that are too many to be shown and returns a name for them; `journal.blobs.put` is one."""
 
-MOST_SPOOLED = 8 * 1024 * 1024
 #: where reading of an endless stream stops even if there is a place to keep it
+MOST_SPOOLED = 8 * 1024 * 1024
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
     """What a tool call gave. Has a JSON form, so that it can be a step's result."""
 
-    value: Any = None
     #: JSON data; when it was cut, the text that is left of it
+    value: Any = None
     is_truncated: bool = False
-    taint: tuple[str, ...] = ()
     #: untrusted sources that it derives from
-    spooled: str = ""
+    taint: tuple[str, ...] = ()
     #: where the whole of what was cut is kept; empty: nowhere
+    spooled: str = ""
 
     @property
     def text(self) -> str:

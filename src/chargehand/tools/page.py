@@ -16,8 +16,8 @@ _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{2,40})", 
 _HREF = re.compile(r"\shref\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE)
 _ALT = re.compile(r"\salt\s*=\s*(?:\"([^\"]*)\"|'([^']*)')", re.IGNORECASE)
 _MANY_LINES = re.compile(r"\n{3,}")
-_RAW = {"script", "style", "template", "noscript", "svg", "iframe", "object", "textarea", "title"}
 #: what is inside is skipped whole; the title is kept apart
+_RAW = {"script", "style", "template", "noscript", "svg", "iframe", "object", "textarea", "title"}
 _BLOCKS = set(
     "address article aside blockquote br caption dd details div dl dt fieldset figcaption figure "  # noqa: SIM905
     "footer form header hr main nav ol option p pre section summary table tbody thead tr ul".split()
@@ -25,8 +25,8 @@ _BLOCKS = set(
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
 LONGEST_LINK = 1_000
-LONGEST_TAG = 4_000
 #: characters that are searched for attributes
+LONGEST_TAG = 4_000
 
 
 class Page(NamedTuple):

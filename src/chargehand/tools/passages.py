@@ -10,11 +10,11 @@ from typing import NamedTuple
 from chargehand.errors import ToolError
 from chargehand.tools.beneath import Stamp
 
-FULL = 400
 #: characters after which a passage ends at the next empty line
+FULL = 400
 LONGEST = 1_500
-MOST_TEXT = 64 * 1024 * 1024
 #: characters in all; what comes after is named as not searched
+MOST_TEXT = 64 * 1024 * 1024
 MOST_ROWS = 50_000
 
 _HEADING = re.compile(r"#{1,6}\s+(.*)")

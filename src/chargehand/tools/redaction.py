@@ -7,8 +7,8 @@ from typing import Any
 
 from chargehand.errors import UsageError
 
-SHORTEST_SECRET = 6
 #: a shorter one would be found by chance in innocent text, and tear holes into it
+SHORTEST_SECRET = 6
 
 _WRAPPINGS = ("\\r", "\\n", "\r", "\n", " ", "\t")
 _NORMAL = (

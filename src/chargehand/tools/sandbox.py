@@ -24,8 +24,8 @@ MEMORY = 1024**3
 DISK = 128 * 1024**2
 PROCESSES = 64
 MOST_CODE = 256 * 1024
-_GRACE = timedelta(seconds=10)
 #: for starting and cleaning up around the program's own time
+_GRACE = timedelta(seconds=10)
 _SELF_TEST = timedelta(seconds=20)
 BACKENDS: Mapping[str, Sequence[Backend]] = {
     "auto": (bubblewrap(), own_walls),
@@ -33,8 +33,8 @@ BACKENDS: Mapping[str, Sequence[Backend]] = {
     "namespaces": (own_walls,),
 }
 
-_proven: set[Backend] = set()
 #: those that have passed their test in this process
+_proven: set[Backend] = set()
 
 
 def sandbox(

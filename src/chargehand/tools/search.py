@@ -14,8 +14,8 @@ from chargehand.tools.transport import Reply, Resolve, Transport, look_up
 
 BRAVE = "https://api.search.brave.com/res/v1/web/search"
 BRAVE_KEY = "BRAVE_SEARCH_API_KEY"
-MOST_WORDS = 400
 #: characters of a query that are sent
+MOST_WORDS = 400
 
 
 class Hit(Struct, frozen=True):

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from chargehand.errors import ToolError
 
-NEWEST = 456
 #: futex_requeue, the last call that was looked at; numbers from 424 on are the same everywhere
+NEWEST = 456
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_X32 = 0x40000000
 #: on x86_64 the same calls under other numbers
+_X32 = 0x40000000
 
 _REFUSED = """
     mount            165  40    umount2          166  39    pivot_root       155  41
@@ -54,8 +54,8 @@ _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
 _NEW_NAMESPACES = 0x7E020080
 _IOCTL = {"x86_64": 16, "aarch64": 29}
-_TYPES_FOR_OTHERS = (0x5412, 0x541C)
 #: TIOCSTI and TIOCLINUX: they type into a terminal
+_TYPES_FOR_OTHERS = (0x5412, 0x541C)
 
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000

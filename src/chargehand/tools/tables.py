@@ -16,12 +16,12 @@ from datetime import date, time
 from decimal import Decimal
 from typing import Any
 
-MEMORY = 512
 #: megabytes that DuckDB may use; the process as a whole gets some times that in addresses
+MEMORY = 512
 ADDRESSES = 4 * 1024**3
 LARGEST_FILE = 4 * 1024**3
-MOST_CELL = 2_000
 #: characters of one value
+MOST_CELL = 2_000
 SAFE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",

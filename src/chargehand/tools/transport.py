@@ -46,12 +46,12 @@ class Reply:
 
     url: str
     status: int
-    kind: str
     #: the media type, in lower case
+    kind: str
     charset: str
     body: bytes = b""
-    moved_to: str = ""
     #: where it sends us, if that is another host; nothing was asked for there
+    moved_to: str = ""
     retry_after: timedelta | None = None
 
 

@@ -17,9 +17,10 @@ WARDEN = "/.warden.py"
 _CELL = Path(__file__).parent / "cell"
 
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "usr")
-_ETC = ("alternatives", "fonts", "ld.so.cache", "localtime", "mime.types")
 #: what programs and libraries look for; nothing of it is anybody's secret
+_ETC = ("alternatives", "fonts", "ld.so.cache", "localtime", "mime.types")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+#: one bounded folder serves for all that programs want to write
 _LINKS = {
     "/tmp": f"{SCRATCH}/tmp",  # noqa: S108 - of the sandbox, not of the host
     "/var/tmp": f"{SCRATCH}/tmp",  # noqa: S108
@@ -29,17 +30,16 @@ _LINKS = {
     "/dev/stdout": "/proc/self/fd/1",
     "/dev/stderr": "/proc/self/fd/2",
 }
-#: one bounded folder serves for all that programs want to write
 
 
 class Bind(NamedTuple):
     """A place of the host, and where the program sees it."""
 
-    source: str
     #: without symbolic links in it
+    source: str
     target: str
-    kind: str = "ro"
     #: or "dev"
+    kind: str = "ro"
 
 
 class Walls(NamedTuple):
@@ -47,8 +47,8 @@ class Walls(NamedTuple):
 
     binds: tuple[Bind, ...]
     links: tuple[tuple[str, str], ...]
-    disk: int
     #: bytes of the one folder that can be written
+    disk: int
 
     @property
     def top(self) -> list[str]:

@@ -12,8 +12,8 @@ from chargehand.tools.page import decoded, read_page
 from chargehand.tools.search import BraveSearch, SearchProvider
 from chargehand.tools.transport import Reply, Resolve, Transport, host_of, look_up
 
-MOST_SHOWN = 40_000
 #: characters of a page at a time
+MOST_SHOWN = 40_000
 MOST_HITS = 20
 _TEXTS = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
 _PAGES = ("text/html", "application/xhtml+xml")

@@ -25,10 +25,10 @@ from chargehand.facts.board import (
 from chargehand.facts.value import Value
 
 TASK, REQUEST, WORKER = ("task_id", "task"), ("request_id", "run"), ("assigned_to", "worker")
-QUESTION, RESULT = ("question",), ("result", "output", "answer", "value")
 #: how a note says what it is about: in its metadata, or in a content of names and values
-UNDONE = 2
+QUESTION, RESULT = ("question",), ("result", "output", "answer", "value")
 #: times in a row that two authors must undo each other's writing before it is a conflict
+UNDONE = 2
 
 
 class Assignment(Struct, frozen=True):
@@ -48,15 +48,15 @@ class Version(Struct, frozen=True):
 class Writing(Struct):
     """How one block came to be what it is."""
 
-    first: str = ""
     #: its first author
+    first: str = ""
     recent: tuple[Version, ...] = ()
-    undone: int = 0
     #: times in a row that the newest author took back what another had written
+    undone: int = 0
     feud: tuple[str, ...] = ()
     feud_at: datetime | None = None
-    refused: dict[str, int] = {}
     #: by author: how often it was not allowed to write
+    refused: dict[str, int] = {}
     refused_at: datetime | None = None
     why: str = ""
 
@@ -67,14 +67,14 @@ class BoardWatch:
     def __init__(self, board: str, run: str = "") -> None:
         self.board = board
         self.run = run
-        self.seq = 0
         #: of the newest event that it has seen
-        self._given: dict[tuple[str, str], list[Assignment]] = {}
+        self.seq = 0
         #: by request and task
-        self._begun: dict[tuple[str, str], dict[str, datetime]] = {}
+        self._given: dict[tuple[str, str], list[Assignment]] = {}
         #: by request and task: who began when
-        self._said: dict[tuple[str, str], dict[str, Said]] = {}
+        self._begun: dict[tuple[str, str], dict[str, datetime]] = {}
         #: by request and task, or question: the last that each author said
+        self._said: dict[tuple[str, str], dict[str, Said]] = {}
         self._blocks: dict[str, Writing] = {}
 
     def apply(self, seq: int, event: BoardEvent) -> None:

@@ -16,8 +16,8 @@ from chargehand.facts.answer import Contradiction
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import canonical
 
-SHOWN = 80
 #: characters of what was said
+SHOWN = 80
 
 
 class ConflictKind(StrEnum):
@@ -32,12 +32,12 @@ class Resolution(Struct, frozen=True, kw_only=True):
     """What a rule says about a conflict. Nothing is done about it here."""
 
     words: str
-    keeper: str = ""
     #: who keeps the task or the block, or whose result stands
-    task: str = ""
+    keeper: str = ""
     #: the task that stays, or whose result stands
-    value: Any = None
+    task: str = ""
     #: what stands, of results that contradict each other
+    value: Any = None
 
     def __str__(self) -> str:
         return self.words
@@ -47,18 +47,18 @@ class Conflict(Struct, frozen=True, kw_only=True):
     """Two that got in each other's way: the fact, and what the rule says. As text: both."""
 
     kind: ConflictKind
-    parties: tuple[str, ...]
     #: by name, whoever came first first
+    parties: tuple[str, ...]
     fact: str
     resolution: Resolution
     at: datetime
     run: str = ""
     board: str = ""
     tasks: tuple[str, ...] = ()
-    block: str = ""
     #: its label
-    is_settled: bool = False
+    block: str = ""
     #: nothing is left to be done about it
+    is_settled: bool = False
 
     @property
     def task(self) -> str:

@@ -6,18 +6,18 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-IN_A_ROW = 3
 #: failures of one worker, with nothing done between them, that are a trouble
-FACTOR = 3
+IN_A_ROW = 3
 #: an attempt that is silent so many times as long as its worker usually takes is stuck
-KNOWN = 3
+FACTOR = 3
 #: attempts that a worker must have completed before anybody knows what is usual
-LEAST = timedelta(seconds=10)
+KNOWN = 3
 #: nothing that is silent for less is stuck, however quick its worker is
-RECENT = timedelta(hours=1)
+LEAST = timedelta(seconds=10)
 #: who has failed before that and was not heard of since is no trouble now
-_KEPT = 100
+RECENT = timedelta(hours=1)
 #: failures of one worker that are remembered
+_KEPT = 100
 
 
 class Symptom(StrEnum):
@@ -35,8 +35,8 @@ class Trouble(Struct, frozen=True, kw_only=True):
     """One thing that does not go well, and what can be done about it."""
 
     kind: Symptom
-    name: str
     #: of the worker, the question or the run
+    name: str
     fact: str
     advice: str
     run: str = ""
@@ -69,8 +69,8 @@ class Failure(Struct, frozen=True):
     """An attempt of a worker that came to nothing."""
 
     at: datetime
-    where: str
     #: run and task
+    where: str
     why: str
 
 

@@ -15,12 +15,12 @@ class Load(Struct, frozen=True, kw_only=True):
 
     running: int = 0
     completed: int = 0
-    failed: int = 0
     #: lost ones, too
-    busy: timedelta = _NO_TIME
+    failed: int = 0
     #: the time of all that were completed, one after another
-    last_at: datetime | None = None
+    busy: timedelta = _NO_TIME
     #: when it was last heard of
+    last_at: datetime | None = None
 
     @property
     def mean(self) -> timedelta | None:
@@ -41,19 +41,19 @@ class Load(Struct, frozen=True, kw_only=True):
 class Progress(Struct, frozen=True, kw_only=True):
     """How far one run is, or all of them together. Each task is counted once, where it stands."""
 
-    pending: int = 0
     #: waits for others, for a place or for its next try
+    pending: int = 0
     running: int = 0
-    asking: int = 0
     #: a person must say something first
+    asking: int = 0
     completed: int = 0
     failed: int = 0
     skipped: int = 0
-    cancelled: int = 0
     #: taken out of the plan, or stopped with its run
+    cancelled: int = 0
     workers: dict[str, Load] = {}
-    runs: dict[str, int] = {}
     #: how many stand how: running, waiting, …, succeeded, partial, failed, cancelled
+    runs: dict[str, int] = {}
 
     @property
     def total(self) -> int:

@@ -9,8 +9,8 @@ from chargehand.decisions.graph import Node, TaskState
 from chargehand.facts.outcome import Question
 from chargehand.facts.policy import ABOUT_FAILURE
 
-SHOWN = 120
 #: characters of a question
+SHOWN = 120
 
 
 class Round:
@@ -26,14 +26,14 @@ class Round:
         gone: Collection[str] = (),
     ) -> None:
         self._watches = watches
-        self._led = led
         #: the runs that a living process leads
-        self._usual = usual
+        self._led = led
         #: by worker: how many attempts it has completed, and how long they took
+        self._usual = usual
         self._now = now
         self._patience = patience
-        self._gone = gone
         #: nodes that are surely no longer at work
+        self._gone = gone
 
     def troubles(self) -> Iterator[Trouble]:
         """All of them, run by run."""

@@ -30,8 +30,8 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Done, Failed, Question
 from chargehand.facts.value import Value
 
-COMPARED = 1000
 #: bytes of a result; longer ones differ in words without contradicting each other
+COMPARED = 1000
 
 
 class Hold(Struct):
@@ -41,10 +41,10 @@ class Hold(Struct):
     attempt: int
     worker: str
     since_at: datetime
-    last_at: datetime
     #: when it was last heard of
-    node: str = ""
+    last_at: datetime
     #: the process that wrote it down
+    node: str = ""
 
 
 class Clash(Struct, frozen=True, kw_only=True):
@@ -54,8 +54,8 @@ class Clash(Struct, frozen=True, kw_only=True):
     first: Hold
     second: Hold
     at: datetime
-    refused: str = ""
     #: why the result of the first was refused; empty: both held it at once
+    refused: str = ""
 
 
 class _Tally(Struct):
@@ -70,26 +70,26 @@ class Watch:
 
     def __init__(self, run: str, pulse: Pulse | None = None) -> None:
         self.run = run
-        self.seq = 0
         #: of the newest event that it has seen
+        self.seq = 0
         self.schedule = Schedule()
-        self.holds: dict[tuple[str, int], Hold] = {}
         #: attempts that are open
-        self.ended: dict[str, datetime] = {}
+        self.holds: dict[tuple[str, int], Hold] = {}
         #: by task: when its result came
-        self.outputs: dict[str, Value] = {}
+        self.ended: dict[str, datetime] = {}
         #: results that are short enough to be compared
+        self.outputs: dict[str, Value] = {}
         self.clashes: list[Clash] = []
-        self.contradictions: tuple[Contradiction, ...] = ()
         #: as the composed answer names them
-        self.nested: dict[str, str] = {}
+        self.contradictions: tuple[Contradiction, ...] = ()
         #: by task: the run that a supervisor below leads for it
+        self.nested: dict[str, str] = {}
         self._pulse = pulse or Pulse()
         self._tallies: dict[str, _Tally] = {}
-        self._given: dict[str, list[Hold]] = {}
         #: by task: all its attempts, open or not
-        self._won: set[str] = set()
+        self._given: dict[str, list[Hold]] = {}
         #: tasks whose hedge was faster
+        self._won: set[str] = set()
 
     # what is asked of it
 

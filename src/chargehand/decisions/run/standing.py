@@ -32,28 +32,28 @@ class Standing:
     def __init__(self, retry: RetryPolicy | None = None) -> None:
         self.requested: RunRequested | None = None
         self.status: RunStatus | None = None
-        self.reason = ""
         #: why it ended so, where its tasks do not tell
-        self.parked = ""
+        self.reason = ""
         #: why nobody begins it before a person resumes it
+        self.parked = ""
         self.epoch = 0
         self.version = 0
         self.instruction = ""
         self.strategy = Strategy.MERGE
         self.last_at: datetime | None = None
-        self.paused_at: datetime | None = None
         #: since when nothing new is started, because a person wants it so
+        self.paused_at: datetime | None = None
         self._retry = retry or RetryPolicy()
         self._graph = Graph(lambda _: 1.0, lambda _: float("inf"))
-        self.nodes = self._graph.nodes
         #: all tasks by id, in plan order; to be read only
+        self.nodes = self._graph.nodes
         self._estimates_known = False
-        self._priority = 0
         #: of the run, on top of that of its tasks
+        self._priority = 0
         self._is_sealed = False
         self._stop_reason = ""
-        self._stop_words = ""
         #: the same, and which cap or who it was, for the gaps
+        self._stop_words = ""
         self._unsettled = 0
         self._live = 0
         self._open = 0
@@ -65,8 +65,8 @@ class Standing:
         self._replans = 0
         self._has_hedged_tasks = False
         self._short: Node | None = None
-        self._is_halted = False
         #: paused because a person wants it so, and not only for want of money
+        self._is_halted = False
 
     @property
     def state(self) -> RunState | RunStatus:

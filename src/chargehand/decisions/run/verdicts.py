@@ -43,10 +43,10 @@ TOO_LATE = Failed(
     kind=ErrorClass.TIMEOUT,
     message="it was not started: there was less time left than it takes at least",
 )
-SPENT = "the budget is used up"
 #: why a run pauses that no person paused
-UNANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its question in time")
+SPENT = "the budget is used up"
 #: why tasks fail that nobody failed at
+UNANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its question in time")
 
 
 def unanswered_by(event: QuestionExpired, question: Question | None) -> Failed:

@@ -9,8 +9,8 @@ from chargehand.models.base import ToolSpec
 from chargehand.models.offline.schemas import Schema, resolved, type_of
 from chargehand.models.offline.words import COUNTS, STOP, word_set, words
 
-LONGEST = 20_000
 #: characters of a text that are searched for values
+LONGEST = 20_000
 
 QUOTED = re.compile(
     r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|`([^`\n]+)`|(?<!\w)'([^'\n]{1,2000}?)'(?!\w)"
@@ -29,8 +29,8 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _FORMS = {"expression": SUM, "formula": SUM, "path": _PATH, "file": _PATH, "url": _ADDRESS}
-_PROSE = word_set("query q question request prompt text message content topic search input")
 #: names of parameters that take what is asked as it is asked
+_PROSE = word_set("query q question request prompt text message content topic search input")
 
 
 class Proposal(NamedTuple):

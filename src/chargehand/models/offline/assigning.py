@@ -10,10 +10,10 @@ from chargehand.models.offline.ranking import Ranking
 from chargehand.models.offline.words import term, term_set, terms, word_set, words
 
 MOST = 12
-FINDING = "Find what there is on this: "
 #: before what somebody is to write of
-GOES_ON = " (this goes on from: "
+FINDING = "Find what there is on this: "
 #: behind a description that means nothing without the one before it
+GOES_ON = " (this goes on from: "
 
 _BACK = re.compile(
     r"\b(?:it(?! takes?\b)|its|them|these|those|they|their|results?|findings|above|based on|both|"
@@ -38,26 +38,26 @@ _WRITING = re.compile(
     r"(?:(?:an?|the)\s+(?:\w+\s+){1,3}?(?:on|of|about|for|to)\s+)?",
     re.IGNORECASE,
 )
-_CLOSED = re.compile(r"(?:is|are|was|were|do|does|did|has|have|will)\b", re.IGNORECASE)
 #: tables do not say yes or no
+_CLOSED = re.compile(r"(?:is|are|was|were|do|does|did|has|have|will)\b", re.IGNORECASE)
 _HOW_MANY = re.compile(r"\bhow (?:many|much)\b|\bnumber of\b", re.IGNORECASE)
 
 _WRITES = term_set("write compose draft combine merge")
-_SUMS_UP = term_set("summarise report")
 #: a writer does it where there is one; whoever finds things can do it too
+_SUMS_UP = term_set("summarise report")
 _REVIEWS = term_set("review check verify proofread critic")
 _FINDS = term_set("find fact document file read source web look research library archive")
 _RECKONS = term_set(
     "table data number calculate compute figure statistic spreadsheet csv sql maths"
 )
+#: words of a question for figures
 _FIGURES = word_set("""cost costs price prices priced cheap cheaper cheapest expensive dearest average mean median
     total sum percent percentage revenue turnover earn earns earned sold sell sells selling sales units count
     calculate compute highest lowest most least fewest largest smallest longest shortest latest earliest""")
-#: words of a question for figures
+#: words of a question for what was written
 _PAPERS = word_set("""policy policies meeting meetings minutes notes review reviews reviewer reviewers document
     documents article articles letter letters contract contracts report reports says say said decide decided complain
     complains complained complaints mention mentions mentioned according about can may must should allowed why""")
-#: words of a question for what was written
 
 
 class Step(Struct, frozen=True):

@@ -9,22 +9,22 @@ from msgspec import Struct
 from chargehand.models.offline.assigning import FINDING, bare
 from chargehand.models.offline.reading import parts_of
 
-PASSAGES = "Passages that may help, no answer:"
 #: how a worker that goes by these rules begins what does not surely answer its task
-DISPUTE = "Passages that do not agree:"
+PASSAGES = "Passages that may help, no answer:"
 #: the same, where they say different things
+DISPUTE = "Passages that do not agree:"
 
+#: no line of data can look like this: its borders are marked
 _HEADING = re.compile(
     r"^(?:Result of \S+ \((?P<about>.*)\)|Notes @\d+)(?:, part \d+ of \d+)?:\nBEGIN (?P<name>.+)$",
     re.MULTILINE,
 )
-#: no line of data can look like this: its borders are marked
 _CITED = re.compile(r"(?:\s*\[[^\[\]\n]+\])+$")
 _BRACKETS = re.compile(r"\[[^\[\]\n]+\]")
-_MARK = re.compile(r"\[@?[\w-]+\]")
 #: unlike a citation, it has no file and no line
-_QUOTED = re.compile(r"\[[^\[\]]+(?<!\.csv)(?<!\.tsv):\d+\]")
+_MARK = re.compile(r"\[@?[\w-]+\]")
 #: a line of a document
+_QUOTED = re.compile(r"\[[^\[\]]+(?<!\.csv)(?<!\.tsv):\d+\]")
 _CLAIMS = {"answer", "claims", "contradictions", "confidence"}
 
 

@@ -43,8 +43,8 @@ from chargehand.models.offline.reading import Reading, read
 from chargehand.models.offline.table_tools import told_by_tables
 from chargehand.models.offline.tool_calls import Next, next_calls, told_by_tools
 
-LETTERS = 4
 #: to a token, by which the maximum length is measured
+LETTERS = 4
 
 _PIECE = re.compile(r"\S+\s*")
 

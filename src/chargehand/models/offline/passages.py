@@ -18,8 +18,8 @@ from chargehand.models.offline.reading import Excerpt
 from chargehand.models.offline.words import COUNTS, root, word_set, words
 
 FEWEST, MOST = 3, 40
-ENOUGH = 0.4
 #: of a question's words, without which a passage is not shown
+ENOUGH = 0.4
 
 _LIGHT = word_set("""a an the of in on at for from to with by as and or that this these those is are was were be been
     being has have had having do does did doing there here what which who whose whom when where why how me my our we us
@@ -33,6 +33,7 @@ _BROAD = word_set("""summarise summarize summary overview digest report combine 
 _JUDGING = re.compile(
     r"(?:please )?(?:review|check|verify|proofread|criticise|assess)\b", re.IGNORECASE
 )
+#: words that may stand for each other
 _KIN = [
     {root(word) for word in group.split()}
     for group in [
@@ -48,7 +49,6 @@ _KIN = [
         "last duration length",
     ]
 ]
-#: words that may stand for each other
 _COUNT = rf"(?:\d[\d.,]*|{'|'.join(list(COUNTS)[1:])}|hundred|thirty|forty|fifty|sixty|ninety|half an?|an?)"
 _UNITS = r"(?:second|minute|hour|day|night|week|weekday|weekend|month|quarter|year|decade|working day|business day)s?"
 _LENGTHS = r"(?:mm|cm|m|km|metre|meter|kilomet|mile|feet|foot|litre|liter|kg|gram|tonne|°)"
@@ -56,6 +56,7 @@ _WEEKDAYS = r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
 _CLOCK = r"\d{1,2}[:.]\d\d\b|\d{1,2} ?(?:am|pm|a\.m|p\.m|o.clock)\b|\bnoon\b|\bmidnight\b"
 _DATE = rf"\b(?:{'|'.join(MONTHS)})\b|\b\d{{4}}-\d\d|\b(?:19|20)\d\d\b|\b{_WEEKDAYS}\b"
 _FIGURE = rf"\b{_COUNT}(?:\s|-)"
+#: how a question begins, what it asks for, and what that looks like
 KINDS: dict[str, tuple[str, str]] = {
     r"how (?:long|soon|quickly)|within (?:what|how)|what (?:is the )?(?:notice )?period": (
         "a length of time",
@@ -96,9 +97,8 @@ KINDS: dict[str, tuple[str, str]] = {
         r"\b(?:because|since|due to|so that|in order|reasons?|therefore|as it|as they|owing)\b",
     ),
 }
-#: how a question begins, what it asks for, and what that looks like
-_PLAIN = ("", "a person or a role", "a place", "a reason")
 #: kinds that can be put in many words, so that other words are no contradiction
+_PLAIN = ("", "a person or a role", "a place", "a reason")
 _VALUE = re.compile(
     rf"\d[\d.,:]*\d|\d|\b(?:{'|'.join(list(COUNTS)[2:])}|thirty|forty|fifty|sixty|ninety)\b|{_DATE}",
     re.IGNORECASE,
@@ -113,8 +113,8 @@ class Sentence(Struct, frozen=True):
     text: str
     where: str
     about: str = ""
-    is_row: bool = False
     #: of a table: one of many, never the whole truth
+    is_row: bool = False
 
     def __str__(self) -> str:
         return f"{self.text} [{self.where}]"
@@ -133,8 +133,8 @@ class Found(Struct, frozen=True):
 
     lines: tuple[str, ...] = ()
     gap: str = ""
-    is_dispute: bool = False
     #: the lines do not agree
+    is_dispute: bool = False
 
 
 @lru_cache(maxsize=8192)

@@ -17,13 +17,13 @@ _REQUEST = re.compile(
     r"^(?:request|goal|question|objective|user request): *(.+?)(?:\n\s*\n|\Z)",
     re.MULTILINE | re.IGNORECASE | re.DOTALL,
 )
-_TASK = re.compile(r"^- (?P<id>\S+) \((?P<worker>[^)\n]*)\): (?P<words>.+)$", re.MULTILINE)
 #: a task that was done, runs, or came to nothing
+_TASK = re.compile(r"^- (?P<id>\S+) \((?P<worker>[^)\n]*)\): (?P<words>.+)$", re.MULTILINE)
 _SAID = re.compile(r"t\d+ from (.+) to .+")
-_UNHEARD = re.compile(r"Not asked yet: (\[.*\])")
 #: the name of a message between its borders
-LONGEST_GOAL = 1_000
+_UNHEARD = re.compile(r"Not asked yet: (\[.*\])")
 #: characters
+LONGEST_GOAL = 1_000
 FORM = "A short answer to the request; every statement with its source."
 FINISH, UNCLEAR, TO_ALL = "finish", "unclear", "assign_to_all"
 _MANAGES = {TO_ALL, "assign_to_one", FINISH}

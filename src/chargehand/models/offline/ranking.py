@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from chargehand.models.offline.words import FAINT, concept, stem, topic_words
 
-Fields = Sequence[tuple[str, float]]
 #: texts, and how much a word of each is worth
+Fields = Sequence[tuple[str, float]]
 
 SATURATION = 1.2
 LENGTH = 0.5
 FAINTNESS = 0.25
-KINSHIP = 0.8
 #: what a synonym is worth, by the word itself
+KINSHIP = 0.8
 
 
 class Ranking:

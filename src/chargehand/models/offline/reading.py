@@ -21,8 +21,8 @@ _LINE = re.compile(r"(.+):(\d+)$")
 _TEXT_KEYS = ("text", "content", "snippet", "passage", "body", "summary", "answer")
 _WHERE_KEYS = ("where", "source", "path", "file", "url", "link", "title", "name", "id")
 _DEEPEST = 12
-LONGEST = 20_000
 #: characters of a question that are read
+LONGEST = 20_000
 
 
 class Parts(Struct, frozen=True):
@@ -45,20 +45,20 @@ class Reading(Struct, frozen=True, kw_only=True):
     """A request to the model, as the rules see it."""
 
     question: str
-    subject: str
     #: what its pronouns stand for, by the results it was handed
-    given: dict[str, Any]
+    subject: str
     #: arguments that the task names outright
+    given: dict[str, Any]
     excerpts: tuple[Excerpt, ...]
-    found: tuple[Excerpt, ...]
     #: those of them that tools returned
-    tried: frozenset[tuple[str, str]]
+    found: tuple[Excerpt, ...]
     #: tools called so far, with their arguments in canonical form
+    tried: frozenset[tuple[str, str]]
     outputs: tuple[tuple[ToolCall, ToolOutput], ...]
-    schema: dict[str, Any] | None
     #: that the answer must fit, be it of the request or told in its words
-    objections: int
+    schema: dict[str, Any] | None
     #: how often an answer was sent back
+    objections: int
 
     @property
     def sought(self) -> str:

@@ -8,10 +8,10 @@ from chargehand.models.offline.clauses import clauses
 from chargehand.models.offline.ranking import Ranking
 from chargehand.models.offline.words import term, term_set, words
 
-CLEAR = 0.3
 #: a clause gets a tool of its own if the tool fits it this well, by the best fit of all
-UNASKED = 0.5
+CLEAR = 0.3
 #: a tool that acts counts for so much if nobody asked to act
+UNASKED = 0.5
 
 _ACTS = term_set("""buy book send remove delete cancel pay transfer write post publish create update add
         set change control move upload reserve purchase order draw generate""")

@@ -8,17 +8,17 @@ from msgspec import Struct
 
 from chargehand.models.offline.words import root, word_set, words
 
-MOST_VALUES = 900
 #: of all columns of a table that are looked at
+MOST_VALUES = 900
 
 _NUMERIC = ("INT", "DECIMAL", "DOUBLE", "FLOAT", "REAL", "NUMERIC")
 _DAY = re.compile(r"\d{4}-\d\d(-\d\d.*)?")
 _IDS = word_set(
     "id ids no nr num number code zip postcode phone sku isbn ref key barcode index serial"
 )
+#: what is never added up: the sum of two prices is the price of nothing
 _RATES = word_set("""price rate age year rating score percent percentage pct temperature temp celsius level
     grade ratio share discount height width depth latitude longitude size capacity average mean per hourly""")
-#: what is never added up: the sum of two prices is the price of nothing
 _YES_OR_NO = word_set("yes no true false y n 1 0")
 
 
@@ -26,8 +26,8 @@ class Column(Struct, frozen=True, kw_only=True):
     """A column of a table, and what is known of its values."""
 
     name: str
-    kind: str
     #: number, date or text
+    kind: str
     different: int
     low: str
     high: str
@@ -67,8 +67,8 @@ class Sheet(Struct, frozen=True, kw_only=True):
     file: str
     rows: int
     columns: tuple[Column, ...]
-    has_lines: bool
     #: row n stands in line n + 1 of its file
+    has_lines: bool
 
     @property
     def stems(self) -> frozenset[str]:

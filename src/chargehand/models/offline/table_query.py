@@ -18,8 +18,8 @@ from chargehand.models.offline.sheets import Column, Sheet, literal, quoted
 from chargehand.models.offline.words import COUNTS, root, word_set
 
 MOST_READINGS = 4
-MOST_ROWS = 20
 #: that are told one by one
+MOST_ROWS = 20
 
 _TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)*|[A-Za-z\d]+")
 _BARE = word_set("""a an the of in on at for from to with by as and or that this is are was were be been has have had
@@ -28,6 +28,7 @@ _BARE = word_set("""a an the of in on at for from to with by as and or that this
     rows entry entries line lines table tables data file files csv get got listed according column same
     overall so far then these those if made make happen happened take took taken altogether come came go went""")
 _ROWS = word_set("record records row rows entry entries line lines item items thing things")
+#: words that may stand for a column of numbers
 _KIN = [
     {root(word) for word in group.split()}
     for group in (
@@ -39,9 +40,9 @@ _KIN = [
         "tall high height",
     )
 ]
-#: words that may stand for a column of numbers
 _UP = word_set("highest most largest maximum max top greatest biggest")
 _DOWN = word_set("lowest least smallest minimum min fewest")
+#: superlatives that name their column themselves: which way, and the words of the column
 _SPECIAL = {
     word: (order, columns)
     for order, said, columns in (
@@ -58,15 +59,14 @@ _SPECIAL = {
     )
     for word in said.split()
 }
-#: superlatives that name their column themselves: which way, and the words of the column
 _SUMS, _MEANS = word_set("total sum combined together"), word_set("average mean avg")
 _AMOUNTS = "quantity qty amount units stock copies pieces count"
+#: the columns that may answer such a question
 _KINDS = {
     "who": """name employee member customer author person technician patient staff borrower owner doctor teacher
     manager contact client user driver reader vet mechanic volunteer student tenant nurse assignee agent""",
     "where": "location place room shelf site city town country address store building pen aisle zone bench",
 }
-#: the columns that may answer such a question
 _SIGNS = {
     "more than|over|above|greater than|exceeding|higher than|larger than|longer than|heavier than": ">",
     "less than|fewer than|under|below|lower than|smaller than|shorter than|lighter than|cheaper than": "<",
@@ -83,10 +83,10 @@ _ID_WORDS = {root(word) for word in ("id", "number", "no", "code", "key", "isbn"
 _COUNTING = re.compile(
     r"\bhow many\b|\b(?:the|total|^) ?(?:number|count) of\b|^count\b", re.IGNORECASE
 )
+#: turn a question round, which no rule here follows; in "no more than 5" they are part of a comparison
 _NOT = word_set(
     "no not never none neither nor without except but isn't aren't wasn't weren't doesn't"
 )
-#: turn a question round, which no rule here follows; in "no more than 5" they are part of a comparison
 _DIFFERENT = word_set("different distinct unique kinds types")
 _PER = re.compile(r"\b(?:per|by|for each|for every|each|every|in each)\s+(\w+)", re.IGNORECASE)
 _CLOSED = re.compile(
@@ -115,14 +115,14 @@ class Reading(Struct, frozen=True, kw_only=True):
     """One way to understand a question: what is computed over which rows of which table."""
 
     sheet: Sheet
-    how: str
     #: count, distinct, sum, avg, value
+    how: str
     measure: Column | None = None
-    label: Column | None = None
     #: what a value belongs to; all else is computed for each of its values
+    label: Column | None = None
     where: tuple[Condition, ...] = ()
-    order: str = ""
     #: desc or asc, if only the first are wanted
+    order: str = ""
     most: int = 1
 
     @property

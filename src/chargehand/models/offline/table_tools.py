@@ -12,8 +12,8 @@ from chargehand.models.offline.sheets import Sheet, profile_sql, sheet_of
 from chargehand.models.offline.table_query import Understanding, understood
 from chargehand.models.offline.words import term, terms
 
-MOST_SHEETS = 8
 #: that are looked into for one question
+MOST_SHEETS = 8
 
 
 class Told(Struct, frozen=True):

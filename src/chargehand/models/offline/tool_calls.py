@@ -13,10 +13,10 @@ from chargehand.models.offline.reading import Reading, canonical, decoded, excer
 from chargehand.models.offline.routing import Router
 from chargehand.models.offline.table_tools import table_calls
 
-ROUNDS = 3
 #: of tool calls for one question, however little came of them
-MOST_TOLD = 40
+ROUNDS = 3
 #: lines of what tools returned
+MOST_TOLD = 40
 
 _LISTS = re.compile(r"\b(?:list|which|what|all|every|each)\b", re.IGNORECASE)
 

@@ -15,6 +15,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+#: words that carry no topic
 STOP = word_set("""a about above after all also am an and any are as at be been before being below both but by
     can could did do does doing down during each else few for from further had has have having he her
     here hers him his how i if in into is it its itself just let like me more most my no nor not of
@@ -23,11 +24,10 @@ STOP = word_set("""a about above after all also am an and any are as at be been 
     when where which while who whom why will with would you your s t d ll m re ve don
     e g ie eg etc want wants need needs interested using use used via per tell help know looking
     able first second third next last finally lastly another thanks thank hi hello""")
-#: words that carry no topic
+#: stems that nearly every tool has in its description
 FAINT = word_set("""get retriev fetch return provid specif given base inform data detail function given list
     find search show comput calcul option user name type number valu default set certain particular
     various includ exampl string integ result""")
-#: stems that nearly every tool has in its description
 
 _SYNONYMS = """
 find search look lookup locate seek discover / compute calculate calc evaluate work / buy purchase order acquire /

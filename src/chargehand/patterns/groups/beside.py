@@ -14,8 +14,8 @@ from chargehand.roles.roster import Member
 from chargehand.supervisor import Run, Supervisor
 
 WORDS = "Go through what was said, and keep in order what the group shares"
-SAID = "what was said"
 #: the name under which the worker is handed the minutes
+SAID = "what was said"
 
 
 class Beside:
@@ -26,8 +26,8 @@ class Beside:
     ) -> None:
         self._worker = worker.name
         self._clerk = clerk.name
-        self._boss_for = boss_for
         #: a supervisor over both of them, on the journal of this board
+        self._boss_for = boss_for
         self._runs: list[tuple[Supervisor, Run]] = []
 
     async def begin(self, board: Board, run: str, turns: int) -> None:

@@ -23,12 +23,12 @@ from chargehand.roles.fences import fenced
 from chargehand.roles.prompts import prompt
 from chargehand.tools.base import Tool, ToolContext, tool
 
-SHOWN = 4_000
 #: bytes of a block that its readers are shown at once; more is read on demand
-SCOPE = 12
+SHOWN = 4_000
 #: letters of a step's key that tell what is done inside of it
-GROUP = "group/"
+SCOPE = 12
 #: what the names of the boards begin with that belong to groups
+GROUP = "group/"
 
 
 Held: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
@@ -42,16 +42,16 @@ class SharedBlock(Struct, frozen=True):
     """
 
     label: str
-    value: Any = None
     #: what it holds if nobody has written it yet
-    readers: Sequence[str] = ()
+    value: Any = None
     #: who may read it; nobody named: everybody it is attached to
-    writers: Sequence[str] = ()
+    readers: Sequence[str] = ()
     #: likewise
-    members: Sequence[str] = ()
+    writers: Sequence[str] = ()
     #: attached to these alone; nobody named: to the whole group
-    board: str = ""
+    members: Sequence[str] = ()
     #: where it stands; empty: on the group's own board
+    board: str = ""
 
     def __post_init__(self) -> None:
         checks.name(self.label, "label")
@@ -69,8 +69,8 @@ class Blocks:
     """What is attached to one group."""
 
     def __init__(self, group: str, blocks: Sequence[SharedBlock]) -> None:
-        self.home = f"{GROUP}{group}"
         #: the name of the group's own board
+        self.home = f"{GROUP}{group}"
         self._attached: dict[str, SharedBlock] = {}
         for block in blocks:
             self.attach(block)

@@ -43,8 +43,8 @@ from chargehand.roles.seat import Seat
 from chargehand.roles.situation import remembered
 from chargehand.roles.thinking import DurableThinker, Thinker
 
-RUN, TURNS = "run", "@turns"
 #: the tag of notes about runs, and the label of the counter, on the group's own board
+RUN, TURNS = "run", "@turns"
 
 
 class Chair:

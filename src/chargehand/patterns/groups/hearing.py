@@ -31,8 +31,8 @@ class Ear:
         self._hear = hear
         self._bring = bring
         self._tasks: dict[str, Task] = {}
-        self.run = ""
         #: its id, once it is known
+        self.run = ""
 
     def tell(self, messages: Sequence[Message]) -> None:
         """Tell these. What the listener raises is logged, and changes nothing."""

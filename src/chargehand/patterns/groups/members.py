@@ -31,8 +31,8 @@ class Circle:
     def __init__(self, name: str, blocks: Blocks, members: Mapping[str, str]) -> None:
         self.name = name
         self.blocks = blocks
-        self.members = members
         #: their names, and what each is good for
+        self.members = members
 
     def others(self, member: str) -> str:
         return ", ".join(name for name in self.members if name != member) or "nobody"

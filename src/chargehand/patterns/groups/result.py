@@ -16,17 +16,17 @@ class GroupResult:
     """A conversation that has ended, and the run that it was."""
 
     def __init__(self, run: RunResult, talk: Talk, ended: str, *, is_composed: bool) -> None:
-        self.run = run
         #: with its tasks, trace and report
-        self.messages: Sequence[Message] = tuple(talk.messages())
+        self.run = run
         #: everything that was said, in order, from the request to the answer
-        self.turns = len(talk.spoken)
+        self.messages: Sequence[Message] = tuple(talk.messages())
         #: how often a member was to speak
-        self.ended = ended
+        self.turns = len(talk.spoken)
         #: why nobody spoke any more, in words; empty while the conversation goes on
+        self.ended = ended
         self._talk = talk
-        self._is_composed = is_composed
         #: a model made the answer of all that was said, as the type that was asked for
+        self._is_composed = is_composed
 
     @property
     def id(self) -> str:
@@ -76,14 +76,14 @@ class Replies:
     def __init__(self, run: RunResult | None) -> None:
         self._run = run
         tasks = {} if run is None else {task.task.worker: task for task in run.tasks.values()}
+        #: by member
         self.said: Mapping[str, Any] = {
             name: task.output for name, task in tasks.items() if not task.why
         }
-        #: by member
+        #: by member: why there is no reply
         self.failed: Mapping[str, str] = {
             name: task.why for name, task in tasks.items() if task.why
         }
-        #: by member: why there is no reply
 
     @property
     def run(self) -> RunResult:

@@ -17,18 +17,18 @@ from chargehand.facts.value import Value
 from chargehand.roles.fences import fenced, words_of
 from chargehand.roles.wording import asked, cut, with_notes
 
-USER, EVERYONE = "user", "everyone"
 #: ids of whoever speaks to a group from outside, and of all its members together
-MINUTES, CLOSING = "minutes", "answer"
+USER, EVERYONE = "user", "everyone"
 #: ids of the tasks that are no turns: what was said before, and the answer of a manager
-BEFORE = "what was said before"
+MINUTES, CLOSING = "minutes", "answer"
 #: the name under which members and managers are handed the minutes
-MOST, LEAST = 50, 20
+BEFORE = "what was said before"
 #: messages that are held, and how many are left when the oldest are folded away
-LONGEST_REASON = 400
+MOST, LEAST = 50, 20
 #: characters of why somebody did not answer that a manager is told
-REPEATS = 3
+LONGEST_REASON = 400
 #: the same words of the same member so many times in a row are no progress
+REPEATS = 3
 
 Bring = Callable[[Value], Awaitable[Value]]
 """Loads a value that lies in a blob."""
@@ -37,18 +37,18 @@ Bring = Callable[[Value], Awaitable[Value]]
 class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a task of a group's plan says about itself, in its `args`."""
 
-    turn: int
     #: its number in the conversation, from 1
-    round: int
+    turn: int
     #: turns of one round are spoken side by side
-    sender: str
+    round: int
     #: who the message comes from that is to be answered
-    reply_to: str
+    sender: str
     #: who reads the answer
-    folded: int = 0
+    reply_to: str
     #: earlier messages that are no longer shown
-    token: str = ""
+    folded: int = 0
     #: the word that ends the conversation
+    token: str = ""
 
     @classmethod
     def of(cls, task: Task) -> "Turn | None":
@@ -63,10 +63,10 @@ class Message(Struct, frozen=True, kw_only=True):
     sender: str
     to: tuple[str, ...]
     content: Any
-    turn: int = 0
     #: 0: it was no turn of a member
-    task: str = ""
+    turn: int = 0
     #: the task of the run that it came from, or went to
+    task: str = ""
 
     @property
     def text(self) -> str:
@@ -104,12 +104,12 @@ class Spoken(Struct, frozen=True):
     task: str
     speaker: str
     turn: Turn
-    asked: str
     #: the message that was to be answered
-    value: Value | None = None
+    asked: str
     #: None: there was no answer; of old ones it may lie in a blob
-    why: str = ""
+    value: Value | None = None
     #: there was none
+    why: str = ""
 
     @property
     def content(self) -> Any:
@@ -131,22 +131,22 @@ class Talk(Struct, frozen=True, kw_only=True):
     """A conversation as it stands."""
 
     request: str
-    version: int = 0
     #: of the plan
-    members: Mapping[str, str] = {}
+    version: int = 0
     #: their names, and what each is good for
+    members: Mapping[str, str] = {}
     spoken: Sequence[Spoken] = ()
-    closing: Message | None = None
     #: the answer, once the manager has given it
-    has_minutes: bool = False
+    closing: Message | None = None
     #: of what was said before the request
-    minutes: Value | None = None
+    has_minutes: bool = False
     #: None: there are none, or they are not read yet
+    minutes: Value | None = None
     buffer: Buffer = Buffer()
-    notes: Sequence[str] = ()
     #: what people wanted after the request
-    blocks: str = ""
+    notes: Sequence[str] = ()
     #: what stands in the blocks that the manager may read
+    blocks: str = ""
 
     @property
     def is_closed(self) -> bool:

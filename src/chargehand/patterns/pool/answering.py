@@ -31,8 +31,8 @@ from chargehand.roles.roster import Roster
 
 log = logging.getLogger("chargehand.pool")
 
-AGGREGATED = "aggregated"
 #: tag of the notes that keep composed answers
+AGGREGATED = "aggregated"
 IMPORTANCE = 0.8
 
 

@@ -11,8 +11,8 @@ from chargehand.models.base import Model, ModelSettings
 from chargehand.models.opening import INSIDE, PROVIDERS, open_model
 from chargehand.patterns.pool.mock import MOCK, MockModel
 
-_NAMELESS = ("offline", MOCK)
 #: providers with one model only
+_NAMELESS = ("offline", MOCK)
 HOTTEST = 2.0
 MOST_TOKENS = 10_000_000
 
@@ -30,8 +30,8 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
     logging_enabled: bool = True
     temperature: float | None = None
     max_tokens: int | None = None
-    reasoning: str = ""
     #: effort: low, medium, high; empty: none asked for
+    reasoning: str = ""
     base_url: str = ""
 
     def __post_init__(self) -> None:

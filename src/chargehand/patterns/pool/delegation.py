@@ -28,32 +28,32 @@ from chargehand.patterns.pool.sharing import share_out
 from chargehand.patterns.pool.splitting import split
 from chargehand.roles.office import Office
 
-AGES = timedelta(days=3650)
 #: a request of a pool waits for its workers as long as it takes
+AGES = timedelta(days=3650)
 
 
 class Order(Struct, frozen=True, kw_only=True):
     """What is wanted of whom."""
 
     request: str
-    capacities: Mapping[str, float]
     #: by worker
+    capacities: Mapping[str, float]
     count: int | None = None
-    tasks: Sequence[str | Task] | None = None
     #: as they are; None: the request is divided
+    tasks: Sequence[str | Task] | None = None
     balance: Balance = Balance.ROUND_ROBIN
     priority: int = 0
     instruction: str = ""
-    by: str = ""
     #: the agent who gives it out
+    by: str = ""
 
 
 class Delegated(Struct, frozen=True):
     """What became of an order."""
 
     request: str
-    why_by_rule: str = ""
     #: why a rule has divided it, and not the model
+    why_by_rule: str = ""
 
 
 async def delegated(order: Order, requests: Requests, office: Office) -> Delegated:

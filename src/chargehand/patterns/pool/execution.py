@@ -44,10 +44,10 @@ from chargehand.workbench import Workbench
 
 log = logging.getLogger("chargehand.pool")
 
-AT_ONCE = 64
 #: tasks that one worker of a pool may be doing in this process
-RETRY_WRITE = timedelta(seconds=1)
+AT_ONCE = 64
 #: how often a journal that is full, locked or read-only is tried again
+RETRY_WRITE = timedelta(seconds=1)
 
 CLOSED = "the pool was closed"
 
@@ -57,8 +57,8 @@ class Ended(Struct, frozen=True):
 
     outcome: Outcome
     attempt: int
-    is_accepted: bool
     #: False: it was no longer this attempt's, and nothing changed by it
+    is_accepted: bool
 
 
 class Execution:
@@ -67,16 +67,16 @@ class Execution:
     def __init__(self, requests: Requests, member: Member, office: Office, board: str) -> None:
         self._requests = requests
         self._name = member.name
-        self.board = board
         #: the name of the one that all of the pool share
+        self.board = board
         self._bench = Workbench(
             Roster([member]), office, requests.journal.blobs, requests.clock, AT_ONCE
         )
         self._engine = LocalEngine()
         requests.engines.add(self._engine)
         self._leaving = asyncio.Event()
-        self._busy: set[asyncio.Task[Any]] = set()
         #: those who wait for what is being done here
+        self._busy: set[asyncio.Task[Any]] = set()
 
     @property
     def is_leaving(self) -> bool:
@@ -215,8 +215,8 @@ class Attempt:
         self._bench = bench
         self._execution = execution
         self._job: Job | None = None
-        self._held: deque[Event] = deque()
         #: what may be written down together with what comes next
+        self._held: deque[Event] = deque()
         self._flushing: set[asyncio.Task[None]] = set()
 
     @property

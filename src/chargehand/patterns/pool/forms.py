@@ -24,8 +24,8 @@ _STATUS = {
     TaskState.SKIPPED: "skipped",
     TaskState.CANCELLED: "cancelled",
 }
-ERROR = 0.9
 #: importance of a failure
+ERROR = 0.9
 
 
 def tasks_in(ledger: Ledger) -> Iterator[Node]:

@@ -20,17 +20,17 @@ from chargehand.roles.fences import words_of as told_in_words
 
 E = TypeVar("E", bound=StrEnum)
 
-REQUEST = "request_"
 #: what the ids of all requests of pools begin with
+REQUEST = "request_"
 
-_ASKED = ("agent_id", "content", "tags", "segment", "importance", "metadata", "timestamp")
 #: what an insight may say
-SAID_AT = "said_at"
+_ASKED = ("agent_id", "content", "tags", "segment", "importance", "metadata", "timestamp")
 #: where the metadata of a note keeps the time that its author gave
-SETTLES = "settles"
+SAID_AT = "said_at"
 #: where the note about a conflict keeps the conflict's id
-KEPT = "kept"
+SETTLES = "settles"
 #: where it keeps the task that stays, or whose result stands
+KEPT = "kept"
 
 
 async def insight_of(note: Note, journal: Journal) -> dict[str, Any]:

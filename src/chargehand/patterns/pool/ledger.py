@@ -63,8 +63,8 @@ class Moment(Struct, frozen=True):
     at: datetime
     node: str
     is_alive: Callable[[str], bool]
-    take: Callable[[int], None] = _nothing_to_take
     #: takes a letter together with what is decided
+    take: Callable[[int], None] = _nothing_to_take
 
 
 class Move(Struct, frozen=True):
@@ -80,17 +80,17 @@ class Ledger:
     def __init__(self, request: str) -> None:
         self.request = request
         self.seq = 0
-        self.is_void = False
         #: it holds what was never stored, and is of no use any more
+        self.is_void = False
         self.led = Led(Schedule(), Results())
-        self.holders: dict[str, Holder] = {}
         #: by task that is being done
-        self.given_back: set[str] = set()
+        self.holders: dict[str, Holder] = {}
         #: tasks that somebody had begun and could not end
-        self.stops: deque[tuple[str, int, str]] = deque()
+        self.given_back: set[str] = set()
         #: attempts that are to be told to stop, and why
-        self._queues: dict[str, list[tuple[Rank, int, str]]] = {}
+        self.stops: deque[tuple[str, int, str]] = deque()
         #: by worker or skill: tasks that were offered, each with the number of its next attempt
+        self._queues: dict[str, list[tuple[Rank, int, str]]] = {}
         self._timers: list[tuple[datetime, int, Event]] = []
         self._timer_count = 0
 

@@ -43,8 +43,8 @@ from chargehand.patterns.pool.requests import Requests
 from chargehand.roles.board import Board
 from chargehand.supervisor import Supervisor
 
-EVERYTHING = 2**31 - 1
 #: a limit that is none
+EVERYTHING = 2**31 - 1
 
 
 class SharedMemoryPool:
@@ -70,8 +70,8 @@ class SharedMemoryPool:
         self._is_ours = journal is None or isinstance(journal, (str, os.PathLike))
         self.clock = SystemClock()
         self.requests = Requests(self.journal, self.clock, self._notices)
-        self.executions: WeakSet[Execution] = WeakSet()
         #: where tasks are done that must be stopped before the journal is closed
+        self.executions: WeakSet[Execution] = WeakSet()
         self.is_closed = False
         self.board = Board(self.journal, self.clock, name, author=LEADER, role=LEADER)
         self._lives = Lives(self.journal)

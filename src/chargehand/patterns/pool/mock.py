@@ -6,8 +6,8 @@ from chargehand.models.base import Abilities, ModelReply, ModelRequest, StopReas
 
 MOCK = "mock"
 ABILITIES = Abilities(tools=False, schema=False, images=False, files=False, is_real=False)
-LONGEST = 500
 #: characters of a task that are said again
+LONGEST = 500
 
 
 class MockModel:

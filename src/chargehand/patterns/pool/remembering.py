@@ -29,20 +29,20 @@ from chargehand.roles.worker import Worker
 from chargehand.tools.base import Tool, ToolContext, tool
 from chargehand.tools.toolbox import Toolbox
 
-SHOWN, LONGEST_SHOWN = 5, 500
 #: insights that a worker is shown with its task, and characters of each
-READ, LONGEST_READ = 20, 2_000
+SHOWN, LONGEST_SHOWN = 5, 500
 #: insights that it reads at once with its tool, and characters of each
-SCOPE = 12
+READ, LONGEST_READ = 20, 2_000
 #: letters of a step's key that tell what is done inside of it
+SCOPE = 12
 UNTHOUGHT = "no model was asked: the provider is mock"
 
 
 class Memory(Protocol):
     """Where the insights of a pool, and what happened to its requests, are found."""
 
-    name: str
     #: of its board
+    name: str
 
     async def found(self, query: Query) -> list[Note]: ...
 

@@ -20,12 +20,12 @@ from chargehand.patterns.pool.ledger import Ledger, Moment, Move
 
 log = logging.getLogger("chargehand.pool")
 
-AGAIN = 0.1
 #: seconds after which it is tried again to add to a request that somebody leads
-PATIENCE = 50
+AGAIN = 0.1
 #: how often that is tried
-KEPT = 64
+PATIENCE = 50
 #: ended requests that are remembered, so that they need not be read again
+KEPT = 64
 
 
 class Requests:
@@ -38,15 +38,15 @@ class Requests:
     def __init__(self, journal: Journal, clock: Clock, notices: Notices | None = None) -> None:
         self.journal = journal
         self.clock = clock
-        self._notices = notices
         #: how people are told that they are needed
+        self._notices = notices
         self._place = str(getattr(journal, "path", ""))
-        self.engines: WeakSet[Engine] = WeakSet()
         #: where attempts run that may have to be stopped
+        self.engines: WeakSet[Engine] = WeakSet()
         self._deciding: dict[str, Ledger] = {}
         self._views: dict[str, Ledger] = {}
-        self._led: set[str] = set()
         #: runs that supervisors lead; none of ours
+        self._led: set[str] = set()
 
     async def decide(self, request: str, act: Callable[[Ledger, Moment], Move]) -> Move:
         """Have something decided at the end of a request's stream; returns once that is durable.

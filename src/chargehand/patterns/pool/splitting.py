@@ -19,19 +19,19 @@ from chargehand.roles.thinking import PlainThinker, ask_for
 
 log = logging.getLogger("chargehand.pool")
 
-AT_ONCE = 25
 #: descriptions that a model is asked for in one go
+AT_ONCE = 25
 MOST = 100_000
-_BY_RULE = ("offline", MOCK)
 #: models that are none
+_BY_RULE = ("offline", MOCK)
 
 
 class Split(Struct, frozen=True):
     """What each task of a request is to do."""
 
     texts: list[str]
-    why_by_rule: str = ""
     #: why a model could not say it, or not all of it
+    why_by_rule: str = ""
 
 
 async def split(request: str, count: int, office: Office) -> Split:

@@ -29,11 +29,11 @@ from chargehand.roles.office import Office
 
 log = logging.getLogger("chargehand.pool")
 
-CONFLICT = 0.9
 #: importance of a note about two that got in each other's way
+CONFLICT = 0.9
 CONFLICT_HAS = ("id", "kind", "request_id", "tasks", "kept_task", "resolution")
-URGENT = 1_000_000
 #: the largest priority
+URGENT = 1_000_000
 
 
 class SupervisorAgent:

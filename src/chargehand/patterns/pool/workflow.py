@@ -28,8 +28,8 @@ from chargehand.roles.roster import Member
 log = logging.getLogger("chargehand.pool")
 
 OUT_OF_TIME = "out of time"
-TELLINGS = 200
 #: times that progress is told of one request, at most about
+TELLINGS = 200
 
 
 @checks.keywords_checked
@@ -90,8 +90,8 @@ class _Listener:
         self._on_result = on_result
         self._on_progress = on_progress
         self._lock = threading.Lock()
-        self._unheard = 0
         #: results since progress was last told
+        self._unheard = 0
 
     def hear(self, result: dict[str, Any], coordinator: CoordinatorAgent, every: int) -> None:
         """Tell of a result, and after `every` so many of how far all is."""
@@ -143,8 +143,8 @@ class _Crew:
         self._coordinator = CoordinatorAgent(config, pool)
         self._names = [f"worker_{number}" for number in range(1, size + 1)]
         self._workers = [WorkerAgent(worker_config, pool, name, work=work) for name in self._names]
-        self._errors: list[Exception] = []
         #: of threads: no failures of tasks, but of what keeps them
+        self._errors: list[Exception] = []
 
     def do(
         self,

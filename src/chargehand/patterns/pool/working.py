@@ -33,10 +33,10 @@ from chargehand.tools.base import Tool
 log = logging.getLogger("chargehand.pool")
 
 DESCRIPTION = "Does one task of a request"
-LONGEST = 300
 #: characters of a failure in the log
-LOOK = 1.0
+LONGEST = 300
 #: seconds after which a worker that serves looks whether somebody has died
+LOOK = 1.0
 
 
 class WorkerAgent:

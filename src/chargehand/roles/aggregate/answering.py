@@ -28,8 +28,8 @@ from chargehand.roles.seat import Seat
 from chargehand.roles.thinking import DurableThinker
 from chargehand.roles.wording import with_notes
 
-_REQUEST_SHARE, _EARLIER_SHARE = 4, 8
 #: the request may take this part of the context, and what is told of an earlier run that part
+_REQUEST_SHARE, _EARLIER_SHARE = 4, 8
 
 
 async def compose_answer(brief: Brief, seat: Seat, office: Office) -> Outcome:

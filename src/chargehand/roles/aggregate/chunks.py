@@ -9,23 +9,23 @@ from msgspec import Struct
 from chargehand.models.base import ModelRequest
 from chargehand.roles.fences import fenced, quoted
 
-FRAME = 16
 #: tokens that a provider may add around a turn, or around a schema
-LEAST = 200
+FRAME = 16
 #: tokens of material without which a request is not worth sending
+LEAST = 200
 
 
 class Item(Struct, frozen=True):
     """Something an answer is to be made of: a result, or notes on several."""
 
-    name: str
     #: by which statements refer to it
+    name: str
     heading: str
     text: str
-    tasks: tuple[str, ...]
     #: whose results it tells of
-    order: int = 0
+    tasks: tuple[str, ...]
     #: its place in the plan
+    order: int = 0
 
 
 class Block(Struct, frozen=True):

@@ -10,8 +10,8 @@ from itertools import combinations
 from chargehand.facts.answer import Claim, Contradiction
 from chargehand.roles.aggregate.marks import INSIDE, Marks
 
-_ORNAMENTS = " \t>*_`#-"
 #: with which models like to set off a line
+_ORNAMENTS = " \t>*_`#-"
 _MOST_ORNAMENTS = 8
 _MACHINE_WORDS = ("CONTRADICTION", "CONFIDENCE")
 _MACHINE_LINE = re.compile(r"(CONTRADICTION|CONFIDENCE)[ \t*_`]*[:=](.*)", re.DOTALL)
@@ -31,26 +31,26 @@ class Draft:
     """
 
     def __init__(self, marks: Marks) -> None:
-        self.lines: list[str] = []
         #: of text, with their marks
+        self.lines: list[str] = []
         self.contradictions: list[Contradiction] = []
         self._marks = marks
         self._shown: list[str] = []
         self._line = ""
-        self._at = 0
         #: how much of the line is dealt with
-        self._is_text = False
+        self._at = 0
         #: whether the line is known to be no line for the machine
-        self._held: list[str] = []
+        self._is_text = False
         #: lines of confidence, and empty ones after them: for readers after all, if text follows
+        self._held: list[str] = []
         self._breaks = 0
-        self._is_cut = False
         #: the last line was for the machine: empty ones after it go with it
+        self._is_cut = False
         self._spaces = ""
-        self._indent: str | None = None
         #: what stood before a mark that was just taken out
-        self._has_shown = False
+        self._indent: str | None = None
         #: anything of this line
+        self._has_shown = False
 
     @property
     def text(self) -> str:

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
-INSIDE = r"\[(?P<inside>[^\[\]\n]{1,400})\]"
 #: whatever stands in brackets; most of it is no mark
+INSIDE = r"\[(?P<inside>[^\[\]\n]{1,400})\]"
 
 _GROUP = re.compile(rf"[ \t]*{INSIDE}")
 _BETWEEN = re.compile(r"[\s,;&+]+")
@@ -17,8 +17,8 @@ class Marks:
     """Tells marks from other words in brackets: citations of files, links, remarks."""
 
     def __init__(self, known: Mapping[str, tuple[str, ...]]) -> None:
-        self._known = known
         #: ids that may be named, and the tasks that each stands for
+        self._known = known
         self._shapes = {_DIGITS.sub("0", id_) for id_ in known if _DIGITS.search(id_)}
 
     def read(self, inside: str) -> tuple[str, ...] | None:

@@ -22,8 +22,8 @@ from chargehand.roles.fences import words_of
 from chargehand.roles.seat import Seat
 
 LONGEST_HEADING = 200
-MOST_GAPS = 40
 #: that a model is told one by one
+MOST_GAPS = 40
 
 
 class Material:

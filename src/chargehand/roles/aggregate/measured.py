@@ -11,10 +11,10 @@ from chargehand.roles.aggregate.chunks import LEAST, tokens_of
 from chargehand.roles.office import Office
 from chargehand.roles.thinking import Thinker
 
-CONTEXT = 32_000
 #: tokens, where nobody says what the model holds
-AT_ONCE = 8
+CONTEXT = 32_000
 #: calls side by side
+AT_ONCE = 8
 
 T = TypeVar("T")
 
@@ -25,8 +25,8 @@ class MeasuredThinker:
     def __init__(self, thinker: Thinker) -> None:
         self._thinker = thinker
         self.context: int = context_of(thinker.office)
-        self.by = ""
         #: who answered last
+        self.by = ""
         self._heard: set[str] = set()
 
     @property

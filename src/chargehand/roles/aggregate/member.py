@@ -14,8 +14,8 @@ class Member:
 
     def __init__(self, name: str) -> None:
         self._beginning = re.compile(rf'\{{\s*"{re.escape(name)}"\s*:\s*')
-        self._before: str | None = ""
         #: what came before the value; None: the value has begun
+        self._before: str | None = ""
         self._depth = 0
         self._is_text = False
         self._is_escaped = False

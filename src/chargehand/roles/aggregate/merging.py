@@ -22,8 +22,8 @@ from chargehand.roles.aggregate.wording import DRAFTED, EARLIER, MISSING, Words
 from chargehand.roles.refusal import reason_in
 from chargehand.roles.thinking import ask_for, in_fewer_words, refuse_unusable
 
-UNSAID = 0.8
 #: the confidence of a model that says nothing of it
+UNSAID = 0.8
 
 
 class Merger:

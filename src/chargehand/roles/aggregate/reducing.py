@@ -23,13 +23,13 @@ from chargehand.roles.aggregate.wording import Words
 from chargehand.roles.refusal import reason_in
 from chargehand.roles.thinking import refuse_unusable
 
-_SHRINKS = 0.9
 #: a level that leaves more than this of what it was given leads nowhere
-_SHORTEST = 50
+_SHRINKS = 0.9
 #: tokens of notes; fewer would be cut off in the middle
-_IN_FINAL, _IN_CHUNK = 6, 13
+_SHORTEST = 50
 #: Notes are at most this part of what must hold them. Measured with our caution a text has up to
 #: six times the tokens that its model counts; a chunk is to hold two notes at least.
+_IN_FINAL, _IN_CHUNK = 6, 13
 
 
 class Reducer:

@@ -10,8 +10,8 @@ from chargehand.models.base import Turn, system, user
 from chargehand.roles.fences import fenced, quoted
 from chargehand.roles.prompts import prompt
 
-EARLIER, DRAFTED, MISSING = "@earlier", "@drafted", "@missing"
 #: names of blocks that are no results; no task can be called so
+EARLIER, DRAFTED, MISSING = "@earlier", "@drafted", "@missing"
 
 
 class Words(Struct, frozen=True, kw_only=True):
@@ -19,10 +19,10 @@ class Words(Struct, frozen=True, kw_only=True):
 
     request: str
     instruction: str = ""
-    earlier: str = ""
     #: what the run before was asked and what came of it
-    draft: str = ""
+    earlier: str = ""
     #: what the answer was before the last results came in
+    draft: str = ""
     missing: str = ""
     prompts: str | Path | None = None
 

@@ -66,8 +66,8 @@ class Calls:
         self._boss = boss
         self._approvals = approvals
         self._hearing = Hearing(boss)
-        self._endings: dict[str, asyncio.Task[RunResult | ChargehandError]] = {}
         #: of the runs that are led here, by id
+        self._endings: dict[str, asyncio.Task[RunResult | ChargehandError]] = {}
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:

@@ -14,10 +14,10 @@ from chargehand.errors import UsageError
 from chargehand.facts.outcome import Question
 from chargehand.facts.policy import ABOUT_BUDGET
 
-ANSWER = "answer"
 #: the one field of a form
-LONGEST_EVIDENCE = 8_000
+ANSWER = "answer"
 #: characters; what cannot be shown whole is not asked here
+LONGEST_EVIDENCE = 8_000
 AnyContext: TypeAlias = Context[Any, Any]
 
 
@@ -25,10 +25,10 @@ class State(Struct, frozen=True):
     """What a client that is asked by return brings back with its answers. It is sealed on its way."""
 
     run: str
-    asked: tuple[str, ...] = ()
     #: the questions that the call ended with; no other is answered by the next one
-    declined: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     #: questions that its person did not want to answer
+    declined: tuple[str, ...] = ()
 
 
 class Client:
@@ -38,15 +38,15 @@ class Client:
         self._context = context
         self._state = _state_of(context)
         given = context.input_responses or {}
-        self.answers = {id_: _text_in(given[id_]) for id_ in self._state.asked if id_ in given}
         #: what its person has answered, by question; empty if the person declined
+        self.answers = {id_: _text_in(given[id_]) for id_ in self._state.asked if id_ in given}
+        #: what is not asked again
         self.declined = {
             *self._state.declined,
             *(q for q, text in self.answers.items() if not text),
         }
-        #: what is not asked again
-        self.answered: set[str] = set()
         #: what was taken; a run that is led elsewhere asks it until its leader has heard of it
+        self.answered: set[str] = set()
 
     @property
     def name(self) -> str:

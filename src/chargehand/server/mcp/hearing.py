@@ -25,8 +25,8 @@ from chargehand.facts.outcome import Done, NeedsInput
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 
-MOST_LINES = 20
 #: that wait to be told; a client that reads slowly is told the newest ones
+MOST_LINES = 20
 
 
 class Follower:
@@ -34,15 +34,15 @@ class Follower:
 
     def __init__(self, result: RunResult) -> None:
         self.changed = asyncio.Event()
-        self.may_ask = bool(result.questions)
         #: whether it is worth looking what the run asks
+        self.may_ask = bool(result.questions)
         self._lines: deque[str] = deque([f"run {result.id}"], maxlen=MOST_LINES)
         self._words = Lines(self._add)
         self._words.catch_up(result)
         self._total = len(result.tasks)
         self._settled = sum(task.state.is_settled for task in result.tasks.values())
-        self._told = 0
         #: since the last task was settled
+        self._told = 0
 
     def hear(self, event: Event) -> None:
         before = self._settled

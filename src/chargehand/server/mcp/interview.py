@@ -21,8 +21,8 @@ class Interview:
         self._heard = heard
         self._group = group
         self._asked: dict[str, asyncio.Task[None]] = {}
-        self.by_return: list[Question] = []
         #: to be asked by ending the call
+        self.by_return: list[Question] = []
 
     async def is_over(self, run: str) -> bool:
         """Ask what is new. True if there is nothing to wait for but people who cannot be asked here."""

@@ -14,8 +14,8 @@ from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.result import RunResult, TaskResult
 
-MOST_TASKS = 100
 #: of a run that one reply lists; those that are not done come first
+MOST_TASKS = 100
 INTERRUPTED = "interrupted"
 
 

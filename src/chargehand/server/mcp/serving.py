@@ -30,10 +30,10 @@ from chargehand.errors import UsageError
 from chargehand.server.mcp.calls import Calls
 from chargehand.supervisor import Supervisor
 
-GRACE = timedelta(seconds=1)
 #: what running attempts have left when the server ends; clients kill a server after two seconds
-MOST_BODY = 16 * 2**20
+GRACE = timedelta(seconds=1)
 #: bytes of one request
+MOST_BODY = 16 * 2**20
 INSTRUCTIONS = """\
 A supervisor of a crew of agents. `run` has a request done and returns one answer with its evidence \
 and its gaps; `plan` shows first what would be done. Runs are durable and outlive calls and \

@@ -15,21 +15,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-CONTROL = 0
 #: the channel to the supervisor comes as standard input
+CONTROL = 0
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
-NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 #: mount, cgroup, uts, ipc, pid, net
+NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 NEW_USER = 0x10000000
 MOUNT_SETATTR = 442
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
-FIRST_UID = 0x70000000
 #: a range that systemd's list of user ids leaves free; see `lone_uid`
+FIRST_UID = 0x70000000
 NOBODY = 65534
 
 libc = ctypes.CDLL(None, use_errno=True)

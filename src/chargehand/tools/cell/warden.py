@@ -24,19 +24,19 @@ from typing import Any
 
 SCRATCH = "/scratch"
 TEMPORARY = f"{SCRATCH}/tmp"  # noqa: S108 - of the sandbox, not of the host
-TICK = 0.1
 #: seconds between two looks at memory; without a cgroup the kernel tells nobody when it is used
+TICK = 0.1
 MOST_LISTED = 200
-MOST_SHOWN = 16 * 1024
 #: bytes of a file that are handed out
+MOST_SHOWN = 16 * 1024
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-READ_RIGHTS = 0b1101
 #: execute, read a file, read a folder
-WRITE_RIGHTS = 0b0111_1011_1111 | 1 << 12 | 1 << 13 | 1 << 14
+READ_RIGHTS = 0b1101
 #: all but to make device nodes
+WRITE_RIGHTS = 0b0111_1011_1111 | 1 << 12 | 1 << 13 | 1 << 14
 FILE_RIGHTS = 0b0110 | 1 << 14 | 1 << 15
 
 libc = ctypes.CDLL(None, use_errno=True)

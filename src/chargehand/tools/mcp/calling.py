@@ -11,8 +11,8 @@ from chargehand.errors import ToolError
 
 Report: TypeAlias = Callable[[str], None]
 
-MOST_REPORTS = 100
 #: of progress, in one call
+MOST_REPORTS = 100
 LONGEST_REPORT = 500
 _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult

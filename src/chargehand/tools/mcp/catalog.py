@@ -16,8 +16,8 @@ from chargehand.facts.events import Effect
 from chargehand.facts.value import canonical
 
 LONGEST_NAME = 64
-LARGEST = 64 * 1024
 #: bytes of a definition: a model is sent it with every request
+LARGEST = 64 * 1024
 
 
 class Definition(Struct, frozen=True, kw_only=True):
@@ -26,8 +26,8 @@ class Definition(Struct, frozen=True, kw_only=True):
     name: str
     description: str
     schema: dict[str, Any]
-    hinted: Effect = Effect.ONCE
     #: what its annotations say of it, which may be a lie
+    hinted: Effect = Effect.ONCE
 
     @property
     def pin(self) -> str:

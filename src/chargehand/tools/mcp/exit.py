@@ -10,8 +10,8 @@ import functools
 import os
 from typing import Any, Protocol
 
-PATIENCE = 10.0
 #: seconds for all of them
+PATIENCE = 10.0
 
 
 class Stoppable(Protocol):

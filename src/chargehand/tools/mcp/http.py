@@ -20,12 +20,12 @@ from chargehand.tools.mcp.terms import Endpoint, Timeouts
 from chargehand.tools.mcp.traffic import MOST_BYTES, Flooded, Meter, Source
 from chargehand.tools.mcp.trouble import brief_words
 
-COURTESY = 5.0
 #: seconds for messages that nobody waits for; they are sent one by one, before the next request
-SPARE = 10.0
+COURTESY = 5.0
 #: seconds that the answer to a request may last longer than its caller waits
-STOOD_IN = -32011
+SPARE = 10.0
 #: our own error code, out of the range that the protocol leaves to implementations
+STOOD_IN = -32011
 _KINDS = {401: "denied", 403: "denied", 407: "denied", 408: "timeout", 429: "resource"}
 _LASTING = "subscriptions/listen"
 
@@ -35,8 +35,8 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: str
     retry_after: float | None = None
-    is_lost: bool = False
     #: the connection is of no more use
+    is_lost: bool = False
 
 
 @asynccontextmanager
@@ -108,8 +108,8 @@ class _Letter(msgspec.Struct, frozen=True):
     """What is to be known of a message that is sent."""
 
     is_request: bool = False
-    lasts: bool = False
     #: its answer is a stream that has no end
+    lasts: bool = False
 
     @property
     def most(self) -> int | None:

@@ -31,8 +31,8 @@ from chargehand.tools.mcp.terms import Endpoint, Program, Terms
 from chargehand.tools.mcp.traffic import Incoming, Meter
 from chargehand.tools.mcp.trouble import Trouble
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 #: seconds before a server is asked again to tell of changes
+SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 US = types.Implementation(name="chargehand", version="1")
 
 # What a server does wrong is told to its callers. The package would also print it on standard error
@@ -49,11 +49,11 @@ class _Job:
     what: str
     run: Callable[[Client], Awaitable[Any]]
     limit: timedelta
-    answer: asyncio.Future[Any]
     #: what the server said, or a `Trouble`
+    answer: asyncio.Future[Any]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)
     #: of the caller, so that its trace goes on in the server
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
     def settle(self, answer: Any) -> None:
         if not self.answer.done():
@@ -68,8 +68,8 @@ class Link:
 
     def __init__(self, address: Program | Endpoint, terms: Terms, on_listing: OnListing) -> None:
         self.loop = asyncio.get_running_loop()
-        self.ended_at: float | None = None
         #: by the loop's clock
+        self.ended_at: float | None = None
         self._address = address
         self._timeouts = terms.timeouts
         self._on_listing = on_listing

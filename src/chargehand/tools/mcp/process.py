@@ -21,16 +21,16 @@ from chargehand.tools.mcp.traffic import MOST_BYTES, Flooded, Meter
 from chargehand.tools.mcp.trouble import brief_words
 
 CHUNK = 64 * 1024
-TAIL = 2_000
 #: bytes of its last words on standard error that are kept for the report of its end
-PATIENCE = 2.0
+TAIL = 2_000
 #: seconds to end by itself after its input was closed, and again after SIGTERM
-MOST_GARBAGE = 100
+PATIENCE = 2.0
 #: lines in a row that are no messages: a stray print is forgiven, another protocol is not
-MOST_WAITING = 256
+MOST_GARBAGE = 100
 #: messages of ours that a server has not read yet
-OVERLONG = -32010
+MOST_WAITING = 256
 #: our own error code, out of the range that the protocol leaves to implementations
+OVERLONG = -32010
 
 Items: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
 Outgoing: TypeAlias = MemoryObjectReceiveStream[SessionMessage]

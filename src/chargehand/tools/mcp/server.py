@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("chargehand")
 
 T = TypeVar("T")
-SAID = 1.0
 #: seconds; a longer wait is said aloud
+SAID = 1.0
 LONGEST_DESCRIPTION = 4_000
-MOST_TRIES = 4
 #: at a connection that is of no use, or whose tools change while they are listed
+MOST_TRIES = 4
 
 
 def mcp_server(
@@ -88,8 +88,8 @@ class McpServer:
         self._budget = RestartBudget(terms.restarts)
         self._redactor = address.redactor
         self._link: Link | None = None
-        self._links: set[Link] = set()
         #: with those that only finish what they have begun
+        self._links: set[Link] = set()
         self._is_closed = False
         self._kind: type[Link] | None = None
 

@@ -14,8 +14,8 @@ from chargehand.tools.base import LIMIT
 from chargehand.tools.mcp.restarts import LONGEST_BACKOFF, Restarts
 from chargehand.tools.redaction import SHORTEST_SECRET, Redactor
 
-INHERITED = ("PATH", "HOME", "LANG")
 #: all that a server's process gets of our environment unless it is given more
+INHERITED = ("PATH", "HOME", "LANG")
 _SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
 
 
@@ -100,12 +100,12 @@ def _redactor(values: Mapping[str, str]) -> Redactor:
 class Timeouts:
     """How long a server may take; numbers are seconds."""
 
-    connect: Span = timedelta(seconds=30)
     #: from its start until both sides have agreed on a version
-    listing: Span = timedelta(seconds=30)
+    connect: Span = timedelta(seconds=30)
     #: to tell all its tools
-    call: Span = timedelta(seconds=60)
+    listing: Span = timedelta(seconds=30)
     #: to run one tool
+    call: Span = timedelta(seconds=60)
 
     def __post_init__(self) -> None:
         for name in ("connect", "listing", "call"):

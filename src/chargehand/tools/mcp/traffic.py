@@ -10,8 +10,8 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification
 
-MOST_BYTES = 16 * 1024 * 1024
 #: of one message
+MOST_BYTES = 16 * 1024 * 1024
 MOST_MESSAGES_A_MINUTE = 10_000
 MOST_BYTES_A_MINUTE = 256 * 1024 * 1024
 _MINUTE = 60.0
@@ -71,8 +71,8 @@ class Incoming:
         self._meter = meter
         self._on_change = on_change
         self._on_end = on_end
-        self.last_context: contextvars.Context | None = None
         #: of whoever sent the message; the session asks for it
+        self.last_context: contextvars.Context | None = None
 
     async def receive(self) -> SessionMessage | Exception:
         while True:

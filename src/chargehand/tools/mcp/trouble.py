@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from chargehand.errors import ToolError
 
-LONGEST_WORDS = 1_000
 #: of what a server says about its own errors
+LONGEST_WORDS = 1_000
 
 
 class Trouble(Struct, frozen=True):
