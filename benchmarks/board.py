@@ -17,10 +17,10 @@ from statistics import mean, median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measure import Figure, folder_on_disk, options_for, report
 
-from chargehand.facts.board import Match, NotePosted, Order, Query
+from chargehand.facts.board import Match, NoteOrder, NotePosted, NoteQuery
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
-from chargehand.journal.opening import open_journal
+from chargehand.journal.open_journal import open_journal
 
 ANSWER_BAR = 10.0
 GROWTH_BAR = 1.3
@@ -48,22 +48,26 @@ class Crowd:
             importance=round(draw.random(), 2),
         )
 
-    def questions(self) -> dict[str, Callable[[], Query]]:
+    def questions(self) -> dict[str, Callable[[], NoteQuery]]:
         both = Match.ALL
         return {
-            "a request's results": lambda: Query(tags=(self._request(),), segments=("results",)),
-            "a common tag in two segments": lambda: Query(
+            "a request's results": lambda: NoteQuery(
+                tags=(self._request(),), segments=("results",)
+            ),
+            "a common tag in two segments": lambda: NoteQuery(
                 tags=("result",), segments=("results", "errors")
             ),
-            "two tags at once": lambda: Query(tags=("result", self._topic()), match=both),
-            "three tags at once": lambda: Query(
+            "two tags at once": lambda: NoteQuery(tags=("result", self._topic()), match=both),
+            "three tags at once": lambda: NoteQuery(
                 tags=("result", self._topic(), self._request()), match=both
             ),
-            "the most important errors": lambda: Query(segments=("errors",), order=Order.IMPORTANT),
-            "only what is very important": lambda: Query(tags=("task",), min_importance=0.99),
-            "what one worker did": lambda: Query(author="worker-3", segments=("progress",)),
-            "what others did": lambda: Query(not_by="worker-3", tags=("error", "task")),
-            "the newest": Query,
+            "the most important errors": lambda: NoteQuery(
+                segments=("errors",), order=NoteOrder.IMPORTANT
+            ),
+            "only what is very important": lambda: NoteQuery(tags=("task",), min_importance=0.99),
+            "what one worker did": lambda: NoteQuery(author="worker-3", segments=("progress",)),
+            "what others did": lambda: NoteQuery(not_by="worker-3", tags=("error", "task")),
+            "the newest": NoteQuery,
         }
 
     def _request(self) -> str:
@@ -81,7 +85,7 @@ async def post(journal: Journal, crowd: Crowd, count: int) -> float:
     return time.perf_counter() - start
 
 
-async def ask(journal: Journal, question: Callable[[], Query], times: int) -> float:
+async def ask(journal: Journal, question: Callable[[], NoteQuery], times: int) -> float:
     """The milliseconds that 95 of 100 answers stay below."""
     taken = []
     for _ in range(times):

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._crew import bare, chain, led, warm_up
+from benchmarks._crew import bare, chain, live_run, warm_up
 from benchmarks.measure import Figure, folder_on_disk, options_for, report
 
 #: the design promises one a link; the rest is what begins and ends a run
@@ -49,8 +49,8 @@ async def measure(lengths: Sequence[int]) -> list[Figure]:
         plan = chain(links)
         least = (await bare(links)).cpu
         with folder_on_disk() as folder, commits_counted() as commits:
-            durable = await led(plan, folder / "runs.db")
-        for journal, taken in (("memory", await led(plan, None)), ("durable", durable)):
+            durable = await live_run(plan, folder / "runs.db")
+        for journal, taken in (("memory", await live_run(plan, None)), ("durable", durable)):
             name = f"{journal}, {links:,} links"
             figures += [
                 Figure(

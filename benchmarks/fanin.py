@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._crew import bare, fan, fan_in, led, warm_up
+from benchmarks._crew import bare, fan, fan_in, live_run, warm_up
 from benchmarks.measure import Figure, folder_on_disk, options_for, report
 
 
@@ -18,8 +18,10 @@ async def measure(size: int) -> list[Figure]:
     least = (await bare(size)).cpu
     with folder_on_disk() as folder:
         for journal, is_durable in (("memory", False), ("durable", True)):
-            alone = await led(fan(size), folder / "alone.db" if is_durable else None, 1_000)
-            joined = await led(fan_in(size), folder / "joined.db" if is_durable else None, 1_000)
+            alone = await live_run(fan(size), folder / "alone.db" if is_durable else None, 1_000)
+            joined = await live_run(
+                fan_in(size), folder / "joined.db" if is_durable else None, 1_000
+            )
             name = f"{journal}, {size:,} → 1"
             figures += [
                 Figure(

@@ -18,7 +18,7 @@ import apsw
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._crew import bare, fan, led, warm_up
+from benchmarks._crew import bare, fan, live_run, warm_up
 from benchmarks.measure import (
     Figure,
     Sample,
@@ -77,8 +77,8 @@ async def _samples(
                 for turn in range(max(1, min(10, HELD_AT // size))):
                     journal = folder / f"{size}-{turn}.db"
                     taken["bare", size].append(await bare(size))
-                    taken["memory", size].append(await led(plan, None, parallel))
-                    taken["durable", size].append(await led(plan, journal, parallel))
+                    taken["memory", size].append(await live_run(plan, None, parallel))
+                    taken["durable", size].append(await live_run(plan, journal, parallel))
     return {what: middle(samples) for what, samples in taken.items()}
 
 

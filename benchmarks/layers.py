@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._crew import led, warm_up
+from benchmarks._crew import live_run, warm_up
 from benchmarks.measure import Figure, folder_on_disk, options_for, report
 
 import chargehand as ch
@@ -54,7 +54,7 @@ async def measure(call: float, counts: Sequence[int]) -> list[Figure]:
     critical_path = call * (STRAGGLING + LAYERS - 1)
     with folder_on_disk() as folder:
         plan = layered(call)
-        taken = await led(plan, folder / "layers.db", LAYERS * COLUMNS)
+        taken = await live_run(plan, folder / "layers.db", LAYERS * COLUMNS)
         figures.append(
             Figure(
                 name="three layers of ten with stragglers ÷ critical path",
@@ -64,7 +64,7 @@ async def measure(call: float, counts: Sequence[int]) -> list[Figure]:
             )
         )
         for count in counts:
-            taken = await led(equal_calls(count, call), folder / f"{count}.db", count)
+            taken = await live_run(equal_calls(count, call), folder / f"{count}.db", count)
             figures.append(
                 Figure(
                     name=f"{count:,} calls of {call * 1000:g} ms at once",

@@ -58,11 +58,11 @@ async def through_us(
     """What so many tasks took, and how many calls were out at once."""
     model = Counted(ch.open_model("openai:bench", base_url=f"{url}/v1", key="none-needed"))
     mind = ch.Worker("mind", "Does things", tools=[add] if tools else [], model=model)
-    board = ch.Switchboard({"openai": ch.Rates(concurrency=parallel)})
+    board = ch.ModelGateway({"openai": ch.Rates(concurrency=parallel)})
     limits = ch.Limits(tasks=count, parallel=parallel)
     journal = folder / f"{count}-{parallel}-{tools}.db"
     async with ch.Supervisor(
-        [mind], journal=journal, limits=limits, parallel=parallel, switchboard=board
+        [mind], journal=journal, limits=limits, parallel=parallel, gateway=board
     ) as boss:
         await boss.run(plan_of(parallel))  # connections are made, modules loaded
         sample, result = await sampled(lambda: boss.run(plan_of(count)))

@@ -1,6 +1,6 @@
 """How close the schedule comes to the shortest possible one, over recorded workloads.
 
-The real desk leads each plan on a virtual clock. Beside it, in the same run, stand two usual ways
+The real kernel leads each plan on a virtual clock. Beside it, in the same run, stand two usual ways
 to schedule: first come, first served (FIFO), and one layer after the other (barrier). The cases
 and the figures are defined in the README of the workloads, which are not part of this repository.
 """
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measure import Figure, options_for, print_table, report
 
 from chargehand.decisions.dispatch import Place
-from chargehand.decisions.simulate import simulate
+from chargehand.decisions.plan_simulation import simulate
 from chargehand.facts.events import Pace, RunStatus
 from chargehand.facts.plan import Plan, Task
 

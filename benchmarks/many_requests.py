@@ -1,6 +1,6 @@
 """Many requests on one pool: how soon they end on average, and how many keep their deadlines.
 
-The real desk leads each request as a run of its own on a virtual clock. Beside it stands first come,
+The real kernel leads each request as a run of its own on a virtual clock. Beside it stands first come,
 first served (FIFO). The cases and the figures are defined in the README of the workloads, which are
 not part of this repository; the bars are those for known durations.
 """
@@ -22,7 +22,7 @@ from benchmarks.makespan import USUAL, find_workloads, geometric_mean
 from benchmarks.measure import Figure, options_for, report
 
 from chargehand.decisions.dispatch import Place, Starts
-from chargehand.decisions.simulate import Arrival, Simulation, simulate_runs
+from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate_runs
 from chargehand.facts.events import Pace, RunStatus
 from chargehand.facts.plan import Plan, Task
 
@@ -79,14 +79,14 @@ class Ends:
         return max(self.of.values())
 
 
-def led(
+def live_run(
     crowd: Crowd,
     slots: int,
     kind: str,
     dues: Mapping[str, float] | None = None,
     starts: Starts | None = None,
 ) -> Simulation:
-    """All requests led by the real desk, each a run of its own that arrives at 0."""
+    """All requests led by the real kernel, each a run of its own that arrives at 0."""
     seconds = {job.id: job.seconds for job in crowd.jobs}
     arrivals = [
         Arrival(
@@ -147,7 +147,7 @@ def dues_of(crowd: Crowd) -> dict[str, float]:
 def share_in_time(crowd: Crowd, slots: int, kind: str) -> float:
     """How many requests are done when they are due, in percent."""
     dues = dues_of(crowd)
-    ends = led(crowd, slots, kind, dues).runs
+    ends = live_run(crowd, slots, kind, dues).runs
     kept = [
         end.status is RunStatus.SUCCEEDED and end.ended.total_seconds() <= dues[name] + 1e-6
         for name, end in ends.items()
@@ -214,7 +214,10 @@ def _flow(crowds: Sequence[Crowd], kind: str) -> tuple[float, float]:
     means, lasts = [], []
     for crowd in crowds:
         for slots in SLOTS:
-            ours, usual = ends_of(led(crowd, slots, kind)), first_come_first_served(crowd, slots)
+            ours, usual = (
+                ends_of(live_run(crowd, slots, kind)),
+                first_come_first_served(crowd, slots),
+            )
             means.append(ours.mean / usual.mean)
             lasts.append(ours.last / usual.last)
     return geometric_mean(means), geometric_mean(lasts)
@@ -239,7 +242,7 @@ def _figures(crowds: Sequence[Crowd]) -> Iterator[Figure]:
                 note=DUE_IN,
             )
         if RATE_IN in by_name:
-            plan = led(by_name[RATE_IN].as_one, RATE_SLOTS, kind, starts=RATE)
+            plan = live_run(by_name[RATE_IN].as_one, RATE_SLOTS, kind, starts=RATE)
             yield Figure(
                 name=f"one start a second, {words}",
                 value=plan.makespan.total_seconds(),

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measure import Figure, Sample, middle, options_for, report, sampled
 
 from chargehand.models.base import ModelReply, ModelRequest, ToolSpec, system, user
-from chargehand.models.opening import open_model
+from chargehand.models.open_model import open_model
 
 try:
     import openai

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from chargehand.decisions.dispatch import Place, Starts
-from chargehand.decisions.simulate import Arrival, Simulation, Span, simulate, simulate_runs
+from chargehand.decisions.plan_simulation import Arrival, Simulation, Span, simulate, simulate_runs
 from chargehand.facts.plan import Plan, Task
 
 PAGE = Path(__file__).parent / "scheduling.md"
@@ -39,7 +39,7 @@ def taken(task: Task) -> float:
     return float(task.args["seconds"])
 
 
-def led(plan: Plan, parallel: int, starts: Starts | None = None) -> Simulation:
+def live_run(plan: Plan, parallel: int, starts: Starts | None = None) -> Simulation:
     return simulate(plan, ANYBODY, parallel=parallel, seconds=taken, starts=starts)
 
 
@@ -91,7 +91,7 @@ def barrier() -> Iterator[str]:
     firsts = [each.id for each in free.tasks if not each.needs]
     held = plan(*(task(e.id, taken(e), *(firsts if e.needs else ())) for e in free.tasks))
     for words, shape in (("one layer after the other", held), ("no barrier", free)):
-        simulation = led(shape, 3)
+        simulation = live_run(shape, 3)
         yield f"{words}: {_seconds(simulation.makespan):.0f} s"
         yield from rows(simulation, shape)
 
@@ -101,7 +101,7 @@ def path() -> Iterator[str]:
         task("short1", 8), task("short2", 8), task("root", 8), task("middle", 16, "root"),
         task("end", 16, "middle"),
     )  # fmt: skip
-    simulation = led(shape, 1 + 1)
+    simulation = live_run(shape, 1 + 1)
     yield f"longest remaining path first, two places: {_seconds(simulation.makespan):.0f} s"
     yield from rows(simulation, shape)
 
@@ -112,7 +112,7 @@ def inherited() -> Iterator[str]:
         task("urgent", 10, "source", priority=5),
     )  # fmt: skip
     yield "one place; only `urgent` has a priority"
-    yield from rows(led(shape, 1), shape)
+    yield from rows(live_run(shape, 1), shape)
 
 
 def runs() -> Iterator[str]:
@@ -159,7 +159,7 @@ def ageing() -> Iterator[str]:
 def rate() -> Iterator[str]:
     shape = plan(*(task(f"t{n}", 12) for n in range(4)))
     yield "four places, but one start in 5 s"
-    yield from rows(led(shape, 4, Starts(a_minute=12)), shape)
+    yield from rows(live_run(shape, 4, Starts(a_minute=12)), shape)
 
 
 PICTURES: dict[str, Callable[[], Iterator[str]]] = {

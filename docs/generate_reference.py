@@ -88,7 +88,7 @@ def enum_rows(kind: type[Enum]) -> Iterator[tuple[str, str]]:
 
 
 def fields_of(kind: type) -> Iterator[str]:
-    """A heading, the docstring, and a table of the fields with what the source says under them."""
+    """A heading, the docstring, and a table of the fields with what the source says above them."""
     yield f"### {kind.__name__}\n"
     yield f"{inspect.getdoc(kind)}\n"
     rows = list(field_rows(kind))
@@ -103,14 +103,16 @@ def field_rows(kind: type) -> Iterator[tuple[str, str, str]]:
     for node in definition.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             default = f" = {ast.unparse(node.value)}" if node.value else ""
-            meaning = " ".join(comment_above(lines, node.end_lineno or node.lineno))
+            meaning = " ".join(comment_above(lines, node.lineno))
             yield f"`{node.target.id}`", f"`{ast.unparse(node.annotation)}{default}`", meaning
 
 
-def comment_above(lines: list[str], after: int) -> Iterator[str]:
-    for line in lines[after:]:
-        if not line.strip().startswith("#:"):
-            return
+def comment_above(lines: list[str], number: int) -> Iterator[str]:
+    """The `#:` lines directly above line `number`, counted from 1."""
+    first = number - 1
+    while first and lines[first - 1].strip().startswith("#:"):
+        first -= 1
+    for line in lines[first : number - 1]:
         yield line.strip().removeprefix("#:").strip()
 
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import chargehand as ch
+from chargehand.tools.calculator import calculate
 from chargehand.tools.files import files
-from chargehand.tools.maths import calculate
 
 DATA = Path(__file__).parent / "data"
 

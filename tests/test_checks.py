@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import chargehand as ch
 from chargehand.errors import UnknownKeyword
-from chargehand.facts import checks, events
-from chargehand.journal import chain
-from chargehand.journal.opening import open_journal
+from chargehand.facts import argument_checks as checks
+from chargehand.facts import events
+from chargehand.journal import hash_chain as chain
+from chargehand.journal.open_journal import open_journal
 
 NO_DURATIONS = [
     True,

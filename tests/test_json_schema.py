@@ -10,8 +10,8 @@ from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.json_schema import fault_of, faults_against
 from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.value import Value
+from chargehand.runtime.attempt_factory import _shaped
 from chargehand.testing import run_virtual
-from chargehand.workbench import _shaped
 
 SLOW = "^(a+)+$"
 TRAP = "a" * 60 + "!"

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 import chargehand as ch
 from chargehand.errors import NotJSON, UsageError
-from chargehand.facts import checks
+from chargehand.facts import argument_checks as checks
 from chargehand.facts.value import Value
 
 

@@ -13,15 +13,15 @@ import pytest
 import chargehand as ch
 from chargehand.errors import ModelError, UsageError
 from chargehand.facts.outcome import ErrorClass, wait_asked_by
-from chargehand.journal.opening import open_journal
-from chargehand.models.access import Timeouts as ModelTimeouts
-from chargehand.models.failures import seconds_asked_by
+from chargehand.journal.open_journal import open_journal
+from chargehand.models.connection_settings import ModelTimeouts
+from chargehand.models.provider_errors import seconds_asked_by
 from chargehand.notify import Command, Webhook
 from chargehand.patterns.recursive import RecursiveSupervisor
-from chargehand.tools.data import data
-from chargehand.tools.mcp import Restarts, Timeouts
-from chargehand.tools.sandbox import sandbox
-from chargehand.tools.transport import Transport
+from chargehand.tools.mcp import Restarts, ServerTimeouts
+from chargehand.tools.public_http import Transport
+from chargehand.tools.sandbox.tools import sandbox
+from chargehand.tools.sql_tables import data
 
 ROOT = Path(__file__).parent.parent
 #: users read these and never make them
@@ -37,9 +37,9 @@ def _of(seconds: float) -> timedelta:
 
 
 TAKES: dict[str, Callable[[Any], Any]] = {
-    "mcp_connect": lambda given: Timeouts(connect=given).connect,
-    "mcp_listing": lambda given: Timeouts(listing=given).listing,
-    "mcp_call": lambda given: Timeouts(call=given).call,
+    "mcp_connect": lambda given: ServerTimeouts(connect=given).connect,
+    "mcp_listing": lambda given: ServerTimeouts(listing=given).listing,
+    "mcp_call": lambda given: ServerTimeouts(call=given).call,
     "model_connect": lambda given: ModelTimeouts(connect=given).connect,
     "model_answer": lambda given: ModelTimeouts(answer=given).answer,
     "model_silence": lambda given: ModelTimeouts(silence=given).silence,
@@ -47,7 +47,7 @@ TAKES: dict[str, Callable[[Any], Any]] = {
     "sandbox": lambda given: (sandbox(limit=given), timedelta(seconds=5))[1],
     "breaker": lambda given: timedelta(seconds=ch.BreakerPolicy(rest=given).rest),
     "model_latency": lambda given: _of(ch.ScriptedModel(latency=given)._latency),
-    "model_patience": lambda given: _of(ch.Switchboard(patience=given)._patience),
+    "model_patience": lambda given: _of(ch.ModelGateway(patience=given)._patience),
     "data": lambda given: data(".", timeout=given)[0].timeout / 5,
     "tool": lambda given: ch.tool(timeout=given)(noop).timeout,
     "transport": lambda given: Transport(["example.org"], time=given)._time,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 # plans
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.plan import Need, Plan, Strategy, Task
-from chargehand.facts.policy import OnFailure
+from chargehand.facts.failure_policy import OnFailure
 
 # workers
 from chargehand.engines.brief import Brief
-from chargehand.roles.function import FunctionWorker, worker
+from chargehand.roles.function_worker import FunctionWorker, worker
 
 # outcomes
 from chargehand.facts.outcome import (
@@ -29,12 +29,12 @@ from chargehand.facts.events import Approach, Effect, Event, RunStatus
 
 # running
 from chargehand.decisions.dispatch import Balance, Starts
-from chargehand.decisions.elastic import Elastic
-from chargehand.decisions.graph import TaskState
+from chargehand.decisions.elastic_capacity import Elastic
+from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.report import Report
 from chargehand.decisions.trace import Trace
-from chargehand.journal.opening import open_journal
+from chargehand.journal.open_journal import open_journal
 from chargehand.facts.answer import (
     Answer,
     AnswerPiece,
@@ -67,13 +67,13 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     # agents
-    from chargehand.decisions.breaker import BreakerPolicy
+    from chargehand.decisions.circuit_breaker import BreakerPolicy
     from chargehand.decisions.coordination.conflicts import Conflict
-    from chargehand.decisions.coordination.health import Health, Trouble
-    from chargehand.decisions.coordination.progress import Load, Progress
-    from chargehand.decisions.limiter import Rates
+    from chargehand.decisions.coordination.worker_health import Health, Trouble
+    from chargehand.decisions.coordination.run_progress import Load, Progress
+    from chargehand.decisions.rate_limiter import Rates
     from chargehand.decisions.quorum import quorum
-    from chargehand.decisions.rules import (
+    from chargehand.decisions.tool_rules import (
         ApprovalRule,
         ChildRule,
         InitRule,
@@ -82,48 +82,48 @@ if TYPE_CHECKING:
         TerminalRule,
     )
     from chargehand.models.base import ModelSettings
-    from chargehand.models.opening import open_model
+    from chargehand.models.open_model import open_model
     from chargehand.models.scripted import ScriptedModel, When
-    from chargehand.models.switchboard import Switchboard
+    from chargehand.models.gateway import ModelGateway
     from chargehand.roles.board import Board
     from chargehand.roles.coordinator import Coordinator
-    from chargehand.roles.factory import Factory
-    from chargehand.roles.voting import vote
-    from chargehand.roles.worker import Worker
+    from chargehand.roles.worker_factory import Factory
+    from chargehand.roles.quorum_vote import vote
+    from chargehand.roles.llm_worker import Worker
     from chargehand.tools.base import Tool, ToolContext, tool
     from chargehand.tools.mcp import McpServer, mcp_server
 
 #: public names that are imported when first asked for: runs of plain functions need none of them
 _LATER = {
-    "ApprovalRule": "decisions.rules",
+    "ApprovalRule": "decisions.tool_rules",
     "Board": "roles.board",
-    "BreakerPolicy": "decisions.breaker",
-    "ChildRule": "decisions.rules",
+    "BreakerPolicy": "decisions.circuit_breaker",
+    "ChildRule": "decisions.tool_rules",
     "Conflict": "decisions.coordination.conflicts",
     "Coordinator": "roles.coordinator",
-    "Factory": "roles.factory",
-    "Health": "decisions.coordination.health",
-    "InitRule": "decisions.rules",
-    "Load": "decisions.coordination.progress",
+    "Factory": "roles.worker_factory",
+    "Health": "decisions.coordination.worker_health",
+    "InitRule": "decisions.tool_rules",
+    "Load": "decisions.coordination.run_progress",
     "McpServer": "tools.mcp",
-    "MaxCountRule": "decisions.rules",
+    "MaxCountRule": "decisions.tool_rules",
     "ModelSettings": "models.base",
-    "Progress": "decisions.coordination.progress",
-    "Rates": "decisions.limiter",
-    "RequiredRule": "decisions.rules",
+    "Progress": "decisions.coordination.run_progress",
+    "Rates": "decisions.rate_limiter",
+    "RequiredRule": "decisions.tool_rules",
     "ScriptedModel": "models.scripted",
-    "Switchboard": "models.switchboard",
-    "TerminalRule": "decisions.rules",
+    "ModelGateway": "models.gateway",
+    "TerminalRule": "decisions.tool_rules",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
-    "Trouble": "decisions.coordination.health",
+    "Trouble": "decisions.coordination.worker_health",
     "When": "models.scripted",
-    "Worker": "roles.worker",
+    "Worker": "roles.llm_worker",
     "mcp_server": "tools.mcp",
-    "open_model": "models.opening",
+    "open_model": "models.open_model",
     "quorum": "decisions.quorum",
     "tool": "tools.base",
-    "vote": "roles.voting",
+    "vote": "roles.quorum_vote",
 }
 
 
@@ -171,6 +171,7 @@ __all__ = [
     "Load",
     "MaxCountRule",
     "McpServer",
+    "ModelGateway",
     "ModelSettings",
     "Need",
     "NeedsInput",
@@ -193,7 +194,6 @@ __all__ = [
     "Starts",
     "Strategy",
     "Supervisor",
-    "Switchboard",
     "Task",
     "TaskLimits",
     "TaskResult",

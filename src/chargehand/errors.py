@@ -299,7 +299,7 @@ class ToolError(ChargehandError):
 
 
 class JournalError(ChargehandError):
-    """The journal cannot do its duty; the operator has to act."""
+    """The journal cannot do its system task; the operator has to act."""
 
 
 class JournalDamaged(JournalError):

@@ -8,26 +8,26 @@ from typing import Any
 
 import msgspec
 
-from chargehand.background import read_in_background
-from chargehand.decisions.composing import answer_of, done_in, why_not_done
-from chargehand.decisions.desk import Led
-from chargehand.decisions.duties import ANSWER, DRAFT, is_duty
-from chargehand.decisions.explaining import Explainer, Wait
-from chargehand.decisions.graph import Node, TaskState
-from chargehand.decisions.provenance import sources_in
+from chargehand.background_loop import read_in_background
+from chargehand.decisions.kernel import LiveRun
 from chargehand.decisions.report import Report, report_of
+from chargehand.decisions.rule_answer import answer_of, done_in, why_not_done
 from chargehand.decisions.schedule import RunState
+from chargehand.decisions.system_tasks import ANSWER, DRAFT, is_system_task
+from chargehand.decisions.taint_sources import sources_in
+from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.decisions.trace import Trace, trace_of
+from chargehand.decisions.wait_reasons import Explainer, WaitReason
 from chargehand.errors import UnknownRun
 from chargehand.facts.answer import SUREST, Answer
 from chargehand.facts.events import Approach, RunStatus
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task
-from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
-from chargehand.roles.schema import typed
+from chargehand.roles.json_output import typed
 
 #: characters of a run's answer, of each result and of all results that the next run is told
 EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000
@@ -40,7 +40,7 @@ class TaskResult:
 
     def __init__(
         self,
-        node: Node,
+        node: TaskNode,
         value: Value | None,
         load: Callable[[Value], Any],
         explainer: Explainer,
@@ -80,7 +80,7 @@ class TaskResult:
         return why_not_done(self._node)
 
     @property
-    def waits_for(self) -> Wait | None:
+    def waits_for(self) -> WaitReason | None:
         """What it waits for, and how long it has; None if it runs, or has ended."""
         return self._explainer.why(self._node.task.id)
 
@@ -106,11 +106,15 @@ class TaskResult:
 class _Tasks(Mapping[str, TaskResult]):
     """Tasks by id, in plan order, made when looked at: a run may have a hundred thousand."""
 
-    def __init__(self, led: Led, load: Callable[[Value], Any], explainer: Explainer) -> None:
-        nodes = led.schedule.nodes
-        has_duties = any(is_duty(task) for task in nodes)
-        self._nodes = {t: n for t, n in nodes.items() if not is_duty(t)} if has_duties else nodes
-        self._outputs = led.results.outputs
+    def __init__(
+        self, live_run: LiveRun, load: Callable[[Value], Any], explainer: Explainer
+    ) -> None:
+        nodes = live_run.schedule.nodes
+        has_duties = any(is_system_task(task) for task in nodes)
+        self._nodes = (
+            {t: n for t, n in nodes.items() if not is_system_task(t)} if has_duties else nodes
+        )
+        self._outputs = live_run.results.outputs
         self._load = load
         self._explainer = explainer
 
@@ -131,7 +135,7 @@ class RunResult:
     def __init__(
         self,
         run: str,
-        led: Led,
+        live_run: LiveRun,
         reading: Callable[[], AbstractAsyncContextManager[Journal]],
         shape: Any = None,
         below: "Mapping[str, RunResult] | None" = None,
@@ -141,10 +145,10 @@ class RunResult:
         #: by task: the runs under way that supervisors below lead for it
         self.below: Mapping[str, RunResult] = below or {}
         self._shape = shape
-        self._led = led
+        self._led = live_run
         self._reading = reading
-        self._explainer = explainer or Explainer(run, led)
-        self.tasks: Mapping[str, TaskResult] = _Tasks(led, self._load, self._explainer)
+        self._explainer = explainer or Explainer(run, live_run)
+        self.tasks: Mapping[str, TaskResult] = _Tasks(live_run, self._load, self._explainer)
 
     @property
     def status(self) -> RunStatus | RunState:
@@ -221,7 +225,7 @@ class RunResult:
         return self.trace.speedup
 
     @property
-    def waits(self) -> list[Wait]:
+    def waits(self) -> list[WaitReason]:
         """Everything in it that waits, and for what: tasks, the supervisor's own work, the runs below."""
         return [
             *self._explainer.all(),

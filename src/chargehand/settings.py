@@ -8,9 +8,9 @@ from typing import Any
 
 from chargehand.crews.crew import Crew, Hand
 from chargehand.errors import UsageError
-from chargehand.models.switchboard import Switchboard
+from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import NoticeKind, Subscription
-from chargehand.roles.office import ModelChoice
+from chargehand.roles.resources import ModelChoice
 from chargehand.roles.roster import Member
 from chargehand.supervisor import Supervisor
 
@@ -91,7 +91,7 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
         notify=crew.notify,
         secrets=crew.secrets,
         retry=crew.retry,
-        switchboard=Switchboard(crew.rates) if crew.rates else None,
+        gateway=ModelGateway(crew.rates) if crew.rates else None,
         default=crew.default,
     )
 
@@ -103,9 +103,9 @@ def crew_for(choice: Choice, say: Say = print) -> Crew | Supervisor:
 
 def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozenset[str]]:
     """The chosen crew, and which of the flags the function that made it has taken in."""
-    from chargehand.crews.default import default_crew
-    from chargehand.crews.python import python_crew
-    from chargehand.crews.toml import toml_crew
+    from chargehand.crews.default_crew import default_crew
+    from chargehand.crews.python_crews import python_crew
+    from chargehand.crews.toml_crews import toml_crew
 
     if not choice.crew:
         return default_crew(choice.files or _working_folder(say)), frozenset()

@@ -14,8 +14,8 @@ import pytest
 import chargehand as ch
 from chargehand.engines.base import Ending, Job
 from chargehand.facts.events import KINDS, ResultRefused
-from chargehand.shift import Shift
-from chargehand.supervising import shifts
+from chargehand.runtime import Runtime
+from chargehand.supervisor import runtimes
 
 from . import client
 from .disks import here
@@ -173,7 +173,7 @@ def c3_trial(seed: int, folder: Path) -> Verdict:
     return verdict
 
 
-class TwiceShift(Shift):
+class TwiceShift(Runtime):
     """Hears everything twice from the engine and from the briefs."""
 
     heard = 0
@@ -218,7 +218,7 @@ def c5_trial(seed: int, folder: Path) -> Verdict:
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shifts, "Shift", TwiceShift)
+        patch.setattr(runtimes, "Runtime", TwiceShift)
         asyncio.run(lead())
         asked = asyncio.run(ask())
     verdict.fired += TwiceShift.heard - before

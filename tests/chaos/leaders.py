@@ -113,10 +113,10 @@ def c8_trial(seed: int, folder: Path) -> Verdict:
         f"it was led again after {verdict.figures['reclaimed_s']:.1f} s",
     )
     runs = lives.look()
-    led = [
+    live_run = [
         entry for entries in runs.values() for entry in entries if isinstance(entry.event, RunLed)
     ]
-    verdict.must(len(led) <= 2, f"it was led {len(led)} times")
+    verdict.must(len(live_run) <= 2, f"it was led {len(live_run)} times")
     verdict.acknowledged += sum("ack" in line for line in lives.lines())
     check_ended(runs, verdict)
     return verdict

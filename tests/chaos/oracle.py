@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 import chargehand as ch
-from chargehand.decisions.graph import TaskState
-from chargehand.decisions.results import Results
+from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.task_graph import TaskState
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -229,7 +229,7 @@ def _check_replay(run: str, entries: Sequence[Entry], verdict: Verdict) -> None:
 
 def fold_digest(entries: Iterable[Entry]) -> str:
     """A digest of everything a replay comes to; states its invariants on the way."""
-    schedule, results = Schedule(), Results()
+    schedule, results = Schedule(), RunResults()
     for entry in entries:
         _check_needs(schedule, entry.event)
         schedule.apply(entry.event)

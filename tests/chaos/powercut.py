@@ -21,7 +21,8 @@ import msgspec
 import pytest
 
 import chargehand as ch
-from chargehand.journal import nodes, writer
+from chargehand.journal import leases as nodes
+from chargehand.journal import writer
 
 from . import client
 from .oracle import Line, Verdict, check_effects, check_ended, read_journal, verify

@@ -14,8 +14,8 @@ import chargehand as ch
 from chargehand.errors import JournalFailed, JournalFull, KeyConflict, NotLeading
 from chargehand.facts.events import AttemptFinished, Event, RunRequested, StepStarted
 from chargehand.journal.base import Leases, Position
-from chargehand.journal.holders import Holder
 from chargehand.journal.memory import MemoryJournal
+from chargehand.journal.stream_owners import StreamOwner
 
 
 class Refusing(MemoryJournal):
@@ -44,7 +44,7 @@ class FewerLeases:
     def node(self) -> str:
         return self._leases.node
 
-    async def lead(self, stream: str, holder: Holder | None = None) -> int:
+    async def lead(self, stream: str, holder: StreamOwner | None = None) -> int:
         if self.refusals:
             raise self.refusals.pop()
         return await self._leases.lead(stream, holder)

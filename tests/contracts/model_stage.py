@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chargehand.models.base import Model, ModelRequest, ToolCall, ToolSpec, Turn, user
-from chargehand.models.opening import open_model
+from chargehand.models.open_model import open_model
 from tests.contracts.model_server import ModelServer
 
 ADD = ToolSpec(

@@ -17,9 +17,9 @@ from chargehand.facts.board import (
     GuardBlock,
     Label,
     Match,
+    NoteOrder,
     NotePosted,
-    Order,
-    Query,
+    NoteQuery,
     WriteBlock,
     board_of_run,
 )
@@ -47,7 +47,7 @@ def guard(*writers: str) -> GuardBlock:
 
 
 async def texts(journal: Journal, board: str = "market", **asked: Any) -> list[object]:
-    return [found.content for found in await journal.boards.notes(board, Query(**asked))]
+    return [found.content for found in await journal.boards.notes(board, NoteQuery(**asked))]
 
 
 async def filled(journal: Journal) -> None:
@@ -70,7 +70,7 @@ async def test_a_board_that_nobody_wrote_to_is_empty(journal: Journal) -> None:
 async def test_a_note_is_found_with_all_that_was_said_of_it(journal: Journal) -> None:
     posted = note({"n": 1}, tags=("x",), segment="results", importance=0.7, metadata={"k": [1]})
     entry = await journal.boards.append("market", posted)
-    [found] = await journal.boards.notes("market", Query())
+    [found] = await journal.boards.notes("market", NoteQuery())
     assert entry == BoardEntry("market", 1, posted)
     assert (found.content, found.tags, found.segment) == ({"n": 1}, ("x",), "results")
     assert (found.importance, found.metadata, found.at) == (0.7, {"k": [1]}, NOON)
@@ -81,8 +81,8 @@ async def test_a_note_is_found_with_all_that_was_said_of_it(journal: Journal) ->
     [
         ({}, "dcba"),
         ({"limit": 2}, "dc"),
-        ({"order": Order.IMPORTANT}, "dbca"),
-        ({"order": Order.IMPORTANT, "limit": 1}, "d"),
+        ({"order": NoteOrder.IMPORTANT}, "dbca"),
+        ({"order": NoteOrder.IMPORTANT, "limit": 1}, "d"),
         ({"tags": ("x",)}, "dba"),
         ({"tags": ("x", "y")}, "dcba"),
         ({"tags": ("x", "y"), "match": Match.ALL}, "db"),
@@ -93,7 +93,7 @@ async def test_a_note_is_found_with_all_that_was_said_of_it(journal: Journal) ->
         ({"min_importance": 0.9, "segments": ("results",)}, "d"),
         ({"author": "bob"}, "b"),
         ({"not_by": "bob"}, "dca"),
-        ({"not_by": "ann", "tags": ("x",), "order": Order.IMPORTANT}, "b"),
+        ({"not_by": "ann", "tags": ("x",), "order": NoteOrder.IMPORTANT}, "b"),
         ({"author": "bob", "not_by": "bob"}, ""),
     ],
 )
@@ -173,7 +173,7 @@ async def test_f13_a_write_without_permission_is_written_down_and_not_done(
     block = await journal.boards.block("market", "sum")
     assert block is not None
     assert (block.version, block.value) == (1, "mine")
-    [conflict] = await journal.boards.notes("market", Query(segments=("conflicts",)))
+    [conflict] = await journal.boards.notes("market", NoteQuery(segments=("conflicts",)))
     assert (conflict.author, conflict.importance) == ("tool", 0.9)
 
 
@@ -254,5 +254,5 @@ async def test_the_board_of_a_run_is_forgotten_with_it(journal: Journal) -> None
 
 async def test_what_is_untrusted_stays_so(journal: Journal) -> None:
     await journal.boards.append("market", note("a", taint=("web",)))
-    [found] = await journal.boards.notes("market", Query())
+    [found] = await journal.boards.notes("market", NoteQuery())
     assert found.taint == ("web",)

@@ -302,7 +302,9 @@ async def wait_for_mail(journal: Journal) -> Sequence[Mail]:
 async def test_who_waits_for_mail_is_woken_by_mail_of_its_own_process(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.journal.changes.PATIENCE", 600)  # no help from waking in vain
+    monkeypatch.setattr(
+        "chargehand.journal.change_signal.PATIENCE", 600
+    )  # no help from waking in vain
     waiting = asyncio.create_task(wait_for_mail(journal))
     await asyncio.sleep(0)
     await journal.mail.post(mail("k1"))
@@ -313,7 +315,9 @@ async def test_who_waits_for_mail_is_woken_by_mail_of_its_own_process(
 async def test_who_waits_for_mail_is_woken_by_mail_of_another_node(
     journal: Journal, neighbour: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.journal.changes.PATIENCE", 600)  # no help from waking in vain
+    monkeypatch.setattr(
+        "chargehand.journal.change_signal.PATIENCE", 600
+    )  # no help from waking in vain
     waiting = asyncio.create_task(wait_for_mail(journal))
     await asyncio.sleep(0)
     await neighbour.mail.post(mail("k1"))

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from chargehand.errors import ModelDenied, ModelRefused, RealModelForbidden, UsageError
-from chargehand.models.access import Access, Timeouts
 from chargehand.models.anthropic import AnthropicModel
 from chargehand.models.base import Model, ModelSettings
-from chargehand.models.forbid import forbid_real_models
+from chargehand.models.call_ban import forbid_real_models
+from chargehand.models.connection_settings import Access, ModelTimeouts
+from chargehand.models.http_session import session_here
+from chargehand.models.open_model import open_model
 from chargehand.models.openai import OpenAIModel
-from chargehand.models.opening import open_model
 from chargehand.models.responses import ResponsesModel
 from chargehand.models.scripted import ScriptedModel
-from chargehand.models.session import session_here
 from tests.contracts.model_server import ModelServer, Say, model_server
 from tests.contracts.model_stage import KEY, MAP, PROTOCOLS, asking, form_of, sent
 
@@ -153,7 +153,7 @@ def test_an_adapter_that_is_not_there_is_told_with_its_extra(
 
 def test_neither_the_package_nor_opening_loads_the_http_library() -> None:
     code = (
-        "import sys, chargehand, chargehand.models.opening, chargehand.models.scripted;"
+        "import sys, chargehand, chargehand.models.open_model, chargehand.models.scripted;"
         "assert 'aiohttp' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -178,7 +178,7 @@ def test_a_model_that_thinks_in_silence_is_given_time() -> None:
     options: Any = {"base_url": "http://host/v1", "key": KEY}
     thinking: Any = open_model("openai:gpt-5", protocol="responses", **options)
     assert thinking.access.timeouts.silence == timedelta(minutes=5)
-    given = Timeouts(silence=timedelta(seconds=1))
+    given = ModelTimeouts(silence=timedelta(seconds=1))
     thinking = open_model("openai:gpt-5", protocol="responses", timeouts=given, **options)
     assert thinking.access.timeouts is given
 
@@ -292,9 +292,9 @@ def test_a_forked_child_and_a_daemon_thread_leave_no_mess() -> None:
     """The child calls on a session of its own; neither process says a word when it ends."""
     code = """
 import asyncio, os, sys
-from chargehand.background import run_in_background
+from chargehand.background_loop import run_in_background
 from chargehand.models.base import ModelRequest, user
-from chargehand.models.opening import open_model
+from chargehand.models.open_model import open_model
 from tests.contracts.model_server import Say, model_server
 
 async def serve(ready):

@@ -13,7 +13,6 @@ import pytest
 
 from chargehand.errors import ModelBusy, ModelRefused
 from chargehand.facts.outcome import Usage
-from chargehand.models.access import Timeouts
 from chargehand.models.base import (
     Abilities,
     File,
@@ -32,7 +31,8 @@ from chargehand.models.base import (
     system,
     user,
 )
-from chargehand.models.opening import open_model
+from chargehand.models.connection_settings import ModelTimeouts
+from chargehand.models.open_model import open_model
 from chargehand.models.scripted import ScriptedModel
 from tests.contracts.model_server import DIALECTS, Cut, ModelServer, Say, Status, model_server, wire
 from tests.contracts.model_stage import (
@@ -504,7 +504,7 @@ async def test_a_stream_that_is_left_closes_its_connection(
 async def test_connections_are_used_again(server: ModelServer, protocol: str) -> None:
     server.always = Say(text="ok")
     model = PROTOCOLS[protocol](server)
-    from chargehand.models.session import session_here
+    from chargehand.models.http_session import session_here
 
     for _ in range(3):
         await model.ask(asking())
@@ -586,7 +586,7 @@ async def test_anthropics_own_client_understands_the_server(server: ModelServer)
 async def test_the_server_admits_only_a_rate(server: ModelServer) -> None:
     server.always = Say(text="ok")
     server.admit(2, retry_after="7")
-    model = chat_model(server, timeouts=Timeouts())
+    model = chat_model(server, timeouts=ModelTimeouts())
     outcomes = await asyncio.gather(
         *(model.ask(asking()) for _ in range(5)), return_exceptions=True
     )

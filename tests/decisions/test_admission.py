@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
-from chargehand.decisions.limiter import Bucket, Limiter, Rates
-from chargehand.decisions.policy import Grants, Knowledge, Ruling, Traits, judge_call, reaches
+from chargehand.decisions.circuit_breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.rate_limiter import Bucket, Limiter, Rates
+from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, judge_call, reaches
 from chargehand.errors import UsageError
 from chargehand.facts.events import Effect
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chargehand.decisions.board import (
-    Shelf,
+    BoardState,
     check_reader,
     decide,
     diff,
@@ -17,7 +17,7 @@ from chargehand.decisions.board import (
     note_of,
     select,
 )
-from chargehand.decisions.lifecycle import Lifecycle
+from chargehand.decisions.run_notes import RunNotes
 from chargehand.errors import BlockChanged, BlockDenied, UsageError
 from chargehand.facts import events
 from chargehand.facts.board import (
@@ -29,9 +29,9 @@ from chargehand.facts.board import (
     Label,
     Match,
     Note,
+    NoteOrder,
     NotePosted,
-    Order,
-    Query,
+    NoteQuery,
     WriteBlock,
     decode_board,
 )
@@ -106,7 +106,7 @@ def test_a_reader_who_may_not_is_told_who_may() -> None:
 
 
 def test_a_shelf_is_folded_from_events() -> None:
-    shelf = Shelf()
+    shelf = BoardState()
     for value in ("one", "two"):
         shelf.apply(decide(write(value), shelf.known("sum")))
     assert shelf.known("sum") == Label("sum", 2)
@@ -117,7 +117,7 @@ def test_a_shelf_is_folded_from_events() -> None:
 
 
 def test_a_difference_is_told_line_by_line() -> None:
-    shelf = Shelf()
+    shelf = BoardState()
     for value in ({"a": 1, "b": 2}, {"a": 1, "b": 3}):
         shelf.apply(decide(write(value), shelf.known("sum")))
     old, new = shelf.find("sum", 1), shelf.find("sum", 2)
@@ -148,7 +148,7 @@ def test_the_facets_of_a_query_say_the_same_as_looking_at_each_note() -> None:
         for seq in range(50)
     ]
     for _ in range(200):
-        query = Query(
+        query = NoteQuery(
             tags=tuple(draw.choices(words, k=draw.randrange(3))),
             match=draw.choice(list(Match)),
             segments=tuple(draw.choices(words, k=draw.randrange(3))),
@@ -164,8 +164,8 @@ def test_the_facets_of_a_query_say_the_same_as_looking_at_each_note() -> None:
 
 def test_the_most_important_come_first_and_of_equal_ones_the_newest() -> None:
     notes = [note(1, importance=0.5), note(2, importance=0.9), note(3, importance=0.5)]
-    assert [each.seq for each in select(notes, Query(order=Order.IMPORTANT))] == [2, 3, 1]
-    assert [each.seq for each in select(notes, Query(limit=2))] == [3, 2]
+    assert [each.seq for each in select(notes, NoteQuery(order=NoteOrder.IMPORTANT))] == [2, 3, 1]
+    assert [each.seq for each in select(notes, NoteQuery(limit=2))] == [3, 2]
 
 
 @pytest.mark.parametrize("importance", [-0.1, 1.1])
@@ -191,7 +191,7 @@ def test_an_event_of_a_run_is_no_event_of_a_board() -> None:
 
 
 def lived(*happened: events.Event) -> list[Note]:
-    life = Lifecycle("r1")
+    life = RunNotes("r1")
     for seq, event in enumerate(happened, start=1):
         life.apply(seq, event)
     return life.notes

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from chargehand.decisions.breaker import Breaker, BreakerPolicy, BreakerState
 from chargehand.decisions.budget import Account
+from chargehand.decisions.circuit_breaker import Breaker, BreakerPolicy, BreakerState
 from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UsageError
@@ -20,31 +20,31 @@ from chargehand.facts.events import (
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import ErrorClass, Failed, Usage
 from chargehand.facts.plan import Task
-from tests.decisions.office import START, Office, desk_of, seconds, step_started
 from tests.decisions.test_dispatch import NOW, offer
+from tests.decisions.virtual_kernel import START, VirtualKernel, kernel_of, seconds, step_started
 
 POLICY = BreakerPolicy()
 PAIR = (Place(worker="ann", skills=("write",)), Place(worker="bob", skills=("write",)))
 
 
-def down(office: Office, times: int = 5, kind: str = "network") -> None:
+def down(resources: VirtualKernel, times: int = 5, kind: str = "network") -> None:
     """Have so many of the running attempts fail at one moment."""
     events = []
-    for task in running(office)[:times]:
-        number = office.schedule.nodes[task].attempt
-        office.desk.free_place("r", task, number)
+    for task in running(resources)[:times]:
+        number = resources.schedule.nodes[task].attempt
+        resources.kernel.free_place("r", task, number)
         failed = Failed(kind=ErrorClass(kind), message="it broke")
-        events.append(AttemptFinished(task=task, attempt=number, outcome=failed, at=office.now))
-    office.tell(*events)
+        events.append(AttemptFinished(task=task, attempt=number, outcome=failed, at=resources.now))
+    resources.tell(*events)
 
 
-def many(count: int, **more: Any) -> Office:
+def many(count: int, **more: Any) -> VirtualKernel:
     more = {"attempts": 1, **more}
-    return desk_of(", ".join(f"t{n}" for n in range(count)), **more)
+    return kernel_of(", ".join(f"t{n}" for n in range(count)), **more)
 
 
-def running(office: Office) -> list[str]:
-    return [task for task, state in office.states().items() if state == "running"]
+def running(resources: VirtualKernel) -> list[str]:
+    return [task for task, state in resources.states().items() if state == "running"]
 
 
 # the breaker of a worker
@@ -54,104 +54,105 @@ def running(office: Office) -> list[str]:
 def test_a_worker_that_fails_five_times_in_a_row_gets_nothing_until_its_rest_is_over(
     kind: str,
 ) -> None:
-    office = many(8, pool=5)
-    down(office, kind=kind)
-    assert running(office) == []
-    assert office.state("t5") == "ready"
-    office.wait(POLICY.rest - 1)
-    assert running(office) == []
-    office.wait(1.1)
-    assert running(office) == ["t5"], "one probe, and the loop was woken for it"
+    resources = many(8, pool=5)
+    down(resources, kind=kind)
+    assert running(resources) == []
+    assert resources.state("t5") == "ready"
+    resources.wait(POLICY.rest - 1)
+    assert running(resources) == []
+    resources.wait(1.1)
+    assert running(resources) == ["t5"], "one probe, and the loop was woken for it"
 
 
 def test_a_probe_that_is_done_lets_all_others_go() -> None:
-    office = many(9, pool=5)
-    down(office)
-    office.wait(POLICY.rest + 1)
-    office.finish("t5")
-    assert running(office) == ["t6", "t7", "t8"]
+    resources = many(9, pool=5)
+    down(resources)
+    resources.wait(POLICY.rest + 1)
+    resources.finish("t5")
+    assert running(resources) == ["t6", "t7", "t8"]
 
 
 def test_a_probe_that_fails_doubles_the_rest() -> None:
-    office = many(9, pool=5)
-    down(office)
-    office.wait(POLICY.rest + 1)
-    office.fail("t5")
-    office.wait(2 * POLICY.rest - 1)
-    assert running(office) == []
-    office.wait(1.1)
-    assert running(office) == ["t6"]
+    resources = many(9, pool=5)
+    down(resources)
+    resources.wait(POLICY.rest + 1)
+    resources.fail("t5")
+    resources.wait(2 * POLICY.rest - 1)
+    assert running(resources) == []
+    resources.wait(1.1)
+    assert running(resources) == ["t6"]
 
 
 @pytest.mark.parametrize("kind", ["logic", "denied", "cancelled"])
 def test_a_probe_that_says_nothing_of_its_worker_gives_its_turn_to_the_next(kind: str) -> None:
-    office = many(9, pool=5)
-    down(office)
-    office.wait(POLICY.rest + 1)
-    office.fail("t5", kind)
-    assert running(office) == ["t6"]
+    resources = many(9, pool=5)
+    down(resources)
+    resources.wait(POLICY.rest + 1)
+    resources.fail("t5", kind)
+    assert running(resources) == ["t6"]
 
 
 def test_what_is_the_tasks_own_fault_opens_no_breaker() -> None:
-    office = many(9, pool=3)
+    resources = many(9, pool=3)
     for kind in ("logic", "denied", "cancelled"):
-        down(office, 3, kind)
-    assert len(office.started()) == 9
+        down(resources, 3, kind)
+    assert len(resources.started()) == 9
 
 
 def test_a_success_in_between_starts_the_count_anew() -> None:
-    office = many(20, pool=1)
+    resources = many(20, pool=1)
     for _ in range(2):
         for _ in range(4):
-            office.fail(running(office)[0])
-        office.finish(running(office)[0])
-    assert len(running(office)) == 1
+            resources.fail(running(resources)[0])
+        resources.finish(running(resources)[0])
+    assert len(running(resources)) == 1
 
 
 def test_lost_attempts_count_unless_the_process_itself_was_lost() -> None:
-    office = many(9, pool=5)
+    resources = many(9, pool=5)
     lost = [
-        AttemptLost(task=task, attempt=1, reason="gone", at=office.now) for task in running(office)
+        AttemptLost(task=task, attempt=1, reason="gone", at=resources.now)
+        for task in running(resources)
     ]
     for each in lost:
-        office.desk.free_place("r", each.task, 1)
-    office.tell(*lost)
-    assert running(office) == []
+        resources.kernel.free_place("r", each.task, 1)
+    resources.tell(*lost)
+    assert running(resources) == []
     crashed = many(9, pool=5)
     crashed.crash()
     assert len(running(crashed)) == 5
 
 
 def test_one_that_does_not_stop_when_told_to_is_not_held_against_its_worker() -> None:
-    office = many(12, pool=6, tasks={f"t{n}": {"deadline": seconds(5)} for n in range(6)})
-    office.wait(6)
-    office.wait(60)
-    for task, number in [(task, 1) for task in office.states()][:6]:
-        office.desk.free_place("r", task, number)
-    office.tell()
-    assert len(running(office)) == 6
+    resources = many(12, pool=6, tasks={f"t{n}": {"deadline": seconds(5)} for n in range(6)})
+    resources.wait(6)
+    resources.wait(60)
+    for task, number in [(task, 1) for task in resources.states()][:6]:
+        resources.kernel.free_place("r", task, number)
+    resources.tell()
+    assert len(running(resources)) == 6
 
 
 def test_others_with_the_skill_take_what_a_resting_worker_cannot() -> None:
     tasks = {f"t{n}": {"worker": "", "skill": "write"} for n in range(12)}
-    office = desk_of(", ".join(tasks), places=PAIR, pool=10, tasks=tasks, attempts=1)
-    for task in [t for t in running(office) if office.schedule.nodes[t].worker == "bob"]:
-        office.finish(task)  # leaves his place, and the most idle one is his
-    assert [office.schedule.nodes[t].worker for t in ("t10", "t11")] == ["bob", "bob"]
-    for task in [t for t in running(office) if office.schedule.nodes[t].worker == "ann"]:
-        office.fail(task)
-    office.amend([Task(id="late", description="d", skill="write")])
-    assert office.schedule.nodes["late"].worker == "bob"
+    resources = kernel_of(", ".join(tasks), places=PAIR, pool=10, tasks=tasks, attempts=1)
+    for task in [t for t in running(resources) if resources.schedule.nodes[t].worker == "bob"]:
+        resources.finish(task)  # leaves his place, and the most idle one is his
+    assert [resources.schedule.nodes[t].worker for t in ("t10", "t11")] == ["bob", "bob"]
+    for task in [t for t in running(resources) if resources.schedule.nodes[t].worker == "ann"]:
+        resources.fail(task)
+    resources.amend([Task(id="late", description="d", skill="write")])
+    assert resources.schedule.nodes["late"].worker == "bob"
 
 
 def test_late_failures_of_attempts_from_before_do_not_lengthen_the_rest() -> None:
-    office = many(13, pool=10)
-    down(office)
-    office.wait(POLICY.rest + 1)
-    assert len(running(office)) == 6, "five from before, and the probe"
-    office.fail("t5")
-    office.finish("t10")
-    assert {"t11", "t12"} <= set(running(office))
+    resources = many(13, pool=10)
+    down(resources)
+    resources.wait(POLICY.rest + 1)
+    assert len(running(resources)) == 6, "five from before, and the probe"
+    resources.fail("t5")
+    resources.finish("t10")
+    assert {"t11", "t12"} <= set(running(resources))
 
 
 def test_a_probe_whose_report_is_lost_does_not_bar_its_worker_for_ever() -> None:
@@ -169,25 +170,25 @@ def test_a_probe_whose_report_is_lost_does_not_bar_its_worker_for_ever() -> None
 
 
 def test_the_pool_says_whose_breaker_is_waited_for_and_until_when() -> None:
-    office = many(8, pool=5)
-    dispatch = office.desk.dispatch
-    down(office)
+    resources = many(8, pool=5)
+    dispatch = resources.kernel.dispatch
+    down(resources)
     assert dispatch.why_waiting("r", "t5") == (
         "the breaker of worker ann, until 2026-01-01T00:00:15+00:00"
     )
-    office.wait(POLICY.rest + 1)
+    resources.wait(POLICY.rest + 1)
     assert dispatch.why_waiting("r", "t6") == ("the breaker of worker ann, until its probe is back")
-    started = [event for event in office.journal if getattr(event, "worker", "") == "ann"]
+    started = [event for event in resources.journal if getattr(event, "worker", "") == "ann"]
     assert getattr(started[-1], "why", "") == "to see whether ann works again"
 
 
 def test_a_desk_that_is_stopping_is_not_woken_for_a_probe() -> None:
-    office = many(8, pool=5)
-    down(office)
-    due_at = office.desk.next_due()
-    office.desk.is_draining = True
+    resources = many(8, pool=5)
+    down(resources)
+    due_at = resources.kernel.next_due()
+    resources.kernel.is_draining = True
     assert due_at is not None
-    assert office.desk.next_due() != due_at
+    assert resources.kernel.next_due() != due_at
 
 
 def test_without_failures_allowed_a_breaker_never_opens() -> None:
@@ -209,90 +210,90 @@ def test_a_policy_that_makes_no_sense_is_refused(terms: dict[str, Any]) -> None:
 
 
 def test_a_parked_task_holds_no_place_and_goes_on_when_its_time_has_come() -> None:
-    office = many(2, pool=1)
-    office.park("t0", 40)
-    assert office.state("t0") == "retrying"
-    assert running(office) == ["t1"], "its place went to another"
-    office.finish("t1")
-    office.wait(39)
-    assert running(office) == []
-    assert isinstance(office.wait(2)[0], RetryDue)
-    assert office.started()[-1] == "t0#2"
-    office.finish("t0")
-    assert office.status == "succeeded"
+    resources = many(2, pool=1)
+    resources.park("t0", 40)
+    assert resources.state("t0") == "retrying"
+    assert running(resources) == ["t1"], "its place went to another"
+    resources.finish("t1")
+    resources.wait(39)
+    assert running(resources) == []
+    assert isinstance(resources.wait(2)[0], RetryDue)
+    assert resources.started()[-1] == "t0#2"
+    resources.finish("t0")
+    assert resources.status == "succeeded"
 
 
 def test_parking_counts_neither_as_a_try_nor_as_a_loss() -> None:
-    office = many(1, attempts=2, losses=1)
+    resources = many(1, attempts=2, losses=1)
     for _ in range(20):
-        office.park("t0", 10)
-        office.wait(11)
-    node = office.schedule.nodes["t0"]
+        resources.park("t0", 10)
+        resources.wait(11)
+    node = resources.schedule.nodes["t0"]
     assert (node.tries, node.losses, node.parks, node.lineage) == (0, 0, 20, 1)
-    office.fail("t0", "logic")
-    assert running(office) == ["t0"]
+    resources.fail("t0", "logic")
+    assert running(resources) == ["t0"]
 
 
 def test_active_time_stands_still_while_all_is_parked() -> None:
-    office = many(1, active=seconds(60))
-    office.wait(50)
-    office.park("t0", 600)
-    assert office.schedule.state is RunState.RUNNING, "no person is waited for"
-    office.wait(605)
-    assert running(office) == ["t0"]
-    office.wait(4)
-    assert office.stopped() == []
-    office.wait(2)
-    assert office.stopped() == ["t0#2"]
+    resources = many(1, active=seconds(60))
+    resources.wait(50)
+    resources.park("t0", 600)
+    assert resources.schedule.state is RunState.RUNNING, "no person is waited for"
+    resources.wait(605)
+    assert running(resources) == ["t0"]
+    resources.wait(4)
+    assert resources.stopped() == []
+    resources.wait(2)
+    assert resources.stopped() == ["t0#2"]
 
 
 def test_active_time_goes_on_while_something_else_runs() -> None:
-    office = many(2, active=seconds(60))
-    office.park("t0", 600)
-    office.wait(61)
-    assert office.stopped() == ["t1#1"]
-    assert office.status == "failed"
+    resources = many(2, active=seconds(60))
+    resources.park("t0", 600)
+    resources.wait(61)
+    assert resources.stopped() == ["t1#1"]
+    assert resources.status == "failed"
 
 
 def test_a_deadline_counts_while_a_task_is_parked() -> None:
-    office = many(1, tasks={"t0": {"deadline": seconds(30)}})
-    office.park("t0", 600)
-    office.wait(31)
-    assert office.status == "failed"
+    resources = many(1, tasks={"t0": {"deadline": seconds(30)}})
+    resources.park("t0", 600)
+    resources.wait(31)
+    assert resources.status == "failed"
 
 
 def test_a_parked_plan_leaves_the_run_no_less_time() -> None:
-    office = desk_of("", asked={"approach": Approach.WHOLE}, active=seconds(60))
-    assert running(office) == ["@plan"]
-    office.park("@plan", 600)
-    office.wait(601)
-    assert running(office) == ["@plan"]
-    assert office.stopped() == []
+    resources = kernel_of("", asked={"approach": Approach.WHOLE}, active=seconds(60))
+    assert running(resources) == ["@plan"]
+    resources.park("@plan", 600)
+    resources.wait(601)
+    assert running(resources) == ["@plan"]
+    assert resources.stopped() == []
 
 
 def test_a_run_that_is_cancelled_while_all_is_parked_ends_at_once() -> None:
-    office = many(2)
-    office.park("t0", 600)
-    office.park("t1", 600)
-    office.cancel()
-    assert office.status == "cancelled"
+    resources = many(2)
+    resources.park("t0", 600)
+    resources.park("t1", 600)
+    resources.cancel()
+    assert resources.status == "cancelled"
 
 
 def test_one_that_was_told_to_stop_is_not_parked() -> None:
-    office = many(1)
-    office.cancel()
-    office.park("t0", 600)
-    assert office.status == "cancelled"
+    resources = many(1)
+    resources.cancel()
+    resources.park("t0", 600)
+    assert resources.status == "cancelled"
 
 
 def test_who_reads_the_journal_later_waits_as_long() -> None:
-    office = many(1, active=seconds(60))
-    office.park("t0", 100)
-    office.crash()
-    office.wait(99)
-    assert running(office) == []
-    office.wait(2)
-    assert running(office) == ["t0"]
+    resources = many(1, active=seconds(60))
+    resources.park("t0", 100)
+    resources.crash()
+    resources.wait(99)
+    assert running(resources) == []
+    resources.wait(2)
+    assert running(resources) == ["t0"]
 
 
 def test_what_a_parked_attempt_had_reserved_is_given_back() -> None:

@@ -8,7 +8,7 @@ from chargehand.decisions.budget import Account
 from chargehand.facts.events import AttemptFinished, AttemptLost, Effect, StepFinished, StepStarted
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Done, Usage
-from tests.decisions.office import START
+from tests.decisions.virtual_kernel import START
 
 CALL = Usage(calls=1, tokens_in=60, tokens_out=40, money=0.5)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from chargehand.decisions.composing import (
+from chargehand.decisions.rule_answer import (
     LONGEST_CLAIM,
     answer_of,
     compose,
@@ -14,19 +14,19 @@ from chargehand.decisions.composing import (
     share_done,
     why_not_done,
 )
-from chargehand.decisions.duties import last_in
-from chargehand.decisions.graph import Graph, Node, TaskState
+from chargehand.decisions.system_tasks import last_in
+from chargehand.decisions.task_graph import TaskGraph, TaskNode, TaskState
 from chargehand.facts.answer import Answer, Claim, Gap
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.plan import Strategy, Task
-from tests.decisions.office import tasks_of
+from tests.decisions.virtual_kernel import tasks_of
 
 BROKE = Failed(kind=ErrorClass.NETWORK, message="it broke")
 
 
-def nodes_of(arrows: str, done: str = "", **changes: dict[str, Any]) -> dict[str, Node]:
+def nodes_of(arrows: str, done: str = "", **changes: dict[str, Any]) -> dict[str, TaskNode]:
     """A graph from a picture of it; the tasks in `done` are done, the others wait."""
-    graph = Graph(lambda _: 1.0, lambda _: float("inf"))
+    graph = TaskGraph(lambda _: 1.0, lambda _: float("inf"))
     graph.add(replace(task, **changes.get(task.id, {})) for task in tasks_of(arrows))
     for id_ in done.split():
         graph.nodes[id_].state = TaskState.DONE
@@ -34,7 +34,7 @@ def nodes_of(arrows: str, done: str = "", **changes: dict[str, Any]) -> dict[str
 
 
 def composed(
-    nodes: dict[str, Node],
+    nodes: dict[str, TaskNode],
     outputs: dict[str, Any],
     strategy: Strategy = Strategy.MERGE,
     **more: Any,
@@ -42,7 +42,7 @@ def composed(
     return compose(nodes, outputs.__getitem__, strategy, **more)
 
 
-def fail(node: Node, cause: Failed | None = BROKE) -> None:
+def fail(node: TaskNode, cause: Failed | None = BROKE) -> None:
     node.state, node.cause = TaskState.FAILED, cause
 
 
@@ -172,14 +172,14 @@ def test_a_task_whose_dependents_were_removed_is_a_last_one() -> None:
 def test_duties_are_no_material_and_no_gaps() -> None:
     nodes = nodes_of("a", "a")
     for id_ in ("@plan", "@answer", "@refine:a:1"):
-        nodes[id_] = Node(Task(id=id_, description="a duty", worker="@x"), len(nodes))
+        nodes[id_] = TaskNode(Task(id=id_, description="a duty", worker="@x"), len(nodes))
     nodes["@plan"].state = TaskState.DONE
     answer = composed(nodes, {"a": 1, "@plan": "secret"})
     assert (answer.output, answer.gaps) == (1, ())
 
 
 def test_a_plan_that_was_never_written_is_the_gap() -> None:
-    plan = Node(Task(id="@plan", description="Write the plan", worker="@planner"), 0)
+    plan = TaskNode(Task(id="@plan", description="Write the plan", worker="@planner"), 0)
     fail(plan)
     answer = composed({"@plan": plan}, {})
     assert answer.gaps == (Gap("@plan", "failed", "network: it broke"),)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chargehand.decisions.coordination.boards import BoardWatch
+from chargehand.decisions.coordination.board_watch import BoardWatch
 from chargehand.decisions.coordination.conflicts import (
     Conflict,
     ConflictKind,
@@ -16,13 +16,13 @@ from chargehand.decisions.coordination.conflicts import (
     conflicts_in,
     rule,
 )
-from chargehand.decisions.coordination.health import Health, Pulse, Symptom
-from chargehand.decisions.coordination.progress import Load, Progress
-from chargehand.decisions.coordination.rounds import Round
-from chargehand.decisions.coordination.watch import Watch
+from chargehand.decisions.coordination.health_check import HealthCheck
+from chargehand.decisions.coordination.run_progress import Load, Progress
+from chargehand.decisions.coordination.run_watch import RunWatch
+from chargehand.decisions.coordination.worker_health import Health, Symptom, WorkerPulse
 from chargehand.decisions.dispatch import Place
-from chargehand.decisions.duties import is_duty
 from chargehand.decisions.quorum import quorum
+from chargehand.decisions.system_tasks import is_system_task
 from chargehand.facts.answer import Answer, Claim, Contradiction
 from chargehand.facts.board import (
     BlockGuarded,
@@ -51,17 +51,25 @@ from chargehand.facts.events import (
     TaskFailed,
     TaskSkipped,
 )
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Done, Failed, NeedsInput
 from chargehand.facts.plan import Plan, Task
-from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import Value
-from tests.decisions.office import RUN, START, Office, desk_of, requested, seconds, tasks_of
+from tests.decisions.virtual_kernel import (
+    RUN,
+    START,
+    VirtualKernel,
+    kernel_of,
+    requested,
+    seconds,
+    tasks_of,
+)
 
 ANN_AND_BOB = (Place(worker="ann", capacity=4), Place(worker="bob", capacity=4))
 
 
-def watch_of(events: Sequence[Event], pulse: Pulse | None = None) -> Watch:
-    watch = Watch(RUN, pulse)
+def watch_of(events: Sequence[Event], pulse: WorkerPulse | None = None) -> RunWatch:
+    watch = RunWatch(RUN, pulse)
     for seq, event in enumerate(events, 1):
         watch.apply(seq, event)
     return watch
@@ -105,7 +113,7 @@ def recount(events: Sequence[Event]) -> dict[str, int]:
                 state = {id_: "cancelled" if it in left else it for id_, it in state.items()}
             case _:
                 pass
-    return Counter(it for task, it in state.items() if not is_duty(task))
+    return Counter(it for task, it in state.items() if not is_system_task(task))
 
 
 def recount_workers(events: Sequence[Event]) -> dict[str, tuple[int, int, int]]:
@@ -138,42 +146,42 @@ def random_story(seed: int) -> tuple[list[Event], list[int]]:
             "worker": chance.choice(["ann", "bob"]),
             "on_failure": policy,
         }
-    office = desk_of(", ".join(names), places=ANN_AND_BOB, pool=3, tasks=tasks, losses=9)
-    sizes = [len(office.journal)]
+    resources = kernel_of(", ".join(names), places=ANN_AND_BOB, pool=3, tasks=tasks, losses=9)
+    sizes = [len(resources.journal)]
     for number in range(chance.randint(5, 40)):
-        _happen(office, chance, number)
-        sizes.append(len(office.journal))
-    return office.journal, sizes
+        _happen(resources, chance, number)
+        sizes.append(len(resources.journal))
+    return resources.journal, sizes
 
 
-def _happen(office: Office, chance: random.Random, number: int) -> None:
-    nodes = office.schedule.nodes if RUN in office.desk.runs else {}
+def _happen(resources: VirtualKernel, chance: random.Random, number: int) -> None:
+    nodes = resources.schedule.nodes if RUN in resources.kernel.runs else {}
     running = [id_ for id_, node in nodes.items() if node.is_open]
     asking = [node for node in nodes.values() if node.question is not None]
     task = chance.choice(running) if running else ""
-    acts: list[Callable[[], object]] = [lambda: office.wait(chance.choice([0.5, 3, 60]))]
+    acts: list[Callable[[], object]] = [lambda: resources.wait(chance.choice([0.5, 3, 60]))]
     if running:
-        acts += [lambda: office.finish(task, number)] * 3
+        acts += [lambda: resources.finish(task, number)] * 3
         acts += [
-            lambda: office.fail(task, chance.choice(["network", "logic", "denied"])),
-            lambda: office.lose(task),
-            lambda: office.park(task, chance.choice([1, 30])),
-            lambda: office.ask(task, f"q{number}"),
+            lambda: resources.fail(task, chance.choice(["network", "logic", "denied"])),
+            lambda: resources.lose(task),
+            lambda: resources.park(task, chance.choice([1, 30])),
+            lambda: resources.ask(task, f"q{number}"),
         ]
     if asking:
         asked = asking[0].question
         assert asked is not None
         text = asked.choices[number % 3] if asked.choices else "yes"
-        acts += [lambda: office.answer(asking[0].task.id, text, asked.id)] * 2
+        acts += [lambda: resources.answer(asking[0].task.id, text, asked.id)] * 2
     if nodes and chance.random() < 0.1:
-        acts = [chance.choice([office.cancel, office.crash])]
+        acts = [chance.choice([resources.cancel, resources.crash])]
     chance.choice(acts)()
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_progress_is_what_a_naive_recount_comes_to_after_all_that_happens(seed: int) -> None:
     events, sizes = random_story(seed)
-    watch = Watch(RUN)
+    watch = RunWatch(RUN)
     for size in sizes:
         for seq, event in enumerate(events[watch.seq : size], watch.seq + 1):
             watch.apply(seq, event)
@@ -209,10 +217,10 @@ def test_progress_of_many_runs_is_the_sum_in_whatever_order(seed: int) -> None:
 
 
 def test_a_worker_that_holds_something_is_active_and_its_usual_length_is_told() -> None:
-    office = desk_of("one, two", places=(Place(worker="ann"),))
-    office.wait(4)
-    office.finish("one")
-    far = watch_of(office.journal).progress()
+    resources = kernel_of("one, two", places=(Place(worker="ann"),))
+    resources.wait(4)
+    resources.finish("one")
+    far = watch_of(resources.journal).progress()
     assert far.active_workers == ("ann",)
     assert far.workers["ann"] == Load(running=1, completed=1, busy=seconds(4), last_at=at(4))
     assert far.workers["ann"].mean == seconds(4)
@@ -222,12 +230,12 @@ def test_a_worker_that_holds_something_is_active_and_its_usual_length_is_told() 
 def test_a_second_attempt_that_wins_is_done_once_and_by_whoever_did_it() -> None:
     places = (Place(worker="ann", skills=("dig",)), Place(worker="bob", skills=("dig",)))
     task = {"worker": "", "skill": "dig", "hedge": True, "expect": seconds(1)}
-    office = desk_of("one", places=places, tasks={"one": task}, asked={"hedges": True})
-    office.wait(5)
-    (hedge,) = [id_ for id_ in office.schedule.nodes if id_.startswith("@hedge")]
-    assert watch_of(office.journal).progress().active_workers == ("ann", "bob")
-    office.finish(hedge, 7)
-    far = watch_of(office.journal).progress()
+    resources = kernel_of("one", places=places, tasks={"one": task}, asked={"hedges": True})
+    resources.wait(5)
+    (hedge,) = [id_ for id_ in resources.schedule.nodes if id_.startswith("@hedge")]
+    assert watch_of(resources.journal).progress().active_workers == ("ann", "bob")
+    resources.finish(hedge, 7)
+    far = watch_of(resources.journal).progress()
     assert (far.total, far.completed) == (1, 1)
     assert (far.workers["ann"].completed, far.workers["bob"].completed) == (0, 1)
 
@@ -235,16 +243,16 @@ def test_a_second_attempt_that_wins_is_done_once_and_by_whoever_did_it() -> None
 # Health
 
 
-def round_of(watch: Watch, now: datetime, *, led: bool = True, **more: Any) -> Health:
+def round_of(watch: RunWatch, now: datetime, *, live_run: bool = True, **more: Any) -> Health:
     usual = more.pop("usual", {})
     patience = more.pop("patience", timedelta(minutes=5))
     watches = {watch.run: watch, **{each.run: each for each in more.pop("below", ())}}
-    found = Round(watches, watches if led else (), usual, now, patience, **more)
+    found = HealthCheck(watches, watches if live_run else (), usual, now, patience, **more)
     return Health(now, tuple(found.troubles()))
 
 
 def test_an_attempt_that_is_silent_for_longer_than_the_patience_is_stuck() -> None:
-    watch = watch_of(desk_of("one").journal)
+    watch = watch_of(kernel_of("one").journal)
     assert round_of(watch, at(299)).is_well
     (trouble,) = round_of(watch, at(301)).of("stuck")
     assert (trouble.name, trouble.run, trouble.task) == ("ann", RUN, "one")
@@ -252,14 +260,14 @@ def test_an_attempt_that_is_silent_for_longer_than_the_patience_is_stuck() -> No
 
 
 def test_a_sign_of_life_ends_the_silence() -> None:
-    office = desk_of("one")
-    office.now = at(200)
-    office.tell(ProgressNoted(task="one", attempt=1, text="half", at=office.now))
-    assert round_of(watch_of(office.journal), at(400)).is_well
+    resources = kernel_of("one")
+    resources.now = at(200)
+    resources.tell(ProgressNoted(task="one", attempt=1, text="half", at=resources.now))
+    assert round_of(watch_of(resources.journal), at(400)).is_well
 
 
 def test_a_worker_that_is_known_to_be_quick_is_stuck_sooner() -> None:
-    watch = watch_of(desk_of("one").journal)
+    watch = watch_of(kernel_of("one").journal)
     quick = {"ann": (3, seconds(8))}
     assert round_of(watch, at(23), usual=quick).is_well
     assert round_of(watch, at(25), usual=quick).of(Symptom.STUCK)
@@ -268,7 +276,7 @@ def test_a_worker_that_is_known_to_be_quick_is_stuck_sooner() -> None:
 
 
 def test_an_attempt_that_leads_a_run_is_as_alive_as_that_run() -> None:
-    above, below = watch_of(desk_of("one").journal), Watch("below")
+    above, below = watch_of(kernel_of("one").journal), RunWatch("below")
     above.nested["one"] = "below"
     events: list[Event] = [
         requested(run="below", parent=RUN),
@@ -285,41 +293,41 @@ def test_an_attempt_that_leads_a_run_is_as_alive_as_that_run() -> None:
 
 
 def test_a_question_that_waits_is_told_with_how_to_answer_it() -> None:
-    office = desk_of("one")
-    office.ask("one", "q1")
-    (trouble,) = round_of(watch_of(office.journal), at(90)).troubles
+    resources = kernel_of("one")
+    resources.ask("one", "q1")
+    (trouble,) = round_of(watch_of(resources.journal), at(90)).troubles
     assert trouble.kind is Symptom.ASKING
     assert trouble.fact == "one of run r has waited for 90 s for a person: which?"
     assert trouble.advice == 'chargehand answer q1 "…" answers it'
 
 
 def test_what_the_planner_asks_is_told_as_well() -> None:
-    office = desk_of("", asked={"approach": Approach.WHOLE})
-    office.ask("@plan", "q2")
-    assert [trouble.name for trouble in round_of(watch_of(office.journal), at(1)).troubles] == [
+    resources = kernel_of("", asked={"approach": Approach.WHOLE})
+    resources.ask("@plan", "q2")
+    assert [trouble.name for trouble in round_of(watch_of(resources.journal), at(1)).troubles] == [
         "q2"
     ]
 
 
 def test_a_run_that_nobody_leads_is_told_once_and_not_as_stuck() -> None:
-    watch = watch_of(desk_of("one").journal)
-    (trouble,) = round_of(watch, at(999), led=False).troubles
+    watch = watch_of(kernel_of("one").journal)
+    (trouble,) = round_of(watch, at(999), live_run=False).troubles
     assert trouble.kind is Symptom.UNLED
     assert trouble.advice == "chargehand resume r goes on with it"
 
 
 def test_a_run_of_a_pool_needs_no_leader_and_its_failures_are_for_the_supervisor() -> None:
     asked = {"approach": Approach.POOL, "policies": {"": OnFailure(["ask"])}}
-    office = desk_of("one", asked=asked)
-    office.fail("one")
-    (trouble,) = round_of(watch_of(office.journal), at(999), led=False).troubles
+    resources = kernel_of("one", asked=asked)
+    resources.fail("one")
+    (trouble,) = round_of(watch_of(resources.journal), at(999), live_run=False).troubles
     assert trouble.kind is Symptom.ASKING
     assert trouble.advice == "supervisor.reassign_task gives it to another worker"
 
 
 def test_a_run_in_which_nobody_begins_with_what_is_ready_is_told_after_the_patience() -> None:
-    office = desk_of("one", places=(Place(worker="bob"),))
-    watch = watch_of(office.journal)
+    resources = kernel_of("one", places=(Place(worker="bob"),))
+    watch = watch_of(resources.journal)
     assert round_of(watch, at(299)).is_well
     (trouble,) = round_of(watch, at(301)).troubles
     assert trouble.kind is Symptom.UNLED
@@ -328,21 +336,21 @@ def test_a_run_in_which_nobody_begins_with_what_is_ready_is_told_after_the_patie
 
 
 def test_a_paused_run_may_be_silent() -> None:
-    office = desk_of("one", places=(Place(worker="bob"),))
-    office.tell(RunPaused(at=START))
-    assert round_of(watch_of(office.journal), at(9999)).is_well
+    resources = kernel_of("one", places=(Place(worker="bob"),))
+    resources.tell(RunPaused(at=START))
+    assert round_of(watch_of(resources.journal), at(9999)).is_well
 
 
 def test_what_is_silent_in_a_pool_can_be_taken_by_another_worker() -> None:
-    watch = watch_of(desk_of("one", asked={"approach": Approach.POOL}).journal)
+    watch = watch_of(kernel_of("one", asked={"approach": Approach.POOL}).journal)
     (trouble,) = round_of(watch, at(999)).troubles
     assert trouble.kind is Symptom.STUCK
     assert "get_assigned_tasks(lost=True)" in trouble.advice
 
 
 def test_a_task_of_a_pool_whose_process_is_gone_is_told_at_once() -> None:
-    watch = Watch(RUN)
-    for seq, event in enumerate(desk_of("one", asked={"approach": Approach.POOL}).journal, 1):
+    watch = RunWatch(RUN)
+    for seq, event in enumerate(kernel_of("one", asked={"approach": Approach.POOL}).journal, 1):
         watch.apply(seq, event, "n7")
     assert round_of(watch, at(1)).is_well
     (trouble,) = round_of(watch, at(1), gone={"n7"}).troubles
@@ -350,7 +358,7 @@ def test_a_task_of_a_pool_whose_process_is_gone_is_told_at_once() -> None:
 
 
 def test_who_fails_in_a_row_is_told_whatever_the_order_in_which_runs_are_read() -> None:
-    pulse = Pulse()
+    pulse = WorkerPulse()
     for second in (5, 3, 4):
         pulse.failed("ann", at(second), "r/t", "network: gone")
     assert [trouble.name for trouble in pulse.troubles(at(9))] == ["ann"]
@@ -363,25 +371,25 @@ def test_who_fails_in_a_row_is_told_whatever_the_order_in_which_runs_are_read() 
 
 
 def test_failures_of_a_run_are_counted_for_the_worker() -> None:
-    pulse = Pulse()
-    office = desk_of("one, two, three")
+    pulse = WorkerPulse()
+    resources = kernel_of("one, two, three")
     for task in ("one", "two", "three"):
-        office.fail(task, "denied")
-    watch_of(office.journal, pulse)
+        resources.fail(task, "denied")
+    watch_of(resources.journal, pulse)
     assert [trouble.name for trouble in pulse.troubles(at(9))] == ["ann"]
 
 
 # Conflicts of a run
 
 
-def twins(**changes: Any) -> Office:
+def twins(**changes: Any) -> VirtualKernel:
     same = {"description": "count the apples", **changes}
     tasks = {"one": {**same, "worker": "ann"}, "two": {**same, "worker": "bob"}}
-    return desk_of("one, two", places=ANN_AND_BOB, tasks=tasks)
+    return kernel_of("one, two", places=ANN_AND_BOB, tasks=tasks)
 
 
-def found_in(office: Office) -> list[Conflict]:
-    return conflicts_in(watch_of(office.journal))
+def found_in(resources: VirtualKernel) -> list[Conflict]:
+    return conflicts_in(watch_of(resources.journal))
 
 
 def test_the_same_work_for_two_workers_is_kept_by_whoever_began_first() -> None:
@@ -414,11 +422,11 @@ def test_before_anybody_began_it_is_kept_by_whoever_was_given_it_first() -> None
 
 
 @pytest.mark.parametrize(
-    "office",
+    "resources",
     [
-        desk_of("one, two", places=ANN_AND_BOB),
-        desk_of("one, two", tasks={"one": {"description": "x"}, "two": {"description": "x"}}),
-        desk_of(
+        kernel_of("one, two", places=ANN_AND_BOB),
+        kernel_of("one, two", tasks={"one": {"description": "x"}, "two": {"description": "x"}}),
+        kernel_of(
             "one, two",
             places=ANN_AND_BOB,
             tasks={
@@ -429,8 +437,8 @@ def test_before_anybody_began_it_is_kept_by_whoever_was_given_it_first() -> None
     ],
     ids=["other words", "one worker", "other arguments"],
 )
-def test_what_is_not_the_same_work_for_two_is_no_conflict(office: Office) -> None:
-    assert found_in(office) == []
+def test_what_is_not_the_same_work_for_two_is_no_conflict(resources: VirtualKernel) -> None:
+    assert found_in(resources) == []
 
 
 def test_what_is_to_be_voted_on_is_meant_to_be_given_out_twice() -> None:
@@ -441,12 +449,12 @@ def test_what_is_to_be_voted_on_is_meant_to_be_given_out_twice() -> None:
 
 
 def test_results_that_differ_are_a_contradiction_and_the_first_stands() -> None:
-    office = twins()
-    office.wait(1)
-    office.finish("two", 12)
-    office.wait(1)
-    office.finish("one", 11)
-    double, conflict = found_in(office)
+    resources = twins()
+    resources.wait(1)
+    resources.finish("two", 12)
+    resources.wait(1)
+    resources.finish("one", 11)
+    double, conflict = found_in(resources)
     assert double.is_settled
     assert conflict.kind is ConflictKind.CONTRADICTION
     assert (conflict.resolution.keeper, conflict.resolution.value) == ("bob", 12)
@@ -455,10 +463,10 @@ def test_results_that_differ_are_a_contradiction_and_the_first_stands() -> None:
 
 
 def test_results_that_agree_but_for_case_and_blanks_are_none() -> None:
-    office = twins()
-    office.finish("one", "Twelve apples.")
-    office.finish("two", "twelve  apples")
-    assert [conflict.kind for conflict in found_in(office)] == [ConflictKind.DOUBLE_ASSIGNMENT]
+    resources = twins()
+    resources.finish("one", "Twelve apples.")
+    resources.finish("two", "twelve  apples")
+    assert [conflict.kind for conflict in found_in(resources)] == [ConflictKind.DOUBLE_ASSIGNMENT]
 
 
 def said(by: str, value: object, second: float = 0, importance: float = 0) -> Said:
@@ -484,36 +492,36 @@ def test_the_majority_stands_else_the_more_important_else_the_first(
 
 
 def test_what_the_answer_names_as_a_contradiction_is_ruled_by_how_many_tasks_say_so() -> None:
-    office = desk_of("one, two, three", asked={"answers": True})
+    resources = kernel_of("one, two, three", asked={"answers": True})
     for number, task in enumerate(("one", "two", "three")):
-        office.wait(1)
-        office.finish(task, f"a long story number {number}")
+        resources.wait(1)
+        resources.finish(task, f"a long story number {number}")
     pair = Contradiction(Claim("it rose", ("one",)), Claim("it fell", ("two", "three")))
-    office.finish("@answer", Answer(output="unclear", contradictions=(pair,)))
-    (conflict,) = found_in(office)
+    resources.finish("@answer", Answer(output="unclear", contradictions=(pair,)))
+    (conflict,) = found_in(resources)
     assert conflict.tasks == ("one", "two", "three")
     assert conflict.resolution.value == "it fell"
     assert "2 of 3 say so" in conflict.resolution.words
 
 
 def test_a_late_result_that_was_refused_is_a_double_assignment_that_is_settled() -> None:
-    office = desk_of("one")
-    office.crash()
-    office.finish("one", "new", attempt=2)
-    watch = watch_of(office.journal)
+    resources = kernel_of("one")
+    resources.crash()
+    resources.finish("one", "new", attempt=2)
+    watch = watch_of(resources.journal)
     assert conflicts_in(watch) == []
-    office = desk_of("one -> two")
-    office.crash()
-    office.tell(AttemptFinished(task="one", attempt=1, outcome=Done(), at=office.now))
-    (conflict,) = found_in(office)
+    resources = kernel_of("one -> two")
+    resources.crash()
+    resources.tell(AttemptFinished(task="one", attempt=1, outcome=Done(), at=resources.now))
+    (conflict,) = found_in(resources)
     assert conflict.is_settled
     assert "and both reported" in conflict.fact
 
 
 def test_a_task_held_twice_at_once_is_kept_by_the_first() -> None:
-    office = desk_of("one")
+    resources = kernel_of("one")
     again = AttemptStarted(task="one", attempt=2, worker="bob", at=at(1))
-    (conflict,) = conflicts_in(watch_of([*office.journal, again]))
+    (conflict,) = conflicts_in(watch_of([*resources.journal, again]))
     assert conflict.parties == ("ann", "bob")
     assert conflict.resolution.keeper == "ann"
     assert conflict.fact.endswith("at once")

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargehand.decisions.dispatch import AGEING, Balance, Dispatch, Place
-from chargehand.decisions.staff import Colleague, Staff
+from chargehand.decisions.worker_slots import SlotState, WorkerSlots
 from chargehand.errors import UsageError
 from chargehand.facts.commands import OfferAttempt, Rank
-from tests.decisions.office import START
+from tests.decisions.virtual_kernel import START
 
 NOW = START.timestamp()
 
@@ -303,7 +303,7 @@ def test_workers_that_failed_at_it_are_passed_over_if_there_are_others() -> None
     assert len(starts) == 2
 
 
-class Walked(dict[str, Colleague]):
+class Walked(dict[str, SlotState]):
     """Workers by name; counts how often somebody goes through all of them."""
 
     walks = 0
@@ -315,7 +315,7 @@ class Walked(dict[str, Colleague]):
 
 def test_many_who_join_in_a_row_do_not_look_at_each_other() -> None:
     """A thousand joined in cubic time once: each counted all others, for every one of them anew."""
-    staff = Staff(4, Balance.WEIGHTED, None)
+    staff = WorkerSlots(4, Balance.WEIGHTED, None)
     staff._workers = walked = Walked()
     for number in range(300):
         staff.join(Place(worker=f"w{number}"))
@@ -327,7 +327,7 @@ def test_many_who_join_in_a_row_do_not_look_at_each_other() -> None:
 
 
 def test_a_newcomer_starts_level_after_the_one_that_got_least_has_left() -> None:
-    staff = Staff(4, Balance.WEIGHTED, None)
+    staff = WorkerSlots(4, Balance.WEIGHTED, None)
     for name, got in (("a", 1.0), ("b", 3.0)):
         staff.join(Place(worker=name))
         staff._workers[name].given = got

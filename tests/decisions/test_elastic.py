@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from chargehand.decisions.dispatch import Dispatch, Place
-from chargehand.decisions.elastic import Demand, Elastic, Resizer
+from chargehand.decisions.elastic_capacity import Demand, Elastic, Resizer
 from chargehand.errors import UsageError
 from chargehand.facts.commands import OfferAttempt, Rank, StartAttempt
 

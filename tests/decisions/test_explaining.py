@@ -4,154 +4,154 @@ import pytest
 
 from chargehand.decisions.budget import Account
 from chargehand.decisions.dispatch import Place
-from chargehand.decisions.explaining import Cause, Explainer, Wait
+from chargehand.decisions.wait_reasons import Cause, Explainer, WaitReason
 from chargehand.facts.events import Approach, RunPaused
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Usage
-from tests.decisions.office import RUN, Office, desk_of, seconds
+from tests.decisions.virtual_kernel import RUN, VirtualKernel, kernel_of, seconds
 
 
-def why(desk: Office, task: str, *, is_led: bool = True) -> Wait | None:
-    led, dispatch = desk.desk.runs[RUN], desk.desk.dispatch if is_led else None
-    return Explainer(RUN, led, desk.now, dispatch).why(task)
+def why(kernel: VirtualKernel, task: str, *, is_led: bool = True) -> WaitReason | None:
+    live_run, dispatch = kernel.kernel.runs[RUN], kernel.kernel.dispatch if is_led else None
+    return Explainer(RUN, live_run, kernel.now, dispatch).why(task)
 
 
-def words(desk: Office, task: str, *, is_led: bool = True) -> str:
-    wait = why(desk, task, is_led=is_led)
+def words(kernel: VirtualKernel, task: str, *, is_led: bool = True) -> str:
+    wait = why(kernel, task, is_led=is_led)
     assert wait is not None
     return str(wait)
 
 
 def test_a_task_waits_for_its_needs_and_says_how_those_stand() -> None:
-    desk = desk_of("a -> c, b -> c", pool=1)
-    desk.wait(3)
-    assert words(desk, "c") == "c waits for a (running), b (ready), 3 s"
-    desk.finish("a")
-    assert words(desk, "c") == "c waits for b (running), 3 s"
+    kernel = kernel_of("a -> c, b -> c", pool=1)
+    kernel.wait(3)
+    assert words(kernel, "c") == "c waits for a (running), b (ready), 3 s"
+    kernel.finish("a")
+    assert words(kernel, "c") == "c waits for b (running), 3 s"
 
 
 def test_many_needs_are_counted() -> None:
-    desk = desk_of(", ".join(f"a{number} -> z" for number in range(7)))
-    assert words(desk, "z").endswith("a3 (running) and 3 more, 0 s")
+    kernel = kernel_of(", ".join(f"a{number} -> z" for number in range(7)))
+    assert words(kernel, "z").endswith("a3 (running) and 3 more, 0 s")
 
 
 def test_a_task_waits_for_a_place_at_its_worker_since_it_was_ready() -> None:
     places = [Place(worker="ann", capacity=1)]
-    desk = desk_of("a, b", places=places)
-    desk.wait(3)
-    assert words(desk, "b") == "b waits for a place at ann, 3 s"
+    kernel = kernel_of("a, b", places=places)
+    kernel.wait(3)
+    assert words(kernel, "b") == "b waits for a place at ann, 3 s"
 
 
 def test_a_task_waits_for_a_place_in_the_pool() -> None:
-    desk = desk_of("a, b", pool=1)
-    assert words(desk, "b") == "b waits for a place in the pool (1 of 1 taken), 0 s"
+    kernel = kernel_of("a, b", pool=1)
+    assert words(kernel, "b") == "b waits for a place in the pool (1 of 1 taken), 0 s"
 
 
 def test_a_task_waits_for_a_place_of_its_run() -> None:
-    desk = desk_of("a, b", parallel=1)
-    assert words(desk, "b") == "b waits for a place of its run (1 of 1 taken), 0 s"
+    kernel = kernel_of("a, b", parallel=1)
+    assert words(kernel, "b") == "b waits for a place of its run (1 of 1 taken), 0 s"
 
 
 def test_where_only_the_journal_is_known_that_is_said() -> None:
-    desk = desk_of("a, b", pool=1)
-    assert words(desk, "b", is_led=False) == (
+    kernel = kernel_of("a, b", pool=1)
+    assert words(kernel, "b", is_led=False) == (
         "b waits for a place at ann, as far as the journal tells, 0 s"
     )
 
 
 def test_a_task_waits_for_the_breaker_of_its_worker() -> None:
-    desk = desk_of("a, b, c, d, e, f", pool=1, attempts=1)
+    kernel = kernel_of("a, b, c, d, e, f", pool=1, attempts=1)
     for task in "abcde":
-        desk.fail(task, "network")
-    wait = why(desk, "f")
+        kernel.fail(task, "network")
+    wait = why(kernel, "f")
     assert wait is not None
     assert "the breaker of worker ann, until 2026-01-01T" in wait.what
 
 
 def test_a_failed_task_waits_for_its_next_try_and_says_when_and_why() -> None:
-    desk = desk_of("a")
-    desk.fail("a")
-    wait = why(desk, "a")
+    kernel = kernel_of("a")
+    kernel.fail("a")
+    wait = why(kernel, "a")
     assert wait is not None
     assert wait.cause is Cause.RETRY
-    assert wait.until_at == desk.schedule.nodes["a"].due_at
+    assert wait.until_at == kernel.schedule.nodes["a"].due_at
     assert "its next try at 2026-01-01T00:00:0" in wait.what
     assert "it broke" in wait.what
 
 
 def test_a_parked_task_waits_for_its_provider() -> None:
-    desk = desk_of("a")
-    desk.park("a", 90)
-    desk.wait(70)
+    kernel = kernel_of("a")
+    kernel.park("a", 90)
+    kernel.wait(70)
     assert (
-        words(desk, "a")
+        words(kernel, "a")
         == "a waits for its provider, until 2026-01-01T00:01:30+00:00: it is down, 1 min"
     )
 
 
 def test_a_task_waits_for_a_person() -> None:
-    desk = desk_of("a -> b")
-    desk.ask("a")
-    desk.wait(3 * 3600)
-    assert words(desk, "a") == "a waits for a person's answer: which?, 3 h"
-    assert words(desk, "b") == "b waits for a (asking), 3 h"
+    kernel = kernel_of("a -> b")
+    kernel.ask("a")
+    kernel.wait(3 * 3600)
+    assert words(kernel, "a") == "a waits for a person's answer: which?, 3 h"
+    assert words(kernel, "b") == "b waits for a (asking), 3 h"
 
 
 def test_an_unclear_task_waits_to_be_rewritten() -> None:
-    desk = desk_of("a", asked={"refines": True})
-    desk.fail("a", "logic")
-    wait = why(desk, "a")
+    kernel = kernel_of("a", asked={"refines": True})
+    kernel.fail("a", "logic")
+    wait = why(kernel, "a")
     assert wait is not None
     assert wait.cause is Cause.REWRITING
 
 
 def test_a_paused_task_waits_since_the_run_was_paused() -> None:
-    desk = desk_of("a -> c, b", pool=1)
-    desk.wait(5)
-    desk.tell(RunPaused(at=desk.now))
-    desk.wait(3)
-    assert words(desk, "b") == "b waits for its run to go on, which is paused, 3 s"
-    assert words(desk, "c") == "c waits for a (running), 8 s"
+    kernel = kernel_of("a -> c, b", pool=1)
+    kernel.wait(5)
+    kernel.tell(RunPaused(at=kernel.now))
+    kernel.wait(3)
+    assert words(kernel, "b") == "b waits for its run to go on, which is paused, 3 s"
+    assert words(kernel, "c") == "c waits for a (running), 8 s"
 
 
 def test_what_the_supervisor_does_itself_is_explained_too() -> None:
-    desk = desk_of("", asked={"approach": Approach.WHOLE})
-    desk.park("@plan", 30)
-    explainer = Explainer(RUN, desk.desk.runs[RUN], desk.now)
+    kernel = kernel_of("", asked={"approach": Approach.WHOLE})
+    kernel.park("@plan", 30)
+    explainer = Explainer(RUN, kernel.kernel.runs[RUN], kernel.now)
     assert [(wait.task, wait.cause) for wait in explainer.all()] == [("@plan", Cause.PROVIDER)]
 
 
 def test_a_running_task_waits_for_what_others_have_reserved() -> None:
-    desk = desk_of("a, b", calls=1)
-    account = desk.desk.runs[RUN].account
+    kernel = kernel_of("a, b", calls=1)
+    account = kernel.kernel.runs[RUN].account
     assert isinstance(account, Account)
     account.reserved = Usage(calls=1)
     assert account.when_settled("b", Usage(calls=1), lambda: None)
-    wait = why(desk, "b")
+    wait = why(kernel, "b")
     assert wait is not None
     assert wait.cause is Cause.BUDGET
     assert "calls" in wait.what
-    assert why(desk, "a") is None
+    assert why(kernel, "a") is None
 
 
 @pytest.mark.parametrize("ending", ["running", "done", "failed", "skipped"])
 def test_what_runs_or_has_ended_waits_for_nothing(ending: str) -> None:
-    desk = desk_of("a -> b, c", attempts=1)
+    kernel = kernel_of("a -> b, c", attempts=1)
     if ending == "done":
-        desk.finish("a")
+        kernel.finish("a")
     elif ending != "running":
-        desk.fail("a", "denied")
+        kernel.fail("a", "denied")
     task = "b" if ending == "skipped" else "a"
-    assert desk.state(task) == ending
-    assert why(desk, task) is None
+    assert kernel.state(task) == ending
+    assert why(kernel, task) is None
 
 
 def test_every_task_that_is_neither_running_nor_settled_is_explained() -> None:
-    desk = desk_of("a -> b, c -> d, e, f, g", pool=4, active=Limits().active)
-    desk.fail("a")
-    desk.ask("c")
-    desk.park("e", 10)
-    desk.wait(seconds(0.1).total_seconds())
-    for task, state in desk.states().items():
-        is_explained = why(desk, task) is not None
+    kernel = kernel_of("a -> b, c -> d, e, f, g", pool=4, active=Limits().active)
+    kernel.fail("a")
+    kernel.ask("c")
+    kernel.park("e", 10)
+    kernel.wait(seconds(0.1).total_seconds())
+    for task, state in kernel.states().items():
+        is_explained = why(kernel, task) is not None
         assert is_explained == (state not in ("running", "done")), (task, state)

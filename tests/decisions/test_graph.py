@@ -5,15 +5,15 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargehand.decisions.estimate import Estimates, learn
-from chargehand.decisions.graph import Graph
+from chargehand.decisions.duration_estimates import Estimates, learn
+from chargehand.decisions.task_graph import TaskGraph
 from chargehand.facts.events import Pace
 from chargehand.facts.plan import Task
-from tests.decisions.office import seconds, tasks_of
+from tests.decisions.virtual_kernel import seconds, tasks_of
 
 
-def graph_of(tasks: list[Task]) -> Graph:
-    graph = Graph(lambda _: 1.0, lambda task: _seconds_of(task))
+def graph_of(tasks: list[Task]) -> TaskGraph:
+    graph = TaskGraph(lambda _: 1.0, lambda task: _seconds_of(task))
     graph.add(tasks)
     return graph
 

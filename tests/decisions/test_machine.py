@@ -37,7 +37,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Need, Task
-from tests.decisions.office import Office, desk_of, seconds
+from tests.decisions.virtual_kernel import VirtualKernel, kernel_of, seconds
 
 PICK = st.integers(0, 99)
 KINDS = st.sampled_from(["network", "timeout", "resource", "logic", "denied"])
@@ -49,7 +49,7 @@ class Run(RuleBasedStateMachine):
     Rules that do not fit the moment report nonsense, on purpose.
     """
 
-    office: Office
+    resources: VirtualKernel
     read = 0  # how much of the journal has been looked at
 
     @initialize(data=st.data(), attempts=st.integers(1, 3), pool=st.integers(1, 3))
@@ -83,10 +83,10 @@ class Run(RuleBasedStateMachine):
             "answers": self.is_answered,
             "refines": data.draw(st.booleans()),
         }
-        self.office = desk_of(
+        self.resources = kernel_of(
             ", ".join(tasks), pool=pool, tasks=tasks, asked=asked, attempts=attempts, losses=3
         )
-        nodes = self.office.schedule.nodes
+        nodes = self.resources.schedule.nodes
         self.tasks = {id_: node.task for id_, node in nodes.items() if not is_own(id_)}
         self.look()
 
@@ -95,25 +95,25 @@ class Run(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(pick=PICK)
     def finish(self, pick: int) -> None:
-        self.office.finish(self.pick_running(pick))
+        self.resources.finish(self.pick_running(pick))
         self.look()
 
     @precondition(lambda self: self.running)
     @rule(pick=PICK, kind=KINDS)
     def fail(self, pick: int, kind: str) -> None:
-        self.office.fail(self.pick_running(pick), kind)
+        self.resources.fail(self.pick_running(pick), kind)
         self.look()
 
     @precondition(lambda self: self.running)
     @rule(pick=PICK)
     def lose(self, pick: int) -> None:
-        self.office.lose(self.pick_running(pick))
+        self.resources.lose(self.pick_running(pick))
         self.look()
 
     @precondition(lambda self: self.running)
     @rule(pick=PICK, count=st.sampled_from([0.5, 5, 40]))
     def park(self, pick: int, count: float) -> None:
-        self.office.park(self.pick_running(pick), count)
+        self.resources.park(self.pick_running(pick), count)
         self.look()
 
     @precondition(lambda self: self.running)
@@ -121,29 +121,29 @@ class Run(RuleBasedStateMachine):
     def ask(self, pick: int) -> None:
         task = self.pick_running(pick)
         if is_own(task):
-            self.office.finish(task)  # the supervisor asks nobody
+            self.resources.finish(task)  # the supervisor asks nobody
         else:
-            self.office.ask(task, id_=task)
+            self.resources.ask(task, id_=task)
         self.look()
 
     @precondition(lambda self: any(task.startswith("@refine") for task in self.running))
     @rule(pick=PICK)
     def rewrite(self, pick: int) -> None:
-        duties = [task for task in self.running if task.startswith("@refine")]
-        _, task, attempt = duties[pick % len(duties)].split(":")
-        words = f"better {len(self.office.journal)}"
-        self.office.tell(
-            TaskRewritten(task=task, description=words, attempt=int(attempt), at=self.office.now)
+        system_tasks = [task for task in self.running if task.startswith("@refine")]
+        _, task, attempt = system_tasks[pick % len(system_tasks)].split(":")
+        words = f"better {len(self.resources.journal)}"
+        self.resources.tell(
+            TaskRewritten(task=task, description=words, attempt=int(attempt), at=self.resources.now)
         )
-        if self.office.kinds()[-1] == "TaskRewritten":
+        if self.resources.kinds()[-1] == "TaskRewritten":
             assert task not in self.running, "nobody gets other words while at it"
-            assert self.office.schedule.nodes[task].task.description == words
+            assert self.resources.schedule.nodes[task].task.description == words
         self.look()
 
     @rule(pick=PICK)
     def answer(self, pick: int) -> None:
         task = list(self.tasks)[pick % len(self.tasks)]
-        self.office.answer(task, "yes", id_=task)
+        self.resources.answer(task, "yes", id_=task)
         self.look()
 
     @precondition(lambda self: self.strays())
@@ -151,8 +151,8 @@ class Run(RuleBasedStateMachine):
     def let_a_stray_end(self, pick: int) -> None:
         stray = self.strays()[pick % len(self.strays())]
         self.places.discard(stray)
-        self.office.desk.free_place("r", *stray)
-        self.office.tell()
+        self.resources.kernel.free_place("r", *stray)
+        self.resources.tell()
         self.look()
 
     @precondition(lambda self: self.given)
@@ -161,37 +161,37 @@ class Run(RuleBasedStateMachine):
         """Some attempt of long ago, which may have ended or been given up, reports success."""
         task, number = self.given[pick % len(self.given)]
         if self.running.get(task) != number and not self.is_over():
-            before = self.office.states()
-            late = AttemptFinished(task=task, attempt=number, outcome=Done(), at=self.office.now)
-            assert not any(isinstance(e, AttemptFinished) for e in self.office.tell(late))
-            after = self.office.states()
+            before = self.resources.states()
+            late = AttemptFinished(task=task, attempt=number, outcome=Done(), at=self.resources.now)
+            assert not any(isinstance(e, AttemptFinished) for e in self.resources.tell(late))
+            after = self.resources.states()
             assert {k: v for k, v in before.items() if after[k] != v} == {}
         self.look()
 
     @rule(count=st.sampled_from([0.1, 0.5, 1, 5]))
     def tick(self, count: float) -> None:
         if not self.is_over():
-            self.office.wait(count)
+            self.resources.wait(count)
         self.look()
 
     @rule(jump=st.sampled_from([0.0, 0.0, 1.0, 20.0, 7200.0]))
     def crash_and_jump_the_clock(self, jump: float) -> None:
         if not self.is_over():
-            self.office.now += seconds(jump)
+            self.resources.now += seconds(jump)
             self.places.clear()
-            self.office.crash()
+            self.resources.crash()
         self.look()
 
     @rule(pick=PICK)
     def cancel(self, pick: int) -> None:
         if pick > 90 or self.is_stopped:  # rarely the first time, or no run would get far
-            self.office.cancel()
+            self.resources.cancel()
         self.look()
 
     @rule(pick=PICK)
     def stop_the_work(self, pick: int) -> None:
         if pick > 90 or self.is_stopped:
-            self.office.tell(WorkStopped(reason="answer now", by="me", at=self.office.now))
+            self.resources.tell(WorkStopped(reason="answer now", by="me", at=self.resources.now))
         self.look()
 
     @precondition(lambda self: not self.is_over())
@@ -209,7 +209,9 @@ class Run(RuleBasedStateMachine):
             for n in range(1, size + 1)
         ]
         replaced = tuple(sorted(self.given_up))[: pick % 2]
-        for task in self.office.amend(added, [] if pick % 3 else [removed], replaced=replaced)[:1]:
+        for task in self.resources.amend(added, [] if pick % 3 else [removed], replaced=replaced)[
+            :1
+        ]:
             self.tasks |= {new.id: new for new in getattr(task, "added", ())}
             self.removed |= set(getattr(task, "removed", ()))
             self.replaced |= set(getattr(task, "replaced", ()))
@@ -229,11 +231,11 @@ class Run(RuleBasedStateMachine):
         return sorted(self.places - set(self.running.items()))
 
     def is_over(self) -> bool:
-        return isinstance(self.office.journal[-1], RunFinished)
+        return isinstance(self.resources.journal[-1], RunFinished)
 
     def look(self) -> None:
         """Read what was journaled since the last look, and hold it against what is known."""
-        for event in self.office.journal[self.read :]:
+        for event in self.resources.journal[self.read :]:
             self.read += 1
             if isinstance(event, AttemptStarted):
                 self.see_start(event)
@@ -290,7 +292,7 @@ class Run(RuleBasedStateMachine):
 
     def see_end(self, event: RunFinished) -> None:
         assert not self.running, "nothing runs in a run that has ended"
-        assert event is self.office.journal[-1], "nothing is written after the end"
+        assert event is self.resources.journal[-1], "nothing is written after the end"
         required = {id_ for id_, task in self.tasks.items() if not task.optional}
         is_any_done = not self.done.isdisjoint(self.tasks)
         expected = RunStatus.PARTIAL if is_any_done else RunStatus.FAILED
@@ -304,7 +306,7 @@ class Run(RuleBasedStateMachine):
 
     @invariant()
     def what_is_acted_upon_is_what_is_written(self) -> None:
-        starts = [(a.task, a.attempt) for a in self.office.acts if isinstance(a, StartAttempt)]
+        starts = [(a.task, a.attempt) for a in self.resources.acts if isinstance(a, StartAttempt)]
         assert starts == self.given
 
     @invariant()
@@ -315,31 +317,33 @@ class Run(RuleBasedStateMachine):
         """
         if self.is_over() or self.is_stopped:
             return
-        states = self.office.states()
+        states = self.resources.states()
         for task, state in states.items():
             if state == "waiting":
                 assert not self.is_hopeless(task), f"{task} waits for what will never be"
             elif state == "ready":
-                waits_for = self.office.desk.dispatch.why_waiting("r", task)
+                waits_for = self.resources.kernel.dispatch.why_waiting("r", task)
                 is_resting = waits_for.startswith("the breaker of worker ann")
                 assert is_resting or len(self.places) >= self.pool, f"{task} could run"
             elif state == "retrying" and not self.is_being_rewritten(task):
-                assert self.due[task] > self.office.now, f"{task} is due"
+                assert self.due[task] > self.resources.now, f"{task} is due"
             elif state == "running":
                 assert task in self.running
 
     def is_being_rewritten(self, task: str) -> bool:
         ended = self.done | self.given_up
-        duties = [each for each in self.office.states() if each.startswith(f"@refine:{task}:")]
-        return any(duty not in ended for duty in duties)
+        system_tasks = [
+            each for each in self.resources.states() if each.startswith(f"@refine:{task}:")
+        ]
+        return any(system_task not in ended for system_task in system_tasks)
 
     @invariant()
     def a_reader_of_the_journal_comes_to_the_same_states(self) -> None:
         if not self.is_over():
-            other = desk_of("").desk
-            other.open("copy", self.office.journal)
+            other = kernel_of("").kernel
+            other.open("copy", self.resources.journal)
             nodes = other.runs["copy"].schedule.nodes
-            assert {id_: node.state.value for id_, node in nodes.items()} == self.office.states()
+            assert {id_: node.state.value for id_, node in nodes.items()} == self.resources.states()
 
 
 def is_own(task: str) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import FAULTS, Need, Plan, Task, find_cycle, is_vague
-from tests.decisions.office import seconds, tasks_of
+from tests.decisions.virtual_kernel import seconds, tasks_of
 
 SCALE = int(os.environ.get("CHAOS_SCALE", "1"))
 

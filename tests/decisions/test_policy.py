@@ -2,7 +2,7 @@
 
 import pytest
 
-from chargehand.decisions.policy import Grants, Knowledge, Ruling, Traits, judge_call, reaches
+from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, judge_call, reaches
 from chargehand.facts.events import Effect
 
 PURE, ONCE = Effect.PURE, Effect.ONCE

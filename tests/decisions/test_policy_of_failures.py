@@ -18,17 +18,24 @@ from chargehand.facts.events import (
     TaskFailed,
     TaskSkipped,
 )
+from chargehand.facts.failure_policy import (
+    GIVE_UP,
+    GO_ON_WITHOUT,
+    TRY_AGAIN,
+    FailureStep,
+    OnFailure,
+    Recourse,
+)
 from chargehand.facts.outcome import ErrorClass, Failed
-from chargehand.facts.policy import GIVE_UP, GO_ON_WITHOUT, TRY_AGAIN, OnFailure, Recourse, Step
-from tests.decisions.office import Office, desk_of, seconds, tasks_of
+from tests.decisions.virtual_kernel import VirtualKernel, kernel_of, seconds, tasks_of
 
 WORKERS = (Place(worker="ann", skills=("read",)), Place(worker="bob", skills=("read",)))
 
 
-def failing(arrows: str, *steps: str, **more: Any) -> Office:
+def failing(arrows: str, *steps: str, **more: Any) -> VirtualKernel:
     """A run whose tasks all fail by this policy."""
     policy = OnFailure(steps, **more)
-    return desk_of(arrows, places=WORKERS, asked={"policies": {"": policy}})
+    return kernel_of(arrows, places=WORKERS, asked={"policies": {"": policy}})
 
 
 def failure(kind: str, *, is_final: bool = False) -> Failed:
@@ -72,13 +79,13 @@ def test_what_was_denied_is_tried_again_only_where_that_is_said_of_it() -> None:
 
 def test_what_somebody_stopped_is_never_tried_again_and_nobody_is_asked() -> None:
     policy = OnFailure(("again", "ask", "without"), kinds={"cancelled": ("ask", "again")})
-    assert policy.step(failure("cancelled")) == Step(Recourse.FAIL)
-    assert OnFailure(("ask", "without")).step(failure("cancelled")) == Step(Recourse.WITHOUT)
+    assert policy.step(failure("cancelled")) == FailureStep(Recourse.FAIL)
+    assert OnFailure(("ask", "without")).step(failure("cancelled")) == FailureStep(Recourse.WITHOUT)
 
 
 def test_what_was_tried_below_as_often_as_possible_is_not_tried_again_here() -> None:
     policy = OnFailure(("again", "again", "ask"))
-    assert policy.step(failure("network", is_final=True)) == Step(Recourse.ASK)
+    assert policy.step(failure("network", is_final=True)) == FailureStep(Recourse.ASK)
 
 
 @pytest.mark.parametrize(
@@ -118,30 +125,30 @@ def test_a_policy_tells_itself_in_words() -> None:
 
 
 def test_more_tries_than_the_limit_are_made_where_a_policy_says_so() -> None:
-    desk = failing("a", "again", "again", "again", "again", "fail")
+    kernel = failing("a", "again", "again", "again", "again", "fail")
     for _ in range(5):
-        desk.wait(60)
-        desk.fail("a")
-    assert desk.started() == [f"a#{n}" for n in range(1, 6)]
-    assert desk.status == "failed"
+        kernel.wait(60)
+        kernel.fail("a")
+    assert kernel.started() == [f"a#{n}" for n in range(1, 6)]
+    assert kernel.status == "failed"
 
 
 def test_a_failed_task_is_handed_to_the_worker_named_and_then_to_a_person() -> None:
     ann = OnFailure(("elsewhere:bob", "ask"))
-    desk = desk_of("a", places=WORKERS, asked={"policies": {"ann": ann}})
-    desk.fail("a", "logic")
-    assert desk.schedule.nodes["a"].worker == "bob"
-    asked = desk.fail("a", "logic")[-1]
+    kernel = kernel_of("a", places=WORKERS, asked={"policies": {"ann": ann}})
+    kernel.fail("a", "logic")
+    assert kernel.schedule.nodes["a"].worker == "bob"
+    asked = kernel.fail("a", "logic")[-1]
     assert isinstance(asked, PersonAsked)
     assert "logic: it broke" in asked.question.text
 
 
 def test_elsewhere_passes_over_who_has_failed_where_a_skill_is_asked_for() -> None:
     changes = {"a": {"worker": "", "skill": "read", "on_failure": OnFailure(("elsewhere",))}}
-    desk = desk_of("a", places=WORKERS, tasks=changes)
-    first = desk.schedule.nodes["a"].worker
-    desk.fail("a", "logic")
-    assert {first, desk.schedule.nodes["a"].worker} == {"ann", "bob"}
+    kernel = kernel_of("a", places=WORKERS, tasks=changes)
+    first = kernel.schedule.nodes["a"].worker
+    kernel.fail("a", "logic")
+    assert {first, kernel.schedule.nodes["a"].worker} == {"ann", "bob"}
 
 
 def test_the_plan_is_heard_before_the_worker_and_the_worker_before_all() -> None:
@@ -150,130 +157,130 @@ def test_the_plan_is_heard_before_the_worker_and_the_worker_before_all() -> None
         "b": {"on_failure": OnFailure(("again",))},
         "c": {"worker": "bob"},
     }
-    desk = desk_of("a, b, c", places=WORKERS, tasks=changes, asked={"policies": policies})
-    told = [desk.schedule.policy_of(task) for task in "abc"]
+    kernel = kernel_of("a, b, c", places=WORKERS, tasks=changes, asked={"policies": policies})
+    told = [kernel.schedule.policy_of(task) for task in "abc"]
     assert [policy.steps for policy in told if policy] == [("without",), ("again",), ("fail_run",)]
 
 
 def test_without_it_its_dependents_run_and_the_gap_is_named() -> None:
-    desk = failing("a -> b -> c", "without")
-    desk.fail("a")
-    assert desk.states() == {"a": "failed", "b": "running", "c": "waiting"}
-    desk.finish("b")
-    desk.finish("c")
-    assert desk.status == "partial"
-    assert getattr(desk.journal[-1], "missing", None) == ("a",)
+    kernel = failing("a -> b -> c", "without")
+    kernel.fail("a")
+    assert kernel.states() == {"a": "failed", "b": "running", "c": "waiting"}
+    kernel.finish("b")
+    kernel.finish("c")
+    assert kernel.status == "partial"
+    assert getattr(kernel.journal[-1], "missing", None) == ("a",)
 
 
 def test_a_task_that_is_added_later_goes_on_without_it_too() -> None:
-    desk = failing("", "without")
+    kernel = failing("", "without")
     a, c = tasks_of("a -> c")
-    desk.tell(PlanOpened(goal="a test", at=desk.now), TaskAdded(task=a, at=desk.now))
-    desk.fail("a")
-    desk.tell(TaskAdded(task=c, at=desk.now))
-    assert desk.state("c") == "running"
+    kernel.tell(PlanOpened(goal="a test", at=kernel.now), TaskAdded(task=a, at=kernel.now))
+    kernel.fail("a")
+    kernel.tell(TaskAdded(task=c, at=kernel.now))
+    assert kernel.state("c") == "running"
 
 
 def test_failing_the_run_stops_all_the_rest_at_once() -> None:
-    desk = failing("a -> b, c, d -> e", "fail_run")
-    desk.finish("c")
-    desk.fail("a")
-    assert desk.states() == {
+    kernel = failing("a -> b, c, d -> e", "fail_run")
+    kernel.finish("c")
+    kernel.fail("a")
+    assert kernel.states() == {
         "a": "failed",
         "b": "skipped",
         "c": "done",
         "d": "running",
         "e": "skipped",
     }
-    assert desk.stopped() == ["d#1"]
-    desk.end("d", Failed(kind=ErrorClass.CANCELLED, message="stopped"))
-    assert desk.status == "partial"
-    assert desk.journal[-1].reason == "a failed"  # type: ignore[union-attr]
+    assert kernel.stopped() == ["d#1"]
+    kernel.end("d", Failed(kind=ErrorClass.CANCELLED, message="stopped"))
+    assert kernel.status == "partial"
+    assert kernel.journal[-1].reason == "a failed"  # type: ignore[union-attr]
 
 
 def test_a_person_may_have_it_tried_again_time_and_again() -> None:
-    desk = failing("a", "ask")
+    kernel = failing("a", "ask")
     for attempt in range(1, 8):
-        desk.fail("a", "logic")
-        desk.answer("a", TRY_AGAIN, f"r:a:failed-{attempt}")
-    desk.finish("a")
-    assert desk.status == "succeeded"
+        kernel.fail("a", "logic")
+        kernel.answer("a", TRY_AGAIN, f"r:a:failed-{attempt}")
+    kernel.finish("a")
+    assert kernel.status == "succeeded"
 
 
 def test_a_task_that_is_asked_about_holds_no_place() -> None:
-    desk = desk_of("a, b", pool=1, asked={"policies": {"": OnFailure(("ask",))}})
-    desk.fail("a")
-    assert desk.states() == {"a": "asking", "b": "running"}
+    kernel = kernel_of("a, b", pool=1, asked={"policies": {"": OnFailure(("ask",))}})
+    kernel.fail("a")
+    assert kernel.states() == {"a": "asking", "b": "running"}
 
 
 @pytest.mark.parametrize(("said", "dependent"), [(GO_ON_WITHOUT, "running"), (GIVE_UP, "skipped")])
 def test_a_person_may_go_on_without_it_or_give_it_up(said: str, dependent: str) -> None:
-    desk = failing("a -> b, c", "ask")
-    desk.fail("a")
-    desk.answer("a", said, "r:a:failed-1")
-    assert (desk.state("a"), desk.state("b")) == ("failed", dependent)
+    kernel = failing("a -> b, c", "ask")
+    kernel.fail("a")
+    kernel.answer("a", said, "r:a:failed-1")
+    assert (kernel.state("a"), kernel.state("b")) == ("failed", dependent)
 
 
 def test_what_is_none_of_the_choices_decides_nothing() -> None:
-    desk = failing("a", "ask")
-    desk.fail("a")
-    assert desk.answer("a", "whatever", "r:a:failed-1") == []
+    kernel = failing("a", "ask")
+    kernel.fail("a")
+    assert kernel.answer("a", "whatever", "r:a:failed-1") == []
 
 
 def test_nobody_answering_in_time_gives_it_up_and_a_restart_does_not_change_that() -> None:
-    desk = failing("a", "ask", patience=timedelta(minutes=5))
-    desk.fail("a")
-    desk.crash()
-    desk.wait(299)
-    assert desk.state("a") == "asking"
-    desk.wait(1)
-    assert desk.status == "failed"
+    kernel = failing("a", "ask", patience=timedelta(minutes=5))
+    kernel.fail("a")
+    kernel.crash()
+    kernel.wait(299)
+    assert kernel.state("a") == "asking"
+    kernel.wait(1)
+    assert kernel.status == "failed"
 
 
 def test_steps_that_led_to_a_wrong_result_are_run_anew_when_a_person_wants_another_try() -> None:
-    desk = failing("a", "ask")
-    desk.fail("a", "logic")
-    planned = desk.answer("a", TRY_AGAIN, "r:a:failed-1")[1]
+    kernel = failing("a", "ask")
+    kernel.fail("a", "logic")
+    planned = kernel.answer("a", TRY_AGAIN, "r:a:failed-1")[1]
     assert isinstance(planned, RetryPlanned)
     assert planned.how == "afresh"
 
 
 def test_without_time_for_another_try_the_ending_of_the_policy_holds() -> None:
     changes = {"a": {"deadline": seconds(0.5), "on_failure": OnFailure(("again", "without"))}}
-    desk = desk_of("a -> b", tasks=changes)
-    failed = desk.fail("a")[1]
+    kernel = kernel_of("a -> b", tasks=changes)
+    failed = kernel.fail("a")[1]
     assert isinstance(failed, TaskFailed)
     assert failed.then == "without"
     assert "no time left" in failed.cause.message
-    assert desk.state("b") == "running"
+    assert kernel.state("b") == "running"
 
 
 def test_a_wait_between_tries_holds_no_place() -> None:
-    desk = desk_of("a, b", pool=1, asked={"policies": {"": OnFailure(("again",))}})
-    desk.fail("a")
-    assert desk.states() == {"a": "retrying", "b": "running"}
+    kernel = kernel_of("a, b", pool=1, asked={"policies": {"": OnFailure(("again",))}})
+    kernel.fail("a")
+    assert kernel.states() == {"a": "retrying", "b": "running"}
 
 
 def test_a_task_that_kills_its_workers_is_set_aside_and_says_so() -> None:
-    desk = desk_of("a -> b", losses=2)
+    kernel = kernel_of("a -> b", losses=2)
     for _ in range(3):
-        desk.lose("a")
-        desk.wait(600)
-    failed = next(event for event in desk.journal if isinstance(event, TaskFailed))
+        kernel.lose("a")
+        kernel.wait(600)
+    failed = next(event for event in kernel.journal if isinstance(event, TaskFailed))
     assert "its worker was lost 3 times without getting on" in failed.cause.message
     assert "it may be killing them" in failed.cause.message
-    assert desk.status == "failed"
+    assert kernel.status == "failed"
 
 
 def test_a_person_may_be_asked_about_a_task_that_kills_its_workers() -> None:
-    desk = desk_of("a", losses=1, asked={"policies": {"": OnFailure(("again", "ask"))}})
-    desk.lose("a")
-    asked = desk.lose("a")[-1]
+    kernel = kernel_of("a", losses=1, asked={"policies": {"": OnFailure(("again", "ask"))}})
+    kernel.lose("a")
+    asked = kernel.lose("a")[-1]
     assert isinstance(asked, PersonAsked)
-    desk.answer("a", TRY_AGAIN, asked.question.id)
-    desk.wait(600)
-    desk.finish("a")
-    assert desk.status == "succeeded"
+    kernel.answer("a", TRY_AGAIN, asked.question.id)
+    kernel.wait(600)
+    kernel.finish("a")
+    assert kernel.status == "succeeded"
 
 
 # whatever happens
@@ -283,12 +290,14 @@ def test_a_run_that_stops_for_one_task_settles_another_that_was_lost_with_it_onc
     policies = {"ann": OnFailure(("fail_run",)), "bob": OnFailure(("without",))}
     changes = {"a": {"worker": "bob"}, "b": {"worker": "ann"}}
     arrows = "a -> c, b -> d, e"
-    desk = desk_of(arrows, places=WORKERS, losses=1, tasks=changes, asked={"policies": policies})
-    desk.finish("e")
-    desk.crash()
-    desk.crash()
-    assert desk.status == "partial"
-    ended = [event.task for event in desk.journal if isinstance(event, (TaskFailed, TaskSkipped))]
+    kernel = kernel_of(
+        arrows, places=WORKERS, losses=1, tasks=changes, asked={"policies": policies}
+    )
+    kernel.finish("e")
+    kernel.crash()
+    kernel.crash()
+    assert kernel.status == "partial"
+    ended = [event.task for event in kernel.journal if isinstance(event, (TaskFailed, TaskSkipped))]
     assert len(ended) == len(set(ended))
 
 
@@ -303,14 +312,14 @@ def test_every_run_ends_and_a_reader_of_its_journal_knows_what_its_leader_knew(s
         for name in dice.sample(["", "ann", "bob"], 2)
     }
     arrows = "a -> b -> c, a ~> d, e -> c, f"
-    desk = desk_of(arrows, places=WORKERS, pool=2, losses=2, asked={"policies": policies})
+    kernel = kernel_of(arrows, places=WORKERS, pool=2, losses=2, asked={"policies": policies})
     for _ in range(400):
-        if not desk.desk.runs:
+        if not kernel.kernel.runs:
             break
-        _happen(desk, dice)
-    assert desk.status in ("succeeded", "partial", "failed")
+        _happen(kernel, dice)
+    assert kernel.status in ("succeeded", "partial", "failed")
     reader = Schedule()
-    for event in desk.journal:
+    for event in kernel.journal:
         reader.apply(event)
         if reader.requested is not None:
             reader.check()
@@ -320,24 +329,24 @@ def test_every_run_ends_and_a_reader_of_its_journal_knows_what_its_leader_knew(s
 ENDS = ["ask", "without", "fail", "fail_run"]
 
 
-def _happen(desk: Office, dice: random.Random) -> None:
-    nodes = list(desk.schedule.nodes.values())
+def _happen(kernel: VirtualKernel, dice: random.Random) -> None:
+    nodes = list(kernel.schedule.nodes.values())
     asking = [node for node in nodes if node.question is not None]
     running = [node.task.id for node in nodes if node.is_open]
     if dice.random() < 0.05:
-        desk.crash()
+        kernel.crash()
     elif asking and dice.random() < 0.5:
         node = dice.choice(asking)
         assert node.question is not None
         said = dice.choice([TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP])
-        desk.answer(node.task.id, said, node.question.id)
+        kernel.answer(node.task.id, said, node.question.id)
     elif running and (draw := dice.random()) < 0.9:
         task = dice.choice(running)
         if draw < 0.2:
-            desk.lose(task)
+            kernel.lose(task)
         elif draw < 0.7:
-            desk.fail(task, dice.choice(["network", "logic", "denied", "timeout"]))
+            kernel.fail(task, dice.choice(["network", "logic", "denied", "timeout"]))
         else:
-            desk.finish(task)
+            kernel.finish(task)
     else:
-        desk.wait(120)
+        kernel.wait(120)

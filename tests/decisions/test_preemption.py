@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from chargehand.decisions.desk import Desk, Message
 from chargehand.decisions.dispatch import AGEING, Dispatch, Place
+from chargehand.decisions.kernel import Kernel, RunMessage
 from chargehand.decisions.preemption import MOST_TIMES
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import (
@@ -19,18 +19,18 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Plan
-from tests.decisions.office import START, requested, seconds, tasks_of
+from tests.decisions.virtual_kernel import START, requested, seconds, tasks_of
 
 
 class Pool:
-    """Several runs on one desk."""
+    """Several runs on one kernel."""
 
     def __init__(
         self, parallel: int = 1, places: tuple[Place, ...] = (Place(worker="ann"),)
     ) -> None:
-        self.desk = Desk(Dispatch(parallel))
+        self.kernel = Kernel(Dispatch(parallel))
         for place in places:
-            self.desk.dispatch.join(place)
+            self.kernel.dispatch.join(place)
         self.now = START
         self.journal: dict[str, list[Event]] = {}
         self.started: list[str] = []
@@ -38,34 +38,34 @@ class Pool:
 
     def submit(self, run: str, arrows: str, priority: int = 0, worker: str = "ann") -> None:
         tasks = [replace(task, worker=worker) for task in tasks_of(arrows)]
-        self.desk.open(run)
+        self.kernel.open(run)
         plan = Plan(goal=run, tasks=tasks)
         self.tell(
-            Message(run, requested(run=run, priority=priority, at=self.now)),
-            Message(run, PlanAdopted(plan=plan, at=self.now)),
+            RunMessage(run, requested(run=run, priority=priority, at=self.now)),
+            RunMessage(run, PlanAdopted(plan=plan, at=self.now)),
         )
 
-    def tell(self, *messages: Message) -> list[Event]:
-        round_ = self.desk.decide(messages, self.now)
-        for act in round_.acts:
+    def tell(self, *messages: RunMessage) -> list[Event]:
+        batch = self.kernel.decide(messages, self.now)
+        for act in batch.acts:
             if isinstance(act, StartAttempt):
                 self.started.append(f"{act.run}.{act.task}#{act.attempt}")
             elif isinstance(act, PreemptAttempt):
                 self.preempted.append(f"{act.run}.{act.task}#{act.attempt}")
-        written = [event for events in round_.entries.values() for event in events]
-        for run, events in round_.entries.items():
+        written = [event for events in batch.entries.values() for event in events]
+        for run, events in batch.entries.items():
             self.journal.setdefault(run, []).extend(events)
-        self.desk.check()
+        self.kernel.check()
         return written
 
     def give_way(self, run: str, task: str, attempt: int = 1) -> list[Event]:
-        self.desk.free_place(run, task, attempt)
-        return self.tell(Message(run, AttemptPreempted(task=task, attempt=attempt, at=self.now)))
+        self.kernel.free_place(run, task, attempt)
+        return self.tell(RunMessage(run, AttemptPreempted(task=task, attempt=attempt, at=self.now)))
 
     def finish(self, run: str, task: str, attempt: int = 1) -> list[Event]:
-        self.desk.free_place(run, task, attempt)
+        self.kernel.free_place(run, task, attempt)
         done = AttemptFinished(task=task, attempt=attempt, outcome=Done(), at=self.now)
-        return self.tell(Message(run, done))
+        return self.tell(RunMessage(run, done))
 
     def wait(self, count: float) -> None:
         self.now += seconds(count)
@@ -146,7 +146,7 @@ def test_giving_way_costs_no_try() -> None:
         pool.submit(f"high{number}", "x", priority=5)
         pool.give_way("low", "a", number)
         pool.finish(f"high{number}", "x")
-    assert pool.desk.runs["low"].schedule.nodes["a"].tries == 0
+    assert pool.kernel.runs["low"].schedule.nodes["a"].tries == 0
 
 
 def test_whoever_gave_way_often_enough_may_finish() -> None:
@@ -168,11 +168,11 @@ def test_g1_preempting_races_completion_a_thousand_times_and_each_time_one_wins(
         pool = Pool()
         pool.submit("low", "a")
         pool.submit("high", "x", priority=5)
-        done = Message("low", AttemptFinished(task="a", attempt=1, outcome=Done(), at=pool.now))
-        gone = Message("low", AttemptPreempted(task="a", attempt=1, at=pool.now))
+        done = RunMessage("low", AttemptFinished(task="a", attempt=1, outcome=Done(), at=pool.now))
+        gone = RunMessage("low", AttemptPreempted(task="a", attempt=1, at=pool.now))
         reports = [done, gone]
         dice.shuffle(reports)
-        pool.desk.free_place("low", "a", 1)
+        pool.kernel.free_place("low", "a", 1)
         if dice.random() < 0.5:
             pool.tell(*reports)
         else:

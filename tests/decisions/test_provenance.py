@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargehand.decisions.lifecycle import Lifecycle
 from chargehand.decisions.retry import GiveUp, History, RetryPolicy, judge
+from chargehand.decisions.run_notes import RunNotes
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -30,7 +30,7 @@ from chargehand.facts.outcome import (
 )
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
-from tests.decisions.office import START
+from tests.decisions.virtual_kernel import START
 
 SOURCES = st.lists(st.sampled_from(["web:a", "web:b", "tool:c", "person"]), unique=True).map(tuple)
 
@@ -80,7 +80,7 @@ TASK = Task(id="t", description="Write the letter to Ann", worker="w")
 
 
 def notes_after(*events: Event) -> list[tuple[str, ...]]:
-    lifecycle = Lifecycle("r")
+    lifecycle = RunNotes("r")
     for seq, event in enumerate(events):
         lifecycle.apply(seq, event)
     return [note.taint for note in lifecycle.notes]

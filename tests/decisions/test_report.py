@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.plain import counted, spent_in_words, table, time_in_words
 from chargehand.decisions.report import Report, report_of
+from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
 from chargehand.decisions.trace import trace_of
 from chargehand.facts.events import (
     AttemptFinished,
@@ -88,7 +88,7 @@ async def toil(brief: ch.Brief) -> str:
     return "done"
 
 
-def led(plan: Plan, parallel: int) -> list[Event]:
+def live_run(plan: Plan, parallel: int) -> list[Event]:
     crew = [ch.FunctionWorker(toil, name, "Toils", capacity=2) for name in ("ann", "bob", "cid")]
 
     async def run() -> list[Event]:
@@ -220,7 +220,7 @@ def assert_agrees(report: Report, events: Sequence[Event]) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_speedup_critical_path_and_cost_agree_with_the_events(seed: int) -> None:
     chance = random.Random(seed)
-    events = led(random_plan(chance), parallel=chance.randint(1, 4))
+    events = live_run(random_plan(chance), parallel=chance.randint(1, 4))
     if seed % 2:
         events = with_duties(events, chance)
     report = report_of(trace_of(events))

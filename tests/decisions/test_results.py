@@ -2,7 +2,7 @@
 
 import pytest
 
-from chargehand.decisions.results import Results
+from chargehand.decisions.run_results import RunResults
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -13,15 +13,17 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Usage
 from chargehand.facts.value import Value
-from tests.decisions.office import START, step_finished, step_started
+from tests.decisions.virtual_kernel import START, step_finished, step_started
 
 BROKEN = Failed(kind=ErrorClass.NETWORK, message="it broke")
 DONE = Done(Value.of("sent"))
 
 
-def results_of(effect: str, outcome: Done | Failed | None, how: RetryHow | None = None) -> Results:
+def results_of(
+    effect: str, outcome: Done | Failed | None, how: RetryHow | None = None
+) -> RunResults:
     """A task whose first attempt began one step, and perhaps ended it, and perhaps is retried."""
-    results = Results()
+    results = RunResults()
     results.apply(step_started("a", 1, "send", effect))
     if outcome is not None:
         results.apply(step_finished("a", 1, "send", outcome))
@@ -30,7 +32,7 @@ def results_of(effect: str, outcome: Done | Failed | None, how: RetryHow | None 
     return results
 
 
-def found(results: Results) -> str:
+def found(results: RunResults) -> str:
     """What the next attempt learns of the step."""
     log = results.steps.get("a")
     record = None if log is None else log.find("send", 1, "a/send")
@@ -70,7 +72,7 @@ def test_a_failed_once_step_is_not_done_again_unasked() -> None:
     assert found(results_of("once", BROKEN, RetryHow.AGAIN)) == "Failed"
 
 
-def begun(results: Results, attempt: int, worker: str) -> None:
+def begun(results: RunResults, attempt: int, worker: str) -> None:
     results.apply(AttemptStarted(task="a", attempt=attempt, worker=worker, at=START))
 
 
@@ -81,7 +83,7 @@ def begun(results: Results, attempt: int, worker: str) -> None:
 def test_j11_only_an_interrupted_attempt_of_the_same_worker_goes_on_in_its_lineage(
     ending: str, how: RetryHow, effect: str, second: str
 ) -> None:
-    results = Results()
+    results = RunResults()
     begun(results, 1, "ada")
     results.apply(step_started("a", 1, "send", effect))
     results.apply(step_finished("a", 1, "send", DONE))

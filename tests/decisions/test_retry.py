@@ -16,9 +16,9 @@ from chargehand.decisions.retry import (
     judge,
 )
 from chargehand.facts.events import RetryHow
+from chargehand.facts.failure_policy import OnFailure, Recourse
 from chargehand.facts.outcome import ErrorClass, Failed
-from chargehand.facts.policy import OnFailure, Recourse
-from tests.decisions.office import START, seconds
+from tests.decisions.virtual_kernel import START, seconds
 
 DRAWS = st.floats(0, 1, exclude_max=True)
 WAITING_HELPS = [ErrorClass.NETWORK, ErrorClass.TIMEOUT, ErrorClass.RESOURCE]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargehand.decisions.rules import (
+from chargehand.decisions.tool_rules import (
     ApprovalRule,
     ChildRule,
     InitRule,

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargehand.decisions.dispatch import Dispatch, Place, Starts
-from chargehand.decisions.simulate import (
+from chargehand.decisions.plan_simulation import (
     Arrival,
-    Link,
+    PathLink,
     Simulation,
     WaitedFor,
     simulate,
@@ -169,15 +169,15 @@ def test_the_path_that_was_walked_tells_needs_from_places() -> None:
     simulation = simulate(tasks, ANYBODY, parallel=1, seconds=taken)
     assert [span.task for span in simulation.spans] == ["c", "a", "b", "d"]
     assert simulation.path == (
-        Link("run1", "c", WaitedFor.ARRIVAL),
-        Link("run1", "a", WaitedFor.PLACE),
-        Link("run1", "b", WaitedFor.PLACE),
-        Link("run1", "d", WaitedFor.PLACE),
+        PathLink("run1", "c", WaitedFor.ARRIVAL),
+        PathLink("run1", "a", WaitedFor.PLACE),
+        PathLink("run1", "b", WaitedFor.PLACE),
+        PathLink("run1", "d", WaitedFor.PLACE),
     )
     with_room = simulate(tasks, ANYBODY, parallel=4, seconds=taken)
     assert with_room.path == (
-        Link("run1", "c", WaitedFor.ARRIVAL),
-        Link("run1", "d", WaitedFor.NEED),
+        PathLink("run1", "c", WaitedFor.ARRIVAL),
+        PathLink("run1", "d", WaitedFor.NEED),
     )
 
 
@@ -193,7 +193,7 @@ def test_the_path_that_was_walked_is_as_long_as_the_makespan() -> None:
 def test_the_same_plan_gives_the_same_simulation_whatever_the_hash_seed() -> None:
     """Two fresh interpreters with other hash seeds agree to the last span."""
     program = (
-        "from chargehand.decisions.simulate import simulate\n"
+        "from chargehand.decisions.plan_simulation import simulate\n"
         "from chargehand.decisions.dispatch import Place\n"
         "from chargehand.facts.plan import Plan, Task\n"
         "tasks = [Task(id=f't{n}', description='x', skill=f's{n % 3}', needs=[f't{n // 4}'] if n > 3"
@@ -260,7 +260,7 @@ def test_a_run_that_comes_to_an_idle_pool_waits_for_nothing() -> None:
     ]
     simulation = simulate_runs(arrivals, ANYBODY, parallel=1, seconds=taken)
     assert starts(simulation) == {"a": 0, "b": 1, "c": 10}
-    assert simulation.path == (Link("run3", "c", WaitedFor.ARRIVAL),)
+    assert simulation.path == (PathLink("run3", "c", WaitedFor.ARRIVAL),)
     assert seconds_of(simulation) == 11
 
 

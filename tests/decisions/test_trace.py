@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 
 import chargehand as ch
-from chargehand.decisions.spans import StepKind, covered
 from chargehand.decisions.trace import Trace, trace_of
+from chargehand.decisions.trace_types import StepKind, covered
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -534,7 +534,7 @@ def test_whatever_happens_to_a_run_is_in_its_trace() -> None:
     assert [each.ending for each in trace.attempts] == [
         *("done", "needs_input", "needs_input", "failed", "done")
     ]
-    assert [each.is_duty for each in trace.attempts] == [True, False, False, False, True]
+    assert [each.is_system_task for each in trace.attempts] == [True, False, False, False, True]
     assert trace.attempts[-1].gaps == ("hello",)
     facts = assert_fits(trace)
     assert facts["seconds"] == 10
@@ -646,7 +646,7 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-def led(workers: Sequence[Any], plan: ch.Plan, model: Any = None) -> Trace:
+def live_run(workers: Sequence[Any], plan: ch.Plan, model: Any = None) -> Trace:
     async def run() -> Trace:
         events: list[Event] = []
         async with ch.Supervisor(workers, model=model, clock=FakeClock(), parallel=2) as boss:
@@ -662,7 +662,7 @@ def made(id_: str, worker: str, *needs: str | Need, **args: Any) -> Task:
 
 
 def test_the_trace_of_functions_that_fail_ask_and_are_skipped_fits_the_schema() -> None:
-    trace = led(
+    trace = live_run(
         [carry, idle],
         plan_of(
             made("shaky", "porter", stumbles=True),
@@ -690,7 +690,7 @@ def test_the_trace_of_a_worker_with_a_mind_holds_every_model_and_tool_call() -> 
         name="openai:gpt-5-mini",
         latency=timedelta(seconds=2),
     )
-    trace = led(
+    trace = live_run(
         [ch.Worker("clerk", "Does sums", tools=[add])],
         plan_of(made("sum", "clerk")),
         model,

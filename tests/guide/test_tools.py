@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from chargehand.errors import ToolError
 from chargehand.tools.base import Tool, ToolContext, tool
-from chargehand.tools.data import data
+from chargehand.tools.calculator import calculate
 from chargehand.tools.files import files
-from chargehand.tools.maths import calculate
-from chargehand.tools.output import ToolResult
+from chargehand.tools.sql_tables import data
+from chargehand.tools.tool_output import ToolResult
 from chargehand.tools.toolbox import Toolbox
 
 HERE = ToolContext(run="r1", task="t1", worker="clerk")

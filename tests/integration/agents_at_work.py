@@ -14,7 +14,7 @@ from typing import Any
 from openai import AsyncOpenAI
 
 import chargehand as ch
-from chargehand.roles.function import FunctionWorker
+from chargehand.roles.function_worker import FunctionWorker
 
 KEY = "sk-test-0123456789abcdef"
 

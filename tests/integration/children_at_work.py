@@ -17,10 +17,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from chargehand import worker
-from chargehand.decisions.results import StepLog, StepRecord
+from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.engines.base import Ending, Job, Lost, outcome_of
 from chargehand.engines.brief import Brief, Fenced
-from chargehand.engines.children import Children, importable
+from chargehand.engines.child_processes import Children, importable
 from chargehand.errors import WorkerError
 from chargehand.facts.outcome import (
     Done,

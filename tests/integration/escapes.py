@@ -511,7 +511,7 @@ def find_a_mount_that_can_be_written() -> object:
 @attempt
 def change_a_file_of_the_host() -> object:
     found = []
-    for path in (f"{FACTS['data']}/plain", "/.warden.py", "/etc/ld.so.cache", sys.executable):
+    for path in (f"{FACTS['data']}/plain", "/.init_process.py", "/etc/ld.so.cache", sys.executable):
         for change in (opened, loosened, os.unlink, os.utime):
             try:
                 change(path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import chargehand as ch
 from chargehand.models.base import ToolCall
-from chargehand.roles.function import FunctionWorker
+from chargehand.roles.function_worker import FunctionWorker
 from tests.contracts.model_server import Later, Line, Received, Say, Status
 
 AT_ONCE = timedelta(0)
@@ -15,14 +15,14 @@ KEY = "sk-test-0123456789abcdef"
 ADD = ToolCall("call_1", "add", '{"a":1,"b":2}')
 
 
-#: as often as the switchboard asks before it gives up on somebody who is not waited for
+#: as often as the gateway asks before it gives up on somebody who is not waited for
 DOWN = (Status(status=503),) * 3
 
 
 def impatient(*workers: FunctionWorker, **more: Any) -> ch.Supervisor:
     """A supervisor that waits for nobody: after a few tries the attempt has failed, and goes on soon."""
-    nobody = ch.Switchboard(patience=AT_ONCE)
-    return ch.Supervisor(workers, retry=SOON, switchboard=nobody, **more)
+    nobody = ch.ModelGateway(patience=AT_ONCE)
+    return ch.Supervisor(workers, retry=SOON, gateway=nobody, **more)
 
 
 class Adder:

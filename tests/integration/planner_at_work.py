@@ -8,10 +8,10 @@ from typing import Any
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.desk import Led
-from chargehand.decisions.duties import of_plan
-from chargehand.decisions.results import Results, StepLog, StepRecord
+from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.run_results import RunResults, StepLog, StepRecord
 from chargehand.decisions.schedule import RULES, Schedule
+from chargehand.decisions.system_tasks import of_plan
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.facts.commands import Record
 from chargehand.facts.events import (
@@ -27,9 +27,9 @@ from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.models.base import Model, ModelReply, StopReason, Text
-from chargehand.roles.office import Office
 from chargehand.roles.planner import plan
-from chargehand.roles.refine import refine
+from chargehand.roles.refiner import refine
+from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ def cut_off(text: str) -> ModelReply:
 
 
 class Seated:
-    """A run that is being planned: its schedule, its journal, and the steps of the duty at work."""
+    """A run that is being planned: its schedule, its journal, and the steps of the system task at work."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Seated:
         workers: Sequence[Any] = CREW,
         **more: Any,
     ) -> None:
-        self.led = Led(Schedule(), Results())
+        self.live_run = LiveRun(Schedule(), RunResults())
         self.roster = Roster(workers)
-        self.office = Office(model=model)
+        self.resources = Resources(model=model)
         self.journal: list[Event] = []
         self.log = StepLog()
         self.notes: list[str] = []
@@ -103,7 +103,7 @@ class Seated:
         self.tell(RunRequested(run="r", seed=7, rules=RULES, crew="", at=START, **given))
         self.tell(RunLed(node="n", epoch=1, at=START))
 
-    # what a duty sees
+    # what a system task sees
 
     def now(self) -> datetime:
         return START + timedelta(seconds=len(self.journal))
@@ -125,20 +125,20 @@ class Seated:
 
     def tell(self, event: Event) -> Event | None:
         """Let something happen, and all that follows from it."""
-        admitted = self.led.schedule.admit(event)
+        admitted = self.live_run.schedule.admit(event)
         if admitted is None:
             return None
         pending = [admitted]
         for each in pending:  # grows while it is walked
             self.journal.append(each)
-            self.led.results.apply(each)
-            commands = self.led.schedule.apply(each)
+            self.live_run.results.apply(each)
+            commands = self.live_run.schedule.apply(each)
             pending += [command.event for command in commands if isinstance(command, Record)]
         return admitted
 
     def finish(self, task: str, outcome: Outcome, worker: str = "finder") -> None:
         """Have the next attempt of a task come to this."""
-        node = self.led.schedule.nodes[task]
+        node = self.live_run.schedule.nodes[task]
         attempt = node.attempt + 1
         at = self.now()
         self.tell(AttemptStarted(task=task, attempt=attempt, worker=worker, at=at))
@@ -151,26 +151,26 @@ class Seated:
         """Have a task fail for good."""
         self.finish(task, Failed(kind=ErrorClass.DENIED, message=why))
 
-    async def plan(self, duty: str = "@plan") -> Outcome:
-        """Carry out a planning duty to its end, and tell the schedule what came of it."""
-        outcome = await self.try_plan(duty)
-        self.finish(duty, outcome, "@planner")
+    async def plan(self, system_task: str = "@plan") -> Outcome:
+        """Carry out a planning system task to its end, and tell the schedule what came of it."""
+        outcome = await self.try_plan(system_task)
+        self.finish(system_task, outcome, "@planner")
         self.log = StepLog()
         return outcome
 
-    async def try_plan(self, duty: str = "@plan") -> Outcome:
-        """Carry out a planning duty; nobody hears of its end."""
-        return await plan(self.brief(duty), self, self.office)
+    async def try_plan(self, system_task: str = "@plan") -> Outcome:
+        """Carry out a planning system task; nobody hears of its end."""
+        return await plan(self.brief(system_task), self, self.resources)
 
-    async def refine(self, duty: str) -> Outcome:
-        return await refine(self.brief(duty), self, self.office)
+    async def refine(self, system_task: str) -> Outcome:
+        return await refine(self.brief(system_task), self, self.resources)
 
-    def brief(self, duty: str) -> Brief:
-        node = self.led.schedule.nodes[duty]
+    def brief(self, system_task: str) -> Brief:
+        node = self.live_run.schedule.nodes[system_task]
         known = StepLog(dict(self.log.lineage), dict(self.log.effects))
         return Brief("r", node.task, 1, "@planner", {}, self, log=known)
 
-    # the line of the duty's brief
+    # the line of the system task's brief
 
     async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
         self.log.keep(step)
@@ -191,7 +191,7 @@ class Seated:
 
     @property
     def tasks(self) -> list[Task]:
-        nodes = self.led.schedule.nodes
+        nodes = self.live_run.schedule.nodes
         return [nodes[id_].task for id_ in of_plan(nodes)]
 
     @property

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import chargehand as ch
-from chargehand.engines import local
-from chargehand.shift import rounds
+from chargehand.engines import local_engine as local
+from chargehand.runtime import loop as rounds
 
 local.RETRY_START = 0.05
 rounds.RETRY_WRITE = rounds.RETRY_WRITE / 20

@@ -1,4 +1,4 @@
-"""The duty behind `@answer`: merging, selecting, reducing and shaping, over a run folded from its events."""
+"""The system task behind `@answer`: merging, selecting, reducing and shaping, over a run folded from its events."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.desk import Led
-from chargehand.decisions.duties import ANSWER, ANSWERER
-from chargehand.decisions.results import Results, StepLog, StepRecord
+from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.run_results import RunResults, StepLog, StepRecord
 from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.system_tasks import ANSWER, ANSWERER
 from chargehand.engines.brief import Brief
 from chargehand.errors import ModelDenied, ModelUnreachable
 from chargehand.facts.answer import Answer, Claim
@@ -33,8 +33,8 @@ from chargehand.facts.value import Value
 from chargehand.models.base import ModelReply, ModelRequest, ModelSettings, StopReason, Text
 from chargehand.models.scripted import Line as Said
 from chargehand.roles.aggregate import compose_answer
-from chargehand.roles.aggregate.chunks import tokens_in
-from chargehand.roles.office import Office
+from chargehand.roles.aggregate.context_chunks import tokens_in
+from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 from chargehand.testing import run_virtual
 
@@ -66,12 +66,12 @@ class FakeSeat:
     """A seat over a run that was folded from its events; large values lie in `blobs`."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self.led = Led(Schedule(), Results())
+        self.live_run = LiveRun(Schedule(), RunResults())
         self.heard: list[str | None] = []
         self.blobs: dict[str, Value] = {}
         for event in events:
-            self.led.schedule.apply(event)
-            self.led.results.apply(event)
+            self.live_run.schedule.apply(event)
+            self.live_run.results.apply(event)
 
     @property
     def roster(self) -> Roster:
@@ -143,13 +143,13 @@ def compose(
     **settings: Any,
 ) -> Outcome:
     model = script if isinstance(script, ch.ScriptedModel) else ch.ScriptedModel(script)
-    office = Office(model=model, settings=ModelSettings(**settings))
+    resources = Resources(model=model, settings=ModelSettings(**settings))
     line = notebook or Notebook()
     brief = Brief("r", DUTY, 1, ANSWERER, {}, line, log=line.log)
-    requested = seat.led.schedule.requested
+    requested = seat.live_run.schedule.requested
     assert requested is not None
     brief.distrust(*requested.taint, *requested.earlier.taint)  # as every brief of that run
-    return run_virtual(compose_answer(brief, seat, office))
+    return run_virtual(compose_answer(brief, seat, resources))
 
 
 def answer_in(outcome: Outcome) -> Answer:
@@ -274,7 +274,7 @@ def test_the_answer_derives_from_all_that_its_results_derive_from() -> None:
 def test_a_result_in_a_blob_is_brought() -> None:
     seat = run_of({"t1": "small"})
     seat.blobs["d"] = Value.of("from afar")
-    seat.led.results.outputs["t1"] = Value(blob="d", size=9)
+    seat.live_run.results.outputs["t1"] = Value(blob="d", size=9)
     model = ch.ScriptedModel(["Yes."])
     compose(seat, model)
     assert "from afar" in asked(model.requests[0])
@@ -492,7 +492,7 @@ def test_a_merge_that_does_not_fit_is_condensed_first() -> None:
     model = ch.ScriptedModel([noting] * 20)
     answer = answer_in(compose(seat, model, notebook, max_tokens=1000))
     assert notebook.names == ["reduce 1.1", "reduce 1.2", "answer"]
-    assert set(answer.claims[0].tasks) <= set(seat.led.results.outputs)
+    assert set(answer.claims[0].tasks) <= set(seat.live_run.results.outputs)
     assert notebook.progress == ["condensing 10 results in 2 calls"]
 
 
@@ -634,9 +634,9 @@ def test_a_repair_that_would_not_fit_is_not_sent() -> None:
 def test_a_prompt_of_the_users_own_takes_the_place_of_ours(tmp_path: Any) -> None:
     (tmp_path / "answer.md").write_text("Answer like a pirate.", encoding="utf-8")
     model = ch.ScriptedModel(["Arr [t1]."])
-    office = Office(model=model, prompts=tmp_path)
+    resources = Resources(model=model, prompts=tmp_path)
     brief = Brief("r", DUTY, 1, ANSWERER, {}, Notebook())
-    run_virtual(compose_answer(brief, run_of({"t1": "up"}), office))
+    run_virtual(compose_answer(brief, run_of({"t1": "up"}), resources))
     assert model.requests[0].turns[0].text == "Answer like a pirate."
 
 
@@ -644,9 +644,9 @@ def test_the_offline_model_answers_with_the_citations_of_the_results() -> None:
     seat = run_of(
         {"t1": "Sales rose 4 % in May. [notes.md:3]", "t2": "It rained a lot. [other.md:9]"}
     )
-    office = Office(model="offline")
+    resources = Resources(model="offline")
     brief = Brief("r", DUTY, 1, ANSWERER, {}, Notebook())
-    answer = answer_in(run_virtual(compose_answer(brief, seat, office)))
+    answer = answer_in(run_virtual(compose_answer(brief, seat, resources)))
     assert "Sales rose 4 % in May. [notes.md:3]" in answer.output
     assert ("t1",) in [claim.tasks for claim in answer.claims]
     assert answer.by == "offline (rules, no LLM)"

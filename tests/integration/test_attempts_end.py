@@ -14,12 +14,12 @@ import pytest
 import chargehand as ch
 from chargehand.engines.base import Ending, Job
 from chargehand.engines.brief import Brief
-from chargehand.engines.local import GRACE, STOP_GRACE, LocalEngine
+from chargehand.engines.local_engine import GRACE, STOP_GRACE, LocalEngine
 from chargehand.facts.outcome import Cancelled, Done, Failed
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
-from chargehand.shift import watchdog
-from chargehand.shift.watchdog import Watchdog
+from chargehand.runtime import watchdog
+from chargehand.runtime.watchdog import Watchdog
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan
 

@@ -15,9 +15,9 @@ from benchmarks import board as benchmark
 
 import chargehand as ch
 from chargehand.decisions.board import note_of, select
-from chargehand.engines.brief import Line
+from chargehand.engines.brief import StepHost
 from chargehand.errors import BlockChanged, BlockDenied, JournalDamaged
-from chargehand.facts.board import Match, NotePosted, Order, Query
+from chargehand.facts.board import Match, NoteOrder, NotePosted, NoteQuery
 from chargehand.facts.value import INLINE_BYTES, Value
 from chargehand.journal import sqlite_boards
 from chargehand.journal.sqlite import SqliteJournal
@@ -195,7 +195,7 @@ def test_f13_a_worker_that_may_not_write_a_block_is_denied_and_not_tried_again()
 
 
 def test_a_worker_without_a_board_is_told_so() -> None:
-    brief = ch.Brief("r", make_task("t", "far"), 1, "far", {}, cast("Line", None))
+    brief = ch.Brief("r", make_task("t", "far"), 1, "far", {}, cast("StepHost", None))
     with pytest.raises(ch.UsageError, match="'far' has no board here"):
         _ = brief.board
 
@@ -252,7 +252,7 @@ async def test_large_contents_lie_in_blobs_and_come_back_whole(boss: ch.Supervis
     [note] = await board.notes()
     assert note.content == large
     assert (await board.read("large")).value == large
-    [stored] = await boss.journal.boards.notes("market", Query())
+    [stored] = await boss.journal.boards.notes("market", NoteQuery())
     assert stored.stored.blob
 
 
@@ -337,14 +337,14 @@ async def test_every_way_of_searching_finds_the_same(
         await journal.boards.append("market", post)
     notes = [note_of("market", seq, post) for seq, post in enumerate(posts, start=1)]
     for _ in range(150):
-        query = Query(
+        query = NoteQuery(
             tags=tuple(draw.choices(words, k=draw.randrange(3))),
             match=draw.choice(list(Match)),
             segments=tuple(draw.choices(words, k=draw.randrange(3))),
             min_importance=draw.choice((0.0, 0.5, 0.85)),
             author=draw.choice(("", "", "x")),
             not_by=draw.choice(("", "", "y")),
-            order=draw.choice(list(Order)),
+            order=draw.choice(list(NoteOrder)),
             limit=draw.choice((1, 10, 100)),
         )
         found = await journal.boards.notes("market", query)
@@ -390,7 +390,7 @@ async def test_a_note_that_was_changed_in_the_file_is_not_handed_out(
     meddle(tmp_path / "runs.db", sql)
     again = SqliteJournal(tmp_path / "runs.db")
     with pytest.raises(JournalDamaged):
-        await again.boards.notes("market", Query())
+        await again.boards.notes("market", NoteQuery())
     await again.close()
 
 

@@ -9,21 +9,21 @@ import apsw
 import pytest
 
 from chargehand.decisions.board import select
-from chargehand.facts.board import Match, Note, NotePosted, Order, Query
+from chargehand.facts.board import Match, Note, NoteOrder, NotePosted, NoteQuery
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
-from chargehand.journal.opening import open_journal
-from chargehand.journal.sheet import MANY_NOTES
+from chargehand.journal.open_journal import open_journal
+from chargehand.journal.transaction import MANY_NOTES
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUESTIONS = [
-    Query(limit=7),
-    Query(tags=("even",), limit=7),
-    Query(tags=("even", "third"), match=Match.ALL, limit=7),
-    Query(segments=("low",), order=Order.IMPORTANT, limit=7),
-    Query(min_importance=0.9, limit=7),
-    Query(not_by="ada", tags=("even", "third"), limit=7),
-    Query(author="bob", order=Order.IMPORTANT, limit=7),
+    NoteQuery(limit=7),
+    NoteQuery(tags=("even",), limit=7),
+    NoteQuery(tags=("even", "third"), match=Match.ALL, limit=7),
+    NoteQuery(segments=("low",), order=NoteOrder.IMPORTANT, limit=7),
+    NoteQuery(min_importance=0.9, limit=7),
+    NoteQuery(not_by="ada", tags=("even", "third"), limit=7),
+    NoteQuery(author="bob", order=NoteOrder.IMPORTANT, limit=7),
 ]
 
 
@@ -60,7 +60,7 @@ def fresh_in(folder: Path) -> int:
 
 async def check(journal: Journal) -> None:
     """What the index finds is what looking at every note finds."""
-    everything = await journal.boards.notes("b", Query(limit=100_000))
+    everything = await journal.boards.notes("b", NoteQuery(limit=100_000))
     for query in QUESTIONS:
         found = await journal.boards.notes("b", query)
         assert [each.content for each in found] == _contents(select(everything, query)), query
@@ -79,7 +79,7 @@ async def test_notes_are_found_wherever_they_wait(journal: Journal, tmp_path: Pa
     await check(journal)
     await post(journal, 10 + MANY_NOTES, 20)
     await check(journal)
-    assert len(await journal.boards.notes("b", Query(limit=10_000))) == MANY_NOTES + 30
+    assert len(await journal.boards.notes("b", NoteQuery(limit=10_000))) == MANY_NOTES + 30
 
 
 async def test_few_notes_at_a_time_are_moved_when_many_have_come(

@@ -21,10 +21,10 @@ from chargehand.facts.events import RunFinished
 from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.value import Value
 from chargehand.journal.base import Mail
-from chargehand.journal.opening import open_journal
+from chargehand.journal.open_journal import open_journal
 from chargehand.models.base import ToolCall
 from chargehand.patterns import Group, RecursiveSupervisor, RoundRobinManager
-from chargehand.server.mcp import Calls, server_for
+from chargehand.server.mcp import McpTools, server_for
 
 
 class Mute(Exception):
@@ -128,7 +128,7 @@ class World:
 
         caller = ch.Worker(
             "caller",
-            "Calls a tool",
+            "McpTools a tool",
             tools=[rubbish],
             model=ch.ScriptedModel([_call_then_answer] * 1_000),
         )
@@ -234,8 +234,8 @@ of_values("worker skills", lambda x: ch.worker("w", "Works", skills=[x])(_nothin
 of_values("Worker timeout", lambda x: ch.Worker("w", "Works", timeout=x))
 of_values("Worker instructions", lambda x: ch.Worker("w", "Works", instructions=x))
 of_values("Supervisor workers", lambda x: ch.Supervisor(x))
-of_values("Switchboard rates", lambda x: ch.Switchboard(x))
-of_values("Switchboard rate", lambda x: ch.Switchboard({"openai": x}))
+of_values("ModelGateway rates", lambda x: ch.ModelGateway(x))
+of_values("ModelGateway rate", lambda x: ch.ModelGateway({"openai": x}))
 of_values("open_model", lambda x: ch.open_model(x))
 of_values(
     "worker capacity",
@@ -450,7 +450,7 @@ def of_client(name: str, arguments: Callable[[Any], dict[str, Any]], tool: str =
         except ch.UsageError:
             value = 1e308
         async with (
-            Calls(world.boss) as calls,
+            McpTools(world.boss) as calls,
             Client(server_for(calls)) as client,
         ):
             return await client.call_tool(tool, arguments(value))
@@ -607,7 +607,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., object], str]] = {}
 
 ARGUMENTS["Supervisor"] = (
     lambda **given: ch.Supervisor([], **given),
-    "limits parallel balance model switchboard secrets settings prompts retry on_failure breaker "
+    "limits parallel balance model gateway secrets settings prompts retry on_failure breaker "
     "starts clock name description capacity plan_for notify on_question default",
 )
 ARGUMENTS["Worker"] = (
@@ -622,7 +622,7 @@ ARGUMENTS["RecursiveSupervisor"] = (
     RecursiveSupervisor,
     "name description model settings parts timeout",
 )
-ARGUMENTS["Switchboard"] = (ch.Switchboard, "breaker patience cache")
+ARGUMENTS["ModelGateway"] = (ch.ModelGateway, "breaker patience cache")
 ARGUMENTS["Coordinator"] = (lambda **given: ch.Coordinator(":memory:", **given), "clock boards")
 ARGUMENTS["ModelSettings"] = (
     ch.ModelSettings,
@@ -660,7 +660,7 @@ def test_each_argument_of_a_constructor_is_taken_or_refused_by_name(owner: str) 
 def test_what_is_meant_beyond_doubt_is_taken() -> None:
     ch.Supervisor([], on_failure=["again", "ask"])
     ch.Worker("w", "Works", on_failure=["again"])
-    ch.Switchboard(patience=3)
+    ch.ModelGateway(patience=3)
 
 
 @pytest.mark.parametrize(

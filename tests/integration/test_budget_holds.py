@@ -12,8 +12,8 @@ import chargehand as ch
 from chargehand import errors
 from chargehand.facts.outcome import Usage
 from chargehand.models.base import ModelReply, ModelSettings, StopReason, Text, ToolCall
+from chargehand.models.open_model import open_model
 from chargehand.models.openai import OpenAIModel
-from chargehand.models.opening import open_model
 from chargehand.models.prices import price_of, settled
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
@@ -32,7 +32,7 @@ def reported(report: "tuple[int | None, ...] | None") -> Usage:
     """What our adapter makes of a report."""
     if report is None:
         return Usage(calls=1)
-    from chargehand.models.adapter import usage_of
+    from chargehand.models.http_adapter import usage_of
 
     return usage_of(*report)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
-from chargehand.cli.display import Lines
-from chargehand.cli.questions import question_lines
+from chargehand.cli.ask_person import question_lines
+from chargehand.cli.progress_lines import ProgressLines
 from chargehand.errors import UsageError
 from chargehand.testing import FakeClock, run_virtual
 
@@ -81,7 +81,7 @@ async def test_whoever_is_asked_is_told_of_an_amount_and_that_nobody_paused_the_
         await run.wait()
     said: list[str] = []
     for event in paused:
-        Lines(said.append).hear(event)
+        ProgressLines(said.append).hear(event)
     assert [line.partition("  ")[2] for line in said] == ["paused: the budget is used up"]
 
 

@@ -57,9 +57,9 @@ def budgeted(seed: int) -> tuple[ch.RunResult, ch.ScriptedModel, ch.Limits, Acco
         )
         async with boss:
             run = await boss.submit(wide(WIDTH), limits=limits)
-            shift = boss._shift
-            assert shift is not None
-            account = shift.account_of(run.id)
+            runtime = boss._runtime
+            assert runtime is not None
+            account = runtime.account_of(run.id)
             assert account is not None
             accounts.append(account)
             boss.on(ch.events.StepStarted)(lambda *_: _within(account, limits))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from chargehand.engines.base import Lost
 from chargehand.engines.brief import Fenced
-from chargehand.engines.target import is_async
+from chargehand.engines.function_import import is_async
 from chargehand.errors import JournalFull
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import (

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.engines.pipeboard import PipeBoard
+from chargehand.engines.child_board import ChildBoard
 from chargehand.facts.outcome import Failed
 from chargehand.roles.board import Board
-from chargehand.roles.function import Work
+from chargehand.roles.function_worker import Work
 from tests.integration import board_in_children as at_work
 from tests.integration.children_at_work import outcome_of_one
 
@@ -151,10 +151,10 @@ def test_the_board_of_a_child_offers_what_the_board_of_others_does() -> None:
         made = inspect.getmembers(board, inspect.iscoroutinefunction)
         return {name for name, _ in made if not name.startswith("_")}
 
-    assert acts(Board) - acts(PipeBoard) <= {"glance"}  # of use to groups only
-    assert acts(PipeBoard) <= acts(Board)
-    for name in acts(PipeBoard):
-        mine, theirs = getattr(PipeBoard, name), getattr(Board, name)
+    assert acts(Board) - acts(ChildBoard) <= {"glance"}  # of use to groups only
+    assert acts(ChildBoard) <= acts(Board)
+    for name in acts(ChildBoard):
+        mine, theirs = getattr(ChildBoard, name), getattr(Board, name)
         assert inspect.signature(mine).parameters == inspect.signature(theirs).parameters
 
 

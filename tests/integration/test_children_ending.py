@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from chargehand.engines import frames
+from chargehand.engines import child_protocol as frames
 from chargehand.engines.base import Job, Lost
-from chargehand.engines.children import Children, importable
+from chargehand.engines.child_processes import Children, importable
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import (
     ErrorClass,
@@ -207,7 +207,7 @@ async def test_a_child_ends_when_its_parent_is_killed(state: str, pipe: HeldPipe
 def test_a_busy_child_ends_when_its_parent_hangs_up(function: Callable[..., Any]) -> None:
     """Without the kernel's help, as on macOS."""
     setup = frames.Setup(path=sys.path, argv=[""], pythonpath=None)
-    attempt = frames.Attempt(run="r1", task=brief_of().task, attempt=1, worker="w", values={})
+    attempt = frames.AttemptFrame(run="r1", task=brief_of().task, attempt=1, worker="w", values={})
     child = start_child(importable(function))
     assert child.stdin is not None
     assert child.stdout is not None
@@ -229,7 +229,7 @@ def test_an_idle_child_ends_well_when_its_parent_hangs_up() -> None:
 
 def start_child(target: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        [sys.executable, "-m", "chargehand.engines.child", target],
+        [sys.executable, "-m", "chargehand.engines.child_main", target],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

@@ -11,9 +11,9 @@ import pytest
 
 import chargehand as ch
 from chargehand import subreaper
-from chargehand.engines import children as parents
+from chargehand.engines import child_processes as parents
 from chargehand.engines.base import Lost
-from chargehand.engines.frames import Beat, FromChild, from_child
+from chargehand.engines.child_protocol import Beat, FromChild, from_child
 from chargehand.errors import UsageError
 from tests.integration.children_at_work import (
     FakeLine,

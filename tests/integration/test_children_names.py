@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chargehand.engines.brief import Brief
-from chargehand.engines.children import importable
+from chargehand.engines.child_processes import importable
 from chargehand.errors import UsageError
 from tests.integration.children_at_work import MODULE, PATIENCE, decorated, double, result_of
 
@@ -69,7 +69,7 @@ SCRIPT = """
 import asyncio, sys
 from chargehand.engines.base import Job
 from chargehand.engines.brief import Brief
-from chargehand.engines.children import Children, importable
+from chargehand.engines.child_processes import Children, importable
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Task
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from chargehand.cli import main
-from chargehand.cli.words import clean, clean_json, one_line, table
+from chargehand.cli.safe_text import clean, clean_json, one_line, table
 from chargehand.facts import events
 
 ROOT = Path(__file__).parents[2]

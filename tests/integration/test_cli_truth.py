@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 import chargehand as ch
 from chargehand.cli import main
-from chargehand.cli.display import Lines
-from chargehand.crews.python import load
+from chargehand.cli.progress_lines import ProgressLines
+from chargehand.crews.python_crews import load
 
 CREW = """
 import os
@@ -163,7 +163,7 @@ def test_p12_a_run_in_which_nothing_was_done_has_no_answer_and_no_speed(
 
 def test_p12_what_was_stopped_by_a_cancel_does_not_go_on_later() -> None:
     at, said = datetime.now(UTC), list[str]()
-    lines = Lines(said.append)
+    lines = ProgressLines(said.append)
     stopped = ch.events.AttemptPreempted(task="b", attempt=1, at=at)
     lines.hear(stopped)
     lines.hear(ch.events.CancelRequested(at=at))

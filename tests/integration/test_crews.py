@@ -10,10 +10,10 @@ import pytest
 
 import chargehand as ch
 from chargehand.crews.crew import Crew
-from chargehand.crews.default import default_crew
-from chargehand.crews.lengths import length_of, shown_length
-from chargehand.crews.python import load, python_crew
-from chargehand.crews.toml import toml_crew
+from chargehand.crews.default_crew import default_crew
+from chargehand.crews.durations import length_of, shown_length
+from chargehand.crews.python_crews import load, python_crew
+from chargehand.crews.toml_crews import toml_crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.settings import Choice, crew_for, journal_place, supervisor_for
 

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargehand.facts.answer import Claim
-from chargehand.roles.aggregate.chunks import (
+from chargehand.roles.aggregate.answer_draft import Draft
+from chargehand.roles.aggregate.claims import claims_in, sentences_of
+from chargehand.roles.aggregate.context_chunks import (
     Item,
     blocks_of,
     chunks_of,
@@ -17,14 +19,12 @@ from chargehand.roles.aggregate.chunks import (
     pieces_of,
     tokens_in,
 )
-from chargehand.roles.aggregate.claims import claims_in, sentences_of
-from chargehand.roles.aggregate.draft import Draft
-from chargehand.roles.aggregate.marks import Marks
-from chargehand.roles.aggregate.member import Member
-from chargehand.roles.fences import fenced, quoted
+from chargehand.roles.aggregate.json_member_stream import JsonMemberStream
+from chargehand.roles.aggregate.source_marks import SourceMarks
+from chargehand.roles.data_fences import fenced, quoted
 
 KNOWN = {"t1": ("t1",), "t2": ("t2",), "t3": ("t3",), "read": ("read",), "@1": ("t7", "t8")}
-MARKS = Marks(KNOWN)
+MARKS = SourceMarks(KNOWN)
 
 
 def read(text: str) -> Draft:
@@ -264,7 +264,7 @@ def test_sentences_lose_nothing_but_space(text: str) -> None:
 )
 def test_the_answer_inside_json_is_heard_as_it_comes(text: str, value: str) -> None:
     for size in (1, 2, 7, len(text)):
-        member = Member("answer")
+        member = JsonMemberStream("answer")
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         assert "".join(map(member.hear, pieces)) == value
 

@@ -11,9 +11,9 @@ import pytest
 
 import chargehand as ch
 from chargehand.crews.crew import Crew
-from chargehand.crews.toml import toml_crew
+from chargehand.crews.toml_crews import toml_crew
 from chargehand.decisions.dispatch import Place
-from chargehand.decisions.staff import Colleague
+from chargehand.decisions.worker_slots import SlotState
 from chargehand.errors import RosterMismatch, RunInterrupted, UsageError
 from chargehand.testing import FakeClock, run_virtual
 from tests.integration.children_at_work import HeldPipe
@@ -409,13 +409,13 @@ async def test_workers_that_join_are_counted_once_each_not_with_all_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[str] = []
-    init = Colleague.__init__
+    init = SlotState.__init__
 
-    def count(self: Colleague, place: Place, *others: Any) -> None:
+    def count(self: SlotState, place: Place, *others: Any) -> None:
         made.append(place.worker)
         init(self, place, *others)
 
-    monkeypatch.setattr(Colleague, "__init__", count)
+    monkeypatch.setattr(SlotState, "__init__", count)
 
     async def work(_: ch.Brief) -> int:
         return 1

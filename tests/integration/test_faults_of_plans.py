@@ -161,10 +161,10 @@ async def test_e6_a_large_plan_under_the_cap_is_carried_out(tasks: list[ch.Task]
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 async def test_e7_tasks_that_plan_ever_more_stop_at_the_depth_exactly(depth: int) -> None:
-    led: list[int] = []
+    live_run: list[int] = []
 
     def deeper(brief: ch.Brief) -> ch.Plan:
-        led.append(brief.depth + 1)
+        live_run.append(brief.depth + 1)
         one = ch.Task(id="again", description="Delegate it once more", worker="boss")
         return ch.Plan(goal="more", tasks=[one])
 
@@ -175,7 +175,7 @@ async def test_e7_tasks_that_plan_ever_more_stop_at_the_depth_exactly(depth: int
     result = await top.run(plan)
     assert result.status == "failed"
     assert f"Limits(depth={depth})" in result.answer.gaps[0].why
-    assert max(led, default=0) < depth
+    assert max(live_run, default=0) < depth
 
 
 async def test_e10_a_planner_that_says_it_is_done_before_anything_is_has_not_succeeded() -> None:

@@ -15,15 +15,15 @@ from chargehand.models.base import ModelRequest
 from chargehand.models.scripted import ScriptedModel
 from chargehand.patterns.groups import (
     Act,
-    Assignment,
     DynamicManager,
     Group,
     Message,
     RoundRobinManager,
     SupervisorManager,
     Talk,
+    TurnAssignment,
 )
-from chargehand.patterns.groups.talk import Buffer
+from chargehand.patterns.groups.messages import Buffer
 from chargehand.roles.roster import Member
 from chargehand.testing import FakeClock, run_virtual
 
@@ -157,7 +157,7 @@ class Bouncer:
             return None
         asked = [each.speaker for each in talk.spoken]
         to = min(talk.members, key=asked.count)
-        return Act(assignments=(Assignment(to, f"{talk.request} ({len(asked) + 1})"),))
+        return Act(assignments=(TurnAssignment(to, f"{talk.request} ({len(asked) + 1})"),))
 
     def ending(self, talk: Talk) -> str:
         return "somebody said yes"

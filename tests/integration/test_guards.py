@@ -12,18 +12,18 @@ import pytest
 import chargehand as ch
 from chargehand.engines.base import Job
 from chargehand.engines.brief import Brief
-from chargehand.engines.local import LocalEngine, Threads
+from chargehand.engines.local_engine import LocalEngine, Threads
 from chargehand.errors import JournalDamaged, KeyConflict, NotLeading
 from chargehand.facts.outcome import Failed
 from chargehand.facts.plan import Task
 from chargehand.journal.base import GENESIS, chain_hash
-from chargehand.journal.chain import draft, header, header_start
-from chargehand.journal.headmark import HeadMark, Mark
+from chargehand.journal.hash_chain import draft, header, header_start
+from chargehand.journal.head_mark import HeadMark, Mark
 from chargehand.journal.memory import MemoryJournal
-from chargehand.journal.reader import Walk
-from chargehand.journal.sheet import KEPT_COMMITS, HeadRow
+from chargehand.journal.reader import EventWalk
 from chargehand.journal.sqlite import SqliteJournal
-from chargehand.shift import rounds
+from chargehand.journal.transaction import KEPT_COMMITS, HeadRow
+from chargehand.runtime import loop as rounds
 from chargehand.testing import START_AT, FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 from tests.integration.sqlite_at_hand import entries_of, meddle, notes
@@ -107,7 +107,7 @@ class Rows:
         return "node"
 
     def walk(self) -> list[int]:
-        walk = Walk("run", 0)
+        walk = EventWalk("run", 0)
         walk._has_begun = True
         walk._head = HeadRow("run", 0)
         return [walk._checked(self, row).epoch for row in self.rows]
@@ -273,10 +273,10 @@ async def test_a_run_that_cannot_be_read_is_not_kept_by_who_tried_to_lead_it() -
     await boss.stop(timedelta(0))
     journal.is_broken = True
     async with ch.Supervisor([work], journal=journal) as other:
-        shift = await other._enter()
+        runtime = await other._enter()
         with pytest.raises(JournalDamaged):
-            await shift.take_over(run.id, lambda _: None)
-        other._leave(shift)
+            await runtime.take_over(run.id, lambda _: None)
+        other._leave(runtime)
         (head,) = await journal.heads()
         assert head.owner == ""
 

@@ -13,7 +13,7 @@ import pytest
 import chargehand as ch
 from chargehand.errors import UsageError
 from chargehand.interop import callable_worker
-from chargehand.interop.failures import class_of, failure_of
+from chargehand.interop.error_classes import class_of, failure_of
 from tests.integration.interop_at_work import run
 
 MAIN = threading.main_thread()

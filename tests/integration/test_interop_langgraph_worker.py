@@ -24,9 +24,9 @@ from langgraph.types import Command, interrupt
 
 import chargehand as ch
 from chargehand.errors import UsageError
-from chargehand.interop.graph_worker import GraphWork
+from chargehand.interop.agent_worker import AgentWorker
 from chargehand.interop.langgraph import graph_worker
-from chargehand.interop.members import AgentWorker
+from chargehand.interop.langgraph.worker import GraphWork
 from chargehand.testing import run_virtual
 from tests.integration.interop_at_work import AT_ONCE, plan_for, run, run_answering
 

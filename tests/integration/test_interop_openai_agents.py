@@ -33,7 +33,7 @@ import chargehand as ch
 from chargehand.errors import UsageError
 from chargehand.interop.openai_agents import agent_worker
 from chargehand.models.base import ToolCall
-from chargehand.models.forbid import forbid_real_models
+from chargehand.models.call_ban import forbid_real_models
 from tests.contracts.model_dialects import Dialect
 from tests.contracts.model_server import DIALECTS, ModelServer, Say, Status, model_server
 from tests.integration.interop_at_work import (
@@ -57,7 +57,7 @@ CHECK = type(DIALECTS["responses"]).check
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that failed is made again without a wait."""
-    monkeypatch.setattr("chargehand.models.switchboard.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("chargehand.models.gateway.FIRST_WAIT", 0.0)
 
 
 @pytest.fixture
@@ -176,22 +176,22 @@ async def test_the_agent_that_is_handed_over_to_answers(
 ) -> None:
     adder = Adder()
     adding = Agent(name="adder", model="gpt-4.1-mini", tools=[function_tool(adder.add)])
-    desk = Agent(name="desk", model="gpt-4.1", handoffs=[adding])
-    adding.handoffs = [desk]  # a circle
+    kernel = Agent(name="desk", model="gpt-4.1", handoffs=[adding])
+    adding.handoffs = [kernel]  # a circle
     server.say(
         Say(calls=(ToolCall("h", "transfer_to_adder", "{}"),)),
         Say(calls=(ADD,)),
         *DOWN,
         Say(text="It is 3."),
     )
-    worker = agent_worker(desk, "clerk", "Adds", config=config)
+    worker = agent_worker(kernel, "clerk", "Adds", config=config)
     result = await impatient(worker).run(plan_for())
     assert result.output == "It is 3."
     assert adder.calls == [3]
     asked = [request.body["model"] for request in server.requests]
     assert asked == ["gpt-4.1", *["gpt-4.1-mini"] * (1 + len(DOWN) + 1)]
     assert server.requests[2].body == server.requests[-1].body
-    assert desk.handoffs == [adding]
+    assert kernel.handoffs == [adding]
 
 
 async def test_a_handoff_with_a_say_of_its_own_is_followed_too(
@@ -522,7 +522,7 @@ async def test_a_provider_that_is_busy_is_waited_for_and_no_attempt_is_lost(
 async def test_an_agent_that_would_wait_long_gives_up_its_place_and_comes_back(
     server: ModelServer, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.models.line.PARK", 0.001)
+    monkeypatch.setattr("chargehand.models.provider_queue.PARK", 0.001)
     adder = Adder()
     busy = Status(status=429, headers={"Retry-After": "0.05"})
     server.say(Say(calls=(ADD,)), busy, Say(text="It is 3."))
@@ -537,13 +537,11 @@ async def test_they_share_the_limits_of_our_own_models_with_the_same_key(
     server: ModelServer, config: RunConfig
 ) -> None:
     own = ch.open_model("openai:gpt-4.1", base_url=f"{server.url}/v1", key=KEY)
-    switchboard = ch.Switchboard()
+    gateway = ch.ModelGateway()
     server.always = Say(text="fine")
-    boss = ch.Supervisor(
-        [agent_worker(clerk(), "clerk", "Talks", config=config)], switchboard=switchboard
-    )
+    boss = ch.Supervisor([agent_worker(clerk(), "clerk", "Talks", config=config)], gateway=gateway)
     await boss.run(plan_for())
-    assert list(switchboard.states()) == [own.account]
+    assert list(gateway.states()) == [own.account]
 
 
 # What it may spend, and what it may send

@@ -28,7 +28,7 @@ import chargehand as ch
 from chargehand.errors import UsageError
 from chargehand.interop.pydantic_ai import agent_worker
 from chargehand.models.base import ToolCall
-from chargehand.models.forbid import forbid_real_models
+from chargehand.models.call_ban import forbid_real_models
 from tests.contracts.model_server import ModelServer, Say, Status, model_server
 from tests.integration.interop_at_work import (
     ADD,
@@ -49,7 +49,7 @@ from tests.integration.interop_at_work import (
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that failed is made again without a wait."""
-    monkeypatch.setattr("chargehand.models.switchboard.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("chargehand.models.gateway.FIRST_WAIT", 0.0)
 
 
 @pytest.fixture
@@ -511,7 +511,7 @@ async def test_a_provider_that_is_busy_is_waited_for_and_no_attempt_is_lost(
 async def test_an_agent_that_would_wait_long_gives_up_its_place_and_comes_back(
     server: ModelServer, model: OpenAIChatModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.models.line.PARK", 0.001)
+    monkeypatch.setattr("chargehand.models.provider_queue.PARK", 0.001)
     adder = Adder()
     busy = Status(status=429, headers={"Retry-After": "0.05"})
     server.say(Say(calls=(ADD,)), busy, Say(text="It is 3."))
@@ -526,11 +526,11 @@ async def test_they_share_the_limits_of_our_own_models_with_the_same_key(
     server: ModelServer, model: OpenAIChatModel
 ) -> None:
     own = ch.open_model("openai:gpt-4.1", base_url=f"{server.url}/v1", key=KEY)
-    switchboard = ch.Switchboard()
+    gateway = ch.ModelGateway()
     server.always = Say(text="fine")
-    boss = ch.Supervisor([agent_worker(Agent(model), "clerk", "Talks")], switchboard=switchboard)
+    boss = ch.Supervisor([agent_worker(Agent(model), "clerk", "Talks")], gateway=gateway)
     await boss.run(plan_for())
-    assert list(switchboard.states()) == [own.account]
+    assert list(gateway.states()) == [own.account]
 
 
 # What it may spend

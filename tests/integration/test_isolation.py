@@ -38,7 +38,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import checked, failed_by
 from chargehand.facts.value import Value
-from chargehand.journal.opening import open_journal
+from chargehand.journal.open_journal import open_journal
 from chargehand.server.mcp import serve_http
 from chargehand.testing import START_AT, FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task

@@ -113,9 +113,9 @@ def test_d13_a_provider_that_is_down_for_an_hour_fails_no_run(
             return "there"
 
         mind = ch.Worker("mind", "Thinks", model=ch.ScriptedModel([answer] * 5000))
-        board = ch.Switchboard(patience=timedelta(hours=3))
+        board = ch.ModelGateway(patience=timedelta(hours=3))
         limits = ch.Limits(active=timedelta(hours=5))
-        boss = ch.Supervisor([mind], clock=FakeClock(), switchboard=board, limits=limits)
+        boss = ch.Supervisor([mind], clock=FakeClock(), gateway=board, limits=limits)
         async with boss:
             await boss.run(make_plan(make_task("before", "mind")))
             await asyncio.sleep(1)

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 import chargehand as ch
 from chargehand.errors import ModelGarbled, ModelRefused, ModelUnreachable, UsageError
-from chargehand.models import llama
+from chargehand.models import llama_runtime as llama
 from chargehand.models.base import (
     File,
     Image,
@@ -35,9 +35,9 @@ from chargehand.models.base import (
     user,
 )
 from chargehand.models.local import LocalModel, open_model
-from chargehand.models.opening import open_model as open_any
-from chargehand.models.toolform import form_for, read_form
-from chargehand.models.weights import KNOWN, Weights, cache_folder, get_model, path_of
+from chargehand.models.model_files import KNOWN, Weights, cache_folder, get_model, path_of
+from chargehand.models.open_model import open_model as open_any
+from chargehand.models.schema_tool_calls import form_for, read_form
 
 BRIEF = ModelSettings(max_tokens=32, temperature=0)
 ADD = ToolSpec(
@@ -282,7 +282,7 @@ async def test_the_loop_goes_on_while_a_model_is_opened(
         assert may_load.wait(30), "the loop stands still"
         return Stub()
 
-    monkeypatch.setattr(llama.Runtime, "_load", load)
+    monkeypatch.setattr(llama.LlamaRuntime, "_load", load)
     asking = asyncio.create_task(LocalModel(weights).ask(ModelRequest(turns=(user("Hello"),))))
     while turns < 100:
         await asyncio.sleep(0)
@@ -297,7 +297,7 @@ async def test_an_answer_has_at_most_1024_tokens_unless_the_settings_say_otherwi
     weights: Path, monkeypatch: pytest.MonkeyPatch, settings: ModelSettings, most: int
 ) -> None:
     stub = Stub()
-    monkeypatch.setattr(llama.Runtime, "_load", lambda _: stub)
+    monkeypatch.setattr(llama.LlamaRuntime, "_load", lambda _: stub)
     await LocalModel(weights).ask(ModelRequest(turns=(user("Hello"),), settings=settings))
     assert stub.asked[0]["max_tokens"] == most
 

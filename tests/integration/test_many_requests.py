@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from benchmarks import many_requests
-from benchmarks.many_requests import Crowd, Job, dues_of, ends_of, led
+from benchmarks.many_requests import Crowd, Job, dues_of, ends_of, live_run
 
 from chargehand.decisions.dispatch import Starts
 from chargehand.facts.events import RunStatus
@@ -29,10 +29,10 @@ def chains(count: int, links: int = 2, seconds: float = 1.0) -> Crowd:
 
 
 def test_runs_of_one_instant_end_one_after_the_other_and_not_all_at_the_end() -> None:
-    """Two chains of two on one place: FIFO ends them at 3 and 4, the desk at 2 and 4."""
+    """Two chains of two on one place: FIFO ends them at 3 and 4, the kernel at 2 and 4."""
     crowd = chains(2)
     assert many_requests.first_come_first_served(crowd, 1).of == {"r00": 3, "r01": 4}
-    assert ends_of(led(crowd, 1, "unknown")).of == {"r00": 2, "r01": 4}
+    assert ends_of(live_run(crowd, 1, "unknown")).of == {"r00": 2, "r01": 4}
 
 
 def test_deadlines_are_drawn_in_the_order_of_the_ids() -> None:
@@ -45,13 +45,13 @@ def test_deadlines_are_drawn_in_the_order_of_the_ids() -> None:
 def test_a_request_counts_as_in_time_only_when_all_of_it_was_done() -> None:
     """Each takes 2 s of one place: two of four are through within 4 s, whatever the order."""
     crowd = chains(4)
-    ends = led(crowd, 1, "known", dict.fromkeys(crowd.requests, 4.5)).runs
+    ends = live_run(crowd, 1, "known", dict.fromkeys(crowd.requests, 4.5)).runs
     assert [end.status for end in ends.values()].count(RunStatus.SUCCEEDED) == 2
 
 
 def test_a_rate_of_starts_spaces_them_out() -> None:
     crowd = chains(5, links=1, seconds=0.5).as_one
-    gated = led(crowd, 16, "known", starts=Starts(a_minute=60))
+    gated = live_run(crowd, 16, "known", starts=Starts(a_minute=60))
     assert [round(span.start.total_seconds(), 1) for span in gated.spans] == [0, 1, 2, 3, 4]
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.background import run_in_background
+from chargehand.background_loop import run_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.models.base import ModelRequest, ToolCall, ToolOutput
 from chargehand.tools.base import Tool, ToolContext
-from chargehand.tools.mcp import McpServer, Restarts, Timeouts, mcp_server
+from chargehand.tools.mcp import McpServer, Restarts, ServerTimeouts, mcp_server
 from tests.integration.mcp_servers import PIXEL, command, http_server
 
 CALLERS = 20
@@ -357,6 +357,6 @@ def test_an_address_that_makes_no_sense_is_refused(wrong: Any, told: str) -> Non
 
 def test_terms_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="longer than nothing"):
-        Timeouts(call=timedelta(0))
+        ServerTimeouts(call=timedelta(0))
     with pytest.raises(UsageError, match="Restarts: most=-1"):
         Restarts(most=-1)

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from chargehand.errors import ToolError
 from chargehand.tools.base import Tool, ToolContext
-from chargehand.tools.mcp import McpServer, Restarts, Timeouts, mcp_server, process, traffic
-from chargehand.tools.mcp.catalog import Catalog, Definition, spellings
-from chargehand.tools.mcp.lines import LineReader, Overlong
-from chargehand.tools.mcp.restarts import RestartBudget
+from chargehand.tools.mcp import McpServer, Restarts, ServerTimeouts, mcp_server
+from chargehand.tools.mcp import input_limits as traffic
+from chargehand.tools.mcp import stdio_process as process
+from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings
+from chargehand.tools.mcp.line_reader import LineReader, Overlong
+from chargehand.tools.mcp.restart_budget import RestartBudget
 from tests.integration.mcp_servers import HttpRogue, command
 
 SOON = timedelta(seconds=0.5)
@@ -67,14 +69,14 @@ def rogue(
     restarts: Restarts = QUICKLY,
     **options: Any,
 ) -> McpServer:
-    timeouts = Timeouts(connect=connect, listing=listing, call=call)
+    timeouts = ServerTimeouts(connect=connect, listing=listing, call=call)
     return mcp_server(
         command=command(name), name=name, timeouts=timeouts, restarts=restarts, **options
     )
 
 
 @asynccontextmanager
-async def desk(name: str, **terms: Any) -> AsyncIterator[Desk]:
+async def kernel(name: str, **terms: Any) -> AsyncIterator[Desk]:
     async with rogue(name, **terms) as server:
         yield Desk(server, await server.tools())
 
@@ -110,7 +112,7 @@ async def test_a_program_that_is_not_there_is_not_tried_again() -> None:
 
 
 async def test_a_stray_print_is_forgiven() -> None:
-    async with desk("chatty") as it:
+    async with kernel("chatty") as it:
         assert int(await it.use("pid")) > 0
         assert await it.echo() == "hello"
 
@@ -148,7 +150,7 @@ async def test_a_server_can_be_closed_while_it_starts(tmp_path: Path, impatient:
 async def test_calls_on_their_way_when_a_server_dies_are_told_that_their_effect_is_unknown() -> (
     None
 ):
-    async with desk("mortal") as it:
+    async with kernel("mortal") as it:
         before = await it.use("pid")
         waiting = asyncio.create_task(it.fails("hang"))
         died = await it.fails("die")
@@ -161,7 +163,7 @@ async def test_calls_on_their_way_when_a_server_dies_are_told_that_their_effect_
 
 async def test_f10_a_server_that_keeps_dying_is_given_up_for_a_while() -> None:
     restarts = Restarts(most=2, window=timedelta(hours=1), backoff=timedelta(milliseconds=1))
-    async with desk("mortal", restarts=restarts) as it:
+    async with kernel("mortal", restarts=restarts) as it:
         for _ in range(3):
             assert "exit code 3" in str(await it.fails("die"))
         error = await it.fails("pid")
@@ -172,7 +174,7 @@ async def test_f10_a_server_that_keeps_dying_is_given_up_for_a_while() -> None:
 
 
 async def test_a_definition_that_changed_with_a_restart_is_noticed_too() -> None:
-    async with desk("mortal") as it:
+    async with kernel("mortal") as it:
         await it.use("who")
         await it.fails("die")
         error = await it.fails("who")
@@ -200,7 +202,7 @@ def test_restarts_wait_longer_each_time_and_are_forgotten_after_the_window() -> 
 
 
 async def test_f10_a_call_that_hangs_is_given_up_and_taken_back() -> None:
-    async with desk("hanging", call=SOON) as it:
+    async with kernel("hanging", call=SOON) as it:
         before = await it.use("pid")
         error = await it.fails("hang")
         assert error.kind == "timeout"
@@ -210,7 +212,7 @@ async def test_f10_a_call_that_hangs_is_given_up_and_taken_back() -> None:
 
 
 async def test_a_server_that_hangs_altogether_is_replaced(impatient: None) -> None:
-    async with desk("hanging", call=SOON, listing=SOON) as it:
+    async with kernel("hanging", call=SOON, listing=SOON) as it:
         before = await it.use("pid")
         assert (await it.fails("freeze")).kind == "timeout"
         assert await it.use("pid") != before
@@ -222,7 +224,7 @@ async def test_a_stubborn_server_and_what_it_started_are_killed(
     leash = tmp_path / "leash"
     os.mkfifo(leash)
     opening = asyncio.create_task(asyncio.to_thread(leash.open, "rb"))
-    async with desk("stubborn", env={"LEASH": str(leash)}) as it:
+    async with kernel("stubborn", env={"LEASH": str(leash)}) as it:
         assert await it.echo() == "hello"
         held = await opening
     with held:
@@ -234,7 +236,7 @@ async def test_a_stubborn_server_and_what_it_started_are_killed(
 
 async def test_f10_endless_notifications_are_cut_off(impatient: None, shallow: None) -> None:
     told: list[str] = []
-    async with desk("flooding") as it:
+    async with kernel("flooding") as it:
         error = await it.fails("flood", report=told.append)
         assert error.kind == "network"
         assert "more than 2000 messages within a minute" in str(error)
@@ -243,13 +245,13 @@ async def test_f10_endless_notifications_are_cut_off(impatient: None, shallow: N
 
 
 async def test_f10_endless_bytes_are_cut_off(impatient: None, shallow: None) -> None:
-    async with desk("flooding") as it:
+    async with kernel("flooding") as it:
         assert "more than 32 MiB within a minute" in str(await it.fails("gush"))
         assert await it.echo() == "hello"
 
 
 async def test_a_giant_answer_fails_its_call_alone() -> None:
-    async with desk("flooding") as it:
+    async with kernel("flooding") as it:
         before = await it.use("pid")
         error = await it.fails("giant")
         assert error.kind == "logic"
@@ -258,12 +260,12 @@ async def test_a_giant_answer_fails_its_call_alone() -> None:
 
 
 async def test_noise_on_standard_error_is_drained() -> None:
-    async with desk("flooding") as it:
+    async with kernel("flooding") as it:
         assert await it.use("noise") == "done"
 
 
 async def test_f10_an_answer_that_the_protocol_does_not_allow_is_an_error() -> None:
-    async with desk("flooding") as it:
+    async with kernel("flooding") as it:
         error = await it.fails("strange")
         assert error.kind == "logic"
         assert "what the protocol does not allow when it was to run strange" in str(error)
@@ -273,7 +275,7 @@ async def test_f10_an_answer_that_the_protocol_does_not_allow_is_an_error() -> N
 
 
 async def test_f11_no_call_gets_through_after_a_definition_changed() -> None:
-    async with desk("changing") as it:
+    async with kernel("changing") as it:
         await it.use("turn")
         errors = await asyncio.gather(*(it.fails("echo") for _ in range(5)))
         assert {error.kind for error in errors} == {"denied"}
@@ -284,7 +286,7 @@ async def test_f11_no_call_gets_through_after_a_definition_changed() -> None:
 
 
 async def test_a_change_that_nobody_told_is_found_at_the_next_listing() -> None:
-    async with desk("changing") as it:
+    async with kernel("changing") as it:
         await it.use("sneak")
         shown = {tool.name: tool.description for tool in await it.server.tools()}
         assert shown["echo"] == "Does echo.", "a model never reads the new words"
@@ -299,7 +301,7 @@ async def test_a_server_whose_tools_never_settle_is_not_called() -> None:
 
 
 def test_a_definition_too_large_for_a_model_is_never_shown() -> None:
-    catalog = Catalog()
+    catalog = ApprovedTools()
     catalog.take([Definition(name="big", description="x" * 70_000, schema={})])
     (shown,) = catalog.shown
     assert len(shown.description) < 200
@@ -307,7 +309,7 @@ def test_a_definition_too_large_for_a_model_is_never_shown() -> None:
 
 
 def test_of_two_tools_of_one_name_the_first_counts() -> None:
-    catalog = Catalog()
+    catalog = ApprovedTools()
     catalog.take([Definition(name="a", description=each, schema={}) for each in ("one", "two")])
     assert [each.description for each in catalog.shown] == ["one"]
 
@@ -361,7 +363,7 @@ async def http_desk(it: HttpRogue, call: timedelta = PATIENT) -> AsyncIterator[D
             url=url,
             name="web",
             headers={"authorization": "Bearer sesame-1234"},
-            timeouts=Timeouts(call=call),
+            timeouts=ServerTimeouts(call=call),
             restarts=QUICKLY,
         ) as server,
     ):
@@ -476,7 +478,7 @@ async def test_an_address_that_never_answers_is_too_slow() -> None:
 
     listener = await asyncio.start_server(keep_waiting, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
-    async with listener, mcp_server(url=url, timeouts=Timeouts(connect=SOON)) as server:
+    async with listener, mcp_server(url=url, timeouts=ServerTimeouts(connect=SOON)) as server:
         with pytest.raises(ToolError, match=r"longer than 0.5 s to connect") as caught:
             await server.tools()
         leave.set()

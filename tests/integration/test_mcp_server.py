@@ -29,8 +29,8 @@ from chargehand.errors import UsageError
 from chargehand.facts.outcome import Question
 from chargehand.facts.value import Value
 from chargehand.models.base import ToolCall
-from chargehand.server.mcp import Calls, serve_http, server_for
-from chargehand.server.mcp.client import LONGEST_EVIDENCE, form_of
+from chargehand.server.mcp import McpTools, serve_http, server_for
+from chargehand.server.mcp.client_session import LONGEST_EVIDENCE, form_of
 from chargehand.tools.files import files
 from chargehand.tools.mcp import mcp_server
 
@@ -152,7 +152,7 @@ async def connected(
     approvals: bool = False,
 ) -> AsyncIterator[Client]:
     """A client of this supervisor; the run that it leaves is stopped at the end."""
-    async with boss, Calls(boss, approvals=approvals) as calls:
+    async with boss, McpTools(boss, approvals=approvals) as calls:
         server = server_for(calls)
         try:
             async with Client(server, mode=mode, elicitation_callback=person) as client:

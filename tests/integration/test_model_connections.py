@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from chargehand.errors import ModelGarbled, ModelTooSlow, ModelUnreachable
-from chargehand.models import http
-from chargehand.models.access import Timeouts
+from chargehand.models import http_client as http
 from chargehand.models.base import Model, ModelReply, ModelRequest, user
-from chargehand.models.opening import open_model
+from chargehand.models.connection_settings import ModelTimeouts
+from chargehand.models.open_model import open_model
 
 REQUEST = ModelRequest(turns=(user("hello"),))
 Answer = Callable[[int, asyncio.StreamWriter], Awaitable[bool]]
@@ -162,11 +162,13 @@ async def test_a_stream_has_the_same_bound_as_a_whole_reply(
 @pytest.mark.parametrize(
     ("timeouts", "words"),
     [
-        (Timeouts(silence=timedelta(seconds=0.2)), "fell silent"),
-        (Timeouts(total=timedelta(seconds=0.2)), "took longer"),
+        (ModelTimeouts(silence=timedelta(seconds=0.2)), "fell silent"),
+        (ModelTimeouts(total=timedelta(seconds=0.2)), "took longer"),
     ],
 )
-async def test_what_only_keeps_a_stream_alive_is_no_answer(timeouts: Timeouts, words: str) -> None:
+async def test_what_only_keeps_a_stream_alive_is_no_answer(
+    timeouts: ModelTimeouts, words: str
+) -> None:
     gone = asyncio.Event()
 
     async def answer(_: int, writer: asyncio.StreamWriter) -> bool:

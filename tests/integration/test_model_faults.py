@@ -34,7 +34,6 @@ from chargehand.errors import (
     UsageError,
 )
 from chargehand.facts.outcome import ErrorClass, classify, failed_by
-from chargehand.models.access import Timeouts
 from chargehand.models.base import (
     Image,
     Model,
@@ -48,8 +47,9 @@ from chargehand.models.base import (
     Turn,
     user,
 )
-from chargehand.models.opening import open_model
-from chargehand.models.switchboard import Terms
+from chargehand.models.connection_settings import ModelTimeouts
+from chargehand.models.gateway import CallTerms
+from chargehand.models.open_model import open_model
 from tests.contracts.model_server import (
     DIALECTS,
     Body,
@@ -269,7 +269,7 @@ async def test_j8_a_refusal_that_stays_fails_at_once_in_the_providers_words(
     assert type(caught.value).__name__ == f"Model{kind}"
     failed = failed_by(caught.value)
     assert failed.is_final or failed.kind.is_final
-    asking = ch.Switchboard().ask([model], REQUEST, terms=Terms(may_park=True))
+    asking = ch.ModelGateway().ask([model], REQUEST, terms=CallTerms(may_park=True))
     with pytest.raises(type(caught.value)):
         await asyncio.wait_for(asking, 2)
     assert len(server.requests) == 2, "one call each"
@@ -350,7 +350,7 @@ async def taken_by(call: Awaitable[Any], kind: type[ModelError], words: str) -> 
 async def test_d4_a_connection_that_never_comes_is_given_up_in_time(
     protocol: str, way: Way
 ) -> None:
-    timeouts = Timeouts(connect=timedelta(seconds=0.2))
+    timeouts = ModelTimeouts(connect=timedelta(seconds=0.2))
     with black_hole() as url:
         model = opened(protocol, url, timeouts=timeouts)
         taken = await taken_by(way(model), ModelTooSlow, r"no connection .* within 0.2 s")
@@ -362,7 +362,7 @@ async def test_d4_a_reply_that_stalls_is_given_up_in_time(
     server: ModelServer, protocol: str, way: Way, at: int
 ) -> None:
     limit = timedelta(seconds=0.2)
-    timeouts = Timeouts(answer=limit) if way is asked else Timeouts(silence=limit)
+    timeouts = ModelTimeouts(answer=limit) if way is asked else ModelTimeouts(silence=limit)
     server.say(Cut(say=Say(text="a reply of some length"), at=at, then="stall"))
     model = opened(protocol, server.url, timeouts=timeouts)
     taken = await taken_by(way(model), ModelTooSlow, "fell silent")
@@ -375,13 +375,13 @@ async def test_a_call_can_be_limited_as_a_whole(
     server: ModelServer, protocol: str, way: Way
 ) -> None:
     server.say(Later(seconds=30, line=Say(text="late")))
-    model = opened(protocol, server.url, timeouts=Timeouts(total=timedelta(seconds=0.2)))
+    model = opened(protocol, server.url, timeouts=ModelTimeouts(total=timedelta(seconds=0.2)))
     assert await taken_by(way(model), ModelTooSlow, r"timeouts.total, now 0.2 s") < 1.2
 
 
 async def test_a_reply_that_is_only_slow_is_waited_for(server: ModelServer, protocol: str) -> None:
     server.say(Later(seconds=0.4, line=Say(text="thought through")))
-    model = opened(protocol, server.url, timeouts=Timeouts(silence=timedelta(seconds=0.1)))
+    model = opened(protocol, server.url, timeouts=ModelTimeouts(silence=timedelta(seconds=0.1)))
     assert (await asked(model)).text == "thought through"
 
 
@@ -585,7 +585,7 @@ async def test_d7_only_model_errors_escape_whatever_the_bytes(
         content = b"".join(dialect.events(CUT_SAY, body))
     else:
         content = json.dumps(dialect.whole(CUT_SAY, body)).encode()
-    model = opened(protocol, server.url, timeouts=Timeouts(silence=timedelta(seconds=5)))
+    model = opened(protocol, server.url, timeouts=ModelTimeouts(silence=timedelta(seconds=5)))
     replies = 0
     for _ in range(300):
         server.say(Body(content=mangled(content, chance)))
@@ -602,7 +602,7 @@ async def test_d7_only_model_errors_escape_whatever_the_bytes(
 async def test_a_reply_without_end_is_given_up(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    monkeypatch.setattr("chargehand.models.http.LARGEST_REPLY", 100_000)
+    monkeypatch.setattr("chargehand.models.http_client.LARGEST_REPLY", 100_000)
     model = opened(protocol, server.url)
     for content in (b'{"x":"' + b"x" * 300_000, b"data: " + b"x" * 300_000):
         server.say(Body(content=content))
@@ -613,7 +613,7 @@ async def test_a_reply_without_end_is_given_up(
 async def test_a_reply_that_unpacks_without_end_is_given_up(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    monkeypatch.setattr("chargehand.models.http.LARGEST_REPLY", 1_000_000)
+    monkeypatch.setattr("chargehand.models.http_client.LARGEST_REPLY", 1_000_000)
     bomb = gzip.compress(b"data: " + b"x" * 20_000_000)
     server.say(Body(content=bomb, headers={"Content-Encoding": "gzip"}))
     with pytest.raises(ModelGarbled, match="larger than"):

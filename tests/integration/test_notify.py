@@ -20,8 +20,8 @@ from aiohttp import web
 import chargehand as ch
 from chargehand.errors import NoticeNotSent
 from chargehand.notify import Command, Log, Notice, NoticeKind, Subscription, Webhook, is_genuine
-from chargehand.notify import courier as couriers
-from chargehand.notify.opening import open_notifier, open_notifiers
+from chargehand.notify import delivery as couriers
+from chargehand.notify.open_notifier import open_notifier, open_notifiers
 from chargehand.settings import Choice, supervisor_for
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
@@ -446,7 +446,7 @@ async def test_too_many_notices_do_not_pile_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(couriers, "MOST_WAITING", 3)
-    courier = couriers.Courier(Hangs(), frozenset(ALL))
+    courier = couriers.NoticeDelivery(Hangs(), frozenset(ALL))
     for number in range(6):
         courier.take(msgspec.structs.replace(NOTICE, id=str(number), question=str(number)))
     assert [each.id for each in courier._waiting] == ["3", "4", "5"]

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.policy import Grants, Knowledge, Traits, Verdict, judge_call
+from chargehand.decisions.tool_policy import Grants, Knowledge, Traits, Verdict, judge_call
 from chargehand.models.base import (
     ModelReply,
     ModelRequest,
@@ -26,7 +26,7 @@ from chargehand.models.base import (
 )
 from chargehand.models.scripted import When
 from chargehand.patterns.groups import Group, RoundRobinManager
-from chargehand.roles import conversation
+from chargehand.roles import tool_loop as conversation
 from chargehand.tools.files import files
 from chargehand.tools.web import web
 from tests.integration import attacked_at_work

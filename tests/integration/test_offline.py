@@ -28,9 +28,9 @@ from chargehand.models.base import (
 )
 from chargehand.models.offline import OfflineModel, open_model
 from chargehand.models.offline.assigning import steps_for
-from chargehand.models.opening import open_model as open_any
+from chargehand.models.open_model import open_model as open_any
 from chargehand.settings import Choice, supervisor_for
-from chargehand.tools.files import Shelf, files
+from chargehand.tools.files import FileTools, files
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
 
@@ -232,7 +232,7 @@ def _with(turns: list[Turn], *tools: ToolSpec) -> ModelRequest:
 
 async def answer_over_files(question: str) -> ModelReply:
     """Hold the conversation that a worker would, with the real tools over the sample documents."""
-    shelf, turns = Shelf([DATA]), [user(question)]
+    shelf, turns = FileTools([DATA]), [user(question)]
     tools = tuple(tool.spec for tool in files(DATA))
     for _ in range(8):
         reply = await OfflineModel().ask(ModelRequest(turns=tuple(turns), tools=tools))
@@ -243,7 +243,7 @@ async def answer_over_files(question: str) -> ModelReply:
     raise AssertionError("it went on and on")
 
 
-def _used(shelf: Shelf, call: ToolCall) -> ToolOutput:
+def _used(shelf: FileTools, call: ToolCall) -> ToolOutput:
     result = getattr(shelf, call.name)(**json.loads(call.arguments))
     return ToolOutput(call.id, call.name, result if isinstance(result, str) else json.dumps(result))
 

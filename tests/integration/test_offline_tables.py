@@ -20,8 +20,8 @@ from chargehand.models.offline.reading import read
 from chargehand.models.offline.sheets import Sheet, profile_sql, sheet_of
 from chargehand.models.offline.table_query import understood
 from chargehand.models.offline.table_tools import Told, table_calls, told_by_tables
-from chargehand.tools.beneath import Root
-from chargehand.tools.data import TableStore
+from chargehand.tools.safe_open import Root
+from chargehand.tools.sql_tables import TableStore
 
 ANIMALS = """tag_no,name,species,born,weight_kg,pen,vaccinated
 101,Bella,cow,2019-04-02,612,North,yes

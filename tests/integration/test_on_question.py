@@ -318,7 +318,7 @@ def test_j9_other_waits_are_said_too(what: str, caplog: pytest.LogCaptureFixture
 async def test_j9_the_line_names_the_journal_so_that_it_can_be_pasted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.shift.announcer.SILENCE", 0.01)
+    monkeypatch.setattr("chargehand.runtime.wait_warnings.SILENCE", 0.01)
     place = tmp_path / "my runs.db"
     async with boss_of(journal=place) as boss:
         run = await boss.submit(wall())

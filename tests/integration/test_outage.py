@@ -11,7 +11,7 @@ import pytest
 
 import chargehand as ch
 from chargehand import errors
-from chargehand.models import line, switchboard
+from chargehand.models import gateway, provider_queue
 from chargehand.models.base import ToolCall
 from chargehand.testing import FakeClock, run_virtual
 from tests.contracts.model_dialects import Say
@@ -23,10 +23,10 @@ LOOK = ToolCall("1", "look", "{}")
 CREW = """
 from datetime import timedelta
 import chargehand as ch
-from chargehand.models import line, switchboard
+from chargehand.models import gateway, provider_queue
 
-line.PARK = switchboard.PARK = 0.1
-switchboard.FIRST_WAIT = 0.5
+provider_queue.PARK = gateway.PARK = 0.1
+gateway.FIRST_WAIT = 0.5
 
 @ch.tool(effect="once")
 def look() -> str:
@@ -37,17 +37,17 @@ def look() -> str:
 
 model = ch.open_model("openai:gpt-4.1", base_url={url!r}, key="sk-test-key")
 mind = ch.Worker("mind", "Looks", model=model, tools=[look])
-patient = ch.Switchboard(patience=timedelta(seconds=0.05))
-boss = ch.Supervisor([mind], switchboard=patient)
+patient = ch.ModelGateway(patience=timedelta(seconds=0.05))
+boss = ch.Supervisor([mind], gateway=patient)
 """
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits are short, so that real HTTP need not take minutes."""
-    for module in (line, switchboard):
+    for module in (provider_queue, gateway):
         monkeypatch.setattr(module, "PARK", 0.1)
-    monkeypatch.setattr(switchboard, "FIRST_WAIT", 0.5)
+    monkeypatch.setattr(gateway, "FIRST_WAIT", 0.5)
 
 
 def boss_at(server: ModelServer, looked: list[str], **terms: Any) -> ch.Supervisor:
@@ -59,8 +59,8 @@ def boss_at(server: ModelServer, looked: list[str], **terms: Any) -> ch.Supervis
 
     model = ch.open_model("openai:gpt-4.1", base_url=f"{server.url}/v1", key="sk-test-key")
     mind = ch.Worker("mind", "Looks", model=model, tools=[look])
-    board = ch.Switchboard(patience=timedelta(seconds=0.05))
-    return ch.Supervisor([mind], switchboard=board, **terms)
+    board = ch.ModelGateway(patience=timedelta(seconds=0.05))
+    return ch.Supervisor([mind], gateway=board, **terms)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.cli.display import summary
+from chargehand.cli.progress_lines import summary
 from chargehand.facts.plan import is_vague
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Text
 from chargehand.patterns import route
@@ -340,10 +340,10 @@ def test_words_that_name_a_thing_are_not_vague(words: str) -> None:
 def test_speedup_counts_service_time_only() -> None:
     """Ten calls that a provider takes one at a time were not done side by side."""
     model = ch.ScriptedModel(["ok"] * 10, latency=timedelta(milliseconds=200))
-    board = ch.Switchboard({"scripted": ch.Rates(concurrency=1)})
+    board = ch.ModelGateway({"scripted": ch.Rates(concurrency=1)})
     mind = ch.Worker("mind", "Answers", model=model)
     tasks = [ch.Task(id=f"t{n}", description=f"Answer {n}", worker="mind") for n in range(10)]
-    for more, expected in (({"switchboard": board}, 1.0), ({}, 10.0)):
+    for more, expected in (({"gateway": board}, 1.0), ({}, 10.0)):
         model = ch.ScriptedModel(["ok"] * 10, latency=timedelta(milliseconds=200))
         mind = ch.Worker("mind", "Answers", model=model)
         boss = ch.Supervisor([mind], clock=FakeClock(), **more)  # type: ignore[arg-type] # one keyword

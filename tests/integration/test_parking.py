@@ -12,13 +12,13 @@ import pytest
 
 import chargehand as ch
 from chargehand import errors
-from chargehand.decisions.breaker import BreakerState
+from chargehand.decisions.circuit_breaker import BreakerState
 from chargehand.decisions.schedule import RunState
 from chargehand.facts.events import AttemptParked, AttemptStarted, Event, StepFinished
 from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
 from chargehand.models.base import ModelRequest, ToolCall, user
-from chargehand.models.switchboard import Terms
+from chargehand.models.gateway import CallTerms
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 
@@ -186,8 +186,8 @@ def test_d13_a_provider_that_stays_away_makes_the_run_wait_and_not_fail() -> Non
 
     async def main() -> tuple[list[Any], ch.RunResult, list[Any]]:
         mind = ch.Worker("mind", "Thinks", model=provider.model)
-        board = ch.Switchboard(patience=timedelta(minutes=20))
-        async with ch.Supervisor([mind], clock=FakeClock(), switchboard=board) as boss:
+        board = ch.ModelGateway(patience=timedelta(minutes=20))
+        async with ch.Supervisor([mind], clock=FakeClock(), gateway=board) as boss:
             await boss.run(make_plan(make_task("before", "mind")))
             await asyncio.sleep(1)
             ran, seen = Ran(boss), []
@@ -313,8 +313,8 @@ def test_j7_a_request_that_always_fails_hurts_itself_alone(
             ch.Task(id=f"t{n}", description=f"Answer question {n} about towers", worker="mind")
             for n in range(10)
         ]
-        board = ch.Switchboard()
-        boss = ch.Supervisor([mind], clock=FakeClock(), switchboard=board, parallel=parallel)
+        board = ch.ModelGateway()
+        boss = ch.Supervisor([mind], clock=FakeClock(), gateway=board, parallel=parallel)
         async with boss:
             return await boss.run(make_plan(*tasks)), board.states()
 
@@ -368,8 +368,8 @@ def test_j9_a_wait_for_a_limit_is_said_once(
     async def main() -> None:
         model = ch.ScriptedModel(["yes"] * 20, name="it:s", latency=timedelta(seconds=1.5))
         mind = ch.Worker("mind", "Thinks", model=model)
-        board = ch.Switchboard({"it": rates})
-        async with ch.Supervisor([mind], clock=FakeClock(), switchboard=board) as boss:
+        board = ch.ModelGateway({"it": rates})
+        async with ch.Supervisor([mind], clock=FakeClock(), gateway=board) as boss:
             await boss.run(minds(12))
 
     run_virtual(main())
@@ -433,8 +433,8 @@ def test_a_parked_run_that_is_left_goes_on_where_it_is_resumed() -> None:
 
     async def main() -> ch.RunResult:
         mind = ch.Worker("mind", "Thinks", model=provider.model)
-        board, clock, journal = ch.Switchboard(), FakeClock(), MemoryJournal()
-        first = ch.Supervisor([mind], journal=journal, switchboard=board, clock=clock)
+        board, clock, journal = ch.ModelGateway(), FakeClock(), MemoryJournal()
+        first = ch.Supervisor([mind], journal=journal, gateway=board, clock=clock)
         await first.run(make_plan(make_task("before", "mind")))
         await asyncio.sleep(1)
         run = await first.submit(minds(2))
@@ -442,7 +442,7 @@ def test_a_parked_run_that_is_left_goes_on_where_it_is_resumed() -> None:
         await first.stop(timedelta(0))
         with pytest.raises(errors.RunInterrupted):
             await run.wait()
-        other = ch.Supervisor([mind], journal=journal, switchboard=board, clock=clock)
+        other = ch.Supervisor([mind], journal=journal, gateway=board, clock=clock)
         async with other:
             return await other.resume(run.id)
 
@@ -451,16 +451,16 @@ def test_a_parked_run_that_is_left_goes_on_where_it_is_resumed() -> None:
     assert {task.attempts for task in result.tasks.values()} == {1}
 
 
-# the switchboard by itself
+# the gateway by itself
 
 
 def ask(
-    board: ch.Switchboard, model: Any, *, may_park: bool, temperature: float = 1.0
+    board: ch.ModelGateway, model: Any, *, may_park: bool, temperature: float = 1.0
 ) -> "asyncio.Task[Any]":
     settings = ch.ModelSettings(temperature=temperature)
     request = ModelRequest(turns=(user("hello"),), settings=settings)
     return asyncio.create_task(
-        _caught(lambda: board.ask([model], request, terms=Terms(may_park=may_park)))
+        _caught(lambda: board.ask([model], request, terms=CallTerms(may_park=may_park)))
     )
 
 
@@ -471,7 +471,7 @@ async def _caught(asking: Callable[[], Any]) -> Any:
         return parked
 
 
-async def opened(board: ch.Switchboard, provider: Provider) -> None:
+async def opened(board: ch.ModelGateway, provider: Provider) -> None:
     """Use the board until the breaker of this provider is open."""
     await ask(board, provider.model, may_park=False)
     await asyncio.sleep(1)
@@ -482,7 +482,7 @@ def test_only_who_may_park_is_sent_away() -> None:
     provider = Provider((0.5, 60))
 
     async def main() -> list[Any]:
-        board = ch.Switchboard()
+        board = ch.ModelGateway()
         await opened(board, provider)
         asking = [ask(board, provider.model, may_park=may) for may in (True, False, True)]
         return list(await asyncio.gather(*asking))
@@ -499,7 +499,7 @@ def test_who_shares_a_call_that_is_parked_is_parked_with_it_if_it_may_be() -> No
     provider = Provider((0.5, 60))
 
     async def main() -> list[Any]:
-        board = ch.Switchboard()
+        board = ch.ModelGateway()
         await opened(board, provider)
         asking = [
             ask(board, provider.model, may_park=may, temperature=0) for may in (True, True, False)
@@ -515,7 +515,7 @@ def test_a_long_window_is_no_reason_to_wait_where_there_is_a_spare() -> None:
     spare = ch.ScriptedModel(["spare", "spare"], name="other:spare")
 
     async def main() -> float:
-        board = ch.Switchboard()
+        board = ch.ModelGateway()
         request = ModelRequest(turns=(user("hello"),))
         for _ in range(2):
             call = await board.ask([busy.model, spare], request)
@@ -530,7 +530,7 @@ def test_a_caller_that_is_stopped_while_it_is_sent_away_takes_no_turn_with_it() 
     provider = Provider((0.5, 60))
 
     async def main() -> Any:
-        board = ch.Switchboard()
+        board = ch.ModelGateway()
         await opened(board, provider)
         stopped = ask(board, provider.model, may_park=False)
         await asyncio.sleep(0)

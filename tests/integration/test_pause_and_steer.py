@@ -11,7 +11,7 @@ import pytest
 import chargehand as ch
 from chargehand.engines.brief import Fenced
 from chargehand.facts.events import PlanAmended, RunLed, RunPaused, RunSteered
-from chargehand.mailroom import steer_mail
+from chargehand.runtime.command_inbox import steer_mail
 from chargehand.testing import FakeClock, run_virtual
 from tests.integration.planner_at_work import BOTH, GRAZ, LYON, Seated, plan_text, task
 
@@ -128,10 +128,10 @@ def test_a_paused_run_is_still_paused_when_another_process_goes_on_with_it(tmp_p
             await boss.stop(timedelta(0))
         async with ch.Supervisor([walker], journal=journal) as boss:
             left = (await boss.look(run.id)).status.value
-            led = asyncio.Event()
-            boss.on(RunLed)(lambda *_: led.set())
+            live_run = asyncio.Event()
+            boss.on(RunLed)(lambda *_: live_run.set())
             going_on = asyncio.ensure_future(boss.resume(run.id))
-            await led.wait()
+            await live_run.wait()
             held = (await boss.look(run.id)).status.value
             await boss.unpause(run.id)
             return left, held, await going_on
@@ -330,7 +330,7 @@ async def test_a_note_takes_tasks_out_of_the_plan_and_adds_others() -> None:
     assert [(each.removed, each.reason, each.is_steered) for each in amended] == [
         (("t2", "t3"), "Graz is out", True)
     ]
-    nodes = seat.led.schedule.nodes
+    nodes = seat.live_run.schedule.nodes
     assert [nodes[id_].state.value for id_ in seat.ids] == [
         *("done", "cancelled", "cancelled"),
         *("ready", "waiting"),
@@ -348,7 +348,7 @@ async def test_a_change_that_leaves_something_without_its_need_goes_back_to_the_
     seat, model = await seated(change(removed=("t2",)), change(removed=("t2", "t3")))
     await seat.plan("@plan:2")
     assert "it needs t2, which is to be removed" in model.requests[-1].turns[-1].text
-    assert seat.led.schedule.nodes["t3"].state == "cancelled"
+    assert seat.live_run.schedule.nodes["t3"].state == "cancelled"
 
 
 async def test_notes_may_change_a_plan_that_may_not_be_planned_again() -> None:
@@ -367,7 +367,7 @@ async def test_planning_that_was_interrupted_asks_the_same_again() -> None:
     await seat.plan("@plan:2")
     assert len(model.requests) == 2  # the second came from the steps of the first
     assert "t4" in seat.ids
-    assert "@plan:3" in seat.led.schedule.nodes
+    assert "@plan:3" in seat.live_run.schedule.nodes
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])

@@ -13,12 +13,12 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
-from chargehand.models.schema import OPENAI, held_to
-from chargehand.roles.drafting import MOST, fresh_ids
-from chargehand.roles.office import Office
+from chargehand.models.provider_schema import OPENAI, held_to
+from chargehand.roles.model_calls import PlainModelCaller
+from chargehand.roles.plan_schema import MOST, fresh_ids
 from chargehand.roles.planner import plan_schema, write_plan
+from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
-from chargehand.roles.thinking import PlainThinker
 from tests.integration.planner_at_work import (
     BOTH,
     CREW,
@@ -184,7 +184,7 @@ async def test_a_reply_that_is_no_answer_is_no_plan(reply: Any) -> None:
 
 
 async def test_a_provider_that_is_down_is_not_a_bad_plan() -> None:
-    """It goes up as it is, so that the duty is tried again with patience."""
+    """It goes up as it is, so that the system task is tried again with patience."""
     model = ch.ScriptedModel([ModelUnreachable("down")] * 3)
     with pytest.raises(ModelUnreachable):
         await Seated(model).plan()
@@ -229,16 +229,16 @@ async def test_what_came_before_and_the_shape_of_the_answer_are_told() -> None:
 
 async def test_a_plan_can_be_written_without_a_run() -> None:
     model = ch.ScriptedModel([f"```json\n{PLAN}\n```"])
-    thinker = PlainThinker(Office(model=model))
-    plan = await write_plan(thinker, REQUEST, Roster(CREW), Limits())
+    caller = PlainModelCaller(Resources(model=model))
+    plan = await write_plan(caller, REQUEST, Roster(CREW), Limits())
     assert plan.check([worker.name for worker in CREW])
     assert [each.id for each in plan.tasks] == ["t1", "t2", "t3"]
 
 
 async def test_without_a_run_a_failure_to_plan_is_an_error() -> None:
-    thinker = PlainThinker(Office(model=ch.ScriptedModel(["no", "no", "no"])))
+    caller = PlainModelCaller(Resources(model=ch.ScriptedModel(["no", "no", "no"])))
     with pytest.raises(WorkerError, match=r"no plan: .*not JSON"):
-        await write_plan(thinker, REQUEST, Roster(CREW), Limits())
+        await write_plan(caller, REQUEST, Roster(CREW), Limits())
 
 
 async def test_a_model_may_leave_out_what_has_a_usual_value() -> None:
@@ -350,7 +350,7 @@ async def test_step_by_step_each_choice_sees_what_came_before() -> None:
     assert amended.reason == "it comes next"
     assert [(t.id, [n.task for n in t.all_needs]) for t in amended.added] == [("t2", ["t1"])]
     assert seat.notes == ["no further step: that is all"]
-    assert seat.led.schedule.status == "succeeded"
+    assert seat.live_run.schedule.status == "succeeded"
 
 
 async def test_a_step_is_handed_the_results_it_names_or_all() -> None:
@@ -465,7 +465,7 @@ async def test_after_a_failure_only_new_tasks_are_written() -> None:
     assert schema["properties"]["replaced"]["items"]["enum"] == ["t1", "t3"]
     seat.done("t4", 200)
     seat.done("t5", "77 m")
-    assert seat.led.schedule.status == "succeeded"
+    assert seat.live_run.schedule.status == "succeeded"
 
 
 async def test_a_new_plan_may_be_to_go_on_without() -> None:
@@ -503,7 +503,7 @@ async def test_a_change_that_is_refused_time_and_again_is_not_made() -> None:
     assert isinstance(await seat.plan("@plan:2"), Done)
     assert seat.ids == ["t1", "t2", "t3"]
     assert "it repeats t1, which failed" in seat.notes[0]
-    assert seat.led.schedule.status == "partial"
+    assert seat.live_run.schedule.status == "partial"
 
 
 async def test_no_model_is_asked_for_a_change_that_cannot_be_made() -> None:
@@ -583,7 +583,7 @@ async def test_the_offline_model_goes_through_a_request_step_by_step() -> None:
         seat.done(f"t{number - 1}")
         await seat.plan(f"@plan:{number}")
     assert [each.worker for each in seat.tasks] == ["finder", "counter"]
-    assert seat.led.schedule.status == "succeeded"
+    assert seat.live_run.schedule.status == "succeeded"
 
 
 @pytest.mark.parametrize("approach", ["whole", "stream"])

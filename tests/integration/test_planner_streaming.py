@@ -20,7 +20,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed
 from chargehand.facts.plan import Strategy
 from chargehand.models.base import Abilities, ModelReply, ModelRequest, StopReason, Text
-from chargehand.roles.growing import Growing
+from chargehand.roles.partial_json import PartialJson
 from chargehand.testing import run_virtual
 from tests.integration.planner_at_work import (
     BOTH,
@@ -50,7 +50,7 @@ def pieces_of(text: str, cuts: Sequence[int]) -> list[str]:
 
 
 def heard(pieces: Sequence[str]) -> list[tuple[str, Any]]:
-    growing = Growing("tasks")
+    growing = PartialJson("tasks")
     return [found for piece in pieces for found in growing.feed(piece)]
 
 
@@ -89,7 +89,7 @@ def test_whatever_is_no_json_is_heard_alike_however_it_is_cut(text: str, cuts: l
 
 
 def test_an_item_is_there_with_its_last_bracket() -> None:
-    growing = Growing("tasks")
+    growing = PartialJson("tasks")
     assert growing.feed('{"goal": "x", "tasks": [{"id": "a}]", "n": [1]') == [("goal", "x")]
     assert growing.feed("}") == [("tasks", {"id": "a}]", "n": [1]})]
     assert growing.feed(', {"id": "b') == []
@@ -122,7 +122,7 @@ def test_the_time_it_takes_grows_with_the_text_alone() -> None:
     """One long string in pieces of one letter: ten times the text, far from a hundred times the time."""
 
     def seconds(count: int) -> float:
-        growing = Growing("tasks")
+        growing = PartialJson("tasks")
         began = time.process_time()
         growing.feed('{"tasks": ["')
         for _ in range(count):
@@ -319,7 +319,7 @@ async def test_a_plan_that_cannot_be_mended_fails_with_its_faults_and_keeps_its_
     assert "task 't2': worker 'nobody' is not on the roster" in outcome.message
     assert seat.kinds == ["PlanOpened", "TaskAdded"]
     seat.done("t1")
-    assert seat.led.schedule.status == "partial"
+    assert seat.live_run.schedule.status == "partial"
 
 
 async def test_nonsense_three_times_opens_no_plan() -> None:
@@ -380,7 +380,7 @@ async def test_a_reply_cut_before_its_first_task_is_no_plan() -> None:
 
 
 async def test_a_provider_that_is_down_is_not_a_bad_plan() -> None:
-    """The error comes up by its own kind, not in a group, so that the duty is tried again."""
+    """The error comes up by its own kind, not in a group, so that the system task is tried again."""
     with pytest.raises(ModelUnreachable):
         await streaming(ch.ScriptedModel([ModelUnreachable("down")] * 3)).plan()
 

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 import chargehand as ch
-from chargehand.background import run_in_background
+from chargehand.background_loop import run_in_background
 from chargehand.errors import (
     JournalBusy,
     JournalFull,
@@ -26,8 +26,8 @@ from chargehand.errors import (
 )
 from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
-from chargehand.journal.sheet import Sheet
 from chargehand.journal.sqlite import SqliteJournal
+from chargehand.journal.transaction import Transaction
 from chargehand.patterns.pool import (
     CoordinatorAgent,
     SharedMemoryPool,
@@ -35,9 +35,9 @@ from chargehand.patterns.pool import (
     WorkerAgent,
     supervisor_worker_workflow,
 )
-from chargehand.patterns.pool.execution import Attempt
-from chargehand.patterns.pool.ledger import Ledger, Moment, Move
-from chargehand.records import fold
+from chargehand.patterns.pool.attempt import PoolAttempt
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.run_archive import fold
 
 Task = dict[str, Any]
 
@@ -109,8 +109,8 @@ def begun(
 
 def check(pool: SharedMemoryPool, request: str) -> None:
     """What the journal holds is what a schedule can hold."""
-    led = run_in_background(fold(pool.journal, request, None)).result()
-    led.schedule.check()
+    live_run = run_in_background(fold(pool.journal, request, None)).result()
+    live_run.schedule.check()
 
 
 # Claims
@@ -235,8 +235,8 @@ def test_a_late_result_changes_nothing(
     gate = Gate()
     doing = begun(threads, WorkerAgent(None, pool, "ann", work=gate), task, gate)
 
-    def as_if_gone(ledger: Ledger, moment: Moment) -> Move:
-        return ledger.claim("t1", "bob", Moment(moment.at, moment.node, lambda _: False))
+    def as_if_gone(ledger: PoolRun, moment: DecisionTime) -> Decision:
+        return ledger.claim("t1", "bob", DecisionTime(moment.at, moment.node, lambda _: False))
 
     run_in_background(other.requests.decide(task["request_id"], as_if_gone)).result()
     gate.opened.set()
@@ -609,16 +609,16 @@ def test_what_could_not_be_stored_is_not_believed(
     with SharedMemoryPool(tmp_path / "runs.db") as pool:
         (task,) = SupervisorAgent(None, pool).delegate("Say hello", ["ann"])
         ann = WorkerAgent(None, pool, "ann", work=echo)
-        write = Sheet.write
+        write = Transaction.write
 
-        def refuse(sheet: Sheet) -> None:
+        def refuse(sheet: Transaction) -> None:
             write(sheet)
             raise apsw.FullError("no room")
 
-        monkeypatch.setattr(Sheet, "write", refuse)
+        monkeypatch.setattr(Transaction, "write", refuse)
         with pytest.raises(JournalFull):
             ann.execute_task(task)
-        monkeypatch.setattr(Sheet, "write", write)
+        monkeypatch.setattr(Transaction, "write", write)
         assert len(ann.get_assigned_tasks()) == 1
         assert ann.execute_task(task)["attempt"] == 1
 
@@ -846,12 +846,12 @@ async def test_what_was_held_back_is_written_once_however_often_the_journal_refu
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """First there is no room, then the file is locked before anything is decided."""
-    monkeypatch.setattr("chargehand.patterns.pool.execution.RETRY_WRITE", timedelta(0))
+    monkeypatch.setattr("chargehand.patterns.pool.attempt.RETRY_WRITE", timedelta(0))
     written: list[str] = []
     tries = iter([JournalFull("no room"), JournalBusy("locked"), None])
 
     class Refusing:
-        async def decide(self, _: str, act: Callable[[Any, Any], Move]) -> None:
+        async def decide(self, _: str, act: Callable[[Any, Any], Decision]) -> None:
             refusal = next(tries)
             events = [] if isinstance(refusal, JournalBusy) else act(self, self).events
             if refusal is not None:
@@ -864,7 +864,7 @@ async def test_what_was_held_back_is_written_once_however_often_the_journal_refu
             return [event]
 
     requests: Any = Refusing()
-    attempt = Attempt(requests, requests, requests)
+    attempt = PoolAttempt(requests, requests, requests)
     attempt.take(SimpleNamespace(brief=SimpleNamespace(run="r")))  # type: ignore[arg-type]
     attempt._held.append("half way")  # type: ignore[arg-type]
     await attempt.say("the end")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.background import run_in_background
+from chargehand.background_loop import run_in_background
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import ChargehandError, TaskTaken, UnknownKeyword, UsageError
 from chargehand.models.base import ModelRequest, ToolCall
@@ -23,7 +23,7 @@ from chargehand.patterns.pool import (
     WorkerAgent,
     supervisor_worker_workflow,
 )
-from chargehand.patterns.pool.execution import Execution
+from chargehand.patterns.pool.attempt import Execution
 
 Insight = dict[str, Any]
 
@@ -583,7 +583,7 @@ def test_what_a_model_read_in_the_memory_taints_its_result(
     first.execute_task(tasks[0])
     second.execute_task(tasks[1])
     view = run_in_background(pool.requests.view(tasks[1]["request_id"])).result()
-    assert view.led.results.outputs["t2"].taint == ("tool:look",)
+    assert view.live_run.results.outputs["t2"].taint == ("tool:look",)
 
 
 def test_the_mock_is_never_sure() -> None:

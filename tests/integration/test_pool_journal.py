@@ -10,8 +10,8 @@ import pytest
 from chargehand.errors import JournalFull, NotJSON
 from chargehand.facts.events import Event
 from chargehand.journal.base import Tail
-from chargehand.journal.sheet import Sheet
 from chargehand.journal.sqlite import SqliteJournal
+from chargehand.journal.transaction import Transaction
 from tests.integration.sqlite_at_hand import notes, texts_of
 
 
@@ -29,14 +29,14 @@ async def test_all_decisions_of_a_group_that_is_not_stored_are_undone(
     journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undone: list[str] = []
-    write = Sheet.write
+    write = Transaction.write
 
-    def refuse(sheet: Sheet) -> None:
+    def refuse(sheet: Transaction) -> None:
         write(sheet)
         raise apsw.FullError("no room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Sheet, "write", refuse)
+        patched.setattr(Transaction, "write", refuse)
         asked = [
             journal.decide("run", deciding(text), undo=lambda text=text: undone.append(text))  # type: ignore[misc]  # bound now
             for text in ("a", "b")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.decisions.graph import TaskState
+from chargehand.decisions.task_graph import TaskState
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -32,7 +32,7 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.facts.value import Value
 from chargehand.journal.base import Entry
-from chargehand.patterns.pool.ledger import Ledger, Moment, Move
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NODES = ("n1", "n2", "n3")
@@ -92,17 +92,17 @@ class World:
         )
         plan = ch.Plan(goal="Do 6 things", tasks=tasks)
         self.stream = Stream(requested, PlanAdopted(at=NOON, plan=plan))
-        self.ledgers = {node: Ledger("r") for node in NODES}
+        self.ledgers = {node: PoolRun("r") for node in NODES}
         #: attempts that somebody is really at work on, the dead and the late included
         self.held: dict[tuple[str, int], str] = {}
 
-    def decide(self, node: str, act: Any) -> Move:
+    def decide(self, node: str, act: Any) -> Decision:
         """What a journal does: let the ledger catch up, have it decide, append."""
         self.now += timedelta(seconds=self.draw.random())
         ledger = self.ledgers[node]
         assert ledger.catch_up(self.stream)
         before = self.stream.seq
-        move: Move = act(ledger, Moment(self.now, node, self.stream.is_alive))
+        move: Decision = act(ledger, DecisionTime(self.now, node, self.stream.is_alive))
         self.stream.add(node, move.events)
         assert ledger.seq == self.stream.seq == before + len(move.events)
         ledger.schedule.check()
@@ -116,7 +116,7 @@ class World:
                 self.held[event.task, event.attempt] = node
 
     def claim_next(self, node: str) -> None:
-        self.decide(node, Ledger.reap)
+        self.decide(node, PoolRun.reap)
         ledger = self.ledgers[node]
         task = ledger.next_for(["ann", "bob", "cid"])
         if task is not None:
@@ -133,7 +133,7 @@ class World:
             kind = self.draw.choice([ErrorClass.LOGIC, ErrorClass.NETWORK])
             outcome = Failed(kind=kind, message="no luck")  # type: ignore[assignment]  # or it fails
         said = AttemptFinished(task=task, attempt=number, outcome=outcome, at=self.now)
-        self.decide(node, lambda ledger, moment: Move(ledger.write(said, moment.node)))
+        self.decide(node, lambda ledger, moment: Decision(ledger.write(said, moment.node)))
 
     def reassign(self, node: str, task: str) -> None:
         worker = self.draw.choice(["ann", "bob", "cid"])
@@ -142,7 +142,7 @@ class World:
     def toggle(self, node: str) -> None:
         is_paused = self.ledgers[node].schedule.is_paused
         said = RunUnpaused(at=self.now) if is_paused else RunPaused(at=self.now)
-        self.decide(node, lambda ledger, moment: Move(ledger.write(said, moment.node)))
+        self.decide(node, lambda ledger, moment: Decision(ledger.write(said, moment.node)))
 
     def live_and_die(self) -> None:
         """A process falls silent for so long that it is given up; or one that was is heard of again."""
@@ -168,7 +168,7 @@ class World:
         elif chance < 0.97:
             self.toggle(node)
         else:
-            self.decide(node, Ledger.reap)
+            self.decide(node, PoolRun.reap)
 
     def end(self) -> None:
         """Have all that is left done, or stopped if it cannot be."""
@@ -176,7 +176,7 @@ class World:
         self.held.clear()
         for _ in range(200):
             ledger = self.ledgers["n1"]
-            self.decide("n1", Ledger.reap)
+            self.decide("n1", PoolRun.reap)
             if ledger.is_ended:
                 return
             if ledger.schedule.is_paused:
@@ -185,13 +185,15 @@ class World:
                 said = AttemptFinished(
                     task=task, attempt=holder.attempt, outcome=Done(), at=self.now
                 )
-                self.decide("n1", lambda ledger, moment, said=said: Move(ledger.write(said, "n1")))
+                self.decide(
+                    "n1", lambda ledger, moment, said=said: Decision(ledger.write(said, "n1"))
+                )
             for task, node in list(ledger.schedule.nodes.items()):
                 if node.state is TaskState.ASKING:
                     self.reassign("n1", task)
             self.claim_next("n1")
         stopped = WorkStopped(reason="enough", at=self.now)
-        self.decide("n1", lambda ledger, moment: Move(ledger.write(stopped, "n1")))
+        self.decide("n1", lambda ledger, moment: Decision(ledger.write(stopped, "n1")))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -243,7 +245,7 @@ def test_a_ledger_that_reads_all_at_once_knows_what_one_knows_that_wrote_it(seed
     world = World(seed)
     for _ in range(80):
         world.step()
-    fresh, known = Ledger("r"), world.ledgers["n2"]
+    fresh, known = PoolRun("r"), world.ledgers["n2"]
     assert fresh.catch_up(world.stream)
     assert known.catch_up(world.stream)
     assert fresh.holders == known.holders

@@ -23,8 +23,8 @@ TASKS, AT_ONCE, LATENCY = 100, 16, 0.05
 async def run_tasks(server: ModelServer, count: int = TASKS, **board: object) -> ch.RunResult:
     model = ch.open_model("openai:gpt-4o", base_url=f"{server.url}/v1", key="k" * 20)
     mind = ch.Worker("mind", "Thinks", model=model)
-    switchboard = ch.Switchboard(**board)  # type: ignore[arg-type]  # spelled by each test
-    async with ch.Supervisor([mind], parallel=AT_ONCE, switchboard=switchboard) as boss:
+    gateway = ch.ModelGateway(**board)  # type: ignore[arg-type]  # spelled by each test
+    async with ch.Supervisor([mind], parallel=AT_ONCE, gateway=gateway) as boss:
         return await boss.run(make_plan(*(make_task(f"t{n}", "mind") for n in range(count))))
 
 

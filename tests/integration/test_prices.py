@@ -5,7 +5,7 @@ import pytest
 import chargehand as ch
 from chargehand.facts.outcome import Usage
 from chargehand.models.prices import price_of
-from chargehand.roles.office import Office
+from chargehand.roles.resources import Resources
 
 prices = pytest.importorskip(
     "genai_prices", reason="needs genai-prices: pip install chargehand[prices]"
@@ -47,4 +47,4 @@ def test_a_model_that_nobody_lists_has_no_price() -> None:
 def test_a_cap_on_money_refuses_a_local_server_that_may_cost(spec: str, is_refused: bool) -> None:
     """Behind a server on this machine there may be a model that is paid for."""
     model = ch.open_model(spec, base_url="http://127.0.0.1:9/v1")
-    assert bool(Office(model=model).unpriced(None, "it")) is is_refused
+    assert bool(Resources(model=model).unpriced(None, "it")) is is_refused

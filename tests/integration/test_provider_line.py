@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.decisions.breaker import BreakerPolicy, BreakerState
-from chargehand.decisions.limiter import Rates
+from chargehand.decisions.circuit_breaker import BreakerPolicy, BreakerState
+from chargehand.decisions.rate_limiter import Rates
 from chargehand.errors import (
     ModelBusy,
     ModelError,
@@ -19,28 +19,30 @@ from chargehand.errors import (
 )
 from chargehand.facts.outcome import failed_by
 from chargehand.models.base import ModelRequest, ModelSettings, user
-from chargehand.models.line import Fault, Line
-from chargehand.models.switchboard import Terms
+from chargehand.models.gateway import CallTerms
+from chargehand.models.provider_queue import ProviderFault, ProviderQueue
 from chargehand.testing import FakeClock, run_virtual
-from chargehand.tools.transport import Reply, Transport
+from chargehand.tools.public_http import Reply, Transport
 
 REQUEST = ModelRequest(turns=(user("hello"),))
 
 
-def line(**rates: Any) -> Line:
-    return Line("it", Rates(**rates), BreakerPolicy(failures=2), 600.0)
+def line(**rates: Any) -> ProviderQueue:
+    return ProviderQueue("it", Rates(**rates), BreakerPolicy(failures=2), 600.0)
 
 
 def failed(status: int = 0) -> ModelError:
     return ModelUnreachable("down", status=status)
 
 
-async def fails(one: Line, key: str, status: int = 0, sent: int | None = None) -> Fault:
+async def fails(
+    one: ProviderQueue, key: str, status: int = 0, sent: int | None = None
+) -> ProviderFault:
     await one.admitted(0, 1, may_park=False)
     return one.fail(failed(status), key, one.served if sent is None else sent, 1.0)[0]
 
 
-async def serves(one: Line) -> None:
+async def serves(one: ProviderQueue) -> None:
     await one.admitted(0, 1, may_park=False)
     one.limiter.succeed(1, 1, 1.0)
     one.serve(None)
@@ -81,18 +83,24 @@ def test_a_probe_that_is_told_to_come_later_gives_its_turn_back() -> None:
 def test_whose_fault_it_is() -> None:
     async def main() -> None:
         one = line()
-        assert await fails(one, "a") is Fault.ADDRESS
-        assert await fails(one, "a", 500) is Fault.REQUEST, "somebody is there"
+        assert await fails(one, "a") is ProviderFault.ADDRESS
+        assert await fails(one, "a", 500) is ProviderFault.REQUEST, "somebody is there"
         one = line()
         await serves(one)
-        assert await fails(one, "a", 500) is Fault.REQUEST
-        assert await fails(one, "b", 500) is Fault.PROVIDER, "several fail, and none is served"
+        assert await fails(one, "a", 500) is ProviderFault.REQUEST
+        assert await fails(one, "b", 500) is ProviderFault.PROVIDER, (
+            "several fail, and none is served"
+        )
         await serves(one)
-        assert await fails(one, "c", 500) is Fault.REQUEST, "those before it are no witnesses now"
-        assert await fails(one, "a", 503, sent=0) is Fault.REQUEST, "others were served since"
+        assert await fails(one, "c", 500) is ProviderFault.REQUEST, (
+            "those before it are no witnesses now"
+        )
+        assert await fails(one, "a", 503, sent=0) is ProviderFault.REQUEST, (
+            "others were served since"
+        )
         one = line()
         await serves(one)
-        assert [await fails(one, "a", 503) for _ in range(4)] == [Fault.PROVIDER] * 4
+        assert [await fails(one, "a", 503) for _ in range(4)] == [ProviderFault.PROVIDER] * 4
         assert one.breaker.state is BreakerState.CLOSED, "for one request alone it does not open"
         assert one.limiter.in_flight == 0
 
@@ -117,10 +125,10 @@ def test_what_may_have_been_paid_for_is_not_sent_again_where_the_budget_is_for_o
     async def main() -> None:
         model = ch.ScriptedModel([ModelTooSlow("silent"), "there"])
         with pytest.raises(ModelTooSlow):
-            await ch.Switchboard().ask([model], REQUEST, terms=Terms(once=True))
+            await ch.ModelGateway().ask([model], REQUEST, terms=CallTerms(once=True))
         assert len(model.requests) == 1
         model = ch.ScriptedModel([ModelTooSlow("silent"), "there"])
-        call = await ch.Switchboard().ask([model], REQUEST)
+        call = await ch.ModelGateway().ask([model], REQUEST)
         assert (call.sends, call.doubtful) == (2, 1)
 
     run_virtual(main())
@@ -130,7 +138,7 @@ def test_an_account_with_nothing_left_passes_the_call_on() -> None:
     async def main() -> None:
         spent = ch.ScriptedModel([ModelExhausted("no credit")], name="a:b")
         spare = ch.ScriptedModel(["there"], name="c:d")
-        call = await ch.Switchboard().ask([spent, spare], REQUEST)
+        call = await ch.ModelGateway().ask([spent, spare], REQUEST)
         assert call.model == "c:d"
 
     run_virtual(main())

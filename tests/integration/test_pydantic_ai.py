@@ -53,8 +53,8 @@ from chargehand.models.base import (
     system,
     user,
 )
-from chargehand.models.forbid import forbid_real_models
-from chargehand.models.opening import open_model as open_any
+from chargehand.models.call_ban import forbid_real_models
+from chargehand.models.open_model import open_model as open_any
 from chargehand.models.pydantic_ai import PydanticAIModel
 
 Heard = tuple[list[theirs.ModelMessage], AgentInfo]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.cli.questions import question_lines
+from chargehand.cli.ask_person import question_lines
 from chargehand.models.base import ToolCall
 from chargehand.notify import Notice
 from chargehand.testing import FakeClock, run_virtual

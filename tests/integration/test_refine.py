@@ -19,7 +19,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.value import Value
-from chargehand.roles.office import Office
+from chargehand.roles.resources import Resources
 from tests.integration.planner_at_work import LYON, Seated, cut_off, plan_text
 
 DUTY = "@refine:t1:1"
@@ -51,7 +51,7 @@ async def after_failure(*script: Any, steps: dict[str, Outcome] | None = None) -
 
 
 def asked_last(seat: Seated) -> tuple[str, str]:
-    model = seat.office.models(None, "")[0]
+    model = seat.resources.models(None, "")[0]
     assert isinstance(model, ch.ScriptedModel)
     return model.requests[-1].turns[0].text, model.requests[-1].turns[-1].text
 
@@ -64,7 +64,7 @@ async def test_a_failed_task_is_said_better() -> None:
     assert [(each.task, each.description, each.attempt) for each in rewritten] == [
         ("t1", BETTER, 1)
     ]
-    assert seat.led.schedule.nodes["t1"].task.description == BETTER
+    assert seat.live_run.schedule.nodes["t1"].task.description == BETTER
 
 
 async def test_the_model_sees_the_task_its_worker_and_why_it_failed() -> None:
@@ -89,7 +89,7 @@ async def test_words_that_are_no_better_go_back(wrong: str, said: str) -> None:
     seat = await after_failure(wrong, better())
     assert isinstance(await seat.refine(DUTY), Done)
     assert said in asked_last(seat)[1]
-    assert seat.led.schedule.nodes["t1"].task.description == BETTER
+    assert seat.live_run.schedule.nodes["t1"].task.description == BETTER
 
 
 @pytest.mark.parametrize("script", [[better(LYON["description"])] * 3, [cut_off("{")]])
@@ -98,7 +98,7 @@ async def test_a_task_for_which_there_are_no_better_words_stays_as_it_is(script:
     outcome = await seat.refine(DUTY)
     assert isinstance(outcome, Failed)
     assert outcome.message.startswith("no better words for t1: ")
-    assert seat.led.schedule.nodes["t1"].task.description == LYON["description"]
+    assert seat.live_run.schedule.nodes["t1"].task.description == LYON["description"]
 
 
 async def test_what_the_provider_refuses_is_not_taken_for_bad_words() -> None:
@@ -128,7 +128,7 @@ async def test_a_run_that_stops_rewrites_nothing() -> None:
     seat = await after_failure(better())
     seat.tell(CancelRequested(at=seat.now()))
     await seat.refine(DUTY)
-    assert seat.led.schedule.nodes["t1"].task.description == LYON["description"]
+    assert seat.live_run.schedule.nodes["t1"].task.description == LYON["description"]
 
 
 async def test_the_model_sees_what_the_attempt_did() -> None:
@@ -149,7 +149,7 @@ async def test_the_model_sees_what_the_attempt_did() -> None:
 
 async def test_the_offline_model_does_not_pretend_to_know_better() -> None:
     seat = await after_failure()
-    seat.office = Office(model="offline")
+    seat.resources = Resources(model="offline")
     outcome = await seat.refine(DUTY)
     assert isinstance(outcome, Failed)
-    assert seat.led.schedule.nodes["t1"].task.description == LYON["description"]
+    assert seat.live_run.schedule.nodes["t1"].task.description == LYON["description"]

@@ -141,31 +141,31 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 async def test_a_changed_worker_begins_its_open_task_anew_and_uses_up_no_try(
     changed: dict[str, Any], is_nested: bool, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:
-    office = Office(tmp_path / "runs.db")
+    resources = Office(tmp_path / "runs.db")
     hang, hung = hangs()
-    run_id = await office.interrupt(office.crew([POST, hang], is_nested=is_nested), hung)
-    boss = office.crew([POST, "Posted."], is_nested=is_nested, **changed)
+    run_id = await resources.interrupt(resources.crew([POST, hang], is_nested=is_nested), hung)
+    boss = resources.crew([POST, "Posted."], is_nested=is_nested, **changed)
     with pytest.raises(ch.errors.RosterMismatch, match="--accept"):
         await boss.resume(run_id)
     result = await boss.resume(run_id, accept=True)
     assert (result.status, result.output) == ("succeeded", "Posted.")
     assert "outcome=failed" not in logged.text  # at either level
-    assert len(office.keys) == 1  # what was done to the outside world is not done twice
+    assert len(resources.keys) == 1  # what was done to the outside world is not done twice
     await boss.close()
 
 
 async def test_a_changed_worker_goes_on_from_its_own_steps_when_it_is_interrupted_too(
     tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:
-    office = Office(tmp_path / "runs.db")
+    resources = Office(tmp_path / "runs.db")
     hang, hung = hangs()
-    run_id = await office.interrupt(office.crew([POST, hang]), hung)
+    run_id = await resources.interrupt(resources.crew([POST, hang]), hung)
     hang, hung = hangs()
-    second = office.crew([POST, hang], instructions="Be long.")
-    await office.interrupt(second, hung, run_id)
-    boss = office.crew(["Posted."], instructions="Be long.")  # nothing is asked again
+    second = resources.crew([POST, hang], instructions="Be long.")
+    await resources.interrupt(second, hung, run_id)
+    boss = resources.crew(["Posted."], instructions="Be long.")  # nothing is asked again
     result = await boss.resume(run_id, accept=True)
-    assert (result.status, result.output, len(office.keys)) == ("succeeded", "Posted.", 1)
+    assert (result.status, result.output, len(resources.keys)) == ("succeeded", "Posted.", 1)
     assert "outcome=failed" not in logged.text
     await boss.close()
 

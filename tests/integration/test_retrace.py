@@ -9,7 +9,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.decisions.dispatch import Place
-from chargehand.decisions.retrace import Retraced, retrace
+from chargehand.decisions.past_run_simulation import PastRunSimulation, retrace
 from chargehand.errors import UsageError
 from chargehand.facts.events import Event
 from chargehand.journal.memory import MemoryJournal
@@ -66,7 +66,7 @@ async def events_in(journal: MemoryJournal) -> list[list[Event]]:
     return [[entry.event async for entry in journal.read(head.stream)] for head in heads]
 
 
-def led_then_retraced(seed: int) -> Retraced:
+def led_then_retraced(seed: int) -> PastRunSimulation:
     """One to three runs on one pool of a few places, then the same in the simulator."""
     dice = Random(seed)
     parallel = dice.choice((1, 2, 3, 4, 6))

@@ -17,13 +17,21 @@ from typing import Any
 
 import pytest
 
-from chargehand.decisions.policy import Traits
+from chargehand.decisions.tool_policy import Traits
 from chargehand.errors import ToolError, UsageError
-from chargehand.tools import cgroup, jail, walls
 from chargehand.tools.base import Tool, ToolContext
-from chargehand.tools.jail import ENVIRONMENT, Allowance, Capture, Jailed, Program
-from chargehand.tools.sandbox import BACKENDS, Workbench, sandbox
-from chargehand.tools.syscalls import call_filter, refused_calls
+from chargehand.tools.sandbox import cgroup
+from chargehand.tools.sandbox import mounts as walls
+from chargehand.tools.sandbox import runner as jail
+from chargehand.tools.sandbox.runner import (
+    ENVIRONMENT,
+    Capture,
+    SandboxedProcess,
+    SandboxLimits,
+    SandboxProgram,
+)
+from chargehand.tools.sandbox.seccomp import call_filter, refused_calls
+from chargehand.tools.sandbox.tools import BACKENDS, SandboxTools, sandbox
 from tests.integration import escapes
 
 IS_LINUX = sys.platform == "linux"
@@ -450,7 +458,7 @@ async def test_a_cancelled_call_leaves_no_process(backend: str) -> None:
 
 async def test_a_program_ends_with_a_supervisor_that_is_killed(backend: str) -> None:
     code = (
-        "import asyncio\nfrom chargehand.tools.sandbox import sandbox\n"
+        "import asyncio\nfrom chargehand.tools.sandbox.tools import sandbox\n"
         f"asyncio.run(sandbox(backend={backend!r})[1].function(command='sleep {MARK}'))"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as supervisor:
@@ -471,14 +479,16 @@ class Marked:
         self.mark = folder / "ran-without-walls"
         code = f"open({str(self.mark)!r}, 'w')"
         program = os.path.realpath(sys.executable)
-        self.program = Program(path=program, argv=[program, "-I", "-c", code], env=ENVIRONMENT)
+        self.program = SandboxProgram(
+            path=program, argv=[program, "-I", "-c", code], env=ENVIRONMENT
+        )
 
 
-ALLOWANCE = Allowance(seconds=10, memory=2**30, processes=16)
+ALLOWANCE = SandboxLimits(seconds=10, memory=2**30, processes=16)
 
 
-def jailed(backend: walls.Backend) -> Jailed:
-    return Jailed(walls.walls_for([], 2**20), backend, ALLOWANCE)
+def jailed(backend: walls.Backend) -> SandboxedProcess:
+    return SandboxedProcess(walls.walls_for([], 2**20), backend, ALLOWANCE)
 
 
 @needs_bubblewrap
@@ -486,7 +496,7 @@ async def test_f8_a_backend_that_disappears_means_refusal(tmp_path: Path) -> Non
     """F8: it worked a moment ago; nothing takes its place."""
     bwrap = tmp_path / "bwrap"
     shutil.copy(str(shutil.which("bwrap")), bwrap)
-    bench = Workbench([], ALLOWANCE, 2**20, [walls.bubblewrap(str(bwrap))])
+    bench = SandboxTools([], ALLOWANCE, 2**20, [walls.bubblewrap(str(bwrap))])
     assert (await bench.run_shell("echo fine"))["stdout"] == "fine\n"
     bwrap.unlink()
     for _ in range(3):
@@ -533,7 +543,7 @@ def test_f8_a_backend_that_builds_no_walls_means_refusal(tmp_path: Path, imposto
 def test_each_wall_is_tried_before_every_program(tmp_path: Path, missing: str, reason: str) -> None:
     """A real backend that is told to leave one out."""
 
-    def leaky(wanted: walls.Walls) -> list[str]:
+    def leaky(wanted: walls.MountPlan) -> list[str]:
         command = walls.bubblewrap()(wanted)
         if missing == "more":
             return [command[0], "--ro-bind", "/etc", "/host-etc", *command[1:]]

@@ -12,7 +12,7 @@ import chargehand as ch
 from chargehand.errors import UsageError
 from chargehand.facts.board import Hit
 from chargehand.journal.memory import MemoryJournal
-from chargehand.roles import meaning
+from chargehand.roles import semantic_search as meaning
 from chargehand.roles.board import Board
 from chargehand.testing import FakeClock, run_virtual
 
@@ -278,7 +278,7 @@ def refuse(*args, **kwargs):
     raise SystemExit("the network was asked")
 
 socket.socket.connect = socket.getaddrinfo = refuse
-from chargehand.roles.meaning import MeaningScorer
+from chargehand.roles.semantic_search import MeaningScorer
 scorer = MeaningScorer()
 scorer.add(["a ship", "a cake"])
 print(next(scorer.best("vessel"))[0])

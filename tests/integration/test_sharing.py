@@ -18,8 +18,8 @@ from chargehand.models.base import (
     Text,
     user,
 )
+from chargehand.models.gateway import ModelGateway, ModelSource
 from chargehand.models.shared_calls import SharedCalls
-from chargehand.models.switchboard import Source, Switchboard
 from tests.guide.conftest import make_plan, make_task
 
 WORDS = "Find facts about Moby-Dick in the catalogue"
@@ -149,7 +149,7 @@ def test_a_supervisor_whose_loop_ends_leaves_its_runs_to_be_resumed(
     with caplog.at_level(logging.WARNING, "chargehand"):
         run = asyncio.run(leave_it())
     assert run in caplog.text
-    assert "shift_failed" not in caplog.text
+    assert "runtime_failed" not in caplog.text
     go.set()
 
     async def go_on() -> None:
@@ -261,7 +261,7 @@ async def turns(count: int = 5) -> None:
 
 @pytest.mark.parametrize("leaving", [[0], [1], [0, 1], [1, 2], [0, 2]])
 async def test_a_shared_call_goes_on_while_anybody_wants_it(leaving: list[int]) -> None:
-    board, model = Switchboard(), Slow()
+    board, model = ModelGateway(), Slow()
     callers = [asyncio.create_task(board.ask([model], REQUEST)) for _ in range(3)]
     await turns()
     for number in leaving:
@@ -273,12 +273,14 @@ async def test_a_shared_call_goes_on_while_anybody_wants_it(leaving: list[int]) 
         assert isinstance(call, asyncio.CancelledError) is (number in leaving)
     calls = [call for call in came if not isinstance(call, BaseException)]
     assert [call.reply.text for call in calls] == ["hi"] * (3 - len(leaving))
-    assert [call.source for call in calls].count(Source.CALL) == 1  # somebody pays, and only once
+    assert [call.source for call in calls].count(
+        ModelSource.CALL
+    ) == 1  # somebody pays, and only once
     assert (model.asked, model.stopped) == (1, 0)
 
 
 async def test_a_shared_call_that_nobody_wants_any_more_is_cancelled() -> None:
-    board, model = Switchboard(), Slow()
+    board, model = ModelGateway(), Slow()
     callers = [asyncio.create_task(board.ask([model], REQUEST)) for _ in range(2)]
     await turns()
     for caller in callers:

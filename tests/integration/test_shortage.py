@@ -12,18 +12,18 @@ from typing import Any
 import apsw
 import pytest
 
-from chargehand.engines import local
+from chargehand.engines import local_engine as local
 from chargehand.engines.base import Job
 from chargehand.engines.brief import Brief
-from chargehand.engines.local import Threads
+from chargehand.engines.local_engine import Threads
 from chargehand.errors import JournalBusy, JournalFailed
 from chargehand.facts.outcome import SHORTAGE, ErrorClass, classify
 from chargehand.facts.plan import Task
 from chargehand.journal.base import PATIENCE
-from chargehand.journal.headmark import HeadMark
-from chargehand.journal.opening import open_journal
-from chargehand.journal.refusals import refusal
+from chargehand.journal.head_mark import HeadMark
+from chargehand.journal.open_journal import open_journal
 from chargehand.journal.sqlite import SqliteJournal
+from chargehand.journal.sqlite_errors import refusal
 from chargehand.testing import run_virtual
 from tests.integration.sqlite_at_hand import mark_of, notes, until
 

@@ -14,9 +14,9 @@ import apsw
 import pytest
 
 import chargehand as ch
-from chargehand.decisions.explaining import Cause, Wait
-from chargehand.journal.file import LockWait
-from chargehand.journal.opening import open_journal
+from chargehand.decisions.wait_reasons import Cause, WaitReason
+from chargehand.journal.journal_file import LockWait
+from chargehand.journal.open_journal import open_journal
 from chargehand.models.base import ToolCall
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
@@ -134,13 +134,13 @@ def test_j9_no_wait_is_silent(name: str, caplog: pytest.LogCaptureFixture) -> No
     assert all("end the wait with: " in line for line in lines)
 
 
-async def waits_of(boss: ch.Supervisor, run: str) -> list[Wait]:
+async def waits_of(boss: ch.Supervisor, run: str) -> list[WaitReason]:
     """What waits for something outside, and has for more than a second."""
     waits = (await boss.look(run)).waits
     return [each for each in waits if each.cause is not Cause.NEEDS and each.seconds > LATE]
 
 
-def is_said(wait: Wait, caplog: pytest.LogCaptureFixture) -> bool:
+def is_said(wait: WaitReason, caplog: pytest.LogCaptureFixture) -> bool:
     begins = f"run_waits run={wait.run} task={wait.task} "
     return any(each.getMessage().startswith(begins) for each in caplog.records)
 
@@ -148,7 +148,7 @@ def is_said(wait: Wait, caplog: pytest.LogCaptureFixture) -> bool:
 async def test_j9_a_lease_that_is_not_renewed_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("chargehand.shift.rounds.SILENCE", 0.125)
+    monkeypatch.setattr("chargehand.runtime.loop.SILENCE", 0.125)
     boss = ch.Supervisor([broken])
     looks = iter([False] * 6)
     monkeypatch.setattr(boss.journal.leases, "is_valid", lambda: next(looks, True))
@@ -182,9 +182,9 @@ def limited() -> ch.Worker:
 @pytest.mark.parametrize(
     ("make", "name", "mouth"),
     [
-        (lambda: ask, "asker", "shift.announcer.Announcer._say"),
-        (lambda: busy, "busy", "shift.announcer.Announcer._say"),
-        (limited, "clerk", "models.line.Line._log"),
+        (lambda: ask, "asker", "runtime.wait_warnings.WaitWarnings._say"),
+        (lambda: busy, "busy", "runtime.wait_warnings.WaitWarnings._say"),
+        (limited, "clerk", "models.provider_queue.ProviderQueue._log"),
     ],
     ids=["question", "retry", "provider"],
 )
@@ -206,10 +206,10 @@ def test_j9_the_watcher_of_the_docs_notices_a_silent_wait(
 MUTE = """
 import asyncio
 import chargehand as ch
-from chargehand.shift.announcer import Announcer
+from chargehand.runtime.wait_warnings import WaitWarnings
 from chargehand.testing import FakeClock, run_virtual
 
-Announcer._say = {say}
+WaitWarnings._say = {say}
 
 @ch.worker("asker", "Asks a person")
 async def ask(brief: ch.Brief) -> str:
@@ -225,7 +225,7 @@ run_virtual(main())
 """
 
 
-@pytest.mark.parametrize(("say", "how"), [("Announcer._say", "said "), ("print", "silent ")])
+@pytest.mark.parametrize(("say", "how"), [("WaitWarnings._say", "said "), ("print", "silent ")])
 def test_j9_a_program_of_the_docs_is_watched(say: str, how: str, tmp_path: Path) -> None:
     (tmp_path / "story.py").write_text(MUTE.format(say=say))
     command = [sys.executable, "story.py"]
@@ -252,7 +252,7 @@ def test_j9_a_lock_that_another_program_holds_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Instants()
-    monkeypatch.setattr("chargehand.journal.file.time", clock)
+    monkeypatch.setattr("chargehand.journal.journal_file.time", clock)
     wait = LockWait(Path("runs.db"), timedelta(seconds=4))
     for _ in range(2):  # the next time it is locked, it is said again
         caplog.clear()
@@ -268,7 +268,7 @@ def test_j9_a_lock_that_another_program_holds_is_said(
 async def test_j9_a_journal_that_is_locked_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("chargehand.journal.file.SILENCE", 0.01)
+    monkeypatch.setattr("chargehand.journal.journal_file.SILENCE", 0.01)
     journal = open_journal(tmp_path / "runs.db", patience=timedelta(milliseconds=50))
     other = apsw.Connection(str(tmp_path / "runs.db"))
     other.execute("BEGIN IMMEDIATE")

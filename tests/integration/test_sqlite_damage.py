@@ -13,8 +13,8 @@ from chargehand.errors import (
     JournalFailed,
 )
 from chargehand.journal.base import Key, Mail
-from chargehand.journal.headmark import HeadMark, Mark
-from chargehand.journal.opening import open_journal
+from chargehand.journal.head_mark import HeadMark, Mark
+from chargehand.journal.open_journal import open_journal
 from chargehand.journal.sqlite import SqliteJournal
 from tests.integration.sqlite_at_hand import (
     copied,

@@ -33,13 +33,13 @@ from chargehand.errors import (
 from chargehand.facts.events import AttemptFinished, RunFinished, RunStatus
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
-from chargehand.journal import blobs
+from chargehand.journal import blob_store as blobs
 from chargehand.journal.base import Key, Mail
 from chargehand.journal.memory import MemoryJournal
-from chargehand.journal.opening import open_journal
-from chargehand.journal.place import check_sqlite, file_system_in, file_system_told
-from chargehand.journal.refusals import refusal
+from chargehand.journal.open_journal import open_journal
 from chargehand.journal.sqlite import SqliteJournal
+from chargehand.journal.sqlite_errors import refusal
+from chargehand.journal.storage_check import check_sqlite, file_system_in, file_system_told
 from tests.integration.sqlite_at_hand import (
     NOON,
     QUICK,
@@ -112,7 +112,7 @@ def test_places_that_cannot_be_a_journal_are_refused(tmp_path: Path) -> None:
 
 def test_opening_in_memory_does_not_load_sqlite() -> None:
     code = (
-        "import sys; from chargehand.journal.opening import open_journal; open_journal(None); "
+        "import sys; from chargehand.journal.open_journal import open_journal; open_journal(None); "
         "sys.exit('apsw' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -191,7 +191,7 @@ def test_network_file_systems_are_known_by_their_mounts() -> None:
 async def test_a_journal_on_a_network_file_system_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.journal.place._file_system_of", lambda _: "fuse.sshfs")
+    monkeypatch.setattr("chargehand.journal.storage_check._file_system_of", lambda _: "fuse.sshfs")
     with pytest.raises(JournalUnfit, match="local disk"):
         open_journal(path)
 
@@ -377,7 +377,7 @@ READ_ONLY = """
 import asyncio, os, sys
 from pathlib import Path
 from chargehand.errors import JournalReadOnly
-from chargehand.journal.opening import open_journal
+from chargehand.journal.open_journal import open_journal
 import chargehand.journal.sqlite
 if os.geteuid() == 0:
     os.setgid(65534)

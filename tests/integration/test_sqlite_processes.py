@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from chargehand.errors import JournalError, NotLeading
-from chargehand.journal.file import JournalFile
+from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.sqlite import SqliteJournal
 from tests.integration.sqlite_at_hand import (
     entries_of,
@@ -42,7 +42,7 @@ import asyncio, sys
 from datetime import UTC, datetime, timedelta
 from chargehand.errors import NotLeading
 from chargehand.facts.events import ProgressNoted
-from chargehand.journal.opening import open_journal
+from chargehand.journal.open_journal import open_journal
 
 def note(text):
     return [ProgressNoted(at=datetime.now(UTC), task="t1", attempt=1, text=text)]
@@ -164,12 +164,12 @@ async def test_a16_two_processes_never_lead_one_run(
     journal: SqliteJournal, child: Callable[..., Child]
 ) -> None:
     children = [child("lead_all"), child("lead_all")]
-    led: list[str] = []
+    live_run: list[str] = []
     for one in children:
         while (said := await asyncio.to_thread(one.hear)) != "done":
             assert said, "the other process has ended"
-            led.append(said)
-    assert sorted(led) == sorted(f"led run {number}" for number in range(20))
+            live_run.append(said)
+    assert sorted(live_run) == sorted(f"led run {number}" for number in range(20))
     for head in await journal.heads():
         [entry] = await entries_of(journal, head.stream)
         assert (entry.epoch, entry.author) == (1, head.owner)
@@ -272,14 +272,18 @@ async def test_a_lease_that_is_not_renewed_ends_here_a_fifth_before_it_ends_else
         await journal.leases.lead("run")
         expires = expiry_of(path, journal.leases.node)
         for left, is_valid in [(13 * minute, True), (11 * minute, False), (-minute, False)]:
-            monkeypatch.setattr("chargehand.journal.nodes.steady", lambda left=left: expires - left)
+            monkeypatch.setattr(
+                "chargehand.journal.leases.steady", lambda left=left: expires - left
+            )
             assert journal.leases.is_valid() is is_valid
 
 
 async def test_mail_of_another_process_wakes_who_waits(
     journal: SqliteJournal, child: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.journal.changes.PATIENCE", 600)  # no help from waking in vain
+    monkeypatch.setattr(
+        "chargehand.journal.change_signal.PATIENCE", 600
+    )  # no help from waking in vain
     one = child("post")
     async with asyncio.timeout(30):
         while not await journal.mail.unread():
@@ -290,7 +294,7 @@ async def test_mail_of_another_process_wakes_who_waits(
 async def test_own_appends_wake_nobody_who_waits_for_changes(
     journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.journal.changes.PATIENCE", 600)
+    monkeypatch.setattr("chargehand.journal.change_signal.PATIENCE", 600)
     waiting = asyncio.create_task(journal.mail.wait_changed())
     await asyncio.sleep(0)
     for number in range(20):
@@ -315,7 +319,7 @@ async def test_a_journal_left_open_does_not_keep_the_program_alive(
 FORK = """
 import asyncio, os, sys, warnings
 from chargehand.errors import UsageError
-from chargehand.journal.opening import open_journal
+from chargehand.journal.open_journal import open_journal
 warnings.simplefilter("ignore", DeprecationWarning)
 
 async def refused(use):

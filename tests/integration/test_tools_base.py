@@ -28,8 +28,8 @@ from chargehand.errors import JournalFull, ModelBusy, ToolError, UsageError
 from chargehand.facts.value import Value
 from chargehand.threads import MOST_IDLE
 from chargehand.tools.base import Tool, ToolContext, tool
-from chargehand.tools.output import ToolResult
 from chargehand.tools.redaction import Redactor
+from chargehand.tools.tool_output import ToolResult
 from chargehand.tools.toolbox import Toolbox
 
 HERE = ToolContext()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from chargehand.errors import ToolError
-from chargehand.tools import data as data_module
-from chargehand.tools import tables
+from chargehand.tools import duckdb_process as tables
+from chargehand.tools import sql_tables as data_module
 from chargehand.tools.base import Tool, ToolContext
-from chargehand.tools.data import data
+from chargehand.tools.sql_tables import data
 
 CANARY = "canary-7d1f"
 

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from chargehand.errors import ToolError, UsageError
-from chargehand.tools import beneath, documents, passages
+from chargehand.tools import documents
+from chargehand.tools import passage_index as passages
+from chargehand.tools import safe_open as beneath
 from chargehand.tools.base import Tool, ToolContext
-from chargehand.tools.beneath import Root
-from chargehand.tools.data import data
 from chargehand.tools.files import files
+from chargehand.tools.safe_open import Root
+from chargehand.tools.sql_tables import data
 
 SCALE = float(os.environ.get("CHAOS_SCALE", "1"))
 SECRET = "the secret outside"

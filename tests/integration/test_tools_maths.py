@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chargehand.tools.arithmetic import FUNCTIONS
 from chargehand.tools.base import ToolContext
-from chargehand.tools.maths import NotAnExpression, calculate, evaluate
+from chargehand.tools.calculator import NotAnExpression, calculate, evaluate
+from chargehand.tools.exact_numbers import FUNCTIONS
 
 
 @pytest.mark.parametrize(

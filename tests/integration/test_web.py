@@ -22,15 +22,15 @@ from typing import Any
 import pytest
 from aiohttp import web as server
 
-from chargehand.decisions.policy import Grants, Knowledge, Ruling, Traits, judge_call
+from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, judge_call
 from chargehand.errors import ToolError, UsageError
-from chargehand.tools import transport
-from chargehand.tools.addresses import is_public
+from chargehand.tools import public_http as transport
 from chargehand.tools.base import Tool, ToolContext
-from chargehand.tools.page import decoded, read_page
-from chargehand.tools.search import BRAVE_KEY, BraveSearch
-from chargehand.tools.transport import Transport
+from chargehand.tools.html_text import decoded, read_page
+from chargehand.tools.network_addresses import is_public
+from chargehand.tools.public_http import Transport
 from chargehand.tools.web import web
+from chargehand.tools.web_search import BRAVE_KEY, BraveSearch
 from tests.integration.ssrf import PRIVATE, SPELLINGS
 
 SITE = "site.example"
@@ -702,8 +702,7 @@ async def test_the_key_may_be_in_the_environment(
     assert site.requests[0].headers["X-Subscription-Token"] == "from-outside"
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "kind"),
+@pytest.mark.parametrize(("status", "body", "kind"),
     [(401, "", "denied"), (429, "", "resource"), (500, "", "network"), (400, "", "logic"),
      (200, "<html>", "network"), (200, '{"web": []}', "network"), (200, "[" * 100_000, "network")],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The fault trial: desks, a journal and workers on a virtual clock, and everything that can break.
+"""The fault trial: kernels, a journal and workers on a virtual clock, and everything that can break.
 
 `run_trial(seed, mode)` plays one schedule of faults, the same one for the same seed, and reports
 which invariants broke. `python -m tests.simulation --seeds 0:2000` plays many.

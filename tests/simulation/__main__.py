@@ -40,7 +40,7 @@ class Tally:
         self.trials = self.steps = self.events = 0
         self.faults: Counter[FaultKind] = Counter()
         self.ended: Counter[str] = Counter()
-        self.duties: Counter[str] = Counter()
+        self.system_tasks: Counter[str] = Counter()
         self.broken: list[Report] = []
 
     def add(self, report: Report) -> None:
@@ -49,14 +49,17 @@ class Tally:
         self.events += report.events
         self.faults += report.faults
         self.ended += report.ended
-        self.duties += report.duties
+        self.system_tasks += report.system_tasks
         if report.breaches:
             self.broken.append(report)
 
     def told(self) -> str:
         lines = [f"{self.trials} trials, {self.steps} steps, {self.events} events"]
         lines += [f"  runs {ending}: {count}" for ending, count in sorted(self.ended.items())]
-        lines += [f"  duties {duty}: {count}" for duty, count in sorted(self.duties.items())]
+        lines += [
+            f"  duties {system_task}: {count}"
+            for system_task, count in sorted(self.system_tasks.items())
+        ]
         lines += [f"  {kind.value:<40} {self.faults[kind]:>7}" for kind in FaultKind]
         rules = Counter(report.breaches[0].invariant for report in self.broken)
         for rule, count in rules.most_common():

@@ -7,12 +7,12 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.asking import budget_question, next_asking_for_more
 from chargehand.decisions.budget import OVER_BUDGET
-from chargehand.decisions.desk import Led
 from chargehand.decisions.hedging import is_hedge
+from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.quorum import count
-from chargehand.decisions.results import StepRecord
+from chargehand.decisions.run_results import StepRecord
 from chargehand.facts.events import (
     Effect,
     Event,
@@ -100,7 +100,9 @@ NO_INSTANT = datetime.min.replace(tzinfo=UTC)
 class Attempt:
     """One attempt, from the moment its process starts it until it has really ended."""
 
-    def __init__(self, run: str, task: str, number: int, worker: str, epoch: int, led: Led) -> None:
+    def __init__(
+        self, run: str, task: str, number: int, worker: str, epoch: int, live_run: LiveRun
+    ) -> None:
         self.run = run
         self.task = task
         self.number = number
@@ -118,15 +120,15 @@ class Attempt:
         #: written down as begun, not yet done to the outside world
         self.in_flight: StepScript | None = None
         self.work: Work | None = None
-        self.led = led
-        self._log = led.results.steps.get(task)
+        self.live_run = live_run
+        self._log = live_run.results.steps.get(task)
 
     @property
     def id(self) -> tuple[str, str, int]:
         return self.run, self.task, self.number
 
     @property
-    def is_duty(self) -> bool:
+    def is_system_task(self) -> bool:
         return self.task.startswith("@") and not is_hedge(self.task)
 
     def find(self, step: StepScript) -> StepRecord | None:
@@ -134,30 +136,30 @@ class Attempt:
         return None if self._log is None else self._log.find(step.name, step.ordinal, step.key)
 
     def answer(self, question: str) -> str | None:
-        return self.led.results.answers.get(question)
+        return self.live_run.results.answers.get(question)
 
     def reserve(self, step: StepScript) -> Usage:
         """The most that the step can cost, in a run where that matters."""
-        return NO_USAGE if self.led.account is None else Usage(calls=step.calls)
+        return NO_USAGE if self.live_run.account is None else Usage(calls=step.calls)
 
     def hindrance(self, step: StepScript) -> str:
         """Why there is no money for this step, if there is none."""
-        account = self.led.account
+        account = self.live_run.account
         return "" if account is None else account.refusal(self.task, self.reserve(step))
 
     @property
     def may_plead(self) -> bool:
         """Whether a person is to be asked for more before the work is stopped."""
-        schedule = self.led.schedule
+        schedule = self.live_run.schedule
         asks = schedule.requested is not None and schedule.requested.asks_budget
         return asks and not schedule.is_winding_up
 
     def plea(self, step: StepScript) -> PersonAsked:
-        """The question whether more may be spent, as a shift puts it."""
-        assert self.led.account is not None
-        short = self.led.account.shortage(self.task, self.reserve(step))
+        """The question whether more may be spent, as a runtime puts it."""
+        assert self.live_run.account is not None
+        short = self.live_run.account.shortage(self.task, self.reserve(step))
         assert short is not None
-        task = next_asking_for_more(self.led.schedule.nodes)
+        task = next_asking_for_more(self.live_run.schedule.nodes)
         question = budget_question(self.run, task, short)
         return PersonAsked(task=task, attempt=0, question=question, at=NO_INSTANT)
 
@@ -189,7 +191,7 @@ def work(attempt: Attempt, script: Script, dice: Dice) -> Work:
         says = script.votes[said[0]]
     report = {"attempt": attempt.id, "inputs": script.inputs, "words": script.words, "says": says}
     # Where calls are limited each is a step, and paid for as such.
-    return Done(Value.of(report), Usage(calls=1) if attempt.led.account is None else NO_USAGE)
+    return Done(Value.of(report), Usage(calls=1) if attempt.live_run.account is None else NO_USAGE)
 
 
 def pause(dice: Dice) -> Generator[Move, bool, None]:
@@ -253,7 +255,7 @@ def take(
 def _refused(
     attempt: Attempt, step: StepScript, dice: Dice
 ) -> Generator[Move, bool, Outcome | None]:
-    """As a shift does it: whoever has no money for a step asks for more, or stops the work of the run."""
+    """As a runtime does it: whoever has no money for a step asks for more, or stops the work of the run."""
     hindrance = attempt.hindrance(step)
     if not hindrance:
         return Cancelled(reason="the step was refused")

@@ -7,9 +7,9 @@ from typing import ParamSpec, TypeVar
 
 from msgspec.json import encode as json_of
 
-from chargehand.decisions.desk import Desk, Led
 from chargehand.decisions.dispatch import Balance, Dispatch
-from chargehand.decisions.graph import Node
+from chargehand.decisions.kernel import Kernel, LiveRun
+from chargehand.decisions.task_graph import TaskNode
 from chargehand.facts.events import Effect, encode
 from tests.simulation.attempt import Attempt
 from tests.simulation.invariants import AFTER_APPEND, BY_KIND, EVERY_ENTRY
@@ -96,17 +96,17 @@ class Observer:
         """Put a rule to something, which it may complain of."""
         self._judge(getattr(rule, "__name__", "a rule"), rule(*args, **kwargs))
 
-    def compare(self, led: Led, stream: Stream) -> None:
+    def compare(self, live_run: LiveRun, stream: Stream) -> None:
         """A fold of the journal must be the live state, and looking at it must not change it."""
-        again = Desk(Dispatch(1, Balance.LEAST_BUSY)).open(stream.run, stream.history())
-        live, folded = portrait(led), portrait(again)
+        again = Kernel(Dispatch(1, Balance.LEAST_BUSY)).open(stream.run, stream.history())
+        live, folded = portrait(live_run), portrait(again)
         if live != folded:
             difference = next(
                 (f"live {a}, folded {b}" for a, b in zip(live, folded, strict=False) if a != b),
                 "one has more",
             )
             self.breach("i19_fold_is_live_state", f"{stream.run}: {difference}")
-        self._judge("i25_the_account_knows_of_all", _ignorance(led, self.stories[stream.run]))
+        self._judge("i25_the_account_knows_of_all", _ignorance(live_run, self.stories[stream.run]))
         commands = again.schedule.outstanding()
         is_still = commands == again.schedule.outstanding() and portrait(again) == folded
         self._judge("i20_asking_changes_nothing", "" if is_still else "outstanding() has effects")
@@ -132,13 +132,13 @@ class Observer:
             self.breach(rule, complaint)
 
 
-_PARTS: tuple[str, ...] = vars(Node)["__slots__"]
+_PARTS: tuple[str, ...] = vars(TaskNode)["__slots__"]
 _NODE_PARTS = [part for part in _PARTS if part not in ("task", "dependents", "question")]
 
 
-def portrait(led: Led) -> list[str]:
+def portrait(live_run: LiveRun) -> list[str]:
     """Everything a run's leader knows, in words that can be compared."""
-    schedule, results = led.schedule, led.results
+    schedule, results = live_run.schedule, live_run.results
     told = {
         name: value
         for name, value in vars(schedule).items()
@@ -154,16 +154,16 @@ def portrait(led: Led) -> list[str]:
         lines += [f"{id_} {part}" for part in (*parts, f"{waiting=}", f"{asked=}")]
     lines += [f"output {task}={value.digest}" for task, value in results.outputs.items()]
     lines += [f"steps {task}={json_of(log).decode()}" for task, log in results.steps.items()]
-    if led.account is not None:
+    if live_run.account is not None:
         # Not who waits for it: like tickets, those are of the process and not of the run.
         for part in ("spent", "reserved", "_open", "_keeps_back"):
-            lines.append(f"account {part}={getattr(led.account, part)!r}")
+            lines.append(f"account {part}={getattr(live_run.account, part)!r}")
     return [*lines, f"answers {results.answers}", f"usage {results.usage}"]
 
 
-def _ignorance(led: Led, story: RunStory) -> str:
+def _ignorance(live_run: LiveRun, story: RunStory) -> str:
     """What the account of a run forgot: it may fear too much, and never know too little."""
-    account = led.account
+    account = live_run.account
     if account is None:
         return "" if story.limits.calls is None else "a run with a cap has no account"
     if account.spent.calls < story.purse.spent:

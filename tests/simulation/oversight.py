@@ -24,13 +24,13 @@ from chargehand.facts.events import (
 from tests.simulation.ledger import Entry
 from tests.simulation.story import RunStory
 
-# when a duty falls due
+# when a system task falls due
 
 
 def i27_no_duty_is_begun_that_is_not_owed(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptStarted)
-    is_new = event.task.startswith("@") and event.task not in run.duties
+    is_new = event.task.startswith("@") and event.task not in run.system_tasks
     if not is_new or event.task.startswith("@draft"):
         return ""
     owed = run.owes()
@@ -45,13 +45,19 @@ def i27_drafts_are_few_and_of_something_new(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptStarted)
     assert run.requested is not None
-    if not event.task.startswith("@draft") or event.task in run.duties:
+    if not event.task.startswith("@draft") or event.task in run.system_tasks:
         return ""
-    drafts = [duty for id_, duty in run.duties.items() if id_.startswith("@draft")]
+    drafts = [
+        system_task for id_, system_task in run.system_tasks.items() if id_.startswith("@draft")
+    ]
     done = [task for task in run.tasks.values() if task.ending == "done"]
     if not run.requested.drafts or event.task != f"@draft:{len(drafts) + 1}":
         return f"{event.task} is begun unasked, or out of turn"
-    if not run.is_sealed or "@answer" in run.duties or any(not draft.ending for draft in drafts):
+    if (
+        not run.is_sealed
+        or "@answer" in run.system_tasks
+        or any(not draft.ending for draft in drafts)
+    ):
         return f"{event.task} is begun while the plan, another draft or the answer is being written"
     return f"{event.task} of {len(done)} results" if len(drafts) >= len(done) else ""
 
@@ -77,15 +83,15 @@ def i01_the_answer_comes_last(run: RunStory, entry: Entry) -> str:
 
 def i29_no_task_once_the_answer_is_composed(run: RunStory, entry: Entry) -> str:
     is_added = isinstance(entry.event, (PlanAdopted, PlanAmended, TaskAdded))
-    is_late = is_added and "@answer" in run.duties
+    is_late = is_added and "@answer" in run.system_tasks
     return "the plan is changed although the answer is being made of it" if is_late else ""
 
 
 def i09_better_words_come_before_the_next_try(run: RunStory, entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, AttemptStarted)
-    duty = run.rewriting(run.find(event.task))
-    return f"{event.task} is tried again before {duty} has ended" if duty else ""
+    system_task = run.rewriting(run.find(event.task))
+    return f"{event.task} is tried again before {system_task} has ended" if system_task else ""
 
 
 STARTS = (
@@ -164,9 +170,9 @@ def missing_duties(run: RunStory, told: Sequence[str]) -> list[str]:
     requested = run.requested
     assert requested is not None
     missing = [
-        duty
-        for number, duty in enumerate(run.plannings)
-        if run.duties[duty].ending != "done"
+        system_task
+        for number, system_task in enumerate(run.plannings)
+        if run.system_tasks[system_task].ending != "done"
         and requested.approach is not Approach.GIVEN
         and (number == 0 or requested.approach is Approach.STEPS)
     ]

@@ -18,8 +18,8 @@ from chargehand.facts.events import (
     RunUnpaused,
     WorkStopped,
 )
+from chargehand.facts.failure_policy import GO_ON_WITHOUT, TRY_AGAIN
 from chargehand.facts.outcome import Question
-from chargehand.facts.policy import GO_ON_WITHOUT, TRY_AGAIN
 from tests.simulation.attempt import AGAIN, GIVE_UP, RAN
 from tests.simulation.faults import FaultKind
 from tests.simulation.scenario import SECOND, Order

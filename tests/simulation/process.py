@@ -1,4 +1,4 @@
-"""A simulated process: one desk, the attempts that run in it, and all the ways in which it dies."""
+"""A simulated process: one kernel, the attempts that run in it, and all the ways in which it dies."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from chargehand.decisions.desk import Desk, Led, Message, Round, Stop
 from chargehand.decisions.dispatch import Dispatch, Place
+from chargehand.decisions.kernel import Batch, Kernel, LiveRun, RunMessage, StopAct
 from chargehand.errors import JournalFull, NotLeading
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import AttemptFinished, AttemptLost, Event, RunLed, RunReleased
@@ -24,7 +24,7 @@ from tests.simulation.workshop import Ticket, Workshop
 START_AT = datetime(2026, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
-WorkOf = Callable[[Attempt, Led], Work]
+WorkOf = Callable[[Attempt, LiveRun], Work]
 
 
 class _Crash(Exception):
@@ -52,7 +52,7 @@ class Process:
         dispatch = Dispatch(stage.crew.parallel, stage.crew.balance)
         for place in stage.crew.places:
             dispatch.join(place)
-        self.desk = Desk(dispatch)
+        self.kernel = Kernel(dispatch)
         #: workers that get nothing here, and whether they leave
         self.away: dict[str, bool] = {}
         self._pool = Gauge("the pool", stage.crew.parallel)
@@ -62,9 +62,9 @@ class Process:
         self._work_of = work_of
         self._died = died
         self._lost = lost
-        self._inbox: list[Message] = []
+        self._inbox: list[RunMessage] = []
         self._troubles: Counter[str] = Counter()
-        self._unwritten: Round | None = None
+        self._unwritten: Batch | None = None
         self._decided_at = START_AT
         self._has_lost = False
         self._turn_at: int | None = None
@@ -73,7 +73,7 @@ class Process:
     @property
     def is_able(self) -> bool:
         """Whether it can be given something to do."""
-        return self.is_alive and not self.is_stalled and not self.desk.is_draining
+        return self.is_alive and not self.is_stalled and not self.kernel.is_draining
 
     @property
     def is_busy_writing(self) -> bool:
@@ -88,7 +88,7 @@ class Process:
         """Lead a run that is not in the journal yet."""
         epoch = self._stage.ledger.lead(run, self.name, self._stage.now)
         self.epochs[run] = epoch
-        self.desk.open(run)
+        self.kernel.open(run)
         self.hear(run, request(self.clock()))
         self.hear(run, RunLed(node=self.name, epoch=epoch, at=NO_INSTANT))
 
@@ -107,13 +107,15 @@ class Process:
         if behind > timedelta(0):  # as the real clock's `not_before`: never behind the journal
             self._offset += behind // MICROSECOND
         self.epochs[run] = epoch
-        self._stage.observer.watch("i19_history_can_be_read", lambda: self.desk.open(run, history))
+        self._stage.observer.watch(
+            "i19_history_can_be_read", lambda: self.kernel.open(run, history)
+        )
         self.hear(run, RunLed(node=self.name, epoch=epoch, at=NO_INSTANT))
 
     def hear(self, run: str, event: Event, ticket: object = None) -> None:
         """Put something into the inbox; it is dealt with at the next turn."""
         if self.is_alive:
-            self._inbox.append(Message(run, event, ticket))
+            self._inbox.append(RunMessage(run, event, ticket))
             self.turn_in(self._stage.dice.random.choice((0, 1000, 50_000)))
 
     # dying
@@ -142,7 +144,7 @@ class Process:
 
     def drain(self) -> None:
         """Stop gently: start nothing, then let go of every run."""
-        self.desk.is_draining = True
+        self.kernel.is_draining = True
         self._stage.later(self._stage.dice.between(SECOND // 10, 5 * SECOND), self._let_go)
 
     def _let_go(self) -> None:
@@ -174,9 +176,9 @@ class Process:
         """Give a worker nothing new; one that goes for good is forgotten once it holds nothing."""
         self.away[worker] = for_good
         if for_good:
-            self.desk.dispatch.leave(worker)
+            self.kernel.dispatch.leave(worker)
         else:
-            self.desk.dispatch.drain(worker)
+            self.kernel.dispatch.drain(worker)
 
     def part_with(self, worker: str) -> None:
         """End waiting for what a worker that leaves still has."""
@@ -188,18 +190,18 @@ class Process:
         if worker not in self.away or not self.is_alive:
             return
         is_new = self.away[worker]
-        if is_new and not self.desk.dispatch.leave(worker):
+        if is_new and not self.kernel.dispatch.leave(worker):
             self._stage.later(SECOND, lambda: self.bring_back(worker))
             return
         place = self._stage.crew.place(worker)
-        self.desk.dispatch.join(place)
+        self.kernel.dispatch.join(place)
         if is_new:
             self._gauges[worker] = self._gauge(place)
         del self.away[worker]
         self.turn_in(0)
 
     def _gauge(self, place: Place) -> Gauge:
-        capacity = self.desk.dispatch.most if place.capacity is None else place.capacity
+        capacity = self.kernel.dispatch.most if place.capacity is None else place.capacity
         return Gauge(place.worker, capacity)
 
     # its turns
@@ -224,64 +226,64 @@ class Process:
             self._unwritten = self._decide()
         self._write(self._unwritten)
         if self._unwritten is None:
-            due_at = self.desk.next_due()
+            due_at = self.kernel.next_due()
             if due_at is not None:
                 self.turn_in((due_at - self.clock()) // MICROSECOND)
             if self._inbox or self._has_lost:
                 self.turn_in(0)
 
-    def _decide(self) -> Round:
+    def _decide(self) -> Batch:
         self._has_lost = False
         self._decided_at = now = self.clock()
         messages = [
-            Message(message.run, replace(message.event, at=now), message.ticket)
+            RunMessage(message.run, replace(message.event, at=now), message.ticket)
             for message in self._inbox
         ]
         self._inbox.clear()
         for run in self.epochs:
             messages += [
-                Message(run, letter.report(now), mail=letter.id)
+                RunMessage(run, letter.report(now), mail=letter.id)
                 for letter in self._stage.ledger.unread(run)
             ]
         observer = self._stage.observer
-        round_ = observer.watch("the desk", lambda: self.desk.decide(messages, now))
-        for gauge, size in self._sizes(round_):
+        batch = observer.watch("the desk", lambda: self.kernel.decide(messages, now))
+        for gauge, size in self._sizes(batch):
             if size != gauge.size:
                 kind = FaultKind.GREW if size > gauge.size else FaultKind.SHRANK
                 self._stage.dice.note(kind)
             observer.judge(gauge.i47_it_turns_at_most_once_a_period, size, now)
-        return round_
+        return batch
 
-    def _sizes(self, round_: Round) -> list[tuple[Gauge, int]]:
-        told = [(self._gauges[worker], size) for worker, size in round_.sizes.items()]
-        return [(self._pool, self.desk.dispatch.parallel), *told]
+    def _sizes(self, batch: Batch) -> list[tuple[Gauge, int]]:
+        told = [(self._gauges[worker], size) for worker, size in batch.sizes.items()]
+        return [(self._pool, self.kernel.dispatch.parallel), *told]
 
-    def _write(self, round_: Round) -> None:
+    def _write(self, batch: Batch) -> None:
         ledger = self._stage.ledger
-        for number, run in enumerate(list(round_.entries)):
+        for number, run in enumerate(list(batch.entries)):
             kind = FaultKind.CRASH_BETWEEN_APPENDS if number else FaultKind.CRASH_BEFORE_APPEND
             self._crash_if(kind)
-            events, mail = round_.entries[run], round_.mail.get(run, [])
+            events, mail = batch.entries[run], batch.mail.get(run, [])
             try:
                 ledger.append(run, events, self.epochs[run], self.name, mail)
             except NotLeading:
-                self._lose(run, round_)
+                self._lose(run, batch)
             except JournalFull:
                 self.turn_in(SECOND)  # the same entries again; nothing is acted upon meanwhile
                 return
             else:
-                self._compare(run, round_)
+                self._compare(run, batch)
                 self._note_troubles(run, events)
-            del round_.entries[run]
+            del batch.entries[run]
         self._unwritten = None
         self._crash_if(FaultKind.CRASH_BEFORE_ACTS)
-        self._carry_out(round_)
+        self._carry_out(batch)
 
-    def _compare(self, run: str, round_: Round) -> None:
+    def _compare(self, run: str, batch: Batch) -> None:
         """Now and then, and at the end: is the live state what the journal says?"""
-        if run in round_.ended or self._stage.dice.random.random() < 0.05:
-            led = round_.ended.get(run) or self.desk.runs[run]
-            self._stage.observer.compare(led, self._stage.ledger.streams[run])
+        if run in batch.ended or self._stage.dice.random.random() < 0.05:
+            live_run = batch.ended.get(run) or self.kernel.runs[run]
+            self._stage.observer.compare(live_run, self._stage.ledger.streams[run])
 
     def _note_troubles(self, run: str, events: Sequence[Event]) -> None:
         story = self._stage.observer.stories[run]
@@ -291,72 +293,72 @@ class Process:
                 is_done = isinstance(event, AttemptFinished) and isinstance(event.outcome, Done)
                 self._troubles[worker] = 0 if is_done else self._troubles[worker] + 1
 
-    def _lose(self, run: str, round_: Round) -> None:
+    def _lose(self, run: str, batch: Batch) -> None:
         """Another process leads this run now: nothing of the round is done for it here."""
         self._stage.dice.note(FaultKind.ZOMBIE_APPEND)
         self._has_lost = True
-        ours = [act for act in round_.acts if act.run == run]
-        round_.acts = [act for act in round_.acts if act.run != run]
-        round_.tickets = [
+        ours = [act for act in batch.acts if act.run == run]
+        batch.acts = [act for act in batch.acts if act.run != run]
+        batch.tickets = [
             (ticket, None if isinstance(ticket, Ticket) and ticket.run == run else event)
-            for ticket, event in round_.tickets
+            for ticket, event in batch.tickets
         ]
-        round_.ended.pop(run, None)
-        self.desk.free_unstarted(run, [act for act in ours if isinstance(act, StartAttempt)])
+        batch.ended.pop(run, None)
+        self.kernel.free_unstarted(run, [act for act in ours if isinstance(act, StartAttempt)])
         self._leave(run)
         self._lost(self, run)
 
     def _leave(self, run: str) -> None:
-        self.desk.close(run)
+        self.kernel.close(run)
         del self.epochs[run]
         for attempt in list(self.shop.attempts.values()):
             if attempt.run == run:
                 self.shop.stop(attempt)
 
-    def _carry_out(self, round_: Round) -> None:
+    def _carry_out(self, batch: Batch) -> None:
         starts: list[Start] = []
-        for ticket, event in round_.tickets:
+        for ticket, event in batch.tickets:
             if isinstance(ticket, Ticket):
                 ticket.answer(is_written=event is not None)
-        for number, act in enumerate(round_.acts):
+        for number, act in enumerate(batch.acts):
             if number:
                 self._crash_if(FaultKind.CRASH_BETWEEN_ACTS)
             self._stage.observer.note(f"{self.name} {act}")
-            if isinstance(act, (Stop, PreemptAttempt)):
+            if isinstance(act, (StopAct, PreemptAttempt)):
                 stopped = self.shop.attempts.get((act.run, act.task, act.attempt))
                 if stopped is not None:
-                    leave = self.shop.stop if isinstance(act, Stop) else self.shop.give_way
+                    leave = self.shop.stop if isinstance(act, StopAct) else self.shop.give_way
                     leave(stopped)
             else:
-                led = self.desk.runs[act.run]
+                live_run = self.kernel.runs[act.run]
                 epoch = self.epochs[act.run]
-                attempt = Attempt(act.run, act.task, act.attempt, act.worker, epoch, led)
-                if not attempt.is_duty:
+                attempt = Attempt(act.run, act.task, act.attempt, act.worker, epoch, live_run)
+                if not attempt.is_system_task:
                     starts.append(Start(act.run, act.task, act.worker))
-                self.shop.start(attempt, self._work_of(attempt, led))
-        for run in round_.ended:
+                self.shop.start(attempt, self._work_of(attempt, live_run))
+        for run in batch.ended:
             del self.epochs[run]
-        self._stage.observer.watch("desk.check", self.desk.check)
+        self._stage.observer.watch("desk.check", self.kernel.check)
         if self._decided_at == self.clock() and not self._has_lost:
             self._show(starts)
 
     def _show(self, starts: list[Start]) -> None:
         observer, running = self._stage.observer, self.shop.attempts.values()
-        attempts = [attempt for attempt in running if not attempt.is_duty]
+        attempts = [attempt for attempt in running if not attempt.is_system_task]
         sight = Sight(
             now=self._decided_at,
             crew=self._stage.crew,
             parallel=self._pool.size,
             capacity={worker: gauge.size for worker, gauge in self._gauges.items()},
             away=self.away,
-            led={run: observer.stories[run] for run in self._really_led()},
+            live_run={run: observer.stories[run] for run in self._really_led()},
             busy=Counter(attempt.worker for attempt in attempts),
             busy_runs=Counter(a.run for a in attempts if a.epoch == self.epochs.get(a.run)),
             starts=starts,
-            is_draining=self.desk.is_draining,
+            is_draining=self.kernel.is_draining,
             troubles=self._troubles,
             running=len(running),
-            held=self.desk.busy,
+            held=self.kernel.busy,
         )
         observer.saw_round(sight)
         waiting = waiting_for_a_place(sight)
@@ -373,5 +375,5 @@ class Process:
 
     def _freed(self, attempt: Attempt) -> None:
         if self.is_alive:
-            self.desk.free_place(*attempt.id)
+            self.kernel.free_place(*attempt.id)
             self.turn_in(0)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from chargehand.facts.events import Approach, RetryHow, RunFinished, RunRequested
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Task
-from chargehand.facts.policy import OnFailure
 from tests.simulation.ledger import Entry
 from tests.simulation.purse import Purse
 from tests.simulation.tasks import StepStory, TaskStory
@@ -27,8 +27,8 @@ class Reading:
         #: of the plan
         self.tasks: dict[str, TaskStory] = {}
         #: what the supervisor does itself, once it has begun it
-        self.duties: dict[str, TaskStory] = {}
-        #: by duty: the version of the plan when it began
+        self.system_tasks: dict[str, TaskStory] = {}
+        #: by system task: the version of the plan when it began
         self.plannings: dict[str, int] = {}
         #: second attempts beside stragglers
         self.hedges: dict[str, TaskStory] = {}
@@ -80,12 +80,12 @@ class Reading:
             return self.tasks[task]
         if task in self.hedges:
             return self.hedges[task]
-        return self.duties.get(task) or TaskStory(Task(id=task, description="", worker=""))
+        return self.system_tasks.get(task) or TaskStory(Task(id=task, description="", worker=""))
 
     def everything(self) -> Iterator[TaskStory]:
         yield from self.tasks.values()
         yield from self.hedges.values()
-        yield from self.duties.values()
+        yield from self.system_tasks.values()
 
     def is_told_to_stop(self, task: TaskStory) -> bool:
         if task.is_answer:
@@ -137,13 +137,13 @@ class Reading:
         )
 
     def rewriting(self, task: TaskStory) -> str:
-        """The duty that has to find better words for this task before it is tried again."""
+        """The system task that has to find better words for this task before it is tried again."""
         planned = task.last_retry
         if planned is None or planned.how is not RetryHow.REWRITTEN or task.retry is not None:
             return ""
-        duty = f"@refine:{task.task.id}:{planned.attempt}"
+        system_task = f"@refine:{task.task.id}:{planned.attempt}"
         is_next = not task.ending and task.attempts[-1].number == planned.attempt
-        return duty if is_next and not self.find(duty).ending else ""
+        return system_task if is_next and not self.find(system_task).ending else ""
 
     def is_live(self, task: TaskStory) -> bool:
         """Whether it gets on without any person."""
@@ -174,7 +174,7 @@ class Reading:
         if is_step and self.version > list(self.plannings.values())[-1]:
             return [self.next_planning]
         is_any_done = any(task.ending == "done" for task in self.tasks.values())
-        is_wanted = requested.answers and "@answer" not in self.duties and is_any_done
+        is_wanted = requested.answers and "@answer" not in self.system_tasks and is_any_done
         return ["@answer"] if is_wanted else []
 
     def _owed_plannings(self) -> list[str]:
@@ -188,7 +188,7 @@ class Reading:
 
     @property
     def is_planning(self) -> bool:
-        return any(not self.duties[each].ending for each in self.plannings)
+        return any(not self.system_tasks[each].ending for each in self.plannings)
 
     @property
     def most_plannings(self) -> int:
@@ -200,7 +200,11 @@ class Reading:
 
     def _owed_rewritings(self) -> list[str]:
         owed = [self.rewriting(task) for task in self.tasks.values()]
-        return [duty for duty in owed if duty and duty not in self.duties]
+        return [
+            system_task
+            for system_task in owed
+            if system_task and system_task not in self.system_tasks
+        ]
 
     @property
     def next_planning(self) -> str:

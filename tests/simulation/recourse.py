@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from chargehand.facts.events import PersonAsked, RetryHow, RetryPlanned, TaskFailed
+from chargehand.facts.failure_policy import GO_ON_WITHOUT, TRY_AGAIN, OnFailure
 from chargehand.facts.outcome import ErrorClass, Failed
-from chargehand.facts.policy import GO_ON_WITHOUT, TRY_AGAIN, OnFailure
 from tests.simulation.ledger import Entry
 from tests.simulation.story import RunStory
 from tests.simulation.tasks import TaskStory

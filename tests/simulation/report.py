@@ -42,7 +42,7 @@ class Report(Struct, frozen=True, kw_only=True):
     #: runs by how they ended; those that had not are "open" or "parked"
     ended: Counter[str]
     #: what the supervisor began to do itself, by what it was
-    duties: Counter[str]
+    system_tasks: Counter[str]
     breaches: tuple[Breach, ...] = ()
 
     @property

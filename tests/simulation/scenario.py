@@ -8,13 +8,13 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.decisions.dispatch import Balance, Place
-from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.quorum import VOTE
 from chargehand.facts.events import Approach, Effect, Pace
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Need, Plan, Task
-from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import digest_of
 from tests.simulation.faults import Dice, FaultKind
 from tests.simulation.terms import (
@@ -271,11 +271,13 @@ def draw_fate(chance: Random) -> ErrorClass | None:
     return chance.choice((ErrorClass.DENIED, ErrorClass.LOGIC)) if chance.random() < 0.15 else None
 
 
-def draw_thoughts(chance: Random, run: str, duty: str) -> tuple[StepScript, ...]:
+def draw_thoughts(chance: Random, run: str, system_task: str) -> tuple[StepScript, ...]:
     """The calls of a model that something takes which the supervisor does itself."""
-    return tuple(thought(run, duty, "think", number) for number in range(chance.randint(1, 2)))
+    return tuple(
+        thought(run, system_task, "think", number) for number in range(chance.randint(1, 2))
+    )
 
 
-def thought(run: str, duty: str, name: str, ordinal: int = 0) -> StepScript:
-    key = digest_of(f"{run}/{duty}/{name}/{ordinal}".encode())
+def thought(run: str, system_task: str, name: str, ordinal: int = 0) -> StepScript:
+    key = digest_of(f"{run}/{system_task}/{name}/{ordinal}".encode())
     return StepScript(name, ordinal, Effect.PURE, key, digest_of(name.encode()))

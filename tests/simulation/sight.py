@@ -38,7 +38,7 @@ class Sight(Struct, frozen=True, kw_only=True):
     capacity: Mapping[str, int]
     #: workers that get nothing
     away: Collection[str]
-    led: Mapping[str, RunStory]
+    live_run: Mapping[str, RunStory]
     #: attempts that hold a place, by worker
     busy: Counter[str]
     #: likewise, by run, without what is left from an earlier lead of it
@@ -47,9 +47,9 @@ class Sight(Struct, frozen=True, kw_only=True):
     is_draining: bool
     #: attempts in a row, by worker, that came to nothing here
     troubles: Counter[str]
-    #: attempts and duties that really run here
+    #: attempts and system tasks that really run here
     running: int
-    #: what the desk believes to be running
+    #: what the kernel believes to be running
     held: int
 
 
@@ -62,7 +62,7 @@ def i28_places_are_not_overfilled(sight: Sight) -> str:
     for worker, count in sight.busy.items():
         if count > sight.capacity[worker]:
             return f"{worker} holds {count} of {sight.capacity[worker]}"
-    for run in sight.led.values():
+    for run in sight.live_run.values():
         if sight.busy_runs[run.run] > run.limits.parallel:
             return f"{run.run} holds {sight.busy_runs[run.run]} of {run.limits.parallel}"
     return ""
@@ -74,7 +74,7 @@ def i48_who_is_away_gets_nothing(sight: Sight) -> str:
 
 
 def i09_due_retries_are_not_left(sight: Sight) -> str:
-    for run in sight.led.values():
+    for run in sight.live_run.values():
         for task in run.everything():
             due_at = task.parked_until if task.retry is None else task.retry.due_at
             if due_at is not None and due_at <= sight.now:
@@ -83,7 +83,7 @@ def i09_due_retries_are_not_left(sight: Sight) -> str:
 
 
 def i29_passed_deadlines_are_noticed(sight: Sight) -> str:
-    for run in sight.led.values():
+    for run in sight.live_run.values():
         if run.finished is not None or run.requested is None:
             continue
         if not run.has_plan and run.requested.approach is Approach.GIVEN:
@@ -106,7 +106,7 @@ def i29_passed_deadlines_are_noticed(sight: Sight) -> str:
 
 
 def i29_a_stop_is_heeded_within_its_grace(sight: Sight) -> str:
-    for run in sight.led.values():
+    for run in sight.live_run.values():
         for task in run.opened():
             if task.told_at is not None and task.told_at + run.limits.grace <= sight.now:
                 return f"{task.task.id} was told to stop at {task.told_at}, and is called running"
@@ -116,23 +116,31 @@ def i29_a_stop_is_heeded_within_its_grace(sight: Sight) -> str:
 def i30_duties_are_taken_up_at_once(sight: Sight) -> str:
     if sight.is_draining:
         return ""
-    for run in sight.led.values():
+    for run in sight.live_run.values():
         if run.is_paused:
             continue
         left = [] if run.finished is not None else run.owes()
-        left += [duty.task.id for duty in run.duties.values() if _waits_for_nothing(duty)]
+        left += [
+            system_task.task.id
+            for system_task in run.system_tasks.values()
+            if _waits_for_nothing(system_task)
+        ]
         if left:
             return f"{left[0]} of {run.run} could be done, and is not"
     return ""
 
 
-def _waits_for_nothing(duty: TaskStory) -> bool:
-    is_free = duty.retry is None and duty.parked_until is None and duty.question is None
-    return not duty.ending and duty.open is None and is_free
+def _waits_for_nothing(system_task: TaskStory) -> bool:
+    is_free = (
+        system_task.retry is None
+        and system_task.parked_until is None
+        and system_task.question is None
+    )
+    return not system_task.ending and system_task.open is None and is_free
 
 
 def i41_patience_ends(sight: Sight) -> str:
-    for run in sight.led.values():
+    for run in sight.live_run.values():
         for task in run.everything():
             if task.question is None or task.asked_at is None or task.question.patience is None:
                 continue
@@ -177,7 +185,7 @@ def i30_the_more_urgent_is_not_passed_over(sight: Sight) -> str:
         urgency = run.urgency(task.task.id, of_unfinished_only=True)
         able = {place.worker for place in sight.crew.able(task.task)}
         for start in sight.starts:
-            other = sight.led.get(start.run)
+            other = sight.live_run.get(start.run)
             if start.worker not in able or other is None:
                 continue
             if other is not run and sight.busy_runs[run.run] >= run.limits.parallel:
@@ -190,7 +198,7 @@ def i30_the_more_urgent_is_not_passed_over(sight: Sight) -> str:
 
 
 def _ready(sight: Sight) -> Iterator[tuple[RunStory, TaskStory]]:
-    for run in sight.led.values():
+    for run in sight.live_run.values():
         if run.finished is None and not run.stop and not run.is_paused:
             for task in run.ready():
                 yield run, task

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypeAlias
 
-from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.elastic_capacity import Elastic
 
 #: run, task, and how often it was begun
 Offer: TypeAlias = tuple[str, str, int]

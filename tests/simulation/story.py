@@ -43,9 +43,9 @@ from chargehand.facts.events import (
     TaskSkipped,
     WorkStopped,
 )
+from chargehand.facts.failure_policy import ABOUT_BUDGET, ABOUT_FAILURE, TRY_AGAIN, Recourse
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Task
-from chargehand.facts.policy import ABOUT_BUDGET, ABOUT_FAILURE, TRY_AGAIN, Recourse
 from tests.simulation.attempt import AGAIN
 from tests.simulation.ledger import Entry
 from tests.simulation.reading import Reading
@@ -61,7 +61,11 @@ class RunStory(Reading):
     @property
     def asks_for_more(self) -> bool:
         """Whether a person is to say if more may be spent."""
-        pleas = (duty for id_, duty in self.duties.items() if id_.startswith("@budget"))
+        pleas = (
+            system_task
+            for id_, system_task in self.system_tasks.items()
+            if id_.startswith("@budget")
+        )
         return any(not plea.ending for plea in pleas)
 
     def note_group(self, at: datetime) -> None:
@@ -149,7 +153,7 @@ class RunStory(Reading):
                 self.find(event.task).retry = None
                 self.find(event.task).parked_until = None
             case PersonAsked(question=Question(about="budget")):
-                plea = self.duties[event.task] = TaskStory(
+                plea = self.system_tasks[event.task] = TaskStory(
                     Task(id=event.task, description="", worker="")
                 )
                 plea.question, plea.asked_at = event.question, event.at
@@ -197,7 +201,11 @@ class RunStory(Reading):
 
     def _pleas(self) -> list[TaskStory]:
         """Questions for more to spend that nothing has come of yet."""
-        pleas = [duty for id_, duty in self.duties.items() if id_.startswith("@budget")]
+        pleas = [
+            system_task
+            for id_, system_task in self.system_tasks.items()
+            if id_.startswith("@budget")
+        ]
         return [plea for plea in pleas if not plea.ending]
 
     def _add(self, tasks: Sequence[Task]) -> None:
@@ -211,9 +219,9 @@ class RunStory(Reading):
         if task.attempts and task.attempts[-1].worker != event.worker:
             self._start_over(event.task)
         task.attempts.append(AttemptStory(entry, event))
-        is_duty = event.task.startswith("@") and event.task not in self.hedges
-        if is_duty and event.task not in self.duties:
-            self.duties[event.task] = task
+        is_system_task = event.task.startswith("@") and event.task not in self.hedges
+        if is_system_task and event.task not in self.system_tasks:
+            self.system_tasks[event.task] = task
             if event.task.startswith("@plan"):
                 self.plannings[event.task] = self.version
                 self.is_unplanned = self.is_noted = False

@@ -1,6 +1,6 @@
 """The supervisor's own work in a trial: planners, refiners and answerers that fail like anybody else.
 
-They see the run as it stands, as duties do in earnest, and go on from what is written down already.
+They see the run as it stands, as system tasks do in earnest, and go on from what is written down already.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from chargehand.decisions.graph import Node, TaskState
 from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.events import (
     Approach,
     Event,
@@ -63,7 +63,7 @@ def supervise(
     thoughts: Sequence[StepScript],
     dice: Dice,
 ) -> Work:
-    """One attempt at a duty, from its first thought to what comes of it."""
+    """One attempt at a system task, from its first thought to what comes of it."""
     pace = 20 if dice.hits(FaultKind.SLOW_WORKER) else 1
     first = thought(attempt.run, attempt.task, "look")
     seen = _seen(attempt, first, args)
@@ -74,7 +74,7 @@ def supervise(
             return trouble
     yield from pause(dice)
     unclear = f"{attempt.run}/{attempt.task}/meant"
-    is_first = attempt.task == "@plan" and not attempt.led.schedule.version
+    is_first = attempt.task == "@plan" and not attempt.live_run.schedule.version
     if is_first and attempt.answer(unclear) is None and dice.hits(FaultKind.UNCLEAR):
         return NeedsInput(question=question_of(unclear, (), dice))
     when = dice.random.choice(("before", "after", "never"))
@@ -86,12 +86,12 @@ def supervise(
 
 
 def _seen(attempt: Attempt, first: StepScript, args: Mapping[str, Any]) -> dict[str, Any]:
-    """What the duty saw when it first looked: it must not decide anew because the run moved on."""
+    """What the system task saw when it first looked: it must not decide anew because the run moved on."""
     known = attempt.find(first)
     if known is not None and isinstance(known.outcome, Done):
         seen: dict[str, Any] = known.outcome.value.read()
         return seen
-    schedule = attempt.led.schedule
+    schedule = attempt.live_run.schedule
     target = schedule.nodes.get(args.get("task", ""))
     return {"version": schedule.version, "words": target and target.task.description}
 
@@ -117,7 +117,7 @@ def _say(event: Event, dice: Dice) -> _Said:
 
 
 def _write_plan(attempt: Attempt, order: Order, dice: Dice) -> Work:
-    if attempt.led.schedule.version:
+    if attempt.live_run.schedule.version:
         return Done()  # adopted just before the process ended that had it written
     plan = order.plan
     if order.approach is not Approach.WHOLE:
@@ -128,7 +128,7 @@ def _write_plan(attempt: Attempt, order: Order, dice: Dice) -> Work:
 
 
 def _dictate(attempt: Attempt, plan: Plan, dice: Dice) -> Work:
-    schedule = attempt.led.schedule
+    schedule = attempt.live_run.schedule
     if schedule.version and not schedule.is_being_planned:
         return Done()
     events: list[Event] = [
@@ -151,7 +151,7 @@ def _plan_again(
     attempt: Attempt, wish: Wish, seen: Mapping[str, Any], dice: Dice, because: str
 ) -> Work:
     is_step = because == "step"
-    schedule = attempt.led.schedule
+    schedule = attempt.live_run.schedule
     if schedule.version > seen["version"]:
         return Done()  # changed just before the process ended that planned it
     now = _standing(schedule, f"p{attempt.task[6:]}.{attempt.number}")
@@ -185,14 +185,14 @@ def _standing(schedule: Schedule, fresh_id: str) -> Standing:
     )
 
 
-def _came_to_nothing(node: Node) -> bool:
+def _came_to_nothing(node: TaskNode) -> bool:
     return node.state.is_settled and node.state is not TaskState.DONE
 
 
 def _rewrite(
     attempt: Attempt, args: Mapping[str, Any], seen: Mapping[str, Any], dice: Dice
 ) -> Work:
-    words = attempt.led.schedule.nodes[args["task"]].task.description
+    words = attempt.live_run.schedule.nodes[args["task"]].task.description
     if words != seen["words"] or dice.hits(FaultKind.NOT_REWRITTEN):
         return Done()
     better = TaskRewritten(

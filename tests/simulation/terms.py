@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
 
-from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.quorum import quorum
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
-from chargehand.facts.policy import OnFailure
 from tests.simulation.faults import Dice, FaultKind
 
 

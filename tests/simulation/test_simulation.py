@@ -36,17 +36,17 @@ def test_what_once_broke_holds() -> None:
 def test_every_invariant_holds_under_every_kind_of_fault() -> None:
     faults: Counter[FaultKind] = Counter()
     ended: Counter[str] = Counter()
-    duties: Counter[str] = Counter()
+    system_tasks: Counter[str] = Counter()
     for mode, share in SHARES:
         reports = [run_trial(seed, mode) for seed in range(share)]
         assert broken(reports) == ""
         for report in reports:
             faults += report.faults
             ended += report.ended
-            duties += report.duties
+            system_tasks += report.system_tasks
     assert [kind for kind in FaultKind if not faults[kind]] == [], "some faults never happened"
     assert {"succeeded", "partial", "failed", "cancelled", "parked"} <= set(ended)
-    assert set(duties) == {"plan", "plan again", "refine", "draft", "answer", "budget"}
+    assert set(system_tasks) == {"plan", "plan again", "refine", "draft", "answer", "budget"}
 
 
 def test_a_healed_trial_leaves_no_run_in_between() -> None:

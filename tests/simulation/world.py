@@ -7,8 +7,8 @@ from contextlib import suppress
 from datetime import datetime
 from random import Random
 
-from chargehand.decisions.desk import Led
 from chargehand.decisions.hedging import hedged, is_hedge
+from chargehand.decisions.kernel import LiveRun
 from chargehand.decisions.quorum import VOTE
 from chargehand.facts.events import (
     Approach,
@@ -24,8 +24,8 @@ from chargehand.facts.events import (
     TaskAdded,
     TaskFailed,
 )
+from chargehand.facts.failure_policy import Recourse
 from chargehand.facts.outcome import Done, NeedsInput
-from chargehand.facts.policy import Recourse
 from tests.simulation.attempt import (
     NO_INSTANT,
     Attempt,
@@ -68,7 +68,7 @@ def run_trial(seed: int, mode: Mode = Mode.SAFETY, steps: int = 250) -> Report:
 
 
 class World:
-    """Everything outside the desks, and the one thread that moves it all."""
+    """Everything outside the kernels, and the one thread that moves it all."""
 
     def __init__(self, seed: int, mode: Mode) -> None:
         self._seed = seed
@@ -112,10 +112,12 @@ class World:
             digest=self._observer.digest,
             faults=self._dice.counts,
             ended=Counter(self._ending(run) for run in self._orders),
-            duties=Counter(
-                "plan again" if duty.startswith("@plan:") else duty[1:].partition(":")[0]
+            system_tasks=Counter(
+                "plan again"
+                if system_task.startswith("@plan:")
+                else system_task[1:].partition(":")[0]
                 for story in self._observer.stories.values()
-                for duty in story.duties
+                for system_task in story.system_tasks
             ),
             breaches=tuple(self._observer.breaches),
         )
@@ -326,12 +328,12 @@ class World:
 
     # workers
 
-    def _work_of(self, attempt: Attempt, led: Led) -> Work:
+    def _work_of(self, attempt: Attempt, live_run: LiveRun) -> Work:
         # A second attempt is of the same program.
         name = hedged(attempt.task) if is_hedge(attempt.task) else attempt.task
         random = Random(f"{self._seed} {attempt.run} {name}")
-        task, outputs = led.schedule.nodes[attempt.task].task, led.results.outputs
-        if attempt.is_duty:
+        task, outputs = live_run.schedule.nodes[attempt.task].task, live_run.results.outputs
+        if attempt.is_system_task:
             wish = Wish(self._orders[attempt.run], self._scenario.crew)
             thoughts = draw_thoughts(random, attempt.run, attempt.task)
             return supervise(attempt, task.args, wish, thoughts, self._dice)

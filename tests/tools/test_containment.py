@@ -14,11 +14,11 @@ from chargehand.errors import ToolError
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
 from chargehand.tools.base import Tool, ToolContext
-from chargehand.tools.mcp.catalog import Catalog, Definition
-from chargehand.tools.output import Reel, ToolResult, finish
+from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition
+from chargehand.tools.public_http import Transport
 from chargehand.tools.redaction import Redactor
+from chargehand.tools.tool_output import OutputBuffer, ToolResult, finish
 from chargehand.tools.toolbox import Toolbox
-from chargehand.tools.transport import Transport
 
 SECRET = "correct-horse-battery-staple-9731"
 REDACTOR = Redactor({"pass": SECRET})
@@ -36,7 +36,7 @@ def test_no_half_of_a_secret_is_left_where_a_stream_was_cut(secrets_before: int)
     """Whole ones become shorter marks, so that the half at the end moves into what is shown."""
     before = (SECRET + " ") * secrets_before
     for kept in range(len(SECRET) + 2):
-        reel = Reel(len(before) + kept)
+        reel = OutputBuffer(len(before) + kept)
         reel.take(before + SECRET + " and more")
         assert reel.is_cut
         shown = asyncio.run(finish(reel, REDACTOR, 64 * 1024, None))
@@ -51,7 +51,7 @@ def test_no_half_of_a_secret_is_kept_either() -> None:
         kept.append(data)
         return "blob"
 
-    reel = Reel(len(SECRET) // 2)
+    reel = OutputBuffer(len(SECRET) // 2)
     reel.take(SECRET)
     asyncio.run(finish(reel, REDACTOR, 64, spool))
     assert not [piece for piece in pieces_of(SECRET) if piece.encode() in kept[0]]
@@ -140,7 +140,7 @@ def test_a_pin_is_of_all_that_a_model_is_shown(changes: dict[str, Any]) -> None:
 
 
 def test_a_tool_whose_schema_has_changed_is_refused_until_it_is_approved() -> None:
-    catalog = Catalog()
+    catalog = ApprovedTools()
     catalog.take([definition()])
     assert catalog.refusal("find") is None
     wanted = {"type": "object", "properties": {"token": {"type": "string"}}}
@@ -152,7 +152,7 @@ def test_a_tool_whose_schema_has_changed_is_refused_until_it_is_approved() -> No
 
 
 def test_with_pins_of_ones_own_a_tool_without_one_is_refused() -> None:
-    catalog = Catalog({})
+    catalog = ApprovedTools({})
     catalog.take([definition()])
     assert "no pin" in str(catalog.refusal("find"))
     assert catalog.shown == []
@@ -182,7 +182,7 @@ def test_a_name_that_is_none_of_the_tools_is_refused_with_the_nearest() -> None:
 
 
 def test_a_connection_is_not_followed_from_https_to_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    from chargehand.tools.transport import Reply
+    from chargehand.tools.public_http import Reply
 
     transport = Transport(["site.test"])
     asked: list[str] = []

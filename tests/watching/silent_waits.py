@@ -22,7 +22,7 @@ AS_WORK = (
     "chargehand.models.offline",
     "chargehand.clock",  # timers of runs, which are looked at themselves
     "chargehand.testing",
-    "chargehand.engines.children",  # signs of life of a child that works
+    "chargehand.engines.child_processes",  # signs of life of a child that works
     "chargehand.roles.coordinator",  # looks from time to time
     "chargehand.notify",  # beside the run, which never waits for it
 )
@@ -60,14 +60,14 @@ class Watcher(logging.Handler):
         asyncio.get_running_loop().call_later(EVERY, self._look, announcer)
 
     def _look(self, announcer: Any) -> None:
-        from chargehand.decisions.explaining import Cause, Explainer
+        from chargehand.decisions.wait_reasons import Cause, Explainer
 
-        desk, now = announcer._desk, announcer._clock.now()
-        for run, led in list(desk.runs.items()):
-            for wait in Explainer(run, led, now, desk.dispatch).all():
+        kernel, now = announcer._kernel, announcer._clock.now()
+        for run, live_run in list(kernel.runs.items()):
+            for wait in Explainer(run, live_run, now, kernel.dispatch).all():
                 if wait.cause is Cause.NEEDS or wait.seconds < LATE:
                     continue
-                if desk.busy and (wait.is_behind_work or wait.cause is Cause.REWRITING):
+                if kernel.busy and (wait.is_behind_work or wait.cause is Cause.REWRITING):
                     continue
                 if wait.cause is Cause.PROVIDER:
                     is_said = self.is_said("model_waits")
@@ -133,23 +133,23 @@ def install(
     put(asyncio, "sleep", watched_sleep)
 
     def loaded(module: Any) -> None:
-        if module.__name__ == "chargehand.shift.announcer":
-            begin = module.Announcer.__init__
+        if module.__name__ == "chargehand.runtime.wait_warnings":
+            begin = module.WaitWarnings.__init__
 
             def watched_begin(self: Any, *args: Any) -> None:
                 begin(self, *args)
                 watcher.watch_runs(self)
 
-            put(module.Announcer, "__init__", watched_begin)
-        elif module.__name__ == "chargehand.models.line":
-            admitted = module.Line.admitted
+            put(module.WaitWarnings, "__init__", watched_begin)
+        elif module.__name__ == "chargehand.models.provider_queue":
+            admitted = module.ProviderQueue.admitted
 
             async def watched_admitted(self: Any, *args: Any, **more: Any) -> Any:
                 return await watcher.watch_call(self, admitted(self, *args, **more))
 
-            put(module.Line, "admitted", watched_admitted)
+            put(module.ProviderQueue, "admitted", watched_admitted)
 
     return loaded
 
 
-MODULES = ("chargehand.shift.announcer", "chargehand.models.line")
+MODULES = ("chargehand.runtime.wait_warnings", "chargehand.models.provider_queue")

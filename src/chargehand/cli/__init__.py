@@ -10,7 +10,7 @@ from chargehand.cli.init import init
 from chargehand.cli.mcp import mcp
 from chargehand.cli.models import models
 from chargehand.cli.output import lost, say
-from chargehand.cli.pause import pause, steer, unpause
+from chargehand.cli.pause_and_steer import pause, steer, unpause
 from chargehand.cli.plan import plan
 from chargehand.cli.run import resume, run
 from chargehand.cli.runs import answer, cancel, runs, show, trace

@@ -12,6 +12,6 @@ def models() -> None:
 @click.argument("name")
 def get(name: str) -> None:
     """Fetch the weights of a small model into the user's cache, once."""
-    from chargehand.models.weights import get_model
+    from chargehand.models.model_files import get_model
 
     click.echo(f"{name}: {get_model(name)}")

@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def length(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
     """What an option that is a length of time becomes."""
-    from chargehand.crews.lengths import length_of
+    from chargehand.crews.durations import length_of
     from chargehand.errors import UsageError
 
     try:

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from chargehand.cli.words import clean, clean_json
+from chargehand.cli.safe_text import clean, clean_json
 from chargehand.terminal import is_interactive, is_plain
 
 __all__ = ["is_interactive", "is_plain", "lost", "piece", "raw", "result", "say"]

@@ -46,8 +46,8 @@ def plan(
 def _write(request: str, choice: "Choice", options: dict[str, Any]) -> None:
     import asyncio
 
-    from chargehand.cli.finding import find_run
-    from chargehand.cli.requests import given_request
+    from chargehand.cli.find_run import find_run
+    from chargehand.cli.read_request import given_request
     from chargehand.settings import journal_place
 
     asked = given_request(request)
@@ -68,7 +68,7 @@ def _write(request: str, choice: "Choice", options: dict[str, Any]) -> None:
 
 
 def _save(made: "Plan", file: str) -> None:
-    from chargehand.cli.words import outline
+    from chargehand.cli.safe_text import outline
     from chargehand.errors import UsageError
 
     try:
@@ -81,7 +81,7 @@ def _save(made: "Plan", file: str) -> None:
 
 
 def _print(made: "Plan", options: dict[str, Any]) -> None:
-    from chargehand.cli.words import clean, clean_json, outline
+    from chargehand.cli.safe_text import clean, clean_json, outline
 
     if options["as_json"]:
         output.raw(clean_json(made.to_json().encode()))
@@ -93,8 +93,8 @@ def _print(made: "Plan", options: dict[str, Any]) -> None:
 
 def _look_at(file: str, choice: "Choice", *, is_edited: bool) -> None:
     """Check a plan file against the crew's roster, after the person has edited it."""
-    from chargehand.cli.requests import given_plan
-    from chargehand.cli.words import clean, counted
+    from chargehand.cli.read_request import given_plan
+    from chargehand.cli.safe_text import clean, counted
     from chargehand.errors import UsageError
 
     if is_edited:

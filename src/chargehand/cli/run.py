@@ -21,12 +21,12 @@ from chargehand.cli.options import (
 from chargehand.terminal import is_terminal
 
 if TYPE_CHECKING:
-    from chargehand.cli.watching import Manner
+    from chargehand.cli.run_events import WatchOptions
     from chargehand.facts.limits import Limits
     from chargehand.facts.plan import Plan
-    from chargehand.intake import Terms
     from chargehand.settings import Choice
     from chargehand.supervisor import Supervisor
+    from chargehand.supervisor.requests import RunOptions
 
 
 def _writable(_: click.Context, __: click.Parameter, file: str) -> str:
@@ -124,9 +124,9 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     Exit code: 0 done, 1 failed, 2 wrong usage, 3 partial answer, 4 a person is needed,
     5 over budget, 130 interrupted.
     """
-    from chargehand.cli.leading import Conductor
-    from chargehand.cli.requests import given_plan, given_request
-    from chargehand.cli.watching import Watch
+    from chargehand.cli.read_request import given_plan, given_request
+    from chargehand.cli.run_events import RunView
+    from chargehand.cli.run_session import RunSession
 
     if (request is None) == (plan_file is None):
         raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
@@ -136,14 +136,14 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     boss = boss_for(choice, quiet=manner.quiet)
     terms = _terms(boss, choice, options)
     review = _reviewing(boss) if options["review"] else None
-    watch = Watch(manner)
+    watch = RunView(manner)
 
     async def start() -> None:
         wanted = asked if review is None else await review(asked)
         async for heard in boss.stream(wanted, **terms):
             watch.hear(heard)
 
-    sys.exit(Conductor(boss, watch, manner).conduct(start))
+    sys.exit(RunSession(boss, watch, manner).conduct(start))
 
 
 @click.command(cls=PathsCommand, short_help="Go on with a run that was interrupted.")
@@ -160,9 +160,9 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     """
     import asyncio
 
-    from chargehand.cli.finding import find_run, has_ended, source_of, standing_of
-    from chargehand.cli.leading import Conductor
-    from chargehand.cli.watching import Watch
+    from chargehand.cli.find_run import find_run, has_ended, source_of, standing_of
+    from chargehand.cli.run_events import RunView
+    from chargehand.cli.run_session import RunSession
     from chargehand.decisions.schedule import RunState
     from chargehand.facts.events import KINDS
     from chargehand.settings import journal_place, reader_of
@@ -171,10 +171,10 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     manner = _manner(choice, options)
     place = journal_place(choice.journal)
     found = asyncio.run(find_run(run_id, place))
-    watch = Watch(manner, found)
+    watch = RunView(manner, found)
     if asyncio.run(has_ended(found, place)):
         # Its answer is in the journal: neither the crew nor a model is needed to print it again.
-        sys.exit(Conductor(reader_of(place), watch, manner).conduct(_nothing))
+        sys.exit(RunSession(reader_of(place), watch, manner).conduct(_nothing))
     given, choice = choice, choice.or_as(asyncio.run(source_of(found, place)))
     if choice.crew != given.crew and not manner.quiet:
         output.say(f"crew: {choice.crew}, from where the run was started")
@@ -188,19 +188,19 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
         boss.on(*KINDS.values())(lambda run, event: watch.hear(event) if run == found else None)
         await boss.resume(found, accept=accept, on_question=options["on_question"])
 
-    sys.exit(Conductor(boss, watch, manner).conduct(start))
+    sys.exit(RunSession(boss, watch, manner).conduct(start))
 
 
 async def _nothing() -> None:
     """What is left to do of a run that has ended."""
 
 
-def _manner(choice: "Choice", options: dict[str, Any]) -> "Manner":
-    from chargehand.cli.watching import Manner
+def _manner(choice: "Choice", options: dict[str, Any]) -> "WatchOptions":
+    from chargehand.cli.run_events import WatchOptions
 
     is_plain = options["display"] == "plain" or options["as_json"] or options["quiet"]
     waits = options["on_question"] in (None, "wait", "supervisor")
-    return Manner(
+    return WatchOptions(
         choice=choice,
         as_json=options["as_json"],
         quiet=options["quiet"],
@@ -212,14 +212,14 @@ def _manner(choice: "Choice", options: dict[str, Any]) -> "Manner":
     )
 
 
-def _terms(boss: "Supervisor", choice: "Choice", options: dict[str, Any]) -> "Terms":
+def _terms(boss: "Supervisor", choice: "Choice", options: dict[str, Any]) -> "RunOptions":
     import asyncio
 
-    from chargehand.cli.finding import find_run
-    from chargehand.intake import Terms
+    from chargehand.cli.find_run import find_run
     from chargehand.settings import journal_place
+    from chargehand.supervisor.requests import RunOptions
 
-    terms = Terms(
+    terms = RunOptions(
         priority=options["priority"],
         deadline=options["deadline"],
         on_budget=options["on_budget"],
@@ -251,7 +251,7 @@ def _limits(boss: "Supervisor", options: dict[str, Any]) -> "Limits | None":
 
 def _reviewing(boss: "Supervisor") -> "Callable[[str | Plan], Awaitable[Plan]]":
     """Makes of a request the plan that the person wants."""
-    from chargehand.cli.review import review
+    from chargehand.cli.plan_review import review
     from chargehand.facts.plan import Plan
 
     if not output.is_interactive():

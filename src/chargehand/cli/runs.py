@@ -24,8 +24,8 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
     """List the runs of a journal, the one that changed last first."""
     import shutil
 
-    from chargehand.cli.finding import Standing, heads_in, is_nested, looked_at, standing_of
-    from chargehand.cli.listing import listed, listing, told, unreadable
+    from chargehand.cli.find_run import FoundRun, heads_in, is_nested, looked_at, standing_of
+    from chargehand.cli.run_table import listed, listing, told, unreadable
     from chargehand.settings import journal_place, reader_of
 
     place = journal_place(journal)
@@ -42,7 +42,7 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
             )
         return [
             told(head, each.result, each.status, each.asked)
-            if isinstance(each, Standing)
+            if isinstance(each, FoundRun)
             else unreadable(head, each)
             for head, each in looked
         ]
@@ -60,8 +60,8 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
 @json_option("As one JSON object.")
 def show(run_id: str, journal: str, *, as_json: bool) -> None:
     """Show how a RUN stands: its tasks, its answer, what is missing, what it asks."""
-    from chargehand.cli.finding import owner_of, standing_of, with_run
-    from chargehand.cli.showing import shown, shown_json
+    from chargehand.cli.find_run import owner_of, standing_of, with_run
+    from chargehand.cli.run_details import shown, shown_json
 
     async def look(boss: "Supervisor", run: str) -> list[str]:
         standing = await standing_of(boss, run, await owner_of(run, journal))
@@ -82,8 +82,8 @@ def trace(run_id: str | None, journal: str, *, schema: bool, no_content: bool) -
     """Print the trace of a RUN as JSON: plan, dispatch, every call, retries, the answer."""
     import json
 
-    from chargehand.cli.finding import with_run
-    from chargehand.cli.words import clean_json
+    from chargehand.cli.find_run import with_run
+    from chargehand.cli.safe_text import clean_json
     from chargehand.decisions.trace import Trace
 
     if schema:
@@ -107,8 +107,8 @@ def trace(run_id: str | None, journal: str, *, schema: bool, no_content: bool) -
 @click.option("--reason", default="", help="Kept with the run.")
 def cancel(run_id: str, journal: str, *, answer_now: bool, reason: str) -> None:
     """End a RUN, wherever it is led; with --answer-now, have its answer at once."""
-    from chargehand.cli.finding import with_run
-    from chargehand.cli.listing import when_heard
+    from chargehand.cli.find_run import with_run
+    from chargehand.cli.run_table import when_heard
     from chargehand.facts.events import RunStatus
 
     async def end(boss: "Supervisor", run: str) -> "RunResult":
@@ -139,9 +139,9 @@ def answer(question: str, text: str, journal: str) -> None:
 
     QUESTION is its id, as `show` prints it, or the run's if it asks only one thing.
     """
-    from chargehand.cli.finding import with_run
-    from chargehand.cli.questions import answer_in
-    from chargehand.cli.showing import question_meant
+    from chargehand.cli.ask_person import answer_in
+    from chargehand.cli.find_run import with_run
+    from chargehand.cli.run_details import question_meant
     from chargehand.errors import UnknownQuestion
     from chargehand.facts.events import Approach
 

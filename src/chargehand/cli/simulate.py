@@ -59,7 +59,7 @@ def simulate(
     The scheduler that would lead it leads it on a virtual clock, with lengths that past runs in the
     journal taught, that the plan expects, or that a file gives. PLAN may be - for stdin.
     """
-    from chargehand.cli.requests import given_plan
+    from chargehand.cli.read_request import given_plan
     from chargehand.decisions.forecast import Outlook, forecast, places_for
     from chargehand.settings import journal_place
 
@@ -84,14 +84,14 @@ def simulate(
 async def _learned(place: Path) -> "Outlook":
     """What the finished runs of a journal teach; nothing, where there is none yet."""
     from chargehand.decisions.forecast import Outlook
-    from chargehand.journal.opening import open_journal
-    from chargehand.records import Experience
+    from chargehand.journal.open_journal import open_journal
+    from chargehand.run_archive import PastPaces
 
     if not place.exists():  # noqa: ASYNC240 - nothing else runs yet
         return Outlook()
     journal = open_journal(place)
     try:
-        return Outlook(paces=await Experience().paces(journal), prices=await _prices(journal))
+        return Outlook(paces=await PastPaces().paces(journal), prices=await _prices(journal))
     finally:
         await journal.close()
 
@@ -99,7 +99,7 @@ async def _learned(place: Path) -> "Outlook":
 async def _prices(journal: "Journal") -> dict[str, float]:
     """By worker, what a task that it did has cost, failed attempts included."""
     from chargehand.decisions.trace import trace_of
-    from chargehand.records import LEARNED_RUNS
+    from chargehand.run_archive import LEARNED_RUNS
 
     spent: dict[str, float] = {}
     done: dict[str, int] = {}
@@ -179,8 +179,8 @@ def _shown(told: "Forecast", plan: "Plan") -> Iterator[str]:
     import shutil
     import textwrap
 
-    from chargehand.cli.charts import bars, gantt
-    from chargehand.cli.words import counted, one_line
+    from chargehand.cli.safe_text import counted, one_line
+    from chargehand.cli.text_charts import bars, gantt
 
     width = shutil.get_terminal_size().columns
     yield one_line(plan.goal, width)
@@ -194,8 +194,8 @@ def _shown(told: "Forecast", plan: "Plan") -> Iterator[str]:
 
 
 def _facts(told: "Forecast", plan: "Plan") -> Iterator[tuple[str, str]]:
-    from chargehand.cli.words import clean, counted, money_words
-    from chargehand.crews.lengths import shown_length
+    from chargehand.cli.safe_text import clean, counted, money_words
+    from chargehand.crews.durations import shown_length
     from chargehand.decisions.forecast import GUESS
 
     tasks = counted(len(plan.tasks), "task")
@@ -213,7 +213,7 @@ def _facts(told: "Forecast", plan: "Plan") -> Iterator[tuple[str, str]]:
 
 
 def _cost(told: "Forecast", money: str) -> str:
-    from chargehand.cli.words import clean
+    from chargehand.cli.safe_text import clean
 
     if not told.unpriced:
         return money
@@ -226,7 +226,7 @@ def _cost(told: "Forecast", money: str) -> str:
 def _as_json(told: "Forecast") -> bytes:
     import msgspec
 
-    from chargehand.cli.words import clean_json
+    from chargehand.cli.safe_text import clean_json
 
     def seconds(each: "timedelta") -> float:
         return round(each.total_seconds(), 3)

@@ -10,8 +10,8 @@ from chargehand.cli import output
 from chargehand.cli.options import journal_option, json_option
 
 if TYPE_CHECKING:
-    from chargehand.cli.finding import Standing
-    from chargehand.decisions.explaining import Wait
+    from chargehand.cli.find_run import FoundRun
+    from chargehand.decisions.wait_reasons import WaitReason
     from chargehand.result import RunResult
     from chargehand.supervisor import Supervisor
 
@@ -26,13 +26,13 @@ WARNING = 400
 @json_option("One JSON object per run.")
 def status(*, journal: str, as_json: bool) -> None:
     """List the runs of a journal that have not ended, with what each of them waits for."""
-    from chargehand.cli.finding import Standing, heads_in, is_nested, looked_at, standing_of
+    from chargehand.cli.find_run import FoundRun, heads_in, is_nested, looked_at, standing_of
     from chargehand.facts.events import RunStatus
     from chargehand.settings import journal_place, reader_of
 
     place = journal_place(journal)
 
-    async def standing() -> "tuple[list[Standing], list[str]]":
+    async def standing() -> "tuple[list[FoundRun], list[str]]":
         heads = [head for head in await heads_in(place) if not is_nested(head)]
         heads = [head for head in heads if not head.is_ended]
         if not heads:
@@ -41,7 +41,7 @@ def status(*, journal: str, as_json: bool) -> None:
             looked = await looked_at(heads, lambda head: standing_of(boss, head.stream, head.owner))
             owned = {head.stream for head in heads if head.owner}
             warnings = [] if as_json else await _warnings(boss, owned)
-        readable = [each for _, each in looked if isinstance(each, Standing)]
+        readable = [each for _, each in looked if isinstance(each, FoundRun)]
         return [
             each for each in readable if not isinstance(each.result.status, RunStatus)
         ], warnings
@@ -58,8 +58,8 @@ def status(*, journal: str, as_json: bool) -> None:
 
 async def _warnings(boss: "Supervisor", owned: Collection[str]) -> list[str]:
     """What does not go well beside what each run waits for, and who is in whose way."""
-    from chargehand.cli.words import one_line
-    from chargehand.decisions.coordination.health import RECENT, Symptom
+    from chargehand.cli.safe_text import one_line
+    from chargehand.decisions.coordination.worker_health import RECENT, Symptom
 
     coordinator = boss.coordinator(recent=RECENT)
     health = await coordinator.health()
@@ -73,9 +73,9 @@ async def _warnings(boss: "Supervisor", owned: Collection[str]) -> list[str]:
     ]
 
 
-def _in_words(standing: "Standing", journal: str) -> Iterator[str]:
-    from chargehand.cli.display import task_counts
-    from chargehand.cli.words import one_line
+def _in_words(standing: "FoundRun", journal: str) -> Iterator[str]:
+    from chargehand.cli.progress_lines import task_counts
+    from chargehand.cli.safe_text import one_line
 
     result = standing.result
     yield f"{result.id}  {_state(standing.status, result)}  {task_counts(result)}  {one_line(result.request)}"
@@ -89,9 +89,9 @@ def _in_words(standing: "Standing", journal: str) -> Iterator[str]:
         yield f"    and {len(waits) - MOST_WAITS} more; chargehand show {result.id} has them all"
 
 
-def _wait_words(wait: "Wait", answered: Mapping[str, str], journal: str) -> str:
+def _wait_words(wait: "WaitReason", answered: Mapping[str, str], journal: str) -> str:
     """What is waited for, and what ends the wait where a person can."""
-    from chargehand.decisions.explaining import Cause, way_out
+    from chargehand.decisions.wait_reasons import Cause, way_out
 
     if wait.question in answered:
         return f"{wait.task} is answered: {answered[wait.question]}; it goes on when the run is led"
@@ -107,17 +107,17 @@ def _state(words: str, result: "RunResult") -> str:
     return "paused, interrupted" if is_left_paused else words
 
 
-def _telling(waits: "Sequence[Wait]") -> "list[Wait]":
+def _telling(waits: "Sequence[WaitReason]") -> "list[WaitReason]":
     """Those that say something first: what waits only for other tasks of the run comes last."""
-    from chargehand.decisions.explaining import Cause
+    from chargehand.decisions.wait_reasons import Cause
 
     return sorted(waits, key=lambda wait: wait.cause is Cause.NEEDS)
 
 
-def _as_json(standing: "Standing") -> str:
+def _as_json(standing: "FoundRun") -> str:
     import msgspec
 
-    from chargehand.cli.words import clean_json
+    from chargehand.cli.safe_text import clean_json
 
     result = standing.result
     facts: dict[str, Any] = {

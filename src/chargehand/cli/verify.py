@@ -25,7 +25,7 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
     """
     import msgspec
 
-    from chargehand.cli.words import clean_json
+    from chargehand.cli.safe_text import clean_json
     from chargehand.errors import UsageError
     from chargehand.settings import journal_place
 
@@ -49,9 +49,9 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
 async def _check(place: str, typed: str | None) -> "list[Finding]":
     from pathlib import Path
 
-    from chargehand.cli.finding import find_run
+    from chargehand.cli.find_run import find_run
     from chargehand.errors import JournalDamaged
-    from chargehand.journal.opening import open_journal
+    from chargehand.journal.open_journal import open_journal
     from chargehand.journal.verify import Finding, verified
 
     found: list[Finding] = []
@@ -69,7 +69,7 @@ async def _check(place: str, typed: str | None) -> "list[Finding]":
 
 
 def _in_words(finding: "Finding") -> str:
-    from chargehand.cli.words import one_line
+    from chargehand.cli.safe_text import one_line
 
     lines = [finding.run or "the journal as a whole"]
     lines += [f"    wrong: {one_line(fault, 400)}" for fault in finding.faults]

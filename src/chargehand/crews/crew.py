@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from chargehand.decisions.elastic import Elastic
-from chargehand.decisions.limiter import Rates
+from chargehand.decisions.elastic_capacity import Elastic
+from chargehand.decisions.rate_limiter import Rates
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import UsageError
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
-from chargehand.facts.policy import OnFailure
 from chargehand.models.base import ModelSettings
 from chargehand.notify.base import Subscription
-from chargehand.roles.office import ModelChoice
+from chargehand.roles.llm_worker import Worker
+from chargehand.roles.resources import ModelChoice
 from chargehand.roles.roster import Member
-from chargehand.roles.worker import Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

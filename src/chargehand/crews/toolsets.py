@@ -8,15 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from chargehand.crews.form import ServerForm, ToolsetForm
-from chargehand.crews.lengths import length_of
-from chargehand.crews.python import load
+from chargehand.crews.crew_schema import ServerForm, ToolsetForm
+from chargehand.crews.durations import length_of
+from chargehand.crews.python_crews import load
 from chargehand.errors import ToolError, UsageError
 from chargehand.tools.base import Tool, tool
-from chargehand.tools.beneath import NoSuchFile, Root, Stamp
+from chargehand.tools.safe_open import NoSuchFile, Root, Stamp
 
 if TYPE_CHECKING:
-    from chargehand.tools.mcp.terms import Timeouts
+    from chargehand.tools.mcp.server_settings import ServerTimeouts
 
 TABLES_TIMEOUT = timedelta(seconds=30)
 
@@ -30,7 +30,7 @@ def files_tools(places: Sequence[Path], *, hidden: bool = False) -> tuple[Tool, 
 
 def data_tools(places: Sequence[Path], *, hidden: bool = False) -> tuple[Tool, ...]:
     """`describe_tables` and `query_tables` over the data files among these folders and files."""
-    from chargehand.tools.data import TableStore, data
+    from chargehand.tools.sql_tables import TableStore, data
 
     if len(places) == 1:
         return data(places[0], hidden=hidden)
@@ -145,7 +145,7 @@ def _built_data(form: ToolsetForm, places: Sequence[Path], _: Sequence[str]) -> 
 
 
 def _built_maths(_: ToolsetForm, __: Sequence[Path], ___: Sequence[str]) -> tuple[Tool, ...]:
-    from chargehand.tools.maths import maths
+    from chargehand.tools.calculator import maths
 
     return maths()
 
@@ -164,7 +164,7 @@ def _built_web(
 
 
 def _built_sandbox(form: ToolsetForm, _: Sequence[Path], __: Sequence[str]) -> tuple[Tool, ...]:
-    from chargehand.tools.sandbox import LIMIT, sandbox
+    from chargehand.tools.sandbox.tools import LIMIT, sandbox
 
     return sandbox(data=form.folders, limit=length_of(form.limit) if form.limit else LIMIT)
 
@@ -208,12 +208,12 @@ def _as_tool(found: object, reference: str) -> Tool:
     return found
 
 
-def _timeouts(server: ServerForm) -> "Timeouts":
+def _timeouts(server: ServerForm) -> "ServerTimeouts":
     """What the file says of a server's time, and the usual for the rest."""
-    from chargehand.tools.mcp.terms import Timeouts
+    from chargehand.tools.mcp.server_settings import ServerTimeouts
 
     given = {"connect": server.connect, "listing": server.connect, "call": server.timeout}
-    return Timeouts(**{name: length for name, length in given.items() if length is not None})
+    return ServerTimeouts(**{name: length for name, length in given.items() if length is not None})
 
 
 def _filled(values: Mapping[str, str] | None, server: str) -> dict[str, str] | None:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.errors import BlockChanged, BlockDenied, UsageError
+from chargehand.facts.argument_checks import text
 from chargehand.facts.board import (
     LEADER,
     Act,
@@ -21,14 +22,13 @@ from chargehand.facts.board import (
     Label,
     Match,
     Note,
+    NoteOrder,
     NotePosted,
-    Order,
-    Query,
+    NoteQuery,
     Segment,
     WriteBlock,
     stream_of,
 )
-from chargehand.facts.checks import text
 from chargehand.facts.value import Value
 
 #: importance of a note about two that got in each other's way
@@ -123,7 +123,7 @@ def note_of(board: str, seq: int, event: BoardEvent) -> Note | None:
             return None
 
 
-def matches(note: Note, query: Query) -> bool:
+def matches(note: Note, query: NoteQuery) -> bool:
     """Whether this note is one of those that are asked for."""
     if note.importance < query.min_importance:
         return False
@@ -139,10 +139,10 @@ def matches(note: Note, query: Query) -> bool:
     return enough(tag in note.tags for tag in query.tags)
 
 
-def select(notes: Iterable[Note], query: Query) -> list[Note]:
+def select(notes: Iterable[Note], query: NoteQuery) -> list[Note]:
     """The notes that are asked for, in the order and number that are asked for."""
     found = (note for note in notes if matches(note, query))
-    if query.order is Order.NEWEST:
+    if query.order is NoteOrder.NEWEST:
         return heapq.nlargest(query.limit, found, key=lambda note: (note.at, note.seq))
     return heapq.nlargest(query.limit, found, key=lambda note: (note.importance, note.at, note.seq))
 
@@ -172,12 +172,12 @@ def ranks_of(note: Note) -> list[str]:
     return [ALL_NOTES, f"s{note.segment}"]
 
 
-def ranks_asked(query: Query) -> list[str]:
+def ranks_asked(query: NoteQuery) -> list[str]:
     """The facets kept by importance that hold, together, all that a query can be after."""
     return [f"s{segment}" for segment in dict.fromkeys(query.segments)] or [ALL_NOTES]
 
 
-def facets_asked(query: Query) -> Facets:
+def facets_asked(query: NoteQuery) -> Facets:
     """The facets that a query asks for."""
     groups: list[list[str]] = []
     if query.tags:
@@ -193,7 +193,7 @@ def facets_asked(query: Query) -> Facets:
 # Blocks
 
 
-class Shelf:
+class BoardState:
     """The blocks of one board, folded from its events: every version, and who may touch it."""
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.duties import ANSWER
 from chargehand.decisions.hedging import hedged, is_hedge
+from chargehand.decisions.system_tasks import ANSWER
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,

@@ -8,20 +8,20 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from chargehand.decisions.breaker import BreakerPolicy
-from chargehand.decisions.elastic import Elastic, Resizer
-from chargehand.decisions.limiter import Bucket
-from chargehand.decisions.offers import AGEING, Lane, Offers, Waiting, target_of
+from chargehand.decisions.circuit_breaker import BreakerPolicy
+from chargehand.decisions.elastic_capacity import Elastic, Resizer
 from chargehand.decisions.preemption import Holding, Want, givers
-from chargehand.decisions.staff import Balance, Colleague, Key, Place, Staff
+from chargehand.decisions.rate_limiter import Bucket
+from chargehand.decisions.ready_queue import AGEING, Lane, ReadyQueue, Waiting, target_of
+from chargehand.decisions.worker_slots import Balance, Key, Place, SlotState, WorkerSlots
 from chargehand.errors import UsageError
-from chargehand.facts.checks import CheckedKeywords, amount, count
+from chargehand.facts.argument_checks import CheckedKeywords, amount, count
 from chargehand.facts.commands import OfferAttempt, PreemptAttempt, StartAttempt
 
 __all__ = ["AGEING", "Balance", "Dispatch", "Place", "Starts"]
 
 #: the run as it was when the attempt began, for it may be led anew since
-_Held: TypeAlias = tuple[Colleague, Lane, Holding]
+_Held: TypeAlias = tuple[SlotState, Lane, Holding]
 
 
 class Starts(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
@@ -68,8 +68,8 @@ class Dispatch:
         #: workers whose capacity the last `place` changed
         self.resized: dict[str, int] = {}
         self._bucket = None if starts is None else Bucket(starts.a_minute, starts.burst)
-        self._staff = Staff(self.most, balance, breaker)
-        self._offers = Offers()
+        self._staff = WorkerSlots(self.most, balance, breaker)
+        self._offers = ReadyQueue()
         #: the places that are taken, by attempt
         self._held: dict[Key, _Held] = {}
         self._started = 0

@@ -1,6 +1,6 @@
 """How long a plan will take, what it will cost, and how many places it deserves: before any is spent.
 
-The plan is simulated many times on the real desk, each time with other lengths, drawn from what is
+The plan is simulated many times on the real kernel, each time with other lengths, drawn from what is
 known of each worker. Seeded: the same question has the same answer.
 """
 
@@ -12,7 +12,7 @@ from random import Random
 from msgspec import Struct
 
 from chargehand.decisions.dispatch import Place, Starts
-from chargehand.decisions.simulate import Simulation, simulate
+from chargehand.decisions.plan_simulation import Simulation, simulate
 from chargehand.errors import UsageError
 from chargehand.facts.events import Pace
 from chargehand.facts.plan import Plan, Task
@@ -114,7 +114,7 @@ def forecast(
         raise UsageError(f"runs={runs} must be at least 1")
     lengths = list(_lengths(plan, places, outlook, runs, seed))
 
-    def led(parallel: int, drawn: Mapping[str, float]) -> Simulation:
+    def live_run(parallel: int, drawn: Mapping[str, float]) -> Simulation:
         return simulate(
             plan,
             places,
@@ -124,8 +124,8 @@ def forecast(
             starts=starts,
         )
 
-    simulations = sorted((led(parallel, drawn) for drawn in lengths), key=lambda s: s.makespan)
-    sweep = tuple(_sweep(len(plan.tasks), lengths[:SWEPT], led))
+    simulations = sorted((live_run(parallel, drawn) for drawn in lengths), key=lambda s: s.makespan)
+    sweep = tuple(_sweep(len(plan.tasks), lengths[:SWEPT], live_run))
     least = min(level.p50 for level in sweep)
     names = list(dict.fromkeys(_who(task) for task in plan.tasks))
     return Forecast(
@@ -219,12 +219,12 @@ def _able(task: Task, places: Sequence[Place]) -> list[str]:
 def _sweep(
     most: int,
     lengths: Sequence[Mapping[str, float]],
-    led: Callable[[int, Mapping[str, float]], Simulation],
+    live_run: Callable[[int, Mapping[str, float]], Simulation],
 ) -> Iterator[Level]:
     """Ever more places, until more would change next to nothing."""
-    soonest = _level(most, lengths, led).p50
+    soonest = _level(most, lengths, live_run).p50
     for parallel in _sizes(most):
-        level = _level(parallel, lengths, led)
+        level = _level(parallel, lengths, live_run)
         yield level
         if level.p50 <= SAME * soonest:
             return
@@ -233,9 +233,9 @@ def _sweep(
 def _level(
     parallel: int,
     lengths: Sequence[Mapping[str, float]],
-    led: Callable[[int, Mapping[str, float]], Simulation],
+    live_run: Callable[[int, Mapping[str, float]], Simulation],
 ) -> Level:
-    simulations = sorted((led(parallel, drawn) for drawn in lengths), key=lambda s: s.makespan)
+    simulations = sorted((live_run(parallel, drawn) for drawn in lengths), key=lambda s: s.makespan)
     utilisation = sum(each.utilisation for each in simulations) / len(simulations)
     p50, p95 = _at(simulations, 0.5).makespan, _at(simulations, 0.95).makespan
     return Level(parallel, p50, p95, utilisation)

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from chargehand.decisions.estimate import Times
+from chargehand.decisions.duration_estimates import Times
 from chargehand.facts.events import Effect, Pace, StepStarted
 from chargehand.facts.plan import Task
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.plain import counted, spent_in_words, table, time_in_words
-from chargehand.decisions.spans import AttemptSpan, Level, StepKind, StepSpan, covered
+from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
 from chargehand.decisions.trace import Trace
+from chargehand.decisions.trace_types import AttemptSpan, NestingLevel, StepKind, StepSpan, covered
 from chargehand.facts.outcome import NO_USAGE, Usage
 
 #: how many of the longest waits are kept
@@ -96,7 +96,7 @@ class Report(Struct, frozen=True, kw_only=True):
     cache_hits: int
     usage: Usage
     #: of nested supervisors, the top first; more than one only where traces were nested
-    levels: tuple[Level, ...]
+    levels: tuple[NestingLevel, ...]
 
     @property
     def path_time(self) -> timedelta:

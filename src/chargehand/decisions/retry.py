@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from chargehand.decisions.graph import Node
-from chargehand.facts.checks import CheckedKeywords, Duration, Span, amount, duration
+from chargehand.decisions.task_graph import TaskNode
+from chargehand.facts.argument_checks import CheckedKeywords, Duration, Span, amount, duration
 from chargehand.facts.events import RetryHow
-from chargehand.facts.outcome import ErrorClass, Failed, Question
-from chargehand.facts.policy import (
+from chargehand.facts.failure_policy import (
     ABOUT_FAILURE,
     GIVE_UP,
     GO_ON_WITHOUT,
     TRY_AGAIN,
+    FailureStep,
     OnFailure,
     Recourse,
-    Step,
 )
+from chargehand.facts.outcome import ErrorClass, Failed, Question
 
 
 class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ def set_aside(failure: Failed, terms: OnFailure | None, *, may_ask: bool) -> Ask
     return Ask() if step.recourse is Recourse.ASK else GiveUp(failure, step.recourse)
 
 
-def question_about(run: str, node: Node, terms: OnFailure | None) -> Question:
+def question_about(run: str, node: TaskNode, terms: OnFailure | None) -> Question:
     """What a person is asked about a task that failed."""
     told = f"Task {node.task.id} failed ({node.last_failure}): {node.task.description}"
     is_timed = terms is not None and terms.patience is not None
@@ -181,7 +181,7 @@ def _how(failure: Failed, history: History) -> RetryHow:
     return RetryHow.REWRITTEN if history.refines else RetryHow.AFRESH
 
 
-def _how_by(step: Step, failure: Failed, history: History) -> RetryHow:
+def _how_by(step: FailureStep, failure: Failed, history: History) -> RetryHow:
     """Where nobody else can be meant, elsewhere is here."""
     if step.recourse is Recourse.REWRITTEN:
         return RetryHow.REWRITTEN

@@ -8,19 +8,55 @@ applied in turn. So replay never decides anything again.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TypeAlias
 
-from chargehand.decisions.amendment import part_of
-from chargehand.decisions.asking import patience
-from chargehand.decisions.estimate import Estimates
-from chargehand.decisions.graph import Graph, Node, TaskState
-from chargehand.decisions.hedging import is_hedge
-from chargehand.decisions.hours import CANCELLED
-from chargehand.decisions.run.attempts import Attempts
-from chargehand.decisions.run.standing import RunState
-from chargehand.decisions.run.verdicts import TOO_LATE, unanswered_by
-from chargehand.facts.commands import Command, Record, SetTimer, WithdrawOffer
+from msgspec.structs import replace
+
+from chargehand.decisions.deadlines import CANCELLED, OUT_OF_TIME, Deadlines
+from chargehand.decisions.duration_estimates import Estimates, Times, least_time
+from chargehand.decisions.hedging import LAST, hedge_of, hedged, is_hedge, may_begin, patience_with
+from chargehand.decisions.plan_amendment import Part, amendment_faults, part_of
+from chargehand.decisions.questions import budget_after, is_answer, patience, unanswered
+from chargehand.decisions.retry import (
+    Again,
+    GiveUp,
+    History,
+    RetryPolicy,
+    Verdict,
+    draw_for,
+    judge,
+    question_about,
+    set_aside,
+)
+from chargehand.decisions.system_tasks import (
+    ANSWER,
+    PLAN,
+    PLANNER,
+    REFINER,
+    Planning,
+    answering,
+    asking_for_more,
+    drafting,
+    has_results,
+    is_system_task,
+    is_void,
+    missing_of,
+    of_plan,
+    refining,
+)
+from chargehand.decisions.task_graph import TaskGraph, TaskNode, TaskState, check_nodes
+from chargehand.errors import Fault, InternalError
+from chargehand.facts.commands import (
+    Command,
+    OfferAttempt,
+    Rank,
+    Record,
+    SetTimer,
+    StopAttempt,
+    WithdrawOffer,
+)
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptHeldUp,
@@ -34,6 +70,7 @@ from chargehand.facts.events import (
     DeadlinePassed,
     Event,
     HedgeDue,
+    Pace,
     PersonAsked,
     PlanAdopted,
     PlanAmended,
@@ -44,12 +81,14 @@ from chargehand.facts.events import (
     QuestionExpired,
     ResultRefused,
     RetryDue,
+    RetryHow,
     RetryPlanned,
     RunFinished,
     RunLed,
     RunPaused,
     RunReleased,
     RunRequested,
+    RunStatus,
     RunSteered,
     RunUnpaused,
     StartMissed,
@@ -61,14 +100,33 @@ from chargehand.facts.events import (
     TaskSkipped,
     WorkStopped,
 )
-from chargehand.facts.plan import Task
-from chargehand.facts.policy import ABOUT_BUDGET
+from chargehand.facts.failure_policy import (
+    ABOUT_BUDGET,
+    ABOUT_FAILURE,
+    GO_ON_WITHOUT,
+    TRY_AGAIN,
+    OnFailure,
+    Recourse,
+)
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
+from chargehand.facts.plan import Strategy, Task
+
+
+class RunState(StrEnum):
+    """Where a run stands that has not ended; an ended one has a `RunStatus`."""
+
+    PLANNING = "planning"  #: there is no plan yet, or it is still being written
+    RUNNING = "running"  #: something is running, ready or due
+    WAITING = "waiting"  #: all that is left waits for a person, or for a provider that stays away
+    PAUSED = "paused"  #: a person wants nothing new to be started for now
+    STOPPING = "stopping"  #: cancelled or out of time; open attempts are told to stop
+
 
 __all__ = ["RULES", "RunState", "Schedule"]
 
 RULES = 1
 """Version of the decisions in this room; a run is led by the rules it was requested under."""
-
 
 _OfRun: TypeAlias = (
     RunRequested
@@ -89,17 +147,213 @@ _OfRun: TypeAlias = (
 )
 """What happens to a run as a whole, and to its plan."""
 
+EXPIRED = Failed(kind=ErrorClass.TIMEOUT, message="its deadline has passed")
 
-class Schedule(Attempts):
+TOO_LATE = Failed(
+    kind=ErrorClass.TIMEOUT,
+    message="it was not started: there was less time left than it takes at least",
+)
+#: why a run pauses that no person paused
+
+SPENT = "the budget is used up"
+#: why tasks fail that nobody failed at
+
+UNANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its question in time")
+
+
+def unanswered_by(event: QuestionExpired, question: Question | None) -> Failed:
+    """Why a task fails whose question was given up; the reason quotes it."""
+    if not event.why:
+        return UNANSWERED
+    taint = () if question is None else question.taint
+    return Failed(kind=ErrorClass.DENIED, message=event.why, taint=taint)
+
+
+class Schedule:
     """Decides what one run does next. Holds no clock, no I/O, no outputs and no task of the event loop."""
+
+    def __init__(self, retry: RetryPolicy | None = None) -> None:
+        self.requested: RunRequested | None = None
+        self.status: RunStatus | None = None
+        #: why it ended so, where its tasks do not tell
+        self.reason = ""
+        #: why nobody begins it before a person resumes it
+        self.parked = ""
+        self.epoch = 0
+        self.version = 0
+        self.instruction = ""
+        self.strategy = Strategy.MERGE
+        self.last_at: datetime | None = None
+        #: since when nothing new is started, because a person wants it so
+        self.paused_at: datetime | None = None
+        self._retry = retry or RetryPolicy()
+        self._graph = TaskGraph(lambda _: 1.0, lambda _: float("inf"))
+        #: all tasks by id, in plan order; to be read only
+        self.nodes = self._graph.nodes
+        self._estimates_known = False
+        #: of the run, on top of that of its tasks
+        self._priority = 0
+        self._is_sealed = False
+        self._stop_reason = ""
+        #: the same, and which cap or who it was, for the gaps
+        self._stop_words = ""
+        self._unsettled = 0
+        self._live = 0
+        self._open = 0
+        self._deadlines = Deadlines()
+        self._planning = Planning()
+        self._drafts = 0
+        self._times: dict[str, Times] = {}
+        self._amended: set[Part] = set()
+        self._replans = 0
+        self._has_hedged_tasks = False
+        self._short: TaskNode | None = None
+        #: paused because a person wants it so, and not only for want of money
+        self._is_halted = False
+
+    @property
+    def state(self) -> RunState | RunStatus:
+        if self.status is not None:
+            return self.status
+        if self._stop_reason:
+            return RunState.STOPPING
+        if self.is_paused:
+            return RunState.WAITING if self.is_short and not self._open else RunState.PAUSED
+        if self.is_cut_off:
+            return RunState.WAITING
+        if self.is_being_planned and not self._is_unclear():
+            return RunState.PLANNING
+        if self._live or not self._unsettled or self._has_parked():
+            return RunState.RUNNING
+        return RunState.WAITING
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing goes on because a provider was waited for in vain for long."""
+        return not self._live and any(n.is_parked and n.is_long for n in self.nodes.values())
+
+    @property
+    def stop_reason(self) -> str:
+        """Why no further task is started; empty if that is not so."""
+        return self._stop_reason
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_at is not None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a person is to say if more may be spent; it is paused until then."""
+        return self._short is not None
+
+    @property
+    def is_being_planned(self) -> bool:
+        """Whether tasks may still be added to its first plan."""
+        return self.status is None and not self._stop_reason and not self._is_sealed
+
+    @property
+    def limits(self) -> Limits:
+        """The caps that the run was requested under."""
+        return self._request_of_run.limits
+
+    @property
+    def busy(self) -> timedelta:
+        """The time of all finished attempts, one after another."""
+        return sum((total for _, total, _ in self._times.values()), _NO_TIME)
+
+    @property
+    def is_winding_up(self) -> bool:
+        """Whether the work was stopped for an answer of what there is."""
+        return self._stop_reason not in ("", CANCELLED)
+
+    def work_ends_at(self, task: str) -> datetime | None:
+        """When an attempt of this task will be stopped at the latest, if that is known."""
+        deadline = self._graph.deadline_of(self.nodes[task].task)
+        ends = [] if deadline == float("inf") else [self._instant(deadline)]
+        stops_at = self._deadlines.ends_at if task == ANSWER else self._deadlines.work_ends_at()
+        return min([*ends, stops_at] if stops_at is not None else ends, default=None)
+
+    def why_not_steered(self) -> str:
+        """Why a note to this run would change nothing any more; empty if it can."""
+        requested = self._request_of_run
+        if requested.approach.is_given and not requested.answers:
+            return "its plan was given and it has no model that could change it"
+        if self._stop_reason or self.status is not None:
+            return "it is stopping, or has ended"
+        return "its answer is being composed already" if ANSWER in self.nodes else ""
+
+    def policy_of(self, task: str) -> OnFailure | None:
+        """What was said to be done when this task fails: by the plan, else by its worker, else for all."""
+        node, policies = self.nodes[task], self._request_of_run.policies
+        if node.task.on_failure is not None or not policies or is_system_task(task):
+            return node.task.on_failure
+        worker = node.failed_first or node.worker or node.task.worker
+        return policies.get(worker) or policies.get("")
+
+    def check_amendment(self, event: PlanAmended) -> list[Fault]:
+        """Everything that speaks against this change of plan."""
+        if self._stop_reason or self.status is not None or not self._is_sealed:
+            return [Fault("ended", "", "the run is stopping, has ended, or has no whole plan yet")]
+        if ANSWER in self.nodes:
+            return [Fault("ended", "", "the answer is being composed from what there is")]
+        return list(
+            amendment_faults(
+                self.nodes, event, self.version, self.limits, self._amended, self._replans
+            )
+        )
+
+    def check(self) -> None:
+        """State the invariants; the tests call this after every event."""
+        counts = check_nodes(self.nodes.values(), self.limits, is_stopping=bool(self._stop_reason))
+        assert counts == (self._live, self._unsettled, self._open), "the counts are off"
+        if self.status is not None:
+            assert not self._unsettled, "the run ended before its tasks"
+
+    def _has_parked(self) -> bool:
+        return any(node.is_parked for node in self.nodes.values())
+
+    def _is_unclear(self) -> bool:
+        """Whether a person is to say better what is wanted before there can be a plan."""
+        return PLAN in self.nodes and self.nodes[PLAN].state is TaskState.ASKING
+
+    def _is_all_there(self) -> bool:
+        """Whether nobody is just now writing on the plan."""
+        is_parked = PLAN in self.nodes and self.nodes[PLAN].is_parked
+        return self._is_sealed or is_parked or self._is_unclear()
+
+    def _holds(self, task: str, attempt: int) -> bool:
+        node = self.nodes.get(task)
+        return node is not None and node.is_open and node.attempt == attempt
+
+    def _is_told_to_stop(self, task: str) -> bool:
+        node = self.nodes[task]
+        if task == ANSWER and self._stop_reason != CANCELLED and not self._deadlines.is_closed:
+            return node.is_expired
+        return bool(self._stop_reason) or node.is_expired or node.is_removed
+
+    @property
+    def _may_hedge(self) -> bool:
+        return self._request_of_run.hedges and not self._stop_reason
+
+    def _instant(self, seconds: float) -> datetime:
+        start = self._request_of_run.at
+        return start + timedelta(seconds=seconds - start.timestamp())
+
+    @property
+    def _request_of_run(self) -> RunRequested:
+        if self.requested is None:
+            raise InternalError("a run's first event must be RunRequested")
+        return self.requested
+
+    # Events of the run and its plan.
 
     def apply(self, event: Event) -> list[Command]:
         """Take in what has happened and say what is to be done about it."""
         before, self.last_at = self.last_at, event.at
         commands = self._change_task(event, before)
-        if self._hours.glass.is_late:
-            self._hours.glass.is_late = False
-            commands = [*commands, *self._hours.active_timer()]
+        if self._deadlines.active_time.is_late:
+            self._deadlines.active_time.is_late = False
+            commands = [*commands, *self._deadlines.active_timer()]
         return commands if self.paused_at is None else self._unless_paused(commands)
 
     def _change_task(self, event: Event, before: datetime | None) -> list[Command]:
@@ -156,7 +410,7 @@ class Schedule(Attempts):
                 return self._stop_all(CANCELLED, event.at)
             case WorkStopped():
                 stopped = self._stop_all(event.reason, event.at, event.by)
-                return [*stopped, *self._hours.close(event.at)]
+                return [*stopped, *self._deadlines.close(event.at)]
             case RunRequested():
                 return self._request(event)
             case RunLed():
@@ -182,7 +436,7 @@ class Schedule(Attempts):
             case PlanOpened():
                 self.version = 1
                 self.instruction, self.strategy = event.instruction, event.strategy
-                return [] if self.nodes else self._hours.timers()
+                return [] if self.nodes else self._deadlines.timers()
             case TaskAdded():
                 return self._add_tasks([event.task], seal=False, at=event.at)
             case PlanSealed():
@@ -199,7 +453,7 @@ class Schedule(Attempts):
         """What is to be done now by a process that has only just read the events so far."""
         if self.status is not None or self.last_at is None:
             return []
-        commands: list[Command] = self._hours.timers()
+        commands: list[Command] = self._deadlines.timers()
         for node in self.nodes.values():
             if node.state is TaskState.READY:
                 commands.append(self._offer_of(node))
@@ -219,7 +473,7 @@ class Schedule(Attempts):
         self._priority = event.priority
         start = event.at.timestamp()
         run_deadline = float("inf") if event.deadline_at is None else event.deadline_at.timestamp()
-        self._graph = Graph(
+        self._graph = TaskGraph(
             estimates.seconds,
             lambda task: (
                 run_deadline
@@ -228,15 +482,15 @@ class Schedule(Attempts):
             ),
         )
         self.nodes = self._graph.nodes
-        self._hours.requested = event
+        self._deadlines.requested = event
         planning = self._planning.first(event)
-        return [] if planning is None else [*self._hours.timers(), self._take_on(planning)]
+        return [] if planning is None else [*self._deadlines.timers(), self._take_on(planning)]
 
     def _be_led(self, event: RunLed, before: datetime | None) -> list[Command]:
-        if self.epoch and before is not None and not self._hours.glass.stands_still:
+        if self.epoch and before is not None and not self._deadlines.active_time.stands_still:
             # Nobody led the run meanwhile: a run that is resumed on Monday has not been active
             # since Friday.
-            self._hours.glass.leave_out(event.at - before)
+            self._deadlines.active_time.leave_out(event.at - before)
         self.epoch, self.parked = event.epoch, ""
         for node in self.nodes.values():
             node.is_long = False  # whoever leads it now waits anew for whom it is parked
@@ -263,7 +517,7 @@ class Schedule(Attempts):
         self._is_sealed = self._is_sealed or seal
         self._has_hedged_tasks |= any(task.hedge for task in tasks)
         self._estimates_known = self._estimates_known or any(node.task.expect for node in fresh)
-        commands: list[Command] = self._hours.timers() if is_first and seal else []
+        commands: list[Command] = self._deadlines.timers() if is_first and seal else []
         for node in self._graph.lifted:
             if node.state is TaskState.READY:  # it waits in the queue under its old rank
                 commands += [WithdrawOffer(node.task.id), self._offer_of(node)]
@@ -282,7 +536,7 @@ class Schedule(Attempts):
             for task in tasks:
                 self.nodes[task.id].taint = sources
 
-    def _lost_need(self, node: Node) -> Node | None:
+    def _lost_need(self, node: TaskNode) -> TaskNode | None:
         """A required need of a new task that has come to nothing already."""
         for need in node.task.all_needs:
             upstream = self.nodes[need.task]
@@ -311,7 +565,708 @@ class Schedule(Attempts):
         self._note_idle(event.at)
         return commands + self._end_if_settled(event.at)
 
-    def _task_timer(self, node: Node) -> SetTimer:
+    def _task_timer(self, node: TaskNode) -> SetTimer:
         assert node.task.deadline is not None
         due_at = self._request_of_run.at + node.task.deadline
         return SetTimer(due_at, DeadlinePassed(task=node.task.id, at=due_at))
+
+    # Reports: late, repeated and overtaken ones change nothing.
+
+    def admit(self, event: Event) -> Event | None:
+        """What is to be written down when somebody reports `event`.
+
+        That is the event itself, another in its place (a late result becomes `ResultRefused`), or
+        nothing if it says nothing new. Changes no state.
+        """
+        if self.status is not None:
+            return None
+        match event:
+            case AttemptFinished():
+                return event if self._holds(event.task, event.attempt) else self._refusal(event)
+            case (
+                AttemptLost()
+                | AttemptPreempted()
+                | AttemptParked()
+                | StepFinished()
+                | ProgressNoted()
+            ):
+                return event if self._holds(event.task, event.attempt) else None
+            case AttemptHeldUp() | AttemptWentOn():
+                is_new = self.nodes[event.task].is_held_up is isinstance(event, AttemptWentOn)
+                return event if is_new and self._holds(event.task, event.attempt) else None
+            case StepStarted():
+                is_open = self._holds(event.task, event.attempt)
+                is_free = not self._is_told_to_stop(event.task) and may_begin(event)
+                return event if is_open and is_free else None
+            case HedgeDue():
+                return event if self._is_straggling(event) else None
+            case AttemptStarted():
+                node = self.nodes[event.task]
+                is_due = node.state is TaskState.READY and event.attempt == node.attempt + 1
+                return event if is_due else None
+            case RetryDue():
+                node = self.nodes[event.task]
+                is_due = node.state is TaskState.RETRYING and event.attempt == node.attempt
+                return event if is_due else None
+            case DeadlinePassed():
+                return event if self._is_over(event) else None
+            case StartMissed():
+                node = self.nodes[event.task]
+                is_next = node.state is TaskState.READY and event.attempt == node.attempt + 1
+                return event if is_next else None
+            case QuestionAnswered():
+                return event if is_answer(self.nodes, event) else None
+            case QuestionExpired():
+                return unanswered(self.nodes, event)
+            case CancelRequested():
+                return event if self._stop_reason != CANCELLED else None
+            case WorkStopped():
+                return None if self._stop_reason else event
+            case RunPaused():
+                return None if self._stop_reason or self._is_halted else event
+            case RunUnpaused():
+                return event if self._is_halted else None
+            case PersonAsked():
+                is_known = self._short is not None or event.task in self.nodes
+                return None if self._stop_reason or is_known else event
+            case RunSteered():
+                return None if self.why_not_steered() else event
+            case TaskRewritten():
+                return event if self._is_rewritable(event) else None
+            case PlanAmended():
+                return None if self.check_amendment(event) else event
+            case PlanAdopted() | PlanOpened():
+                # A run has one plan; whatever comes later amends it.
+                return None if self._stop_reason or self.version else event
+            case TaskAdded():
+                return event if self._may_add(event.task) else None
+            case PlanSealed():
+                return None if self._stop_reason or self._is_sealed else event
+            case _:
+                return event
+
+    def is_moot(self, event: Event) -> bool:
+        """Whether a decision has been overtaken by one before it: a run that stops settles much at once."""
+        match event:
+            case AttemptFinished() | AttemptLost():
+                return not self._holds(event.task, event.attempt)
+            case RetryPlanned() | PersonAsked() | TaskFailed() | TaskSkipped():
+                return self.nodes[event.task].state.is_settled
+            case _:
+                return False
+
+    def _refusal(self, event: AttemptFinished) -> Event | None:
+        node = self.nodes.get(event.task)
+        if node is None:
+            return None
+        return ResultRefused(
+            task=event.task,
+            attempt=event.attempt,
+            reported=type(event.outcome).__name__,
+            why=f"the task is {node.state.value} at attempt {node.attempt}",
+            at=event.at,
+        )
+
+    def _may_add(self, task: Task) -> bool:
+        is_open = bool(self.version) and not self._is_sealed and not self._stop_reason
+        has_room = len(of_plan(self.nodes)) < self.limits.tasks
+        needs = [need.task for need in task.all_needs]
+        is_known = all(need in self.nodes for need in needs) and of_plan(needs) == needs
+        is_new = task.id not in self.nodes and not is_system_task(task.id)
+        return is_open and has_room and is_known and is_new
+
+    def _is_rewritable(self, event: TaskRewritten) -> bool:
+        node = self.nodes.get(event.task)
+        if node is None or node.state is not TaskState.RETRYING:
+            return False
+        return node.is_unclear and node.attempt == event.attempt
+
+    def _is_straggling(self, event: HedgeDue) -> bool:
+        is_open = self._holds(event.task, event.attempt)
+        is_free = is_open and not self._is_told_to_stop(event.task) and not self.is_paused
+        return is_free and not self.nodes[event.task].hedge
+
+    def _is_over(self, event: DeadlinePassed) -> bool:
+        if event.task:
+            return not self.nodes[event.task].state.is_settled and not self._is_told_to_stop(
+                event.task
+            )
+        return self._deadlines.are_over(event.at, self._stop_reason)
+
+    # Offers, and what follows when a task has settled.
+
+    def _offer(self, node: TaskNode) -> Command:
+        if not node.is_live:
+            self._live += 1
+            if (
+                self._deadlines.active_time.stands_still
+                and not self.is_paused
+                and self.last_at is not None
+            ):
+                self._deadlines.active_time.go_on(self.last_at)
+        node.state = TaskState.READY
+        node.since_at = self.last_at
+        node.is_parked = False
+        node.question = None
+        node.due_at = None
+        return self._offer_of(node)
+
+    def _offer_of(self, node: TaskNode) -> OfferAttempt:
+        task = node.task
+        latest = node.deadline - node.path if self._estimates_known else node.deadline
+        urgency = LAST if is_hedge(task.id) else -node.urgency - self._priority
+        rank = Rank(urgency, node.deadline, latest, -node.path, node.order)
+        number, latest_at = node.attempt + 1, self._latest_start(node)
+        return OfferAttempt(task.id, number, task.worker, task.skill, rank, node.avoid, latest_at)
+
+    def _latest_start(self, node: TaskNode) -> datetime | None:
+        """When a task must have begun to be done in time, if it has a deadline and that is known."""
+        task, requested = node.task, self._request_of_run
+        if task.deadline is None and requested.deadline_at is None:
+            return None
+        # What was begun before, or may be taken over from another run, may take less.
+        if node.attempt or requested.reuses or is_system_task(task.id):
+            return None
+        least, ends_at = least_time(task, requested.paces), self.work_ends_at(task.id)
+        return None if least is None or ends_at is None else ends_at - least
+
+    def _withdraw(self, node: TaskNode) -> list[Command]:
+        return [WithdrawOffer(node.task.id)] if node.state is TaskState.READY else []
+
+    def _note_idle(self, at: datetime) -> None:
+        if not self._live and self._unsettled and self._is_all_there():
+            self._deadlines.active_time.stop(at)
+
+    def _settle(self, node: TaskNode, state: TaskState, at: datetime) -> list[Command]:
+        """Put a node where it stays, and release what may go on without anything more."""
+        if node.is_live:
+            self._live -= 1
+        node.state = state
+        node.is_parked = False
+        self._unsettled -= 1
+        commands: list[Command] = []
+        if not self._stop_reason:
+            for dependent in node.dependents:
+                is_optional = node.is_waived or node.task.id in dependent.optional_needs
+                if state is TaskState.DONE or is_optional:
+                    dependent.unmet -= 1
+                    if not dependent.unmet and not (
+                        dependent.is_doomed or dependent.state.is_settled
+                    ):
+                        commands.append(self._offer(dependent))
+                elif not dependent.is_doomed and not dependent.state.is_settled:
+                    commands.append(self._doom(dependent, node, at))
+            if is_system_task(node.task.id):
+                commands += self._discharge(node)
+            if self._request_of_run.drafts:
+                commands += self._draft()
+            self._note_idle(at)
+        if not self._unsettled:
+            commands += self._end_if_settled(at)
+        return commands
+
+    def _doom(self, dependent: TaskNode, node: TaskNode, at: datetime) -> Command:
+        dependent.is_doomed = True
+        root = node.why if node.state is TaskState.SKIPPED else node.task.id
+        why = f"it needs {node.task.id}, which {_WORDS[node.state]}"
+        return Record(TaskSkipped(task=dependent.task.id, cause=root, why=why, at=at))
+
+    def _end_if_settled(self, at: datetime) -> list[Command]:
+        if self._unsettled or self.status is not None or not (self._is_sealed or self._stop_reason):
+            return []
+        system_task = self._next_system_task()
+        if system_task is not None:
+            return [self._take_on(system_task)]
+        missing = missing_of(self.nodes, self._request_of_run, self.strategy)
+        if self._stop_reason == CANCELLED:
+            status = RunStatus.CANCELLED
+        elif not missing and self._is_sealed and not is_void(self.nodes):
+            status = RunStatus.SUCCEEDED
+        elif has_results(self.nodes):
+            status = RunStatus.PARTIAL
+        else:
+            status = RunStatus.FAILED
+        paces = {
+            worker: Pace(count, total / count, least)
+            for worker, (count, total, least) in self._times.items()
+            if not is_system_task(worker)
+        }
+        return [
+            Record(
+                RunFinished(
+                    status=status, reason=self._stop_reason, missing=missing, paces=paces, at=at
+                )
+            )
+        ]
+
+    def _take_on(self, system_task: Task) -> Command:
+        """Do something ourselves; it is offered at once."""
+        node = self._graph.add([system_task])[0]
+        self._unsettled += 1
+        return self._offer(node)
+
+    def _next_system_task(self) -> Task | None:
+        """What we must do ourselves before a run of which nothing is left to do can end."""
+        requested = self._request_of_run
+        if self._stop_reason == CANCELLED or self._deadlines.is_closed:
+            return None
+        step = None if self._stop_reason else self._planning.step(requested, self.version)
+        return step or answering(self.nodes, requested)
+
+    def _draft(self) -> list[Command]:
+        """Begin with the answer while stragglers are under way: nothing else is left to start."""
+        if not self._is_sealed or self._live > self._open:
+            return []
+        system_task = drafting(self.nodes, self._drafts + 1)
+        if system_task is None:
+            return []
+        self._drafts += 1
+        return [self._take_on(system_task)]
+
+    def _discharge(self, node: TaskNode) -> list[Command]:
+        """Go on after something that we did ourselves."""
+        task = node.task
+        if task.worker == REFINER:
+            target = self.nodes[task.args["task"]]
+            if target.state is not TaskState.RETRYING or not target.is_unclear:
+                return []
+            target.is_unclear = False  # rewritten or not, it is tried again
+            return [self._offer(target)]
+        if task.id == PLAN:
+            self._is_sealed = True
+        if not task.id.startswith(PLAN):
+            return []
+        again = self._planning.after_planning(self._request_of_run, self.version)
+        return [] if again is None else [self._take_on(again)]
+
+    def _plan_again(self, node: TaskNode) -> list[Command]:
+        """See whether there is another way, now that a task has come to nothing."""
+        if self._stop_reason:
+            return []
+        again = self._planning.after_failure(node, self._request_of_run, self.version)
+        return [] if again is None else [self._take_on(again)]
+
+    # Stopping and pausing.
+
+    def _stop(self, node: TaskNode, reason: str, at: datetime) -> list[Command]:
+        grace = self.limits.grace
+        silent = f"it did not stop within {grace.total_seconds():g} s of being told to"
+        lost = AttemptLost(task=node.task.id, attempt=node.attempt, reason=silent, at=at + grace)
+        return [StopAttempt(node.task.id, node.attempt, reason, grace), SetTimer(at + grace, lost)]
+
+    def _halt(self, node: TaskNode, ending: TaskState, at: datetime) -> list[Command]:
+        if node.is_open:
+            return self._stop(node, self._stop_reason, at)
+        if node.state.is_settled:
+            return []
+        withdrawn = self._withdraw(node)
+        if node.is_live:
+            self._live -= 1
+        node.state = ending
+        node.stopped = OUT_OF_TIME if self._deadlines.is_closed else self._stop_words
+        node.is_parked = False
+        node.question = None
+        self._unsettled -= 1
+        return withdrawn
+
+    def _stop_all(self, reason: str, at: datetime, detail: str = "") -> list[Command]:
+        self._stop_reason = reason
+        self._stop_words = f"{reason} ({detail})" if detail else reason
+        self._short, self._is_halted = None, False
+        was_paused, self.paused_at = self.is_paused, None
+        ending = TaskState.CANCELLED if reason == CANCELLED else TaskState.SKIPPED
+        commands: list[Command] = []
+        for node in self.nodes.values():
+            if self._is_told_to_stop(node.task.id):
+                commands += self._halt(node, ending, at)
+            elif was_paused and node.state is TaskState.READY:
+                commands.append(self._offer_of(node))  # an answer perhaps; it is done at once
+        return commands + self._end_if_settled(at)
+
+    def _run_out(self, at: datetime) -> list[Command]:
+        """The run's time is over: all of it, or all but what composing the answer may take."""
+        if self._deadlines.has_time_to_answer():
+            return [*self._stop_all(OUT_OF_TIME, at), *self._deadlines.close(at)]
+        self._deadlines.is_closed = True
+        if not self._stop_reason:
+            return self._stop_all(OUT_OF_TIME, at)
+        answer = self.nodes.get(ANSWER)
+        halted = [] if answer is None else self._halt(answer, TaskState.SKIPPED, at)
+        return halted + self._end_if_settled(at)
+
+    def _pause(self, at: datetime) -> list[Command]:
+        """Take back all offers. Whoever carries this out stops running attempts at a safe point."""
+        # One that is short pauses by itself; if it was paused before that, or is after, a person wants it.
+        self._is_halted = self.is_paused or not self.is_short
+        if self.is_paused:
+            return []
+        self.paused_at = at
+        self._deadlines.active_time.stop(at)
+        return [command for node in self.nodes.values() for command in self._withdraw(node)]
+
+    def _unpause(self, at: datetime) -> list[Command]:
+        self._is_halted = False
+        if self.is_short:
+            return []  # no person keeps it from going on any more, but the want of money does
+        self.paused_at = None
+        if self._live or not self._is_all_there():
+            self._deadlines.active_time.go_on(at)
+        ready = [node for node in self.nodes.values() if node.state is TaskState.READY]
+        return [self._offer_of(node) for node in ready]
+
+    def _unless_paused(self, commands: list[Command]) -> list[Command]:
+        """The commands without offers while the run is paused; what is ready is offered when it goes on."""
+        if not self.is_paused:
+            return commands
+        return [command for command in commands if type(command) is not OfferAttempt]
+
+    # Failures, retries and questions.
+
+    def _judge(self, node: TaskNode, failure: Failed, at: datetime) -> list[Command]:
+        node.tries += 1
+        node.last_failure = failure
+        node.failed_first = node.failed_first or node.worker
+        before, node.failures = node.failures, (*node.failures, failure.kind)
+        history = History(
+            tries=node.tries,
+            attempts=self._attempts_of(node, failure),
+            at=at,
+            deadline_at=self.work_ends_at(node.task.id),
+            has_others=bool(node.task.skill),
+            worker=node.worker,
+            has_untried=bool(node.task.skill) and node.worker not in node.avoid,
+            refines=self._request_of_run.refines and not is_system_task(node.task.id),
+            terms=self.policy_of(node.task.id),
+            before=before,
+        )
+        draw = draw_for(self._request_of_run.seed, node.task.id, node.attempt)
+        return self._conclude(node, judge(self._retry, failure, history, draw), at)
+
+    def _conclude(self, node: TaskNode, verdict: Verdict, at: datetime) -> list[Command]:
+        """Have it written down what becomes of a task that failed."""
+        task, attempt = node.task.id, node.attempt
+        if isinstance(verdict, Again):
+            planned = RetryPlanned(
+                task=task,
+                attempt=attempt,
+                due_at=verdict.due_at,
+                how=verdict.how,
+                worker=verdict.worker,
+                at=at,
+            )
+            return [Record(planned)]
+        if isinstance(verdict, GiveUp):
+            failed = TaskFailed(task=task, cause=verdict.cause, then=verdict.then, at=at)
+            return [Record(failed)]
+        question = question_about(self._request_of_run.run, node, self.policy_of(task))
+        return [Record(PersonAsked(task=task, attempt=attempt, question=question, at=at))]
+
+    def _attempts_of(self, node: TaskNode, failure: Failed) -> int:
+        most = node.task.limits.attempts or self.limits.attempts
+        if is_system_task(node.task.id) and failure.kind is ErrorClass.LOGIC:
+            # It has told the model what was wrong, time and again; but all the work hangs on the answer.
+            return min(most, 2) if node.task.id == ANSWER else 1
+        return most
+
+    def _plan_retry(self, event: RetryPlanned) -> list[Command]:
+        node = self.nodes[event.task]
+        node.due_at = event.due_at
+        node.granted += self.policy_of(event.task) is not None
+        if event.worker:
+            node.task = replace(node.task, worker=event.worker, skill="")
+        match event.how:
+            case RetryHow.AFRESH:
+                node.lineage += 1
+            case RetryHow.REWRITTEN:
+                node.lineage += 1
+                node.is_unclear = True
+            case RetryHow.ELSEWHERE:
+                node.avoid = (*node.avoid, node.worker)
+            case RetryHow.AGAIN:
+                pass
+        if event.due_at <= event.at:
+            return [self._try_again(node)]
+        return [
+            SetTimer(
+                event.due_at, RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
+            )
+        ]
+
+    def _try_again(self, node: TaskNode) -> Command:
+        if not node.is_unclear:
+            return self._offer(node)
+        node.due_at = None
+        return self._take_on(refining(node.task.id, node.attempt))
+
+    def _rewrite(self, event: TaskRewritten) -> list[Command]:
+        node = self.nodes[event.task]
+        node.task = replace(node.task, description=event.description)
+        node.taint = tuple(dict.fromkeys((*node.taint, *event.taint)))
+        return []
+
+    def _fail(self, node: TaskNode, cause: Failed, at: datetime) -> list[Command]:
+        # In a run that is stopping nothing more hangs on it.
+        terms = None if self._stop_reason else self.policy_of(node.task.id)
+        return self._conclude(node, set_aside(cause, terms, may_ask=False), at)
+
+    def _give_up(self, event: TaskFailed) -> list[Command]:
+        node = self.nodes[event.task]
+        withdrawn = self._withdraw(node)
+        node.cause = event.cause
+        node.question = None
+        node.is_waived = event.then is Recourse.WITHOUT
+        if event.then is Recourse.FAIL_RUN and not self._stop_reason:
+            return withdrawn + self._fail_run(node, event.at)
+        # Before it settles: the run must not end while there may be another way.
+        again = [] if node.is_waived else self._plan_again(node)
+        return withdrawn + again + self._settle(node, TaskState.FAILED, event.at)
+
+    def _fail_run(self, node: TaskNode, at: datetime) -> list[Command]:
+        """Stop the run for this task, and have its answer made of what there is."""
+        # Before it settles: what needs it is stopped like all the rest.
+        self._stop_reason = f"{node.task.id} failed"
+        settled = self._settle(node, TaskState.FAILED, at)
+        return [*settled, *self._stop_all(self._stop_reason, at), *self._deadlines.close(at)]
+
+    def _skip(self, event: TaskSkipped) -> list[Command]:
+        node = self.nodes[event.task]
+        node.why = event.cause
+        return self._settle(node, TaskState.SKIPPED, event.at)
+
+    def _stopped(self, node: TaskNode, at: datetime) -> list[Command]:
+        if self._stop_reason == CANCELLED or node.is_removed:
+            return self._settle(node, TaskState.CANCELLED, at)
+        if self._stop_reason in ("", OUT_OF_TIME):
+            return self._fail(node, EXPIRED, at)
+        why = f"it was stopped: {self._stop_words}"
+        return self._fail(node, Failed(kind=ErrorClass.CANCELLED, message=why), at)
+
+    def _expire(self, event: DeadlinePassed) -> list[Command]:
+        if not event.task:
+            return self._run_out(event.at)
+        node = self.nodes[event.task]
+        node.is_expired = True
+        if node.is_open:
+            return self._stop(node, "its deadline has passed", event.at)
+        return self._fail(node, EXPIRED, event.at)
+
+    def _await_answer(self, node: TaskNode, question: Question, at: datetime) -> list[Command]:
+        node.state = TaskState.ASKING
+        node.question = question
+        self._live -= 1
+        self._note_idle(at)
+        if question.patience is not None:
+            node.due_at = at + question.patience
+        return patience(node)
+
+    def _go_by(self, event: QuestionAnswered) -> list[Command]:
+        node = self.nodes[event.task]
+        question, failure = node.question, node.last_failure
+        if question is not None and question.about == ABOUT_BUDGET:
+            return [Record(budget_after(question, event))]
+        if question is None or question.about != ABOUT_FAILURE or failure is None:
+            return [self._offer(node)]
+        if event.text == TRY_AGAIN:
+            node.losses = 0
+            how = RetryHow.AFRESH if failure.kind is ErrorClass.LOGIC else RetryHow.AGAIN
+            return self._conclude(node, Again(event.at, how), event.at)
+        then = Recourse.WITHOUT if event.text == GO_ON_WITHOUT else Recourse.FAIL
+        return self._conclude(node, GiveUp(failure, then), event.at)
+
+    def _ask_for_more(self, event: PersonAsked) -> list[Command]:
+        """Nothing is left to spend: pause, until a person has said whether more may be."""
+        node = self._graph.add([asking_for_more(event.task)])[0]
+        node.state, node.question, node.since_at = TaskState.ASKING, event.question, event.at
+        self._short = node
+        self._unsettled += 1
+        why = SPENT
+        paused = [] if self.is_paused else [Record(RunPaused(reason=why, at=event.at))]
+        return [*patience(node), *paused]
+
+    def _have_more(self, event: BudgetChanged) -> list[Command]:
+        node, self._short = self._short, None
+        if node is None:
+            return []
+        node.question = None
+        settled = self._settle(node, TaskState.DONE, event.at)
+        if self._is_halted:
+            return settled
+        return [*settled, Record(RunUnpaused(by=event.by, at=event.at))]
+
+    # Attempts and hedges.
+
+    def _start(self, event: AttemptStarted) -> list[Command]:
+        node = self.nodes[event.task]
+        node.state = TaskState.RUNNING
+        node.attempt = event.attempt
+        node.is_open = True
+        node.worker = event.worker
+        node.started_at = event.at
+        self._open += 1
+        self._planning.has_begun |= event.worker == PLANNER
+        node.is_watched = False
+        return self._watch(node)
+
+    def _finish(self, event: AttemptFinished) -> list[Command]:
+        node = self.nodes[event.task]
+        self._close_attempt(node, event.at)
+        outcome = event.outcome
+        beside = self._part(node, event)
+        if type(outcome) is Done:
+            self._learn(node, event.at)
+            node.gaps = outcome.gaps
+            return [*beside, *self._settle(node, TaskState.DONE, event.at), *self._watch_all()]
+        if is_hedge(event.task):
+            return self._settle(node, TaskState.CANCELLED, event.at)
+        return [*beside, *self._come_to_nothing(node, event)]
+
+    def _close_attempt(self, node: TaskNode, at: datetime) -> None:
+        if node.is_held_up:
+            self._go_on(node, at)
+        node.is_open = False
+        node.since_at = at
+        self._open -= 1
+
+    def _hold_up(self, node: TaskNode, at: datetime) -> list[Command]:
+        """All that is left of the run below an attempt waits for people."""
+        node.is_held_up = True
+        self._live -= 1
+        self._note_idle(at)
+        return []
+
+    def _go_on(self, node: TaskNode, at: datetime) -> list[Command]:
+        """The run below an attempt moves by itself again, and so does this one."""
+        node.is_held_up = False
+        self._live += 1
+        if self._deadlines.active_time.stands_still and not self.is_paused:
+            self._deadlines.active_time.go_on(at)
+        return []
+
+    def _come_to_nothing(self, node: TaskNode, event: AttemptFinished) -> list[Command]:
+        outcome = event.outcome
+        node.state = TaskState.RETRYING
+        node.due_at = None
+        if isinstance(outcome, NeedsInput) and not self._is_told_to_stop(event.task):
+            return self._await_answer(node, outcome.question, event.at)
+        if self._is_told_to_stop(event.task):
+            return self._stopped(node, event.at)
+        if isinstance(outcome, Cancelled):
+            outcome = Failed(
+                kind=ErrorClass.CANCELLED,
+                message=outcome.reason or "it was cancelled",
+                taint=outcome.taint,
+            )
+        assert isinstance(outcome, Failed)
+        return self._judge(node, outcome, event.at)
+
+    def _lose(self, event: AttemptLost | AttemptPreempted) -> list[Command]:
+        node = self.nodes[event.task]
+        self._close_attempt(node, event.at)
+        if is_hedge(event.task):
+            return self._settle(node, TaskState.CANCELLED, event.at)
+        beside = self._part(node, event)
+        # To be paused time and again says nothing of a task, nor of who does it.
+        node.losses += not (self.is_paused and type(event) is AttemptPreempted)
+        node.state = TaskState.RETRYING
+        node.due_at = None
+        if self._is_told_to_stop(event.task):
+            return [*beside, *self._stopped(node, event.at)]
+        if node.losses > self.limits.losses:
+            why = f"its worker was lost {node.losses} times without getting on; it may be killing them"
+            node.last_failure = Failed(kind=ErrorClass.RESOURCE, message=why)
+            terms = self.policy_of(event.task)
+            aside = set_aside(node.last_failure, terms, may_ask=True)
+            return [*beside, *self._conclude(node, aside, event.at)]
+        return [*beside, self._offer(node)]
+
+    def _park(self, event: AttemptParked) -> list[Command]:
+        node = self.nodes[event.task]
+        self._close_attempt(node, event.at)
+        if is_hedge(event.task):
+            return self._settle(node, TaskState.CANCELLED, event.at)
+        beside = self._part(node, event)
+        node.parks += 1
+        node.state = TaskState.RETRYING
+        if self._is_told_to_stop(event.task):
+            return [*beside, *self._stopped(node, event.at)]
+        node.due_at = event.due_at
+        node.is_parked = True
+        node.waits_for, node.is_long = event.why, event.is_long
+        self._live -= 1
+        self._note_idle(event.at)
+        retry = RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
+        return [*beside, SetTimer(event.due_at, retry)]
+
+    def _learn(self, node: TaskNode, at: datetime) -> None:
+        assert node.started_at is not None
+        took = at - node.started_at
+        count, total, least = self._times.get(node.worker, (0, _NO_TIME, took))
+        self._times[node.worker] = (count + 1, total + took, min(least, took))
+
+    def _watch(self, node: TaskNode) -> list[Command]:
+        """The timer that goes off when an attempt will have taken far too long, once that is known."""
+        task, started_at = node.task, node.started_at
+        if not task.hedge or node.is_watched or started_at is None or not self._may_hedge:
+            return []
+        wait = patience_with(task, node.worker, self._times, self._request_of_run.paces)
+        if wait is None:
+            return []
+        node.is_watched = True
+        due_at = started_at + wait
+        return [SetTimer(due_at, HedgeDue(task=task.id, attempt=node.attempt, at=due_at))]
+
+    def _watch_all(self) -> list[Command]:
+        """Now that one more is done, it may be known what is usual."""
+        if not self._has_hedged_tasks or not self._may_hedge:
+            return []
+        opened = [node for node in self.nodes.values() if node.is_open]
+        return [command for node in opened for command in self._watch(node)]
+
+    def _hedge(self, node: TaskNode) -> list[Command]:
+        hedge = hedge_of(node.task, node.attempt)
+        node.hedge = hedge.id
+        fresh = self._graph.add([hedge])[0]
+        fresh.avoid, fresh.taint = (*node.avoid, node.worker), node.taint
+        self._unsettled += 1
+        return [self._offer(fresh)]
+
+    def _part(
+        self,
+        node: TaskNode,
+        event: AttemptFinished | AttemptLost | AttemptPreempted | AttemptParked,
+    ) -> list[Command]:
+        """An attempt has ended: settle what it was beside of, or what was beside it."""
+        if is_hedge(event.task):
+            return self._win(event) if isinstance(event, AttemptFinished) else []
+        hedge = self.nodes.get(node.hedge)
+        node.hedge = ""
+        if hedge is None or hedge.state.is_settled:
+            return []
+        if not hedge.is_open:
+            withdrawn = self._withdraw(hedge)
+            return [*withdrawn, *self._settle(hedge, TaskState.CANCELLED, event.at)]
+        return self._end_beside(hedge, Cancelled(reason="the first attempt has ended"), event.at)
+
+    def _win(self, event: AttemptFinished) -> list[Command]:
+        """A hedge is done before the attempt beside which it was begun: its result is the task's."""
+        outcome, node = event.outcome, self.nodes[hedged(event.task)]
+        if not isinstance(outcome, Done) or not node.is_open or node.hedge != event.task:
+            return []
+        node.hedge = ""
+        return self._end_beside(node, Done(outcome.value, gaps=outcome.gaps), event.at)
+
+    def _end_beside(self, node: TaskNode, outcome: Done | Cancelled, at: datetime) -> list[Command]:
+        task, attempt = node.task.id, node.attempt
+        ended = AttemptFinished(task=task, attempt=attempt, outcome=outcome, at=at)
+        stop = StopAttempt(task, attempt, "the other attempt was faster", self.limits.grace)
+        return [Record(ended), stop]
+
+
+_NO_TIME = timedelta(0)
+
+
+_WORDS = {
+    TaskState.FAILED: "failed",
+    TaskState.SKIPPED: "was skipped",
+    TaskState.CANCELLED: "was cancelled",
+}

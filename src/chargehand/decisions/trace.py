@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.efforts import Efforts
-from chargehand.decisions.spans import (
+from chargehand.decisions.trace_attempts import AttemptSpans
+from chargehand.decisions.trace_types import (
     AttemptSpan,
     Halt,
     Lead,
-    Level,
-    Link,
-    Pause,
+    NeedLink,
+    NestingLevel,
+    PauseSpan,
     Planned,
     PlanVersion,
     QuestionSpan,
-    Refusal,
+    RefusedResult,
     Retry,
     Rewrite,
     Steer,
@@ -55,10 +55,10 @@ from chargehand.facts.events import (
     TaskSkipped,
     WorkStopped,
 )
+from chargehand.facts.failure_policy import Recourse
 from chargehand.facts.outcome import NO_USAGE, NeedsInput, Question, Usage
+from chargehand.facts.output_schema import published_schema
 from chargehand.facts.plan import Task
-from chargehand.facts.policy import Recourse
-from chargehand.facts.shape import published_schema
 
 #: fields that hold what was said, and what stands for it where that is left out
 _CONTENT: dict[str, object] = {
@@ -96,16 +96,16 @@ class Trace(Struct, forbid_unknown_fields=True):
     depth: int = 0
     leaders: list[Lead] = []
     plans: list[PlanVersion] = []
-    #: of tasks and of the supervisor's own duties, in the order of their starts
+    #: of tasks and of the supervisor's own system tasks, in the order of their starts
     attempts: list[AttemptSpan] = []
     retries: int = 0
     retried: list[Retry] = []
     rewrites: list[Rewrite] = []
     questions: list[QuestionSpan] = []
     halts: list[Halt] = []
-    pauses: list[Pause] = []
+    pauses: list[PauseSpan] = []
     steers: list[Steer] = []
-    refusals: list[Refusal] = []
+    refusals: list[RefusedResult] = []
     failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
     #: all that was spent, by the runs that its tasks led to as well
@@ -113,7 +113,7 @@ class Trace(Struct, forbid_unknown_fields=True):
     #: the tasks that the end of the run waited for, one after another
     critical_path: list[str] = []
     #: the same with who, when and how long
-    path: list[Link] = []
+    path: list[NeedLink] = []
     #: of the runs that its tasks led to, as far as they were nested here
     children: list["Trace"] = []
 
@@ -193,14 +193,14 @@ class Trace(Struct, forbid_unknown_fields=True):
         trace.task = task
         self.children.append(trace)
 
-    def levels(self) -> list[Level]:
+    def levels(self) -> list[NestingLevel]:
         """What each depth of nested supervisors took, the top first."""
-        levels: list[Level] = []
+        levels: list[NestingLevel] = []
         runs = [self]
         while runs:
             wall = sum((run.wall for run in runs), timedelta(0)).total_seconds()
             below = sum((run._below for run in runs), timedelta(0)).total_seconds()
-            levels.append(Level(len(levels), len(runs), wall, below, wall - below))
+            levels.append(NestingLevel(len(levels), len(runs), wall, below, wall - below))
             runs = [child for run in runs for child in run.children]
         return levels
 
@@ -253,11 +253,11 @@ def trace_of(events: Iterable[Event]) -> Trace:
 
 
 class _Fold:
-    """What happened to the run as a whole; who did the work is told by `Efforts`."""
+    """What happened to the run as a whole; who did the work is told by `AttemptSpans`."""
 
     def __init__(self) -> None:
         self._trace = Trace()
-        self._efforts = Efforts()
+        self._efforts = AttemptSpans()
         #: what each task says at present
         self._words: dict[str, str] = {}
         self._questions: dict[str, QuestionSpan] = {}
@@ -320,7 +320,7 @@ class _Fold:
             case QuestionExpired(question=id_) if id_ in self._questions:
                 self._questions[id_].is_expired = True
             case ResultRefused():
-                refusal = Refusal(event.task, event.attempt, at, event.reported, event.why)
+                refusal = RefusedResult(event.task, event.attempt, at, event.reported, event.why)
                 trace.refusals.append(refusal)
             case WorkStopped():
                 trace.halts.append(Halt("work", at, "", event.by, event.reason))
@@ -334,7 +334,7 @@ class _Fold:
                 if trace.pauses and trace.pauses[-1].ended_at is None:
                     # It was paused for want of money up to now, and is by a person from now on.
                     trace.pauses[-1].ended_at, trace.pauses[-1].ended_by = at, event.by
-                trace.pauses.append(Pause(at, event.by, event.reason))
+                trace.pauses.append(PauseSpan(at, event.by, event.reason))
             case RunUnpaused():
                 trace.pauses[-1].ended_at, trace.pauses[-1].ended_by = at, event.by
             case RunSteered():

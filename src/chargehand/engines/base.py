@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from chargehand.engines.brief import Asked, Brief, Fenced
+from chargehand.engines.brief import AskedPerson, Brief, Fenced
 from chargehand.facts.outcome import (
     NOTHING_DONE,
     Cancelled,
@@ -90,7 +90,7 @@ async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: J
     """What came of a worker's call, whatever it did: returned, raised, asked or was stopped."""
     try:
         value = await call(job)
-    except Asked as asked:
+    except AskedPerson as asked:
         return NeedsInput(question=asked.question)
     except Parked as parked:
         return Parking(parked.wait, parked.why, parked.is_long)

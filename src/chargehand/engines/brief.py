@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
-from chargehand.decisions.results import StepLog, StepRecord
+from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.errors import (
     ModelError,
     ModelUnreachable,
@@ -19,9 +19,9 @@ from chargehand.errors import (
     UsageError,
     WorkerError,
 )
-from chargehand.facts import checks
-from chargehand.facts.board import Block, Hit, Label, Match, Note, Order, Segment
-from chargehand.facts.checks import Duration
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.argument_checks import Duration
+from chargehand.facts.board import Block, Hit, Label, Match, Note, NoteOrder, Segment
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking
@@ -51,7 +51,7 @@ RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 ABOUT_BYTES = 32 * 1024
 
 
-class Asked(BaseException):
+class AskedPerson(BaseException):
     """Ends an attempt that cannot go on before a person has answered.
 
     No `Exception`, so that a worker's own `except Exception` does not swallow it.
@@ -66,7 +66,7 @@ class Fenced(BaseException):
     """Ends an attempt that no longer holds its task: it was cancelled, given up or replaced."""
 
 
-class Line(Protocol):
+class StepHost(Protocol):
     """How a brief reaches the journal; every word is refused with `Fenced` once the task is lost."""
 
     async def begin_step(self, brief: "Brief", step: StepRecord, *, is_urgent: bool) -> None:
@@ -102,7 +102,7 @@ class SharedBoard(Protocol):
         min_importance: float = 0.0,
         author: str = "",
         exclude_own: bool = False,
-        order: Order | str = Order.NEWEST,
+        order: NoteOrder | str = NoteOrder.NEWEST,
         limit: int = 100,
     ) -> list[Note]:
         """The notes that fit all that is asked for."""
@@ -156,7 +156,7 @@ class Answerer(Protocol):
         """A text that the question accepts; None if only a person can say."""
 
 
-class Host(Protocol):
+class NestingHost(Protocol):
     """The supervisor at work that an attempt belongs to; for workers that are supervisors themselves."""
 
     @property
@@ -181,7 +181,7 @@ class Host(Protocol):
         """Say whether all that is left of the run that this attempt leads waits for people."""
 
     def take_in(self, below: Any) -> None:
-        """Have a shift that works for this one stop with it. Raises `Fenced` if that is under way."""
+        """Have a runtime that works for this one stop with it. Raises `Fenced` if that is under way."""
 
 
 class Brief:
@@ -228,7 +228,7 @@ class Brief:
         attempt: int,
         worker: str,
         values: Mapping[str, Value],
-        line: Line,
+        line: StepHost,
         *,
         missing: Mapping[str, str] | None = None,
         log: StepLog | None = None,
@@ -255,7 +255,7 @@ class Brief:
         self.ends_at: datetime | None = None
         #: the same by the clock of its loop, its timeout included, for one that asks models
         self.waits_until = math.inf
-        self.host: Host | None = None
+        self.host: NestingHost | None = None
         #: makes the board of its run, if it is asked for
         self.boards: Callable[[Brief], SharedBoard] | None = None
         #: whether it fails once its provider was waited for in vain: the run could not be resumed
@@ -278,7 +278,7 @@ class Brief:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
-    def line(self) -> Line:
+    def line(self) -> StepHost:
         """How it reaches the journal; for an engine that relays the words of a worker elsewhere."""
         return self._line
 
@@ -412,7 +412,7 @@ class Brief:
         await self._line.begin_step(self, step, is_urgent=is_urgent)
         try:
             done = await run(step.key)
-        except (Asked, Fenced, asyncio.CancelledError):
+        except (AskedPerson, Fenced, asyncio.CancelledError):
             raise
         except Parked as parked:
             if not (parked.is_long and self.gives_up):
@@ -487,7 +487,7 @@ class Brief:
         """The answer to this question; without one the attempt ends here until there is."""
         answer = self._answers.get(question.id)
         if answer is None:
-            raise Asked(question)
+            raise AskedPerson(question)
         return answer
 
     def question_id(self, name: str) -> str:

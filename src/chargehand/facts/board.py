@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from chargehand.errors import JournalDamaged, JournalVersion, UsageError
-from chargehand.facts.checks import amount, count, text
+from chargehand.facts.argument_checks import amount, count, text
 from chargehand.facts.events import VERSION
 from chargehand.facts.value import Value
 
@@ -34,7 +34,7 @@ class Segment(StrEnum):
     NOTES = "notes"  #: all that has no better place
 
 
-class Order(StrEnum):
+class NoteOrder(StrEnum):
     """Which notes come first."""
 
     NEWEST = "newest"
@@ -127,7 +127,7 @@ class Label(Struct, frozen=True):
     guard: Guard = Guard()
 
 
-class Query(Struct, frozen=True, kw_only=True):
+class NoteQuery(Struct, frozen=True, kw_only=True):
     """Which notes are wanted. Whatever is left out asks for nothing."""
 
     tags: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Query(Struct, frozen=True, kw_only=True):
     author: str = ""
     #: an author whose notes are left out
     not_by: str = ""
-    order: Order = Order.NEWEST
+    order: NoteOrder = NoteOrder.NEWEST
     limit: int = 100
 
     def __post_init__(self) -> None:

@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.errors import JournalDamaged, JournalVersion, UsageError
-from chargehand.facts.checks import reading
+from chargehand.facts.argument_checks import reading
+from chargehand.facts.failure_policy import OnFailure, Recourse
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Question, Usage
 from chargehand.facts.plan import Plan, Strategy, Task
-from chargehand.facts.policy import OnFailure, Recourse
 from chargehand.facts.value import Value
 
 #: of the events below; stored with each of them

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from chargehand.facts.checks import (
+from chargehand.facts.argument_checks import (
     CheckedKeywords,
     Duration,
     Span,

@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.facts.checks import one_of
+from chargehand.facts.argument_checks import one_of
 
 
 class OnQuestion(StrEnum):

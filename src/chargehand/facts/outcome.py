@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from chargehand.errors import JournalBusy, JournalFull, ModelError, NotJSON, ToolError, WorkerError
-from chargehand.facts.checks import Duration, Span, duration
+from chargehand.facts.argument_checks import Duration, Span, duration
 from chargehand.facts.value import Value, plain
 
 #: characters of what an exception says; the rest is cut off

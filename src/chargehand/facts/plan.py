@@ -11,11 +11,18 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import Fault, PlanRefused, UsageError
-from chargehand.facts.checks import CheckedKeywords, Duration, Span, duration, priority, shown
+from chargehand.facts.argument_checks import (
+    CheckedKeywords,
+    Duration,
+    Span,
+    duration,
+    priority,
+    shown,
+)
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.json_schema import fault_of
 from chargehand.facts.limits import Limits, TaskLimits
-from chargehand.facts.policy import OnFailure
-from chargehand.facts.shape import published_schema, shape_of
+from chargehand.facts.output_schema import published_schema, shape_of
 from chargehand.facts.value import Value, canonical, digest_of
 
 FAULTS = {

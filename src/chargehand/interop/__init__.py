@@ -4,6 +4,6 @@ Each framework has a room of its own, which imports it when first used: `interop
 `interop.pydantic_ai`, `interop.openai_agents`. Any callable is a worker with `callable_worker`.
 """
 
-from chargehand.interop.callables import callable_worker
+from chargehand.interop.callable_worker import callable_worker
 
 __all__ = ["callable_worker"]

@@ -13,9 +13,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from chargehand.errors import NotLeading
-from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, Query
+from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, NoteQuery
 from chargehand.facts.events import Event
-from chargehand.journal.holders import Holder
+from chargehand.journal.stream_owners import StreamOwner
 
 #: how long a process that has fallen silent keeps what it leads
 LEASE = timedelta(seconds=10)
@@ -94,7 +94,7 @@ class Leases(Protocol):
     def node(self) -> str:
         """This process's name among the nodes."""
 
-    async def lead(self, stream: str, holder: Holder | None = None) -> int:
+    async def lead(self, stream: str, holder: StreamOwner | None = None) -> int:
         """Lead this stream from now on and return the new epoch. A new stream is made.
 
         Raises `NotLeading`, naming the holder, while another live node leads it, or another
@@ -160,7 +160,7 @@ class Boards(Protocol):
         before, nothing is stored and what came of it then is returned.
         """
 
-    async def notes(self, board: str, query: Query) -> list[Note]:
+    async def notes(self, board: str, query: NoteQuery) -> list[Note]:
         """The notes that are asked for; what lies in blobs is left there."""
 
     async def block(self, board: str, label: str, version: int = 0) -> Block | None:

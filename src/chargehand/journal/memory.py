@@ -28,10 +28,10 @@ from chargehand.journal.base import (
     named_blobs,
     nothing_to_undo,
 )
-from chargehand.journal.chain import EPOCH, draft, header, header_start
-from chargehand.journal.changes import Changes
-from chargehand.journal.holders import Holder, Holders
+from chargehand.journal.change_signal import Changes
+from chargehand.journal.hash_chain import EPOCH, draft, header, header_start
 from chargehand.journal.memory_boards import MemoryBoard, MemoryBoards
+from chargehand.journal.stream_owners import StreamOwner, StreamOwners
 
 _FORGOTTEN = "its events were deleted by retention"
 #: events that are kept together
@@ -380,13 +380,13 @@ class _Leases:
         self._store = store
         self._node = node
         self._has_led = False
-        self._led = Holders()
+        self._led = StreamOwners()
 
     @property
     def node(self) -> str:
         return self._node
 
-    async def lead(self, stream: str, holder: Holder | None = None) -> int:
+    async def lead(self, stream: str, holder: StreamOwner | None = None) -> int:
         store = self._store
         with store.lock:
             if self._node not in store.nodes:

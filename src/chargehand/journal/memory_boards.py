@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-from chargehand.decisions.board import Shelf, decide, matches, note_of
+from chargehand.decisions.board import BoardState, decide, matches, note_of
 from chargehand.errors import KeyConflict
 from chargehand.facts.board import (
     Act,
@@ -13,12 +13,12 @@ from chargehand.facts.board import (
     BoardEntry,
     Label,
     Note,
+    NoteOrder,
     NotePosted,
-    Order,
-    Query,
+    NoteQuery,
 )
 from chargehand.journal.base import Key
-from chargehand.journal.changes import Changes
+from chargehand.journal.change_signal import Changes
 
 
 class MemoryBoard:
@@ -27,7 +27,7 @@ class MemoryBoard:
     def __init__(self) -> None:
         self.entries: list[BoardEntry] = []
         self.notes: list[Note] = []
-        self.shelf = Shelf()
+        self.shelf = BoardState()
 
 
 class BoardRoom(Protocol):
@@ -71,11 +71,11 @@ class MemoryBoards:
             room.posts.note()
         return entry
 
-    async def notes(self, board: str, query: Query) -> list[Note]:
+    async def notes(self, board: str, query: NoteQuery) -> list[Note]:
         """The notes that are asked for."""
         kept = self._look(board)
         notes = kept.notes
-        if query.order is Order.IMPORTANT:
+        if query.order is NoteOrder.IMPORTANT:
             wanted = (note for note in notes[:] if matches(note, query))
             return heapq.nlargest(query.limit, wanted, key=lambda note: (note.importance, note.seq))
         found: list[Note] = []

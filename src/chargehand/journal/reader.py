@@ -11,12 +11,12 @@ import apsw
 from chargehand.errors import JournalDamaged, UnknownRun
 from chargehand.facts.board import BOARD
 from chargehand.facts.events import decode
+from chargehand.journal.availability import Availability
 from chargehand.journal.base import GENESIS, Entry, Head, Mail, chain_hash, payload_digest
-from chargehand.journal.chain import header, header_start, instant, seal
-from chargehand.journal.gate import Gate
-from chargehand.journal.queries import SQL
-from chargehand.journal.refusals import NONSENSE, damaged, refusal, threads_wanted
-from chargehand.journal.sheet import FORGOTTEN, HeadRow, head_of
+from chargehand.journal.hash_chain import header, header_start, instant, seal
+from chargehand.journal.sql_queries import SQL
+from chargehand.journal.sqlite_errors import NONSENSE, damaged, refusal, threads_wanted
+from chargehand.journal.transaction import FORGOTTEN, HeadRow, head_of
 
 T = TypeVar("T")
 
@@ -29,7 +29,12 @@ class Reader:
     """Runs functions on the read-only connection, one after the other, in its own thread."""
 
     def __init__(
-        self, connection: apsw.Connection, path: Path, gate: Gate, *, skips_damage: bool = False
+        self,
+        connection: apsw.Connection,
+        path: Path,
+        gate: Availability,
+        *,
+        skips_damage: bool = False,
     ) -> None:
         self.path = path
         #: in lists; a damaged stream itself is never read as if it were whole
@@ -73,7 +78,7 @@ class Reader:
         self.connection.close()
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """What a stream is read from: a reader, or a transaction that is being written."""
 
     @property
@@ -84,7 +89,7 @@ class Source(Protocol):
     def author(self, number: int) -> str | None: ...
 
 
-class Walk:
+class EventWalk:
     """One reading of a stream from a number on, checking every link of its chain."""
 
     def __init__(
@@ -99,7 +104,7 @@ class Walk:
         self._has_begun = False
         self._damage: JournalDamaged | None = None
 
-    def next_chunk(self, reader: Source) -> list[Entry]:
+    def next_chunk(self, reader: EventSource) -> list[Entry]:
         """The next entries; none when the end that was there at the beginning is reached."""
         if self._damage is not None:
             raise self._damage
@@ -130,7 +135,7 @@ class Walk:
             raise self._damaged(reader, self._last, "the last event is not the one that was stored")
         return entries
 
-    def _begin(self, reader: Source) -> None:
+    def _begin(self, reader: EventSource) -> None:
         self._has_begun = True
         row = reader.query("head", self._stream).fetchone()
         if row is None:
@@ -144,14 +149,14 @@ class Walk:
                 raise self._damaged(reader, self._last, "it is missing")
             self._previous, self._epoch = known
 
-    def _checked(self, reader: Source, row: tuple[Any, ...]) -> Entry:
+    def _checked(self, reader: EventSource, row: tuple[Any, ...]) -> Entry:
         try:
             return self._entry(reader, row)
         except NONSENSE as error:
             fact = f"it holds what no event holds ({error})"
             raise self._damaged(reader, self._last + 1, fact) from error
 
-    def _entry(self, reader: Source, row: tuple[Any, ...]) -> Entry:
+    def _entry(self, reader: EventSource, row: tuple[Any, ...]) -> Entry:
         seq, epoch, kind, version, at, author, payload, kept = row
         if seq != self._last + 1:
             self._refuse_gap(reader, self._last + 1)
@@ -172,13 +177,13 @@ class Walk:
         self._last, self._previous, self._epoch = seq, made, epoch
         return Entry(self._stream, seq, epoch, name, event, made)
 
-    def _refuse_gap(self, reader: Source, seq: int) -> None:
+    def _refuse_gap(self, reader: EventSource, seq: int) -> None:
         row = reader.query("head", self._stream).fetchone()
         if row is not None and head_of(row, reader.path).forgotten:
             raise UnknownRun(self._stream, FORGOTTEN)  # by retention, while it was being read
         raise self._damaged(reader, seq, "it is missing")
 
-    def _damaged(self, reader: Source, seq: int, fact: str) -> JournalDamaged:
+    def _damaged(self, reader: EventSource, seq: int, fact: str) -> JournalDamaged:
         return damaged(reader.path, f"event {seq} of stream {self._stream!r}: {fact}")
 
 

@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Self
 
 from chargehand.errors import KeyConflict, UsageError
+from chargehand.facts.argument_checks import Duration, duration
 from chargehand.facts.board import board_of_run
-from chargehand.facts.checks import Duration, duration
 from chargehand.facts.events import Event
+from chargehand.journal.availability import Availability
 from chargehand.journal.base import (
     LEASE,
     PATIENCE,
@@ -28,18 +29,24 @@ from chargehand.journal.base import (
     nothing_to_undo,
     payload_digest,
 )
-from chargehand.journal.blobs import FileBlobs
-from chargehand.journal.chain import draft, microseconds, seal
-from chargehand.journal.deciding import Decide
-from chargehand.journal.file import JournalFile
-from chargehand.journal.gate import Gate
-from chargehand.journal.holders import Holder
-from chargehand.journal.nodes import Node
-from chargehand.journal.queries import SQL
-from chargehand.journal.reader import Reader, Walk, all_heads, forgettable, orphans, unread_mail
-from chargehand.journal.refusals import threads_wanted
-from chargehand.journal.sheet import Append, Sheet
+from chargehand.journal.blob_store import FileBlobs
+from chargehand.journal.hash_chain import draft, microseconds, seal
+from chargehand.journal.journal_file import JournalFile
+from chargehand.journal.leases import LeaseNode
+from chargehand.journal.reader import (
+    EventWalk,
+    Reader,
+    all_heads,
+    forgettable,
+    orphans,
+    unread_mail,
+)
+from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards, forget_board
+from chargehand.journal.sqlite_errors import threads_wanted
+from chargehand.journal.stream_owners import StreamOwner
+from chargehand.journal.transaction import Append, Transaction
+from chargehand.journal.transaction_decision import Decide
 from chargehand.journal.writer import Writer
 
 log = logging.getLogger("chargehand.journal")
@@ -77,9 +84,9 @@ class SqliteJournal:
         file = JournalFile(path, durability=durability, patience=longest, vfs=vfs)
         connection = file.open(accept_damage=accept_damage)
         self.path = path
-        self._gate = Gate(path)
+        self._gate = Availability(path)
         self._shutting = threading.Lock()  # for two that close at once
-        self._writer = Writer(connection, file, Node(path, term), self._gate)
+        self._writer = Writer(connection, file, LeaseNode(path, term), self._gate)
         self._reader = Reader(file.open_to_read(), path, self._gate, skips_damage=accept_damage)
         self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)
         self.leases = _Leases(self._writer)
@@ -129,7 +136,7 @@ class SqliteJournal:
 
     async def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
         """The entries after this number, checked one by one, up to the newest when reading began."""
-        walk = Walk(stream, after)
+        walk = EventWalk(stream, after)
         while chunk := await self._reader.do(walk.next_chunk):
             for entry in chunk:
                 yield entry
@@ -202,7 +209,7 @@ class _Leases:
     def node(self) -> str:
         return self._node.id
 
-    async def lead(self, stream: str, holder: Holder | None = None) -> int:
+    async def lead(self, stream: str, holder: StreamOwner | None = None) -> int:
         work = functools.partial(self._node.lead, stream=stream, holder=holder)
         return await self._writer.do(work)
 
@@ -231,7 +238,7 @@ class _Mailbox:
     async def wait_changed(self) -> None:
         await self._writer.wait_changed()
 
-    def _post(self, sheet: Sheet, mail: Mail, digest: bytes) -> bool:
+    def _post(self, sheet: Transaction, mail: Mail, digest: bytes) -> bool:
         execute = sheet.connection.execute
         written = (mail.stream, mail.subject, digest)
         known = execute(SQL["mail_by_key"], (mail.key,)).fetchone()
@@ -248,7 +255,7 @@ class _Mailbox:
         return True
 
 
-def _forget(sheet: Sheet, stream: str, before: int) -> bool:
+def _forget(sheet: Transaction, stream: str, before: int) -> bool:
     sheet.flush()
     head = sheet.head(stream)
     if head is None or head.forgotten or not head.ended or (head.changed_at or 0) >= before:
@@ -264,13 +271,13 @@ def _forget(sheet: Sheet, stream: str, before: int) -> bool:
     return True
 
 
-def _drop_orphans(sheet: Sheet, digests: Sequence[str]) -> None:
+def _drop_orphans(sheet: Transaction, digests: Sequence[str]) -> None:
     for digest in digests:
         sheet.connection.execute(SQL["drop_orphan"], (digest,))
         sheet.add_seal(digest.encode())
 
 
-def _let_go(writer: Writer, gate: Gate) -> None:
+def _let_go(writer: Writer, gate: Availability) -> None:
     """End a journal that nobody closed: when it is collected, or when the program ends."""
     if not gate.is_forked:
         writer.stop()

@@ -34,19 +34,19 @@ from chargehand.facts.board import (
     Guard,
     Label,
     Note,
+    NoteOrder,
     NotePosted,
-    Order,
-    Query,
+    NoteQuery,
     decode_board,
     stream_of,
 )
 from chargehand.facts.events import Event
 from chargehand.journal.base import GENESIS, Key, chain_hash, payload_digest
-from chargehand.journal.chain import draft, header, header_start, seal
-from chargehand.journal.queries import SQL
-from chargehand.journal.reader import Reader, Walk
-from chargehand.journal.refusals import damaged
-from chargehand.journal.sheet import FORGOTTEN, MANY_NOTES, HeadRow, Sheet, head_of
+from chargehand.journal.hash_chain import draft, header, header_start, seal
+from chargehand.journal.reader import EventWalk, Reader
+from chargehand.journal.sql_queries import SQL
+from chargehand.journal.sqlite_errors import damaged
+from chargehand.journal.transaction import FORGOTTEN, MANY_NOTES, HeadRow, Transaction, head_of
 from chargehand.journal.writer import Writer
 
 #: notes that are rather all looked at than walked through in order until enough are found. With a
@@ -69,7 +69,7 @@ class SqliteBoards:
         """Decide on this act and store what comes of it, all in one transaction."""
         return await self._writer.do(functools.partial(self._enter, board=board, act=act, key=key))
 
-    async def notes(self, board: str, query: Query) -> list[Note]:
+    async def notes(self, board: str, query: NoteQuery) -> list[Note]:
         """The notes that are asked for, found by the rarest thing that is asked for."""
         return await self._reader.do(functools.partial(_find_notes, board=board, query=query))
 
@@ -87,12 +87,12 @@ class SqliteBoards:
         head = await self._reader.do(functools.partial(_head, board=board))
         if head is None:
             return
-        walk = Walk(stream_of(board), after, decode_board)
+        walk = EventWalk(stream_of(board), after, decode_board)
         while chunk := await self._reader.do(walk.next_chunk):
             for entry in chunk:
                 yield BoardEntry(board, entry.seq, cast("BoardEvent", entry.event))
 
-    def _enter(self, sheet: Sheet, board: str, act: Act, key: Key | None) -> BoardEntry:
+    def _enter(self, sheet: Transaction, board: str, act: Act, key: Key | None) -> BoardEntry:
         stream = stream_of(board)
         # The key comes first: a repeated request gets its first answer.
         if key is not None and (known := sheet.find_key(key)) is not None:
@@ -118,7 +118,7 @@ class SqliteBoards:
             sheet.add_key(key, stream, head.seq)
         return BoardEntry(board, head.seq, event)
 
-    def _make_tables(self, sheet: Sheet) -> None:
+    def _make_tables(self, sheet: Transaction) -> None:
         if self._has_tables:
             return
         execute = sheet.connection.execute
@@ -128,7 +128,7 @@ class SqliteBoards:
             execute(SQL["fresh"])
         sheet.once_committed(self._note_tables)
 
-    def _move_fresh(self, sheet: Sheet) -> None:
+    def _move_fresh(self, sheet: Transaction) -> None:
         """Once enough notes have come, move them to their places among all others."""
         self._fresh += 1
         if self._fresh >= MANY_NOTES:
@@ -154,7 +154,7 @@ class _Signal:
         await self._writer.wait_posted(since)
 
 
-def forget_board(sheet: Sheet, board: str) -> None:
+def forget_board(sheet: Transaction, board: str) -> None:
     """Delete a board; its head stays as a trace of it. What was entered must be flushed."""
     head = sheet.head(stream_of(board))
     if head is None or head.forgotten:
@@ -178,7 +178,7 @@ def forget_board(sheet: Sheet, board: str) -> None:
     sheet.change(head)
 
 
-def _index(sheet: Sheet, board: str, head: HeadRow, event: BoardEvent) -> bool:
+def _index(sheet: Transaction, board: str, head: HeadRow, event: BoardEvent) -> bool:
     """Let an event be found. Returns whether it is read as a note."""
     note = note_of(board, head.seq, event)
     if note is not None:
@@ -225,7 +225,7 @@ def _head(reader: Reader, board: str) -> HeadRow | None:
     return head
 
 
-def _find_notes(reader: Reader, board: str, query: Query) -> list[Note]:
+def _find_notes(reader: Reader, board: str, query: NoteQuery) -> list[Note]:
     head = _head(reader, board)
     if head is None:
         return []
@@ -238,7 +238,7 @@ def _find_notes(reader: Reader, board: str, query: Query) -> list[Note]:
 class _Search:
     """Finds the numbers of the notes that a query is after, without reading any of them."""
 
-    def __init__(self, reader: Reader, board: str, query: Query) -> None:
+    def __init__(self, reader: Reader, board: str, query: NoteQuery) -> None:
         self._reader = reader
         self._query = query
         asked = facets_asked(query)
@@ -256,7 +256,7 @@ class _Search:
             # The newest first: should they be moved meanwhile, they are found twice and not never.
             for is_fresh in (True, False) if self._has_fresh else (False,):
                 found.update(self._walk(facet, others, is_ranked=is_ranked, is_fresh=is_fresh))
-        if self._query.order is Order.NEWEST:
+        if self._query.order is NoteOrder.NEWEST:
             ranked = sorted(found, reverse=True)
         else:
             ranked = sorted(found, key=lambda seq: (found[seq], seq), reverse=True)
@@ -273,7 +273,7 @@ class _Search:
                 return True, self._ranks, groups
         if smallest < FEW:
             place = sizes.index(smallest)
-        elif self._query.order is Order.IMPORTANT:
+        elif self._query.order is NoteOrder.IMPORTANT:
             return True, self._ranks, [each for each in groups if each != self._ranks]
         else:
             reaches = [max(self._ask("reach", each, FEW - 1) or 0 for each in g) for g in groups]
@@ -294,7 +294,7 @@ class _Search:
         if self._never is not None:
             parts.append(SQL["not_in"])
             values.append(self._never)
-        is_newest = self._query.order is Order.NEWEST
+        is_newest = self._query.order is NoteOrder.NEWEST
         parts.append(SQL["newest_notes" if is_newest else "important_notes"])
         values.append(self._query.limit)
         query = "\n".join(parts)
@@ -378,7 +378,7 @@ def _checked(row: _Row, author: str | None, board: str, path: Any) -> BoardEntry
     return BoardEntry(board, row.seq, decode_board(row.payload, row.version))
 
 
-def _kept(sheet: Sheet, board: str, seq: int) -> BoardEntry:
+def _kept(sheet: Transaction, board: str, seq: int) -> BoardEntry:
     """What was stored there before."""
     head = sheet.head(stream_of(board))
     row = None

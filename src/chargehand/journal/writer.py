@@ -13,14 +13,14 @@ import apsw
 from msgspec import Struct
 
 from chargehand.errors import ChargehandError, JournalFailed, JournalFull, UsageError
-from chargehand.journal.changes import Changes
-from chargehand.journal.file import JournalFile
-from chargehand.journal.gate import Gate
-from chargehand.journal.headmark import INTERVAL, Mark
-from chargehand.journal.nodes import Node, steady
-from chargehand.journal.queries import SQL
-from chargehand.journal.refusals import refusal
-from chargehand.journal.sheet import Sheet
+from chargehand.journal.availability import Availability
+from chargehand.journal.change_signal import Changes
+from chargehand.journal.head_mark import INTERVAL, Mark
+from chargehand.journal.journal_file import JournalFile
+from chargehand.journal.leases import LeaseNode, steady
+from chargehand.journal.sql_queries import SQL
+from chargehand.journal.sqlite_errors import refusal
+from chargehand.journal.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 class Request(Struct, frozen=True):
     """Something to be entered into the next sheet, and who waits for it."""
 
-    work: Callable[[Sheet], Any]
+    work: Callable[[Transaction], Any]
     future: "asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop
 
@@ -52,7 +52,7 @@ class Writer:
     """
 
     def __init__(
-        self, connection: apsw.Connection, file: JournalFile, node: Node, gate: Gate
+        self, connection: apsw.Connection, file: JournalFile, node: LeaseNode, gate: Availability
     ) -> None:
         self.changes = Changes()
         #: of boards and runs, our own too; apart, so that they wake nobody who waits for mail
@@ -87,7 +87,7 @@ class Writer:
         self._data_version = self._connection.pragma("data_version")
         self._thread.start()
 
-    async def do(self, work: Callable[[Sheet], T]) -> T:
+    async def do(self, work: Callable[[Transaction], T]) -> T:
         """Enter this into the next group; returns once it is durable.
 
         A caller that is cancelled meanwhile no longer learns whether it was stored.
@@ -197,14 +197,14 @@ class Writer:
         self.node.let_go(sheet.ended)
         self._answer(group, answers)
 
-    def _fill(self, group: list[Request], answers: list[Answer]) -> Sheet:
+    def _fill(self, group: list[Request], answers: list[Answer]) -> Transaction:
         """One transaction with all of the group that passes its guards."""
         execute = self._connection.execute
         is_renewal = self._is_due(self.node.due)
         if is_renewal:
             self.node.try_renewal()
         execute("BEGIN IMMEDIATE")
-        sheet = Sheet(self._connection, self._path, self.node.id, self._author)
+        sheet = Transaction(self._connection, self._path, self.node.id, self._author)
         try:
             self._enter(group, sheet, answers)
             if is_renewal:
@@ -224,7 +224,7 @@ class Writer:
         return sheet
 
     @staticmethod
-    def _enter(group: list[Request], sheet: Sheet, answers: list[Answer]) -> None:
+    def _enter(group: list[Request], sheet: Transaction, answers: list[Answer]) -> None:
         for request in group:
             try:
                 answers.append((request.future, request.work(sheet), None))

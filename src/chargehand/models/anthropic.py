@@ -12,8 +12,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from chargehand.facts.outcome import Usage
-from chargehand.models.access import Access
-from chargehand.models.adapter import Gathering, HttpModel, Json, schema_in_words, usage_of
 from chargehand.models.base import (
     Abilities,
     File,
@@ -31,8 +29,10 @@ from chargehand.models.base import (
     Turn,
     parts_for,
 )
-from chargehand.models.inputs import is_text, text_in
-from chargehand.models.schema import ANTHROPIC, held_to
+from chargehand.models.connection_settings import Access
+from chargehand.models.http_adapter import Gathering, HttpModel, Json, schema_in_words, usage_of
+from chargehand.models.openai_content import is_text, text_in
+from chargehand.models.provider_schema import ANTHROPIC, held_to
 
 STOPS = {
     "end_turn": StopReason.END,

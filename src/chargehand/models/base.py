@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
-from chargehand.facts import checks
+from chargehand.facts import argument_checks as checks
 from chargehand.facts.outcome import NO_USAGE, Usage
 
 
@@ -153,7 +153,7 @@ class StopReason(StrEnum):
     REFUSAL = "refusal"  #: the model or its provider would not answer
 
 
-class Allowance(Struct, frozen=True, gc=False):
+class CallAllowance(Struct, frozen=True, gc=False):
     """What a provider says it grants a minute."""
 
     requests: float | None = None
@@ -169,7 +169,7 @@ class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: as the provider names what answered
     model: str = ""
     #: if its headers tell
-    allowance: Allowance | None = None
+    allowance: CallAllowance | None = None
     #: what is missing from the answer, where a model knows: its task is done in part
     gaps: tuple[str, ...] = ()
 

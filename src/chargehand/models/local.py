@@ -24,9 +24,10 @@ from chargehand.models.base import (
     Turn,
     account_of,
 )
-from chargehand.models.inputs import is_text, text_in, titled
-from chargehand.models.llama import runtime_of
-from chargehand.models.toolform import (
+from chargehand.models.llama_runtime import runtime_of
+from chargehand.models.model_files import path_of
+from chargehand.models.openai_content import is_text, text_in, titled
+from chargehand.models.schema_tool_calls import (
     call_text,
     closed,
     form_for,
@@ -34,7 +35,6 @@ from chargehand.models.toolform import (
     read_form,
     told,
 )
-from chargehand.models.weights import path_of
 
 Json = dict[str, Any]
 

@@ -53,7 +53,9 @@ from chargehand.models.base import (
     Turn,
     account_of,
 )
-from chargehand.models.failures import (
+from chargehand.models.call_ban import refuse_if_forbidden
+from chargehand.models.openai_content import is_text, text_in, titled
+from chargehand.models.provider_errors import (
     BUSY,
     DENIED,
     TOO_SLOW,
@@ -61,8 +63,6 @@ from chargehand.models.failures import (
     retry_after_in,
     without_keys,
 )
-from chargehand.models.forbid import refuse_if_forbidden
-from chargehand.models.inputs import is_text, text_in, titled
 
 _RESPONSE: TypeAdapter[theirs.ModelResponse] = TypeAdapter(theirs.ModelResponse)
 _UNREAL = ("test", "function")

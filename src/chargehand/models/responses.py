@@ -12,14 +12,6 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from chargehand.facts.outcome import Usage
-from chargehand.models.adapter import (
-    Gathering,
-    HttpModel,
-    Json,
-    role_name,
-    schema_in_words,
-    usage_of,
-)
 from chargehand.models.base import (
     File,
     Image,
@@ -36,8 +28,23 @@ from chargehand.models.base import (
     Turn,
     parts_for,
 )
-from chargehand.models.inputs import file_url, image_url, is_text, output_text, text_in, titled
-from chargehand.models.schema import OPENAI, held_to
+from chargehand.models.http_adapter import (
+    Gathering,
+    HttpModel,
+    Json,
+    role_name,
+    schema_in_words,
+    usage_of,
+)
+from chargehand.models.openai_content import (
+    file_url,
+    image_url,
+    is_text,
+    output_text,
+    text_in,
+    titled,
+)
+from chargehand.models.provider_schema import OPENAI, held_to
 
 #: the provider refuses a lower maximum
 LEAST_TOKENS = 16

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from chargehand.errors import ModelDenied, UsageError
-from chargehand.facts.checks import Duration, duration
+from chargehand.facts.argument_checks import Duration, duration
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.models.base import (
     Abilities,

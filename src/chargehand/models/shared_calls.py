@@ -17,7 +17,7 @@ class _Flight(Generic[T]):
 class SharedCalls(Generic[T]):
     """Single-flight: one call a key at a time. Its first caller may leave; the call goes on for the others.
 
-    Attempts of workers that come to the same are shared elsewhere, in the workbench: their steps are
+    Attempts of workers that come to the same are shared elsewhere, in the attempt factory: their steps are
     written in the name of one attempt, so their work cannot outlive it.
     """
 

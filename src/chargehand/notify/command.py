@@ -11,7 +11,7 @@ from typing import IO
 import msgspec
 
 from chargehand.errors import NoticeNotSent, UsageError
-from chargehand.facts.checks import Duration, duration, keywords_checked
+from chargehand.facts.argument_checks import Duration, duration, keywords_checked
 from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=30)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from chargehand.errors import NoticeNotSent, UsageError
-from chargehand.facts.checks import Duration, count, duration, keywords_checked
+from chargehand.facts.argument_checks import Duration, count, duration, keywords_checked
 from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=10)

@@ -10,24 +10,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Place
-from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.checks import Duration, arguments_checked, count, duration_or_none
+from chargehand.facts.argument_checks import Duration, arguments_checked, count, duration_or_none
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, Outcome
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.models.base import ModelRequest, ModelSettings, system, user
-from chargehand.nesting import words_from
 from chargehand.result import RunResult
-from chargehand.roles.drafting import faults_in_words, record
-from chargehand.roles.function import Where, check_words
-from chargehand.roles.office import ModelChoice, Office, check_model
+from chargehand.roles.function_worker import Where, check_words
+from chargehand.roles.model_calls import DurableModelCaller, ask_for, refuse_unusable
+from chargehand.roles.plan_schema import faults_in_words, record
 from chargehand.roles.prompts import prompt
-from chargehand.roles.thinking import DurableThinker, ask_for, refuse_unusable
+from chargehand.roles.resources import ModelChoice, Resources, check_model
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor.nested_runs import words_from
 
 NAME, DESCRIPTION = "solver", "Does a task of any size itself, or divides it and puts it together"
 MOST_PARTS = 6
@@ -35,7 +35,7 @@ MOST_PARTS = 6
 DEEPEST = Limits(depth=1_000)
 
 
-class Part(Struct, frozen=True):
+class Subtask(Struct, frozen=True):
     """A part of a task, as a model writes it."""
 
     id: str
@@ -47,7 +47,7 @@ class Division(Struct, frozen=True):
     """What a model makes of a task: its result, or its parts."""
 
     answer: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Subtask, ...] = ()
     instruction: str = ""
 
     def plan(self, goal: str, worker: str) -> Plan:
@@ -97,21 +97,23 @@ class RecursiveSupervisor:
     def __repr__(self) -> str:
         return f"<recursive supervisor {self.name!r}>"
 
-    def version(self, office: Office) -> str:  # noqa: ARG002 - as all members of a roster
+    def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
         """None: what runs of its own come to is not for others to take over."""
         return ""
 
-    def work(self, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
+    def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
         """What an attempt is: one call that does the task or divides it; then a run over the parts."""
-        office.models(self.model, f"recursive supervisor {self.name!r}")  # refuses if there is none
-        own = Office(model=self.model, settings=self._settings).below(office)
-        lead = self._team().work(office)
+        resources.models(
+            self.model, f"recursive supervisor {self.name!r}"
+        )  # refuses if there is none
+        own = Resources(model=self.model, settings=self._settings).below(resources)
+        lead = self._team().work(resources)
 
         async def perform(brief: Brief) -> Outcome:
-            thinker = DurableThinker(brief, own)
+            caller = DurableModelCaller(brief, own)
             if brief.depth + 1 >= brief.limits.depth:
-                return _done(await _solved(thinker, brief), brief)
-            division = await self._divided(thinker, brief)
+                return _done(await _solved(caller, brief), brief)
+            division = await self._divided(caller, brief)
             if not division.parts:
                 return _done(division.answer.strip(), brief)
             plan = division.plan(brief.task.description, self.name)
@@ -131,16 +133,16 @@ class RecursiveSupervisor:
             limits=DEEPEST,
         )
 
-    async def _divided(self, thinker: DurableThinker, brief: Brief) -> Division:
+    async def _divided(self, caller: DurableModelCaller, brief: Brief) -> Division:
         left = brief.limits.depth - brief.depth - 1
         words = prompt(
             "divide",
-            thinker.office.prompts,
+            caller.resources.prompts,
             most=str(self._most),
             left=f"It can be divided {left} more {'time' if left == 1 else 'times'}.",
         )
         turns = (system(words), user(words_from(brief)))
-        answer = await ask_for(thinker, "divide", turns, _schema(self._most), self._objection_to)
+        answer = await ask_for(caller, "divide", turns, _schema(self._most), self._objection_to)
         return msgspec.convert(answer, Division)
 
     def _objection_to(self, answer: Any) -> str | None:
@@ -174,11 +176,11 @@ async def recursive(
         return await boss.run(Plan(goal=request, tasks=[task]))
 
 
-async def _solved(thinker: DurableThinker, brief: Brief) -> str:
-    words = prompt("solve", thinker.office.prompts)
+async def _solved(caller: DurableModelCaller, brief: Brief) -> str:
+    words = prompt("solve", caller.resources.prompts)
     turns = (system(words), user(words_from(brief)))
-    request = ModelRequest(turns=turns, settings=thinker.office.settings)
-    reply = await thinker.ask("solve", request)
+    request = ModelRequest(turns=turns, settings=caller.resources.settings)
+    reply = await caller.ask("solve", request)
     refuse_unusable(reply)
     return reply.text.strip()
 

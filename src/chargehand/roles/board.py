@@ -19,9 +19,9 @@ from chargehand.decisions.board import (
     note_of,
     select,
 )
-from chargehand.decisions.lifecycle import Lifecycle
+from chargehand.decisions.run_notes import RunNotes
 from chargehand.errors import BlockChanged, BlockDenied, InternalError, UnknownRun, UsageError
-from chargehand.facts import checks
+from chargehand.facts import argument_checks as checks
 from chargehand.facts.board import (
     LEADER,
     Act,
@@ -35,9 +35,9 @@ from chargehand.facts.board import (
     Label,
     Match,
     Note,
+    NoteOrder,
     NotePosted,
-    Order,
-    Query,
+    NoteQuery,
     Segment,
     WriteBlock,
     stream_of,
@@ -47,7 +47,7 @@ from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal, Key
 
 if TYPE_CHECKING:
-    from chargehand.roles.meaning import NoteIndex
+    from chargehand.roles.semantic_search import NoteIndex
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Board:
         self._journal = journal
         self._clock = clock
         self._run = run
-        self._lifecycle = Lifecycle(run)
+        self._lifecycle = RunNotes(run)
 
     @property
     def journal(self) -> Journal:
@@ -139,21 +139,21 @@ class Board:
         min_importance: float = 0.0,
         author: str = "",
         exclude_own: bool = False,
-        order: Order | str = Order.NEWEST,
+        order: NoteOrder | str = NoteOrder.NEWEST,
         limit: int = 100,
     ) -> list[Note]:
         """The notes that fit all that is asked for, newest or most important first.
 
         On the board of a run, what happened to the run is among them.
         """
-        query = Query(
+        query = NoteQuery(
             tags=_words(tags, "tags"),
             match=Match(match),
             segments=_words(segments, "segments"),
             min_importance=min_importance,
             author=author,
             not_by=self.author if exclude_own else "",
-            order=Order(order),
+            order=NoteOrder(order),
             limit=limit,
         )
 
@@ -185,9 +185,9 @@ class Board:
         They are compared by meaning if `chargehand[semantic]` is installed, else by their words; `by`
         says which, and each hit tells. The first search of a board reads all of it, later ones what is new.
         """
-        from chargehand.roles.meaning import index_of, way_of
+        from chargehand.roles.semantic_search import index_of, way_of
 
-        query = Query(
+        query = NoteQuery(
             tags=_words(tags, "tags"),
             match=Match(match),
             segments=_words(segments, "segments"),
@@ -213,7 +213,7 @@ class Board:
 
     async def _take_in(self, index: "NoteIndex") -> None:
         """Have an index know all notes of this board, and of what happened to its run."""
-        from chargehand.roles.meaning import text_of
+        from chargehand.roles.semantic_search import text_of
 
         seq = index.seq
         found: list[Note] = []
@@ -238,13 +238,13 @@ class Board:
 
         On the board of a run, what happens to the run is among them.
         """
-        query = Query(
+        query = NoteQuery(
             tags=_words(tags, "tags"),
             segments=_words(segments, "segments"),
             min_importance=min_importance,
         )
         signal = self._journal.boards.signal
-        life, seq = Lifecycle(self._run), 0
+        life, seq = RunNotes(self._run), 0
         while True:
             known = signal.count
             posted = [entry async for entry in self._journal.boards.read(self.name, seq)]
@@ -443,7 +443,7 @@ class Board:
         for known in await self._journal.boards.labels(self.name, only=label):
             check_reader(self.author, self.role, known)
 
-    async def _catch_up(self, life: Lifecycle) -> list[Note]:
+    async def _catch_up(self, life: RunNotes) -> list[Note]:
         """The notes of what has happened to the run since this was last asked."""
         fresh: list[Note] = []
         if not self._run:

@@ -12,13 +12,13 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from chargehand.clock import Clock, SystemClock
-from chargehand.decisions.coordination.boards import BoardWatch
+from chargehand.decisions.coordination.board_watch import BoardWatch
 from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
-from chargehand.decisions.coordination.health import Health, Pulse, Symptom, Trouble
-from chargehand.decisions.coordination.progress import Progress
-from chargehand.decisions.coordination.rounds import Round
-from chargehand.decisions.coordination.watch import Watch
-from chargehand.decisions.duties import ANSWER
+from chargehand.decisions.coordination.health_check import HealthCheck
+from chargehand.decisions.coordination.run_progress import Progress
+from chargehand.decisions.coordination.run_watch import RunWatch
+from chargehand.decisions.coordination.worker_health import Health, Symptom, Trouble, WorkerPulse
+from chargehand.decisions.system_tasks import ANSWER
 from chargehand.errors import (
     JournalDamaged,
     JournalVersion,
@@ -26,13 +26,13 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
 )
+from chargehand.facts.argument_checks import Duration, arguments_checked, duration, duration_or_none
 from chargehand.facts.board import board_of_run
-from chargehand.facts.checks import Duration, arguments_checked, duration, duration_or_none
 from chargehand.facts.events import AttemptFinished, Event
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
 from chargehand.journal.base import Head, Journal, Tail
-from chargehand.journal.opening import open_journal
+from chargehand.journal.open_journal import open_journal
 
 #: how long an attempt may be silent whose worker nobody knows
 PATIENCE = timedelta(minutes=5)
@@ -80,12 +80,12 @@ class Coordinator:
         self._patience = duration(patience, "patience")
         self._recent = duration_or_none(recent, "recent", may_be_zero=True)
         self._heads: dict[str, Head] = {}
-        self._open: dict[str, Watch] = {}
+        self._open: dict[str, RunWatch] = {}
         self._ended: dict[str, _Ended] = {}
         self._unreadable: dict[str, Trouble] = {}
         #: of all that have ended; None: to be added up anew
         self._sum: Progress | None = Progress()
-        self._pulse = Pulse()
+        self._pulse = WorkerPulse()
         self._boards = {name: BoardWatch(name) for name in boards}
         self._boards_of_runs: dict[str, BoardWatch] = {}
 
@@ -105,9 +105,9 @@ class Coordinator:
             for name, load in far.workers.items()
             if load.mean is not None
         }
-        led, gone = await self._led_runs(), await self._gone_nodes()
+        live_run, gone = await self._led_runs(), await self._gone_nodes()
         now = self._clock.now()
-        found = Round(self._open, led, usual, now, self._patience, gone)
+        found = HealthCheck(self._open, live_run, usual, now, self._patience, gone)
         told = (*found.troubles(), *self._pulse.troubles(now), *self._unreadable.values())
         return Health(now, told)
 
@@ -187,7 +187,7 @@ class Coordinator:
         """Read what has happened to one run since the last look."""
         if run in self._ended:
             return
-        watch = self._open.get(run) or Watch(run, self._pulse)
+        watch = self._open.get(run) or RunWatch(run, self._pulse)
         async for entry in self._journal.read(run, watch.seq):
             if entry.seq == watch.seq + 1:  # another look may have been faster
                 watch.apply(entry.seq, await self._with_answer(entry.event), entry.author)
@@ -197,7 +197,7 @@ class Coordinator:
         if watch.is_over:
             await self._settle(watch)
 
-    async def _settle(self, watch: Watch) -> None:
+    async def _settle(self, watch: RunWatch) -> None:
         """A run has ended: keep what it came to and let go of the rest."""
         run = watch.run
         ended = _Ended(watch.seq, watch.progress(), tuple(await self._conflicts_of(run)))

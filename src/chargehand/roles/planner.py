@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from chargehand.decisions.duties import FAILURE, STEER, STEP
+from chargehand.decisions.system_tasks import FAILURE, STEER, STEP
 from chargehand.engines.brief import Brief
 from chargehand.errors import Fault, InternalError, StepMismatch, WorkerError
 from chargehand.facts.events import Approach, PlanAdopted, RunRequested
@@ -12,45 +12,45 @@ from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
-from chargehand.roles.clarifying import clarified
-from chargehand.roles.dictation import dictate
-from chargehand.roles.drafting import (
+from chargehand.roles.clarification import clarified
+from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
+from chargehand.roles.plan_schema import (
     NO_MORE,
     Bounds,
-    Written,
+    WrittenPlan,
     drafted,
     no_plan,
     plan_schema,
     refuse_unserved,
 )
-from chargehand.roles.office import Office
+from chargehand.roles.planner_prompt import asked, request_again
+from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
-from chargehand.roles.replanning import replan
+from chargehand.roles.replanner import replan
+from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 from chargehand.roles.router import route
-from chargehand.roles.seat import Seat
-from chargehand.roles.steps import first_step, next_step
-from chargehand.roles.thinking import DurableThinker, Thinker
-from chargehand.roles.wording import asked, request_again
+from chargehand.roles.step_mode import first_step, next_step
+from chargehand.roles.streamed_plan import dictate
 
 __all__ = ["plan", "plan_schema", "write_plan"]
 
 
-async def plan(brief: Brief, seat: Seat, office: Office) -> Outcome:
-    """The duty behind `@plan` and its successors: have the run's plan written, or changed.
+async def plan(brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
+    """The system task behind `@plan` and its successors: have the run's plan written, or changed.
 
     Goes on from whatever a process that ended had done of it.
     """
-    requested = seat.led.schedule.requested
+    requested = seat.live_run.schedule.requested
     if requested is None:
         raise InternalError("a run is to be planned that nobody requested")
     because = brief.task.args.get("because", "")
     try:
         if because in (FAILURE, STEER):
-            return await replan(brief, seat, office, requested)
+            return await replan(brief, seat, resources, requested)
         if because == STEP:
-            return await next_step(brief, seat, office, requested)
-        return await _first_plan(brief, seat, office, requested)
+            return await next_step(brief, seat, resources, requested)
+        return await _first_plan(brief, seat, resources, requested)
     except StepMismatch:
         raise
     except WorkerError as error:
@@ -58,7 +58,7 @@ async def plan(brief: Brief, seat: Seat, office: Office) -> Outcome:
 
 
 async def write_plan(
-    thinker: Thinker,
+    caller: ModelCaller,
     request: str,
     roster: Roster,
     limits: Limits,
@@ -72,14 +72,14 @@ async def write_plan(
     """
     bounds = Bounds(roster, limits)
 
-    def examine(written: Written) -> list[Fault]:
+    def examine(written: WrittenPlan) -> list[Fault]:
         refuse_unserved(written)
         return bounds.faults_in([each.task for each in written.tasks])
 
-    turns = planning_turns(thinker.office, request, bounds, earlier, shape)
+    turns = planning_turns(caller.resources, request, bounds, earlier, shape)
     again = f"Answer with the whole corrected plan as JSON alone.\n{request_again(request)}"
     try:
-        written = await drafted(thinker, "plan", turns, plan_schema(roster, limits), examine, again)
+        written = await drafted(caller, "plan", turns, plan_schema(roster, limits), examine, again)
     except StepMismatch:
         raise
     except WorkerError as error:
@@ -94,46 +94,53 @@ async def write_plan(
 
 
 def planning_turns(
-    office: Office,
+    resources: Resources,
     request: str,
     bounds: Bounds,
     earlier: Value | None = None,
     shape: dict[str, Any] | None = None,
 ) -> Sequence[Turn]:
     """How a model is asked for a plan."""
-    words = prompt("plan", office.prompts, roster=bounds.lines, most=str(bounds.limits.tasks))
+    words = prompt("plan", resources.prompts, roster=bounds.lines, most=str(bounds.limits.tasks))
     before = None if earlier is None else earlier.read()
     return system(words), user(f"Plan this.\n{asked(request, before, shape)}")
 
 
-async def _first_plan(brief: Brief, seat: Seat, office: Office, requested: RunRequested) -> Outcome:
+async def _first_plan(
+    brief: Brief, seat: PlanningContext, resources: Resources, requested: RunRequested
+) -> Outcome:
     earlier = await seat.bring(requested.earlier)
 
     async def attempt(request: str) -> Outcome:
-        return await _planned(brief, seat, office, requested, request, earlier)
+        return await _planned(brief, seat, resources, requested, request, earlier)
 
     return await clarified(brief, requested, attempt)
 
 
 async def _planned(
-    brief: Brief, seat: Seat, office: Office, requested: RunRequested, request: str, earlier: Value
+    brief: Brief,
+    seat: PlanningContext,
+    resources: Resources,
+    requested: RunRequested,
+    request: str,
+    earlier: Value,
 ) -> Outcome:
     if requested.approach is Approach.STREAM:
         bounds = Bounds(seat.roster, requested.limits)
-        turns = planning_turns(office, request, bounds, earlier, requested.shape)
-        return await dictate(brief, seat, office, request, turns)
-    if seat.led.schedule.version:
+        turns = planning_turns(resources, request, bounds, earlier, requested.shape)
+        return await dictate(brief, seat, resources, request, turns)
+    if seat.live_run.schedule.version:
         return NOTHING_DONE  # adopted just before the process ended that had it written
-    thinker = DurableThinker(brief, office)
+    caller = DurableModelCaller(brief, resources)
     roster = seat.roster
     match requested.approach:
         case Approach.ROUTE:
             default = brief.task.args.get("default", "")
-            chosen = await route(thinker, roster, request, earlier, default)
+            chosen = await route(caller, roster, request, earlier, default)
         case Approach.STEPS:
-            chosen = await first_step(thinker, roster, request, earlier)
+            chosen = await first_step(caller, roster, request, earlier)
         case _:
             limits, shape = requested.limits, requested.shape
-            chosen = await write_plan(thinker, request, roster, limits, earlier, shape)
+            chosen = await write_plan(caller, request, roster, limits, earlier, shape)
     adopted = await seat.propose(PlanAdopted(plan=chosen, at=seat.now()))
     return NO_MORE if adopted is None else NOTHING_DONE

@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Protocol
 
 from chargehand.decisions.dispatch import Place
-from chargehand.decisions.duties import ANSWERER, PLANNER, REFINER
+from chargehand.decisions.system_tasks import ANSWERER, PLANNER, REFINER
 from chargehand.errors import ChargehandError, UsageError
-from chargehand.facts.checks import shown
+from chargehand.facts.argument_checks import shown
 from chargehand.facts.plan import Task
 from chargehand.facts.value import canonical, digest_of
-from chargehand.roles.function import Where, Work
-from chargehand.roles.office import Office
+from chargehand.roles.function_worker import Where, Work
+from chargehand.roles.resources import Resources
 
 #: workers of which a run keeps what they were made of
 MOST_COMPARED = 100
@@ -40,10 +40,10 @@ class Member(Protocol):
     @property
     def place(self) -> Place: ...
 
-    def work(self, office: Office) -> Work:
-        """What an attempt of this member is, with what this office offers."""
+    def work(self, resources: Resources) -> Work:
+        """What an attempt of this member is, with what these resources offer."""
 
-    def version(self, office: Office) -> str:
+    def version(self, resources: Resources) -> str:
         """Changes when its results may: with its words, its tools, its model. Empty: never reuse them."""
 
 
@@ -63,14 +63,14 @@ class Roster:
         #: not make it another crew
         self.digest = digest_of(canonical(lines))
 
-    def members(self, office: Office, levels: int = 4) -> dict[str, dict[str, str]]:
+    def members(self, resources: Resources, levels: int = 4) -> dict[str, dict[str, str]]:
         """What each worker is made of, to be compared when a run is resumed; nothing for a large roster.
 
         So many `levels` of supervisors that are workers are looked into.
         """
         if len(self._workers) > MOST_COMPARED or not levels:
             return {}
-        return {worker.name: _made_of(worker, office, levels) for worker in self}
+        return {worker.name: _made_of(worker, resources, levels) for worker in self}
 
     def join(self, worker: Member) -> None:
         """Put another worker on it."""
@@ -141,13 +141,13 @@ def versions(
     return new
 
 
-def _made_of(worker: Member, office: Office, levels: int) -> dict[str, str]:
+def _made_of(worker: Member, resources: Resources, levels: int) -> dict[str, str]:
     """Short digests of a worker's description, skills and, if a model does its work, words and tools."""
     made = {"description": _short(worker.description)}
     if worker.skills:
         made["skills"] = _short(sorted(worker.skills))
     crew = getattr(worker, "roster", None)
-    if isinstance(crew, Roster) and (below := crew.members(office, levels - 1)):
+    if isinstance(crew, Roster) and (below := crew.members(resources, levels - 1)):
         made["crew"] = _short(below)
     opening, toolbox = getattr(worker, "opening", None), getattr(worker, "toolbox", None)
     if opening is None or toolbox is None:
@@ -155,7 +155,7 @@ def _made_of(worker: Member, office: Office, levels: int) -> dict[str, str]:
     made["instructions"] = _short(opening.text)
     made["tools"] = _short([tool.version for tool in toolbox])
     try:
-        models = office.models(getattr(worker, "model", None), f"worker {worker.name!r}")
+        models = resources.models(getattr(worker, "model", None), f"worker {worker.name!r}")
     except ChargehandError:
         return made  # it cannot be opened here; whoever leads the run needs it, and says so
     made["model"] = ", ".join(model.name for model in models)

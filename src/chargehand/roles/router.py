@@ -8,19 +8,19 @@ from chargehand.errors import WorkerError
 from chargehand.facts.plan import Plan, Task, is_vague
 from chargehand.facts.value import Value
 from chargehand.models.base import system, user
-from chargehand.roles.drafting import describe_roster, known_as, record
+from chargehand.roles.json_output import decoded
+from chargehand.roles.model_calls import ModelCaller, ask_for
+from chargehand.roles.plan_schema import describe_roster, known_as, record
+from chargehand.roles.planner_prompt import asked
 from chargehand.roles.prompts import prompt
 from chargehand.roles.roster import Roster
-from chargehand.roles.schema import decoded
-from chargehand.roles.thinking import Thinker, ask_for
-from chargehand.roles.wording import asked
 
 #: what the model answers if no worker is the right one, where somebody takes such requests
 UNCLEAR = "unclear"
 
 
 async def route(
-    thinker: Thinker,
+    caller: ModelCaller,
     roster: Roster,
     request: str,
     earlier: Value | None = None,
@@ -36,10 +36,10 @@ async def route(
         have = ", ".join(workers)
         raise WorkerError(f"the default worker {default!r} is not on the roster ({have})")
     chosen = await ask_for(
-        thinker,
+        caller,
         "route",
         (
-            system(_instructions(thinker, roster, default)),
+            system(_instructions(caller, roster, default)),
             user(f"Route this.\n{asked(request, None if earlier is None else earlier.read())}"),
         ),
         _schema([*workers, UNCLEAR] if default else workers),
@@ -55,7 +55,7 @@ async def route(
     return Plan(goal=request, tasks=[task])
 
 
-def _instructions(thinker: Thinker, roster: Roster, default: str) -> str:
+def _instructions(caller: ModelCaller, roster: Roster, default: str) -> str:
     unclear = (
         f'If no worker clearly fits, answer with the worker "{UNCLEAR}": {default} takes such '
         "requests as they are."
@@ -63,7 +63,7 @@ def _instructions(thinker: Thinker, roster: Roster, default: str) -> str:
         else "If several could do it, choose the one whose description says most of it."
     )
     lines = describe_roster(roster)
-    return prompt("route", thinker.office.prompts, roster=lines, unclear=unclear)
+    return prompt("route", caller.resources.prompts, roster=lines, unclear=unclear)
 
 
 def _schema(workers: list[str]) -> dict[str, Any]:

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, overload
 import msgspec
 
 from chargehand.errors import ToolError, UsageError
-from chargehand.facts.checks import Duration, Span, count, duration, refuse_unknown
+from chargehand.facts.argument_checks import Duration, Span, count, duration, refuse_unknown
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
 from chargehand.threads import in_thread
-from chargehand.tools.docstring import read_docstring
-from chargehand.tools.output import MOST_SPOOLED, Reel, Spool, ToolResult, finish
+from chargehand.tools.docstrings import read_docstring
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor
+from chargehand.tools.tool_output import MOST_SPOOLED, OutputBuffer, Spool, ToolResult, finish
 
 if TYPE_CHECKING:
-    from chargehand.tools.arguments import Arguments
+    from chargehand.tools.tool_arguments import Arguments
 
 TIMEOUT = timedelta(seconds=60)
 LIMIT = 64 * 1024
@@ -171,7 +171,9 @@ class Tool:
 
     async def _run(self, context: ToolContext, values: dict[str, Any]) -> object:
         """What the function gave: data, or a reel of what it streamed."""
-        reel = Reel(self.limit + context.redactor.margin if context.spool is None else MOST_SPOOLED)
+        reel = OutputBuffer(
+            self.limit + context.redactor.margin if context.spool is None else MOST_SPOOLED
+        )
         seconds = self.timeout.total_seconds()
         try:
             async with asyncio.timeout(seconds) as clock:
@@ -185,7 +187,9 @@ class Tool:
         finally:
             reel.close()
 
-    async def _play(self, context: ToolContext, values: dict[str, Any], reel: Reel) -> object:
+    async def _play(
+        self, context: ToolContext, values: dict[str, Any], reel: OutputBuffer
+    ) -> object:
         result: object
         if _is_async(self.function):
             result = self.function(*([context] if self.takes_context else []), **values)
@@ -246,7 +250,7 @@ _TERMS = ("name", "effect", "timeout", "approve", "untrusted", "limit", "destina
 
 def _made(function: Callable[..., Any], name: str | None, terms: dict[str, Any]) -> Tool:
     # Here, because it brings Pydantic along, which `import chargehand` must not.
-    from chargehand.tools.arguments import SignatureArguments, hints_of
+    from chargehand.tools.tool_arguments import SignatureArguments, hints_of
 
     name = name or getattr(function, "__name__", "")
     if not name:

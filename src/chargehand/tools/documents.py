@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from chargehand.errors import ToolError
-from chargehand.tools.page import read_page
+from chargehand.tools.html_text import read_page
 
 if TYPE_CHECKING:
     from pypdf import PdfReader

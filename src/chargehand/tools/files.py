@@ -8,9 +8,9 @@ from typing import Any, BinaryIO, TypeAlias
 
 from chargehand.errors import ToolError, UsageError
 from chargehand.tools.base import Tool, tool
-from chargehand.tools.beneath import NoSuchFile, Root, Stamp, matches
 from chargehand.tools.documents import read_document
-from chargehand.tools.passages import PassageIndex
+from chargehand.tools.passage_index import PassageIndex
+from chargehand.tools.safe_open import NoSuchFile, Root, Stamp, matches
 
 PathLike: TypeAlias = str | os.PathLike[str]
 MOST_LISTED = 500
@@ -26,11 +26,11 @@ def files(roots: PathLike | Sequence[PathLike], *, hidden: bool = False) -> tupl
     With several, each path begins with its folder's name. Nothing outside of them can be read, nor,
     unless `hidden`, what begins with a dot. What they return is untrusted.
     """
-    shelf = Shelf([roots] if isinstance(roots, (str, os.PathLike)) else roots, hidden=hidden)
+    shelf = FileTools([roots] if isinstance(roots, (str, os.PathLike)) else roots, hidden=hidden)
     return shelf.tools()
 
 
-class Shelf:
+class FileTools:
     """One or several roots, seen as one folder."""
 
     def __init__(self, roots: Sequence[PathLike], *, hidden: bool = False) -> None:

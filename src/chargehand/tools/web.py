@@ -8,9 +8,9 @@ from chargehand.errors import ToolError
 from chargehand.threads import in_thread
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.documents import read_document
-from chargehand.tools.page import decoded, read_page
-from chargehand.tools.search import BraveSearch, SearchProvider
-from chargehand.tools.transport import Reply, Resolve, Transport, host_of, look_up
+from chargehand.tools.html_text import decoded, read_page
+from chargehand.tools.public_http import Reply, Resolve, Transport, host_of, look_up
+from chargehand.tools.web_search import BraveSearch, SearchProvider
 
 #: characters of a page at a time
 MOST_SHOWN = 40_000
@@ -32,13 +32,13 @@ def web(
     lies in private networks is refused even then, unless `allow_private`. Without `search`, Brave's
     engine is used if its key is in the environment.
     """
-    desk = Desk(
+    kernel = WebTools(
         Transport(allow, allow_private=allow_private, resolve=resolve), search or BraveSearch()
     )
-    return desk.tools()
+    return kernel.tools()
 
 
-class Desk:
+class WebTools:
     """Where pages are asked for and read."""
 
     def __init__(self, transport: Transport, search: SearchProvider) -> None:

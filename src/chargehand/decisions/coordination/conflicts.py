@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from chargehand.decisions.composing import cut
-from chargehand.decisions.coordination.watch import Clash, Watch
-from chargehand.decisions.duties import is_of_plan
-from chargehand.decisions.graph import Node, TaskState
+from chargehand.decisions.coordination.run_watch import Clash, RunWatch
 from chargehand.decisions.quorum import VOTE, count
+from chargehand.decisions.rule_answer import cut
+from chargehand.decisions.system_tasks import is_of_plan
+from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.answer import Contradiction
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import canonical
@@ -136,7 +136,7 @@ def contradiction(
 # Of a run
 
 
-def conflicts_in(watch: Watch) -> list[Conflict]:
+def conflicts_in(watch: RunWatch) -> list[Conflict]:
     """All conflicts of one run, in the order in which they came up."""
     compared = list(_differing(watch))
     told = {frozenset(each.tasks) for each in compared}
@@ -149,7 +149,7 @@ def conflicts_in(watch: Watch) -> list[Conflict]:
     return sorted(found, key=lambda conflict: conflict.at)
 
 
-def _clash(watch: Watch, clash: Clash) -> Conflict:
+def _clash(watch: RunWatch, clash: Clash) -> Conflict:
     first, second, task = clash.first, clash.second, clash.task
     names = f"{first.worker} (attempt {first.attempt}) and {second.worker} ({second.attempt})"
     if clash.refused:
@@ -173,7 +173,7 @@ def _clash(watch: Watch, clash: Clash) -> Conflict:
     )
 
 
-def _doubles(watch: Watch) -> Iterator[Conflict]:
+def _doubles(watch: RunWatch) -> Iterator[Conflict]:
     """Tasks of one plan that say the same, for different workers, though nobody is to vote on it."""
     for nodes in _same_work(watch):
         workers = {node.task.id: watch.worker_of(node) for node in nodes}
@@ -199,7 +199,7 @@ def _doubles(watch: Watch) -> Iterator[Conflict]:
         )
 
 
-def _differing(watch: Watch) -> Iterator[Conflict]:
+def _differing(watch: RunWatch) -> Iterator[Conflict]:
     for nodes in _same_work(watch):
         results = [
             Said(
@@ -218,7 +218,7 @@ def _differing(watch: Watch) -> Iterator[Conflict]:
             yield found
 
 
-def _composed(watch: Watch) -> Iterator[Conflict]:
+def _composed(watch: RunWatch) -> Iterator[Conflict]:
     """What whoever composed the answer found to contradict each other."""
     for pair in watch.contradictions:
         results = [_claimed(watch, pair, place) for place in (0, 1)]
@@ -237,7 +237,7 @@ def _composed(watch: Watch) -> Iterator[Conflict]:
         )
 
 
-def _claimed(watch: Watch, pair: Contradiction, place: int) -> tuple[Said, int]:
+def _claimed(watch: RunWatch, pair: Contradiction, place: int) -> tuple[Said, int]:
     """One side of a contradiction, and how many tasks say so."""
     claim = (pair.first, pair.second)[place]
     nodes = [node for node in watch.nodes() if node.task.id in claim.tasks]
@@ -256,15 +256,15 @@ def _claimed(watch: Watch, pair: Contradiction, place: int) -> tuple[Said, int]:
 _OUT = (TaskState.FAILED, TaskState.SKIPPED, TaskState.CANCELLED)
 
 
-def _same_work(watch: Watch) -> list[list[Node]]:
+def _same_work(watch: RunWatch) -> list[list[TaskNode]]:
     """Tasks with the same words, arguments and needs, unless that is meant: to vote, or to select."""
     if watch.schedule.strategy is Strategy.SELECT:
         return []
-    by_words: dict[str, list[Node]] = {}
+    by_words: dict[str, list[TaskNode]] = {}
     for node in watch.nodes():
         if is_of_plan(node) and node.state not in _OUT:
             by_words.setdefault(" ".join(node.task.description.split()).casefold(), []).append(node)
-    same: dict[bytes, list[Node]] = {}
+    same: dict[bytes, list[TaskNode]] = {}
     for words, nodes in by_words.items():
         for node in nodes if len(nodes) > 1 else ():
             if not any(each.task.worker == VOTE for each in node.dependents):
@@ -273,7 +273,7 @@ def _same_work(watch: Watch) -> list[list[Node]]:
     return [nodes for nodes in same.values() if len(nodes) > 1]
 
 
-def _start(watch: Watch) -> datetime:
+def _start(watch: RunWatch) -> datetime:
     requested = watch.schedule.requested
     at = requested.at if requested is not None else watch.last_at
     assert at is not None, "a run that has tasks has begun"

@@ -19,7 +19,6 @@ from chargehand.models.base import (
     Text,
     ToolCall,
 )
-from chargehand.models.inputs import is_text
 from chargehand.models.offline.composing import (
     DISPUTE,
     PASSAGES,
@@ -42,6 +41,7 @@ from chargehand.models.offline.planning import (
 from chargehand.models.offline.reading import Reading, read
 from chargehand.models.offline.table_tools import told_by_tables
 from chargehand.models.offline.tool_calls import Next, next_calls, told_by_tools
+from chargehand.models.openai_content import is_text
 
 #: to a token, by which the maximum length is measured
 LETTERS = 4

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutput
-from chargehand.models.inputs import is_text, text_in
 from chargehand.models.offline.assigning import bare, refers_back
+from chargehand.models.openai_content import is_text, text_in
 
 _SCHEMA = re.compile(r"^.*\bfits? this (?:JSON )?schema: *(\{.*\})$", re.MULTILINE | re.IGNORECASE)
 _GIVEN = re.compile(r"^Given: (\{.*\})$", re.MULTILINE)

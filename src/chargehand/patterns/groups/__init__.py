@@ -1,21 +1,20 @@
 """Groups: workers who talk with each other under a manager, and share blocks."""
 
-from chargehand.patterns.groups.blocks import SharedBlock
 from chargehand.patterns.groups.group import Group
 from chargehand.patterns.groups.managers import (
     Act,
-    Assignment,
     DynamicManager,
     Manager,
     RoundRobinManager,
+    TurnAssignment,
 )
+from chargehand.patterns.groups.messages import Message, Talk
 from chargehand.patterns.groups.result import GroupResult, Replies
-from chargehand.patterns.groups.supervising import SupervisorManager
-from chargehand.patterns.groups.talk import Message, Talk
+from chargehand.patterns.groups.shared_blocks import SharedBlock
+from chargehand.patterns.groups.supervisor_manager import SupervisorManager
 
 __all__ = [
     "Act",
-    "Assignment",
     "DynamicManager",
     "Group",
     "GroupResult",
@@ -26,4 +25,5 @@ __all__ = [
     "SharedBlock",
     "SupervisorManager",
     "Talk",
+    "TurnAssignment",
 ]

@@ -11,52 +11,52 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from msgspec import Raw, to_builtins
 from msgspec.structs import replace
 
-from chargehand.background import wait_in_background
+from chargehand.background_loop import wait_in_background
 from chargehand.clock import Clock
-from chargehand.decisions.breaker import BreakerPolicy
+from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance
-from chargehand.decisions.duties import ANSWER
-from chargehand.decisions.elastic import Elastic
+from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.system_tasks import ANSWER
 from chargehand.errors import UsageError
-from chargehand.facts import checks
-from chargehand.facts.checks import Duration
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.argument_checks import Duration
 from chargehand.facts.events import RunStatus
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
-from chargehand.facts.policy import OnFailure
 from chargehand.facts.value import Value
-from chargehand.intake import Terms
-from chargehand.interrupts import counting_signals
+from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal
 from chargehand.notify.base import Notify
-from chargehand.patterns.groups.beside import Beside
-from chargehand.patterns.groups.blocks import Blocks, SharedBlock
-from chargehand.patterns.groups.chair import RUN, TURNS, Chair, Clerk
-from chargehand.patterns.groups.hearing import Ear, Hear
+from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Manager
-from chargehand.patterns.groups.members import Circle, Seated
-from chargehand.patterns.groups.result import GroupResult, Replies
-from chargehand.patterns.groups.talk import (
+from chargehand.patterns.groups.members import GroupContext, GroupMember
+from chargehand.patterns.groups.message_stream import Hear, MessageStream
+from chargehand.patterns.groups.messages import (
     EVERYONE,
     LEAST,
     MOST,
     USER,
     Buffer,
-    Turn,
+    SpokenTurn,
     read_talk,
 )
+from chargehand.patterns.groups.result import GroupResult, Replies
+from chargehand.patterns.groups.shared_blocks import Blocks, SharedBlock
+from chargehand.patterns.groups.turn_planner import RUN, TURNS, ManagerMember, TurnPlanner
 from chargehand.result import RunResult
 from chargehand.roles.board import Board
-from chargehand.roles.office import ModelChoice
+from chargehand.roles.resources import ModelChoice
 from chargehand.roles.roster import Member
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor.requests import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chargehand.models.base import ModelSettings
-    from chargehand.models.switchboard import Switchboard
+    from chargehand.models.gateway import ModelGateway
 
 
 class GroupTerms(TypedDict, total=False):
@@ -66,7 +66,7 @@ class GroupTerms(TypedDict, total=False):
     limits: Limits | None
     parallel: int | None
     model: "ModelChoice | None"
-    switchboard: "Switchboard | None"
+    gateway: "ModelGateway | None"
     deps: object
     secrets: "Mapping[str, str] | None"
     settings: "ModelSettings | None"
@@ -119,21 +119,21 @@ class Group(Supervisor):
         self.manager = manager
         self._terms = terms
         _check(workers, manager, every, has_model=terms.get("model") is not None)
-        self._circle = Circle(name, self.blocks, {w.name: w.description for w in workers})
+        self._circle = GroupContext(name, self.blocks, {w.name: w.description for w in workers})
         for block in blocks:
             self._check_members(block)
-        clerk = Clerk(self._circle, manager, self._buffer)
+        clerk = ManagerMember(self._circle, manager, self._buffer)
         told = description or f"A group of {', '.join(self._circle.members)}"
-        roster: list[Member] = [*(Seated(worker, self._circle) for worker in workers), clerk]
+        roster: list[Member] = [*(GroupMember(worker, self._circle) for worker in workers), clerk]
         super().__init__(roster, name=name, description=told, **terms)
-        self._beside: Beside | None = None
+        self._beside: BackgroundAgent | None = None
         if background is not None and not hasattr(background, "work"):
             raise UsageError(f"background={repr_of(background)} is no worker")
         if background is not None:
-            self._staff_beside: list[Member] = [Seated(background, self._circle), clerk]
-            self._beside = Beside(background, clerk, self._boss_beside)
-        chair = Chair(self._circle, manager, self._buffer, self._beside, every)
-        self._office.planner = chair.plan
+            self._staff_beside: list[Member] = [GroupMember(background, self._circle), clerk]
+            self._beside = BackgroundAgent(background, clerk, self._boss_beside)
+        chair = TurnPlanner(self._circle, manager, self._buffer, self._beside, every)
+        self._resources.planner = chair.plan
 
     def __repr__(self) -> str:
         return f"<group {self.name!r}: {', '.join(self._circle.members)}>"
@@ -141,7 +141,7 @@ class Group(Supervisor):
     # talking
 
     async def send(
-        self, message: str, *, hear: Hear | None = None, **terms: Unpack[Terms]
+        self, message: str, *, hear: Hear | None = None, **terms: Unpack[RunOptions]
     ) -> GroupResult:
         """Say something to the group and return what came of it, once the conversation is over.
 
@@ -151,13 +151,13 @@ class Group(Supervisor):
         checks.text(message, "message")
         if hear is None:
             return await self.told(await self.run(message, **terms))
-        ear = Ear(hear, self._bring)
+        ear = MessageStream(hear, self._bring)
         async for event in self.stream(message, **terms):
             await ear.take(event)
         return await self.told(ear.run)
 
     def send_sync(
-        self, message: str, *, hear: Hear | None = None, **terms: Unpack[Terms]
+        self, message: str, *, hear: Hear | None = None, **terms: Unpack[RunOptions]
     ) -> GroupResult:
         """`send` for callers without an event loop, and for notebooks, whose loop is taken.
 
@@ -166,25 +166,25 @@ class Group(Supervisor):
         with counting_signals(self._interrupted):
             return wait_in_background(self.send(message, hear=hear, **terms))
 
-    async def plan(self, request: str, **terms: Unpack[Terms]) -> Plan:  # noqa: ARG002 - as any supervisor
+    async def plan(self, request: str, **terms: Unpack[RunOptions]) -> Plan:  # noqa: ARG002 - as any supervisor
         """Refused: what is said next depends on what was said."""
         raise UsageError("a group has no plan before it talks; send it the message")
 
     async def told(self, run: RunResult | str) -> GroupResult:
         """The conversation that a run of this group was, or is so far."""
         result = await self.look(run) if isinstance(run, str) else run
-        led = await self._led(result.id)
+        live_run = await self._led(result.id)
         members = self._circle.members
-        talk = await read_talk(led, members, self._buffer, self._bring, whole=True)
+        talk = await read_talk(live_run, members, self._buffer, self._bring, whole=True)
         broken = [
             str(node.cause)
-            for id_, node in led.schedule.nodes.items()
+            for id_, node in live_run.schedule.nodes.items()
             if id_.startswith("@") and node.cause is not None
         ]
         is_over = isinstance(result.status, RunStatus)
         why = result.reason or (broken[-1] if broken else self.manager.ending(talk))
         why = why if is_over else ""
-        return GroupResult(result, talk, why, is_composed=ANSWER in led.results.outputs)
+        return GroupResult(result, talk, why, is_composed=ANSWER in live_run.results.outputs)
 
     async def broadcast(
         self,
@@ -310,8 +310,8 @@ class Group(Supervisor):
         return Value(json=Raw(data), taint=value.taint)
 
 
-def _asked(place: int) -> Turn:
-    return Turn(turn=place, round=1, sender=USER, reply_to=USER)
+def _asked(place: int) -> SpokenTurn:
+    return SpokenTurn(turn=place, round=1, sender=USER, reply_to=USER)
 
 
 def _check(workers: Sequence[Member], manager: Manager, every: int, *, has_model: bool) -> None:

@@ -6,21 +6,21 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from chargehand.errors import WorkerError
-from chargehand.facts import checks
+from chargehand.facts import argument_checks as checks
 from chargehand.facts.value import canonical
 from chargehand.models.base import ModelSettings, Turn, system, user
-from chargehand.patterns.groups.talk import EVERYONE, REPEATS, USER, Talk
-from chargehand.roles.drafting import record
-from chargehand.roles.office import ModelChoice
+from chargehand.patterns.groups.messages import EVERYONE, REPEATS, USER, Talk
+from chargehand.roles.model_calls import ModelCaller, ask_for
+from chargehand.roles.plan_schema import record
 from chargehand.roles.prompts import prompt
-from chargehand.roles.thinking import Thinker, ask_for
+from chargehand.roles.resources import ModelChoice
 
 NAME = "manager"
 MOST_TURNS = 20
 TOKEN = "DONE!"  # noqa: S105 - a word to end by, no secret
 
 
-class Assignment(Struct, frozen=True):
+class TurnAssignment(Struct, frozen=True):
     """A message to one member."""
 
     to: str
@@ -30,7 +30,7 @@ class Assignment(Struct, frozen=True):
 class Act(Struct, frozen=True, kw_only=True):
     """What a manager has decided: who speaks next, on what, and who reads it; or the answer."""
 
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[TurnAssignment, ...] = ()
     sender: str = USER
     reply_to: str = EVERYONE
     token: str = ""
@@ -55,7 +55,7 @@ class Manager(Protocol):
     def thinks(self) -> bool:
         """Whether it needs a model."""
 
-    async def choose(self, talk: Talk, think: Callable[[], Thinker]) -> Act | None:
+    async def choose(self, talk: Talk, think: Callable[[], ModelCaller]) -> Act | None:
         """What comes next; None: the conversation is over. Asked anew after each round."""
 
     def ending(self, talk: Talk) -> str:
@@ -78,7 +78,7 @@ class RoundRobinManager:
     def __repr__(self) -> str:
         return f"RoundRobinManager(max_turns={self.max_turns})"
 
-    async def choose(self, talk: Talk, think: Callable[[], Thinker]) -> Act | None:  # noqa: ARG002 - it goes by rule
+    async def choose(self, talk: Talk, think: Callable[[], ModelCaller]) -> Act | None:  # noqa: ARG002 - it goes by rule
         names = list(talk.members)
         count = len(talk.spoken)
         if count >= (self.max_turns or len(names)):
@@ -117,7 +117,7 @@ class DynamicManager:
     def __repr__(self) -> str:
         return f"DynamicManager(termination_token={self.token!r}, max_turns={self.max_turns})"
 
-    async def choose(self, talk: Talk, think: Callable[[], Thinker]) -> Act | None:
+    async def choose(self, talk: Talk, think: Callable[[], ModelCaller]) -> Act | None:
         if self._end_of(talk):
             return None
         if len(talk.spoken) >= self.max_turns:
@@ -126,11 +126,9 @@ class DynamicManager:
             )
         if talk.is_stuck and talk.last is not None:
             raise WorkerError(f"no progress: {talk.last.speaker} said the same {REPEATS} times")
-        thinker = think()
+        caller = think()
         choices = [*talk.members, *([self.token] if talk.spoken else [])]
-        chosen = await ask_for(
-            thinker, "next speaker", self._turns(thinker, talk), _schema(choices)
-        )
+        chosen = await ask_for(caller, "next speaker", self._turns(caller, talk), _schema(choices))
         if chosen["next"] == self.token:
             return None
         return turn_of(chosen["next"], talk, token=self.token, why=chosen["why"])
@@ -144,9 +142,9 @@ class DynamicManager:
         is_said = last is not None and self.token in last.text
         return f"{last.speaker} said {self.token}" if last is not None and is_said else ""
 
-    def _turns(self, thinker: Thinker, talk: Talk) -> tuple[Turn, Turn]:
+    def _turns(self, caller: ModelCaller, talk: Talk) -> tuple[Turn, Turn]:
         roster = "\n".join(f"- {name}: {words}" for name, words in talk.members.items())
-        words = prompt("speaker", thinker.office.prompts, roster=roster, token=self.token)
+        words = prompt("speaker", caller.resources.prompts, roster=roster, token=self.token)
         left = self.max_turns - len(talk.spoken)
         unheard = canonical(talk.unheard).decode()  # of all that was said, only the newest is shown
         told = f"Choose who speaks next. Turns left: {left}. Not asked yet: {unheard}"
@@ -157,7 +155,7 @@ def turn_of(name: str, talk: Talk, *, token: str = "", why: str = "") -> Act:
     """That this member speaks next, to everyone."""
     last = talk.last
     return Act(
-        assignments=(Assignment(name, talk.request),),
+        assignments=(TurnAssignment(name, talk.request),),
         sender=USER if last is None else last.speaker,
         token=token,
         why=why,

@@ -7,25 +7,25 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Place
-from chargehand.decisions.rules import Rules
+from chargehand.decisions.tool_rules import Rules
 from chargehand.engines.brief import Brief, SharedBoard
+from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Outcome
-from chargehand.facts.policy import OnFailure
-from chargehand.intake import Leads
 from chargehand.models.base import ModelSettings
-from chargehand.patterns.groups.blocks import Blocks, GroupBoard, block_tools, shown
-from chargehand.patterns.groups.talk import EVERYONE, Turn, folded
-from chargehand.roles.brief_board import BriefBoard
-from chargehand.roles.conversation import Conversation, Mind
-from chargehand.roles.function import FunctionWorker, Where, Work
-from chargehand.roles.office import ModelChoice, Office
+from chargehand.patterns.groups.messages import EVERYONE, SpokenTurn, folded
+from chargehand.patterns.groups.shared_blocks import Blocks, GroupBoard, block_tools, shown
+from chargehand.roles.attempt_board import BriefBoard
+from chargehand.roles.function_worker import FunctionWorker, Where, Work
+from chargehand.roles.llm_worker import Worker
 from chargehand.roles.prompts import prompt
+from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member
-from chargehand.roles.worker import Worker
+from chargehand.roles.tool_loop import ToolLoop, ToolLoopWorker
+from chargehand.supervisor.requests import Leads
 from chargehand.tools.toolbox import Toolbox
 
 
-class Circle:
+class GroupContext:
     """What every member of one group may know of it."""
 
     def __init__(self, name: str, blocks: Blocks, members: Mapping[str, str]) -> None:
@@ -38,14 +38,14 @@ class Circle:
         return ", ".join(name for name in self.members if name != member) or "nobody"
 
 
-class Seated:
+class GroupMember:
     """A worker as a member of a group: the same on the roster, but it hears more.
 
     A plain function is handed the message as it is, with `sender`, `reply_to` and `turn` in
     `brief.args`, and the group's blocks on `brief.board`. All others are told in words.
     """
 
-    def __init__(self, member: Member, circle: Circle) -> None:
+    def __init__(self, member: Member, circle: GroupContext) -> None:
         self._member = member
         self._circle = circle
 
@@ -92,12 +92,12 @@ class Seated:
     def on_failure(self) -> OnFailure | None:
         return cast("OnFailure | None", getattr(self._member, "on_failure", None))
 
-    def refuse_unpriced(self, office: Office) -> None:
+    def refuse_unpriced(self, resources: Resources) -> None:
         """Raise `UsageError` if a cap on money could not be kept below this member."""
         if isinstance(self._member, Leads):
-            self._member.refuse_unpriced(office)
+            self._member.refuse_unpriced(resources)
 
-    def version(self, office: Office) -> str:  # noqa: ARG002 - as all members of a roster
+    def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
         """None: what is said depends on all that was said before."""
         return ""
 
@@ -107,38 +107,38 @@ class Seated:
             return own
         return GroupBoard(self._circle.blocks, self.name, own)
 
-    def work(self, office: Office) -> Work:
+    def work(self, resources: Resources) -> Work:
         """What a turn of this member is."""
         if isinstance(self._member, FunctionWorker):
-            return self._member.work(office)
+            return self._member.work(resources)
         if isinstance(self._member, Worker):
-            return self._agent(self._member, office)
-        return self._told(self._member.work(office), office)
+            return self._agent(self._member, resources)
+        return self._told(self._member.work(resources), resources)
 
-    def _agent(self, worker: Worker, office: Office) -> Callable[[Brief], Awaitable[Outcome]]:
-        models = office.models(worker.model, f"worker {worker.name!r}")
+    def _agent(self, worker: Worker, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
+        models = resources.models(worker.model, f"worker {worker.name!r}")
 
         async def speak(brief: Brief) -> Outcome:
-            await self._tell(brief, office)
+            await self._tell(brief, resources)
             tools = block_tools(brief.board) if isinstance(brief.board, GroupBoard) else []
-            mind: Mind = Speaker(worker, Toolbox(tools)) if tools else worker
-            return await Conversation(mind, brief, office, models).hold()
+            mind: ToolLoopWorker = LLMMember(worker, Toolbox(tools)) if tools else worker
+            return await ToolLoop(mind, brief, resources, models).hold()
 
         return speak
 
-    def _told(self, work: Work, office: Office) -> Callable[[Brief], Awaitable[Any]]:
+    def _told(self, work: Work, resources: Resources) -> Callable[[Brief], Awaitable[Any]]:
         async def speak(brief: Brief) -> Any:
-            await self._tell(brief, office)
+            await self._tell(brief, resources)
             return await work(brief)
 
         return speak
 
-    async def _tell(self, brief: Brief, office: Office) -> None:
+    async def _tell(self, brief: Brief, resources: Resources) -> None:
         """Have the task say who speaks, how to reply, and what stands in the blocks."""
-        turn = Turn.of(brief.task)
+        turn = SpokenTurn.of(brief.task)
         if turn is None:
             return
-        folder, board = office.prompts, brief.board
+        folder, board = resources.prompts, brief.board
         words = prompt(
             "turn" if turn.reply_to == EVERYONE else "message",
             folder,
@@ -156,7 +156,7 @@ class Seated:
         brief.task = replace(brief.task, description=words, args={})
 
 
-class Speaker:
+class LLMMember:
     """The mind of a worker, with tools for the blocks that it may reach."""
 
     def __init__(self, worker: Worker, more: Toolbox) -> None:

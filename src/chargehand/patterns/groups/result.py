@@ -8,7 +8,7 @@ from chargehand.errors import UsageError
 from chargehand.facts.answer import Answer, Gap
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Usage
-from chargehand.patterns.groups.talk import EVERYONE, Message, Talk
+from chargehand.patterns.groups.messages import EVERYONE, Message, Talk
 from chargehand.result import RunResult
 
 

@@ -1,11 +1,11 @@
 """The pool: agents that share one memory, one dividing the work, many doing it, one watching."""
 
-from chargehand.patterns.pool.config import AgentConfig, BaseAgentConfig
-from chargehand.patterns.pool.memory import SharedMemoryPool
-from chargehand.patterns.pool.supervising import SupervisorAgent
-from chargehand.patterns.pool.watching import CoordinatorAgent
+from chargehand.patterns.pool.agent_config import AgentConfig, BaseAgentConfig
+from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
+from chargehand.patterns.pool.shared_memory import SharedMemoryPool
+from chargehand.patterns.pool.supervisor_agent import SupervisorAgent
+from chargehand.patterns.pool.worker_agent import WorkerAgent
 from chargehand.patterns.pool.workflow import supervisor_worker_workflow
-from chargehand.patterns.pool.working import WorkerAgent
 
 __all__ = [
     "AgentConfig",

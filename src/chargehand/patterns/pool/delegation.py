@@ -14,25 +14,25 @@ from msgspec.structs import replace
 from chargehand.decisions.dispatch import Balance
 from chargehand.decisions.schedule import RULES
 from chargehand.errors import UsageError
-from chargehand.facts import checks
+from chargehand.facts import argument_checks as checks
 from chargehand.facts.events import Approach, PlanAdopted, RunRequested
+from chargehand.facts.failure_policy import OnFailure, Recourse
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
-from chargehand.facts.policy import OnFailure, Recourse
 from chargehand.facts.value import canonical, digest_of
-from chargehand.journal.chain import draft
-from chargehand.patterns.pool.forms import assigned_to, has_failed, tasks_in
+from chargehand.journal.hash_chain import draft
 from chargehand.patterns.pool.insights import REQUEST
-from chargehand.patterns.pool.requests import Requests
-from chargehand.patterns.pool.sharing import share_out
-from chargehand.patterns.pool.splitting import split
-from chargehand.roles.office import Office
+from chargehand.patterns.pool.plain_dicts import assigned_to, has_failed, tasks_in
+from chargehand.patterns.pool.pool_requests import PoolRequests
+from chargehand.patterns.pool.request_split import split
+from chargehand.patterns.pool.task_assignment import share_out
+from chargehand.roles.resources import Resources
 
 #: a request of a pool waits for its workers as long as it takes
 AGES = timedelta(days=3650)
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class DelegatedTask(Struct, frozen=True, kw_only=True):
     """What is wanted of whom."""
 
     request: str
@@ -56,11 +56,13 @@ class Delegated(Struct, frozen=True):
     why_by_rule: str = ""
 
 
-async def delegated(order: Order, requests: Requests, office: Office) -> Delegated:
+async def delegated(
+    order: DelegatedTask, requests: PoolRequests, resources: Resources
+) -> Delegated:
     """Have a request divided and given out; returns once that is durable."""
     given, why = order.tasks, ""
     if given is None:
-        divided = await split(order.request, order.count or len(order.capacities), office)
+        divided = await split(order.request, order.count or len(order.capacities), resources)
         given, why = divided.texts, divided.why_by_rule
     busy = await _busy(requests) if order.balance is Balance.LEAST_BUSY else {}
     turns = share_out(len(given), order.capacities, order.balance, busy)
@@ -78,7 +80,7 @@ async def delegated(order: Order, requests: Requests, office: Office) -> Delegat
     return Delegated(requested.run, why)
 
 
-def _requested(order: Order, limits: Limits, now: datetime) -> RunRequested:
+def _requested(order: DelegatedTask, limits: Limits, now: datetime) -> RunRequested:
     return RunRequested(
         run=f"{REQUEST}{uuid.uuid4().hex[:12]}",
         request=order.request,
@@ -112,7 +114,7 @@ def _refuse_unkept(tasks: Sequence[Task]) -> None:
             )
 
 
-async def _busy(requests: Requests) -> dict[str, int]:
+async def _busy(requests: PoolRequests) -> dict[str, int]:
     """How many tasks of all requests each worker has to do, or does."""
     busy: Counter[str] = Counter()
     for view in await requests.open():

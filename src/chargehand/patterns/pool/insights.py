@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 from msgspec import Raw
 
-from chargehand.decisions.lifecycle import Lifecycle
+from chargehand.decisions.run_notes import RunNotes
 from chargehand.errors import UnknownRun, UsageError
-from chargehand.facts import checks
-from chargehand.facts.board import Block, Match, Note, Query, Segment
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.board import Block, Match, Note, NoteQuery, Segment
 from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
-from chargehand.roles.fences import words_of as told_in_words
+from chargehand.roles.data_fences import words_of as told_in_words
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -63,7 +63,7 @@ def block_of(block: Block) -> dict[str, Any]:
     }
 
 
-class Writing:
+class InsightWriting:
     """An insight that somebody wants to write, looked at before anything is stored."""
 
     def __init__(self, insight: object) -> None:
@@ -116,12 +116,12 @@ class Writing:
         return Failed(kind=ErrorClass.LOGIC, message=told_in_words(self.content))
 
 
-class Lives:
+class RunHistory:
     """What happens to all runs of a journal, read as notes; kept, and read on from there."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._lives: dict[str, Lifecycle] = {}
+        self._lives: dict[str, RunNotes] = {}
 
     async def catch_up(self) -> list[Note]:
         """The notes of what has happened since this was last asked."""
@@ -130,17 +130,17 @@ class Lives:
             if head.is_forgotten:
                 self._lives.pop(head.stream, None)
                 continue
-            life = self._lives.setdefault(head.stream, Lifecycle(head.stream))
+            life = self._lives.setdefault(head.stream, RunNotes(head.stream))
             if life.seq < head.seq:
                 fresh += await self._read_on(life)
         return fresh
 
-    async def notes(self, query: Query) -> list[Note]:
+    async def notes(self, query: NoteQuery) -> list[Note]:
         """All that has happened and may be asked for, run by run."""
         await self.catch_up()
         return [note for life in self._asked(query) for note in life.notes]
 
-    def _asked(self, query: Query) -> list[Lifecycle]:
+    def _asked(self, query: NoteQuery) -> list[RunNotes]:
         """The runs that the tags name, where they can name no other; else all of them.
 
         What happens to a run has the run's id among its tags.
@@ -151,7 +151,7 @@ class Lives:
         is_all = bool(named) and len(named) == len(query.tags)
         return named if is_all else list(self._lives.values())
 
-    async def _read_on(self, life: Lifecycle) -> list[Note]:
+    async def _read_on(self, life: RunNotes) -> list[Note]:
         fresh: list[Note] = []
         with suppress(UnknownRun):  # retention was faster
             async for entry in self._journal.read(life.run, life.seq):

@@ -8,21 +8,21 @@ from datetime import timedelta
 from reprlib import repr as repr_of
 from typing import Any
 
-from chargehand.background import wait_in_background as wait
+from chargehand.background_loop import wait_in_background as wait
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts import checks
-from chargehand.facts.checks import Duration
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
-from chargehand.patterns.pool.config import AgentConfig, config_of
-from chargehand.patterns.pool.forms import has_failed, questions_in
-from chargehand.patterns.pool.ledger import Ledger
-from chargehand.patterns.pool.memory import SharedMemoryPool, pool_of
-from chargehand.patterns.pool.splitting import number
-from chargehand.patterns.pool.supervising import SupervisorAgent
-from chargehand.patterns.pool.watching import CoordinatorAgent
-from chargehand.patterns.pool.working import WorkerAgent
+from chargehand.patterns.pool.agent_config import AgentConfig, config_of
+from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
+from chargehand.patterns.pool.plain_dicts import has_failed, questions_in
+from chargehand.patterns.pool.pool_run import PoolRun
+from chargehand.patterns.pool.request_split import number
+from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
+from chargehand.patterns.pool.supervisor_agent import SupervisorAgent
+from chargehand.patterns.pool.worker_agent import WorkerAgent
 from chargehand.roles.roster import Member
 
 log = logging.getLogger("chargehand.pool")
@@ -211,7 +211,7 @@ class _Crew:
             place = self._names.index(worker) + 1
             self._supervisor.reassign_task(result, self._names[place % len(self._names)])
 
-    async def _view(self, request_id: str) -> Ledger:
+    async def _view(self, request_id: str) -> PoolRun:
         return await self._pool.requests.view(request_id)
 
     def _told(self, request_id: str) -> dict[str, Any]:

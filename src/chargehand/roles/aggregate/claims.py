@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from chargehand.decisions.composing import cut
+from chargehand.decisions.rule_answer import cut
 from chargehand.facts.answer import Claim
-from chargehand.roles.aggregate.marks import INSIDE, Marks
+from chargehand.roles.aggregate.source_marks import INSIDE, SourceMarks
 
 _BRACKETS = rf"(?:[ \t]*{INSIDE.replace('(?P<inside>', '(?:')})*"
 _END = re.compile(
@@ -21,7 +21,7 @@ _FENCES = ("```", "~~~")
 
 
 def claims_in(
-    lines: Sequence[str], marks: Marks, citing: Callable[[str], tuple[str, ...]]
+    lines: Sequence[str], marks: SourceMarks, citing: Callable[[str], tuple[str, ...]]
 ) -> tuple[Claim, ...]:
     """What these lines of an answer state. Headings, code and bare tables state nothing.
 
@@ -40,7 +40,7 @@ def claims_in(
     return tuple(claims)
 
 
-def _sentences(lines: Sequence[str], marks: Marks) -> Iterator[str]:
+def _sentences(lines: Sequence[str], marks: SourceMarks) -> Iterator[str]:
     is_code = False
     for line in lines:
         bare = line.strip()
@@ -50,7 +50,7 @@ def _sentences(lines: Sequence[str], marks: Marks) -> Iterator[str]:
             yield from sentences_of(_BULLET.sub("", bare))
 
 
-def _states_nothing(line: str, marks: Marks) -> bool:
+def _states_nothing(line: str, marks: SourceMarks) -> bool:
     is_frame = line.startswith("|") or line.endswith(":")
     return is_frame and not marks.tasks_in(line)
 

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from chargehand.errors import UsageError
-from chargehand.facts.checks import shown
+from chargehand.facts.argument_checks import shown
 
 _BLANK = re.compile(r"\$([a-z]+)")
 _EMPTY_LINES = re.compile(r"\n{3,}")

@@ -1,7 +1,7 @@
 """Servers of the Model Context Protocol, and their tools."""
 
-from chargehand.tools.mcp.restarts import Restarts
+from chargehand.tools.mcp.restart_budget import Restarts
 from chargehand.tools.mcp.server import McpServer, mcp_server
-from chargehand.tools.mcp.terms import Timeouts
+from chargehand.tools.mcp.server_settings import ServerTimeouts
 
-__all__ = ["McpServer", "Restarts", "Timeouts", "mcp_server"]
+__all__ = ["McpServer", "Restarts", "ServerTimeouts", "mcp_server"]

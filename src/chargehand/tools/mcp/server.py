@@ -13,19 +13,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from chargehand.background import run_in_background, wait_in_background
+from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.threads import in_thread
 from chargehand.tools.base import LIMIT, Tool, ToolContext
-from chargehand.tools.mcp.catalog import Catalog, Definition, spellings
-from chargehand.tools.mcp.parameters import SchemaArguments
-from chargehand.tools.mcp.restarts import RestartBudget, Restarts
-from chargehand.tools.mcp.terms import Endpoint, Program, Terms, Timeouts
-from chargehand.tools.mcp.trouble import Trouble
+from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings
+from chargehand.tools.mcp.restart_budget import RestartBudget, Restarts
+from chargehand.tools.mcp.server_failure import ServerFailure
+from chargehand.tools.mcp.server_settings import (
+    ServerEndpoint,
+    ServerProgram,
+    ServerSettings,
+    ServerTimeouts,
+)
+from chargehand.tools.mcp.tool_schema import SchemaArguments
 
 if TYPE_CHECKING:
-    from chargehand.tools.mcp.link import Link
+    from chargehand.tools.mcp.connection import ServerConnection
 
 log = logging.getLogger("chargehand")
 
@@ -49,7 +54,7 @@ def mcp_server(
     pins: Mapping[str, str] | None = None,
     trust_hints: bool = False,
     limit: int = LIMIT,
-    timeouts: Timeouts | None = None,
+    timeouts: ServerTimeouts | None = None,
     restarts: Restarts | None = None,
 ) -> "McpServer":
     """An MCP server: a program to start (`command=`), or an address to reach (`url=`).
@@ -61,10 +66,10 @@ def mcp_server(
     """
     address = _address(command, url, env, headers, cwd)
     _require_package()
-    terms = Terms(
+    terms = ServerSettings(
         name=name or address.name,
         prefix=prefix,
-        timeouts=timeouts or Timeouts(),
+        timeouts=timeouts or ServerTimeouts(),
         restarts=restarts or Restarts(),
         trust_hints=trust_hints,
         limit=limit,
@@ -80,18 +85,21 @@ class McpServer:
     """
 
     def __init__(
-        self, address: Program | Endpoint, terms: Terms, pins: Mapping[str, str] | None = None
+        self,
+        address: ServerProgram | ServerEndpoint,
+        terms: ServerSettings,
+        pins: Mapping[str, str] | None = None,
     ) -> None:
         self._address = address
         self._terms = terms
-        self._catalog = Catalog(pins)
+        self._catalog = ApprovedTools(pins)
         self._budget = RestartBudget(terms.restarts)
         self._redactor = address.redactor
-        self._link: Link | None = None
+        self._link: ServerConnection | None = None
         #: with those that only finish what they have begun
-        self._links: set[Link] = set()
+        self._links: set[ServerConnection] = set()
         self._is_closed = False
-        self._kind: type[Link] | None = None
+        self._kind: type[ServerConnection] | None = None
 
     def __repr__(self) -> str:
         return f"<MCP server {self.name!r}>"
@@ -209,7 +217,7 @@ class McpServer:
     async def _answer(
         self, name: str, arguments: Mapping[str, Any], report: Callable[[str], None] | None
     ) -> Any:
-        from chargehand.tools.mcp.content import value_of
+        from chargehand.tools.mcp.tool_result import value_of
 
         link = await self._ready()
         why = self._catalog.refusal(name)
@@ -219,11 +227,11 @@ class McpServer:
                 kind="denied",
             )
         answer = await link.call(name, arguments, report)
-        if isinstance(answer, Trouble):
+        if isinstance(answer, ServerFailure):
             raise answer.error()
         return value_of(answer, name)
 
-    async def _ready(self) -> "Link":
+    async def _ready(self) -> "ServerConnection":
         """A connection whose tools are known; nothing waits between its return and its use."""
         if self._kind is None:
             self._kind = await in_thread(_link_class)  # its first import takes a second
@@ -243,7 +251,7 @@ class McpServer:
             f"MCP server {self.name!r} cannot be kept up with: {trouble}", kind="network"
         )
 
-    def _current(self, kind: type["Link"]) -> "Link":
+    def _current(self, kind: type["ServerConnection"]) -> "ServerConnection":
         if self._is_closed:
             raise ToolError(f"MCP server {self.name!r} was closed", kind="denied")
         link, loop = self._link, asyncio.get_running_loop()
@@ -256,7 +264,7 @@ class McpServer:
             self._link = None
         return self._started(kind, loop.time())
 
-    def _started(self, kind: type["Link"], now: float) -> "Link":
+    def _started(self, kind: type["ServerConnection"], now: float) -> "ServerConnection":
         refusal = self._budget.refusal(now, self.name)
         if refusal is not None:
             raise refusal.error()
@@ -287,10 +295,10 @@ async def _elsewhere(coroutine: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(run_in_background(coroutine))
 
 
-def _link_class() -> type["Link"]:
-    from chargehand.tools.mcp.link import Link
+def _link_class() -> type["ServerConnection"]:
+    from chargehand.tools.mcp.connection import ServerConnection
 
-    return Link
+    return ServerConnection
 
 
 def _address(
@@ -299,15 +307,15 @@ def _address(
     env: Mapping[str, str] | None,
     headers: Mapping[str, str] | None,
     cwd: str | Path | None,
-) -> Program | Endpoint:
+) -> ServerProgram | ServerEndpoint:
     if command is not None and url is None and headers is None:
         if isinstance(command, str):
             raise UsageError(
                 "command= is a list: the program, then its arguments; no shell reads it"
             )
-        return Program(tuple(command), dict(env or {}), None if cwd is None else Path(cwd))
+        return ServerProgram(tuple(command), dict(env or {}), None if cwd is None else Path(cwd))
     if url is not None and command is None and env is None and cwd is None:
-        return Endpoint(url, dict(headers or {}))
+        return ServerEndpoint(url, dict(headers or {}))
     raise UsageError(
         "an MCP server is either a program (command=, env=, cwd=) or an address (url=, headers=)"
     )

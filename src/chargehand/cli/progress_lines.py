@@ -1,0 +1,252 @@
+"""A run as lines on stderr: what changed, when; and at its end, what it came to."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from chargehand.cli.safe_text import clock_words, counted, money_words, one_line
+from chargehand.crews.durations import shown_length
+from chargehand.decisions.hedging import hedged, is_hedge
+from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.task_graph import TaskState
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptParked,
+    AttemptPreempted,
+    AttemptStarted,
+    CancelRequested,
+    DeadlinePassed,
+    Event,
+    PersonAsked,
+    PlanAdopted,
+    PlanAmended,
+    PlanSealed,
+    ProgressNoted,
+    QuestionAnswered,
+    QuestionExpired,
+    RetryPlanned,
+    RunFinished,
+    RunPaused,
+    RunReleased,
+    RunRequested,
+    RunSteered,
+    RunUnpaused,
+    StartMissed,
+    TaskAdded,
+    TaskFailed,
+    TaskRewritten,
+    TaskSkipped,
+    WorkStopped,
+)
+from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
+from chargehand.facts.plan import Task
+from chargehand.result import RunResult
+
+#: tasks of a plan that are listed when it is adopted
+LONGEST_TABLE = 50
+
+
+class ProgressLines:
+    """Says every change of a run in one time-stamped line, without escapes."""
+
+    def __init__(
+        self, say: Callable[[str], None], where: str = "", *, verbose: bool = False
+    ) -> None:
+        self._say = say
+        self._verbose = verbose
+        #: the path of a nested supervisor, before each of its lines
+        self._where = where
+        self._tasks: dict[str, Task] = {}
+        self._began: dict[str, datetime] = {}
+        self._done = 0
+        self._is_cancelled = False
+
+    def catch_up(self, result: RunResult) -> None:
+        """Know of what happened before there was anything to hear."""
+        self._tasks = {id_: task.task for id_, task in result.tasks.items()}
+        self._done = sum(task.state is TaskState.DONE for task in result.tasks.values())
+
+    def hear(self, event: Event) -> None:
+        for words in self._words(event):
+            self._say(f"{clock_words(event.at)}  {self._where}{words}")
+
+    def _words(self, event: Event) -> list[str]:
+        match event:
+            case RunRequested():
+                return [f"run {event.run}: {one_line(event.request, 120)}"]
+            case PlanAdopted():
+                return self._planned(list(event.plan.tasks))
+            case TaskAdded():
+                return self._planned([event.task])
+            case PlanAmended():
+                return self._amended(event)
+            case PlanSealed():
+                return [f"the plan is complete: {counted(len(self._tasks), 'task')}"]
+            case AttemptStarted():
+                return self._started(event)
+            case AttemptFinished():
+                return self._finished(event)
+            case AttemptPreempted() if self._is_cancelled:
+                return [f"{event.task} was stopped"]
+            case _:
+                self._is_cancelled |= isinstance(event, CancelRequested)
+                return [words] if (words := _other_words(event)) else []
+
+    def _planned(self, tasks: list[Task]) -> list[str]:
+        self._tasks |= {task.id: task for task in tasks}
+        shown = tasks if len(tasks) <= LONGEST_TABLE else []
+        lines = [f"planned {_line_of(task)}" for task in shown]
+        return lines or [f"planned {counted(len(tasks), 'task')}"]
+
+    def _amended(self, event: PlanAmended) -> list[str]:
+        gone = f"; {', '.join(event.removed)} taken out" if event.removed else ""
+        why = f": {one_line(event.reason, 160)}" if event.reason else ""
+        head = [] if event.is_step else [f"the plan is changed{why}{gone}"]
+        return [*head, *(self._planned(list(event.added)) if event.added else [])]
+
+    def _started(self, event: AttemptStarted) -> list[str]:
+        self._began[event.task] = event.at
+        if is_system_task(event.task):
+            return [_duty_words(event.task)]
+        again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+        return [f"{event.task} started by {event.worker}{again}"]
+
+    def _finished(self, event: AttemptFinished) -> list[str]:
+        length = shown_length(event.at - self._began.get(event.task, event.at))
+        name = _duty_words(event.task) if is_system_task(event.task) else event.task
+        match event.outcome:
+            case Done() if is_system_task(event.task):
+                return []
+            case Done():
+                self._done += 1
+                progress = f" ({self._done} of {len(self._tasks)})" if name in self._tasks else ""
+                return [f"{name} done in {length}{progress}"]
+            case Failed() as failed:
+                stack = failed.stack.rstrip().splitlines() if self._verbose else []
+                first = f"{name} failed after {length}: {one_line(str(failed), 200)}"
+                return [first, *(f"    {line}" for line in stack)]
+            case NeedsInput(question=question):
+                return [f"{name} asks: {one_line(question.text, 200)}"]
+            case Cancelled():
+                return [f"{name} was stopped after {length}"]
+
+
+def _other_words(event: Event) -> str:
+    match event:
+        case TaskRewritten():
+            return f"{event.task} is rewritten: {one_line(event.description, 160)}"
+        case AttemptLost():
+            return f"{event.task} was lost: {one_line(event.reason, 160)}"
+        case AttemptPreempted():
+            return f"{event.task} stopped for now, and goes on from there later"
+        case AttemptParked():
+            wait = shown_length(event.due_at - event.at)
+            return f"{event.task} goes on in {wait}: {one_line(event.why, 160)}"
+        case RetryPlanned() if not is_system_task(event.task):
+            wait = shown_length(event.due_at - event.at)
+            by = f" by {event.worker}" if event.worker else ""
+            return f"{event.task} is tried again{by} in {wait}"
+        case PersonAsked():
+            return f"{event.task} asks: {one_line(event.question.text, 200)}"
+        case TaskFailed() if not is_system_task(event.task):
+            return f"{event.task} is given up: {one_line(str(event.cause), 200)}"
+        case TaskSkipped():
+            return f"{event.task} is skipped: {one_line(event.why, 160)}"
+        case DeadlinePassed():
+            return f"the time of {event.task} is over" if event.task else "the time is over"
+        case StartMissed():
+            return f"{event.task} is not started: it could not be done in time any more"
+        case QuestionAnswered():
+            return f"{event.task} was answered by {event.by}: {one_line(event.text, 160)}"
+        case QuestionExpired(why=""):
+            return f"nobody answered the question of {event.task} in time"
+        case QuestionExpired():
+            return f"{event.task} is not answered: {one_line(event.why, 300)}"
+        case ProgressNoted():
+            share = "" if event.fraction is None else f" ({event.fraction:.0%})"
+            return f"{event.task}: {one_line(event.text, 160)}{share}"
+        case CancelRequested():
+            return f"cancelled by {event.by or 'somebody'}" + _because(event.reason)
+        case WorkStopped():
+            return (
+                f"the work is stopped{_because(event.reason)}; the answer is made of what there is"
+            )
+        case RunPaused():
+            whose = f" by {event.by}" if event.by else ""
+            return f"paused{whose}{_because(event.reason)}"
+        case RunUnpaused():
+            return f"{event.by or 'somebody'} lets it go on"
+        case RunSteered():
+            return f"{event.by or 'somebody'} wants: {one_line(event.note, 200)}"
+        case RunReleased():
+            return "nothing more is started here"
+        case RunFinished():
+            is_telling = event.reason != event.status.value
+            return event.status.value + (_because(event.reason) if is_telling else "")
+        case _:
+            return ""  # steps and leases: the trace has them
+
+
+def _because(reason: str) -> str:
+    return f": {one_line(reason, 200)}" if reason else ""
+
+
+def _line_of(task: Task) -> str:
+    after = f", after {', '.join(need.task for need in task.all_needs)}" if task.needs else ""
+    return f"{task.id} for {task.worker or task.skill}{after}: {one_line(task.description, 120)}"
+
+
+def _duty_words(system_task: str) -> str:
+    if system_task == "@plan":
+        return "planning"
+    if system_task.startswith("@plan"):
+        return "planning again"
+    if system_task.startswith("@answer"):
+        return "composing the answer"
+    if is_hedge(system_task):
+        return f"{hedged(system_task)} takes too long: a second attempt"
+    return f"rewriting {system_task.split(':')[1]}" if ":" in system_task else system_task
+
+
+def summary(result: RunResult, next_command: str) -> list[str]:
+    """Six lines on what a run came to, and what to try next."""
+    usage = result.usage
+    tokens = usage.tokens_in + usage.tokens_out
+    path = result.trace.critical_path
+    return [
+        f"status    {result.status.value}, run {result.id}{_sureness(result)}",
+        f"time      {shown_length(result.wall)}{_speed(result)}",
+        f"tasks     {task_counts(result)}",
+        f"waited on {one_line(' → '.join(each for each in path if not is_system_task(each)), 160) or '–'}",
+        f"spent     {counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}",
+        f"next      {next_command}",
+    ]
+
+
+def _sureness(result: RunResult) -> str:
+    """How sure the answer is, and what in it rests on no task."""
+    if not any(task.state is TaskState.DONE for task in result.tasks.values()):
+        return ""
+    answer = result.answer
+    bare = sum(not claim.tasks for claim in answer.claims)
+    told = f"; {counted(bare, 'claim')} without a basis" if bare else ""
+    return f", confidence {answer.confidence:.2g}{told}"
+
+
+def _speed(result: RunResult) -> str:
+    """How much was gained by doing things at once; nothing of a run in which nothing was done."""
+    gain = gain_of(result)
+    return "" if gain is None else f", {gain:.1f} times as fast as one task after another"
+
+
+def gain_of(result: RunResult) -> float | None:
+    """The speed-up; None of a run in which nothing was done."""
+    is_any_done = any(task.state is TaskState.DONE for task in result.tasks.values())
+    return round(result.speedup, 3) if is_any_done else None
+
+
+def task_counts(result: RunResult) -> str:
+    """How many tasks are in which state, in words."""
+    states = [task.state for task in result.tasks.values()]
+    counts = [(states.count(state), state.value) for state in TaskState]
+    return ", ".join(f"{count} {word}" for count, word in counts if count) or "none"

@@ -1,0 +1,142 @@
+"""Watching a run: what is heard of it and of the runs nested in it is shown, and its questions kept."""
+
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from chargehand.cli import output
+from chargehand.cli.progress_lines import ProgressLines
+from chargehand.facts.answer import AnswerPiece
+from chargehand.facts.events import (
+    AttemptFinished,
+    Event,
+    PersonAsked,
+    QuestionAnswered,
+    QuestionExpired,
+    RunRequested,
+    encode,
+)
+from chargehand.facts.outcome import NeedsInput, Question
+from chargehand.result import RunResult
+from chargehand.settings import Choice
+from chargehand.supervisor import Supervisor
+from chargehand.terminal import is_terminal
+
+BELOW = " › "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """How a run is shown, and what is done about its questions."""
+
+    choice: Choice
+    as_json: bool = False
+    quiet: bool = False
+    summary: bool = False
+    report: bool = False
+    #: a question is asked at this terminal
+    asks_here: bool = False
+    #: the stack of each failure, too
+    verbose: bool = False
+    #: where the result goes instead of stdout
+    file: str = ""
+
+
+class RunView:
+    """Hears everything that happens to a run, shows it, and keeps its open questions."""
+
+    def __init__(self, manner: WatchOptions, run: str = "") -> None:
+        self.run = run
+        #: by id, of this run and of those nested in it
+        self.open: dict[str, Question] = {}
+        #: of the answer, as far as it was shown while it grew
+        self.streamed = ""
+        self.changed = asyncio.Event()
+        self._manner = manner
+        self._lines = ProgressLines(output.say, verbose=manner.verbose)
+        self._is_within_line = False
+        self._below: dict[str, ProgressLines] = {}
+        self._streams = not (manner.as_json or manner.quiet or manner.file) and is_terminal(
+            sys.stdout
+        )
+
+    def hear(self, heard: Event | AnswerPiece) -> None:
+        """Hear something of the run itself."""
+        if not isinstance(heard, AnswerPiece):
+            self._end_line()
+        if isinstance(heard, RunRequested):
+            self.run = heard.run
+        if self._manner.as_json:
+            self._hear_json(heard)
+        elif isinstance(heard, AnswerPiece):
+            self._hear_piece(heard)
+        elif not self._manner.quiet:
+            self._lines.hear(heard)
+        if not isinstance(heard, AnswerPiece):
+            self._note(heard)
+
+    def hear_below(self, where: str, run: str, event: Event) -> None:
+        """Hear something of a run nested in it, led by the supervisor of this name."""
+        if not self._manner.as_json and not self._manner.quiet:
+            lines = self._below.get(run)
+            if lines is None:
+                lines = self._below[run] = ProgressLines(
+                    output.say, where, verbose=self._manner.verbose
+                )
+            lines.hear(event)
+        self._note(event)
+
+    def catch_up(self, result: RunResult, asked: Iterable[Question]) -> None:
+        """Know how a run stands that goes on here, and what it still asks."""
+        self._lines.catch_up(result)
+        self.open = {question.id: question for question in asked}
+
+    def _hear_json(self, heard: Event | AnswerPiece) -> None:
+        if self._manner.quiet:
+            return  # one object at the end says it all
+        data = msgspec.json.encode(heard) if isinstance(heard, AnswerPiece) else encode(heard)
+        # Every line says whose it is, also where a key or `resume` leads to an older run.
+        named = {"run": self.run, **msgspec.json.decode(data, type=dict[str, msgspec.Raw])}
+        output.raw(msgspec.json.encode(named))
+
+    def _hear_piece(self, heard: AnswerPiece) -> None:
+        if not self._streams:
+            return
+        if heard.begins_anew and self.streamed:
+            self._end_line()
+            output.say("the answer broke off and begins anew:")
+            self.streamed = ""
+        output.piece(heard.text)
+        self.streamed += heard.text
+        self._is_within_line = not self.streamed.endswith("\n")
+
+    def _end_line(self) -> None:
+        """What else is told begins on a line of its own, also where stdout and stderr are one screen."""
+        if self._is_within_line:
+            output.piece("\n")
+            self._is_within_line = False
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case (
+                AttemptFinished(outcome=NeedsInput(question=question))
+                | PersonAsked(question=question)
+            ):
+                self.open[question.id] = question
+            case QuestionAnswered() | QuestionExpired():
+                self.open.pop(event.question, None)
+            case _:
+                pass
+        self.changed.set()
+
+
+def nested_in(boss: Supervisor, above: str = "") -> Iterator[tuple[str, Supervisor]]:
+    """The supervisors on its roster, and on theirs, each with the path that leads to it."""
+    for member in boss.roster:
+        if isinstance(member, Supervisor):
+            path = f"{above}{member.name}{BELOW}"
+            yield path, member
+            yield from nested_in(member, path)

@@ -1,0 +1,261 @@
+"""Leading a run at the command line: what is heard is shown, questions are asked, Ctrl-C is obeyed."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.ask_person import TerminalPrompt, ask, question_lines
+from chargehand.cli.options import again
+from chargehand.cli.progress_lines import summary
+from chargehand.cli.run_details import ended_json
+from chargehand.cli.run_events import RunView, WatchOptions, nested_in
+from chargehand.cli.safe_text import answer_words, clean, one_line
+from chargehand.decisions.budget import OVER_BUDGET
+from chargehand.decisions.schedule import RunState
+from chargehand.decisions.wait_reasons import Cause
+from chargehand.errors import ChargehandError, RunInterrupted, UnknownQuestion
+from chargehand.facts.events import KINDS, RunStatus
+from chargehand.facts.outcome import Question
+from chargehand.interrupt_signals import counting_signals
+from chargehand.result import RunResult
+from chargehand.supervisor import Supervisor
+from chargehand.supervisor.runtimes import GRACE
+
+
+class Exit(IntEnum):
+    """What the shell is told."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    PARTIAL = 3
+    NEEDS_A_PERSON = 4
+    OVER_BUDGET = 5
+    INTERRUPTED = 130
+
+
+_OF_STATUS = {
+    RunStatus.SUCCEEDED: Exit.DONE,
+    RunStatus.PARTIAL: Exit.PARTIAL,
+    RunStatus.FAILED: Exit.FAILED,
+    RunStatus.CANCELLED: Exit.INTERRUPTED,
+}
+
+
+class RunSession:
+    """Leads one run to its end, or to where it cannot go on without a person, or to Ctrl-C."""
+
+    def __init__(self, boss: Supervisor, watch: RunView, manner: WatchOptions) -> None:
+        self._boss = boss
+        self._watch = watch
+        self._manner = manner
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._is_interrupted = False
+        #: whether the result could not go where it was to go
+        self._is_unwritten = False
+        for path, nested in nested_in(boss):
+            nested.on(*KINDS.values())(partial(watch.hear_below, path))
+
+    def conduct(self, start: Callable[[], Awaitable[None]]) -> int:
+        """Have the run done by `start`, which lets the watch hear it. Returns the exit code."""
+        with counting_signals(self._interrupted), _unsaid(self._manner):
+            return int(asyncio.run(self._conduct(start)))
+
+    async def _conduct(self, start: Callable[[], Awaitable[None]]) -> Exit:
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._do(start)
+            result = await self._boss.look(self._watch.run)
+            return await asyncio.to_thread(self._tell, result)  # outputs may lie in blobs
+        finally:
+            await self._boss.close()
+
+    async def _do(self, start: Callable[[], Awaitable[None]]) -> None:
+        """Have the run done, to its end or to where it is interrupted."""
+        failure: Exception | None = None
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            minding = group.create_task(self._mind_questions())
+            try:
+                await start()
+            except (ChargehandError, click.Abort) as error:
+                failure = error  # told outside of the group, which would wrap it
+            minding.cancel()
+        self._group = None
+        if failure is not None and not isinstance(failure, RunInterrupted):
+            raise failure
+
+    # questions
+
+    async def _mind_questions(self) -> None:
+        """Ask here, if somebody is here. Otherwise the run itself does what `--on-question` says."""
+        if self._manner.asks_here:
+            await self._ask_here()
+            output.say("there is nobody to ask any more; questions stay open")
+            self._watch.changed.set()
+            await self._leave_to_people()
+
+    async def _leave_to_people(self) -> None:
+        """Once all that is left waits for a person, stop: nobody is here to be asked."""
+        while True:
+            await self._watch.changed.wait()
+            self._watch.changed.clear()
+            result = await self._boss.look(self._watch.run)
+            if self._watch.open and result.status is RunState.WAITING:
+                await self._boss.stop(timedelta(0))
+                return
+
+    async def _ask_here(self) -> None:
+        """Ask what is to be asked, one after another, for as long as somebody is there to answer."""
+        terminal = TerminalPrompt()
+        with terminal.listening():
+            while True:
+                await self._watch.changed.wait()
+                self._watch.changed.clear()
+                for question in list(self._watch.open.values()):
+                    if question.id not in self._watch.open:
+                        continue
+                    if not await self._is_asked(question, terminal):
+                        return
+
+    async def _is_asked(self, question: Question, terminal: TerminalPrompt) -> bool:
+        """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
+        asking = asyncio.ensure_future(ask(question, terminal))
+        try:
+            while not asking.done() and question.id in self._watch.open:
+                changing = asyncio.ensure_future(self._watch.changed.wait())
+                await asyncio.wait([asking, changing], return_when=asyncio.FIRST_COMPLETED)
+                changing.cancel()
+                self._watch.changed.clear()
+            text = asking.result() if asking.done() else ""
+        finally:
+            asking.cancel()
+        if text:
+            self._watch.open.pop(question.id, None)
+            with contextlib.suppress(UnknownQuestion):  # somebody was faster
+                await self._boss.answer(question.id, text)
+        return text is not None
+
+    # Ctrl-C
+
+    def _interrupted(self, times: int) -> None:
+        """Called between any two lines of the main thread, so it only leaves a note for the loop."""
+        if times > 2 or self._loop is None or not self._watch.run:
+            raise KeyboardInterrupt
+        self._loop.call_soon_threadsafe(self._obey, times)
+
+    def _obey(self, times: int) -> None:
+        if self._group is None:
+            return
+        self._is_interrupted = True
+        if times == 1:
+            output.say(
+                "interrupted: nothing new is started; what runs has "
+                f"{GRACE.total_seconds():g} s to end, then it is left to be resumed. Ctrl-C again cancels"
+            )
+            self._group.create_task(self._boss.stop())
+        else:
+            output.say("interrupted twice: cancelling")
+            self._group.create_task(self._boss.cancel(self._watch.run, "interrupted twice"))
+
+    # the end
+
+    def _tell(self, result: RunResult) -> Exit:
+        if not self._manner.as_json:
+            self._tell_answer(result)
+        elif self._manner.quiet:
+            output.raw(ended_json(result))
+        if self._manner.as_json and self._manner.file:
+            self._is_written(answer_words(result.answer, is_shown=False))
+        if self._manner.report:
+            output.say(str(result.report))
+        exit_ = self._exit(result)
+        for line in self._after(result, exit_):
+            output.say(line)
+        return exit_
+
+    def _tell_answer(self, result: RunResult) -> None:
+        words = answer_words(result.answer)
+        is_kept = self._manner.file and self._is_written(
+            answer_words(result.answer, is_shown=False)
+        )
+        if is_kept:
+            return
+        streamed = clean(self._watch.streamed)
+        if streamed and words.startswith(streamed):
+            words = words[len(streamed) :].lstrip("\n")
+        if words:
+            output.result(words)
+
+    def _is_written(self, words: str) -> bool:
+        """Write the result into its file; what cannot be written is printed rather than lost."""
+        file = self._manner.file
+        try:
+            Path(file).write_text(words + "\n", encoding="utf-8")
+        except OSError as error:
+            output.say(f"the result cannot be written to {file} ({error.strerror}); here it is:")
+            self._is_unwritten = True
+            return False
+        if not self._manner.quiet:
+            output.say(f"the result is in {file}")
+        return True
+
+    def _exit(self, result: RunResult) -> Exit:
+        if isinstance(result.status, RunStatus):
+            exit_ = Exit.OVER_BUDGET if _is_over_budget(result) else _OF_STATUS[result.status]
+            return Exit.FAILED if self._is_unwritten and exit_ is Exit.DONE else exit_
+        is_asking = result.status is RunState.WAITING and not self._is_interrupted
+        return Exit.NEEDS_A_PERSON if is_asking else Exit.INTERRUPTED
+
+    def _after(self, result: RunResult, exit_: Exit) -> list[str]:
+        """What the person is told at the end: what to do next, and the summary where it is wanted."""
+        choice = self._manner.choice
+        go_on = again("resume", result.id, choice)
+        lines: list[str] = []
+        if exit_ is Exit.NEEDS_A_PERSON:
+            for question in result.questions:
+                lines += question_lines(question)
+                lines.append(f"answer it:  {again('answer', question.id, choice)} TEXT")
+            lines += [f"waits for {words}" for words in _absent(result)[:3]]
+            lines.append(f"then:       {go_on}")
+        elif not isinstance(result.status, RunStatus):
+            lines.append(f"what is done is kept; go on with:  {go_on}")
+        if self._manner.summary and isinstance(result.status, RunStatus):
+            lines += summary(result, again("trace", result.id, choice))
+        return lines
+
+
+@contextlib.contextmanager
+def _unsaid(manner: WatchOptions) -> Iterator[None]:
+    """Keep the log from saying what this terminal asks itself."""
+
+    def is_said(record: logging.LogRecord) -> bool:
+        return not record.msg.startswith("run_waits") or " answer " not in record.getMessage()
+
+    log = logging.getLogger("chargehand")
+    if manner.asks_here:
+        log.addFilter(is_said)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_said)
+
+
+def _absent(result: RunResult) -> list[str]:
+    """The providers that serve nobody, in their own words, each once."""
+    waits = [each for each in result.waits if each.cause is Cause.PROVIDER]
+    return list(dict.fromkeys(one_line(each.what, 400) for each in waits))
+
+
+def _is_over_budget(result: RunResult) -> bool:
+    is_short = result.status is not RunStatus.SUCCEEDED
+    return is_short and result.trace.reason.startswith(OVER_BUDGET)

@@ -1,0 +1,332 @@
+"""The form of a crew file, held against what was written, with every fault in words."""
+
+import difflib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+from chargehand.crews.durations import length_of
+from chargehand.errors import UsageError
+
+
+def _length(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError('must be a length of time in quotes, such as "90s", "5m" or "1h30m"')  # noqa: TRY004 - what Pydantic takes
+    try:
+        return length_of(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+Length = Annotated[timedelta, BeforeValidator(_length)]
+ModelName = str | list[str]
+
+
+class CrewTable(BaseModel):
+    """One table of a crew file; a key that it does not know is a fault."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class LimitsForm(CrewTable):
+    """`[crew.limits]`"""
+
+    money: float | None = Field(default=None, ge=0)
+    tokens: int | None = Field(default=None, ge=0)
+    calls: int | None = Field(default=None, ge=0)
+    deadline: Length | None = None
+    active: Length | None = None
+    tasks: int | None = Field(default=None, ge=1)
+    depth: int | None = Field(default=None, ge=1)
+    attempts: int | None = Field(default=None, ge=1)
+    replans: int | None = Field(default=None, ge=0)
+    turns: int | None = Field(default=None, ge=1)
+    parallel: int | None = Field(default=None, ge=1)
+
+
+class SettingsForm(CrewTable):
+    """`[crew.settings]` and `[worker.settings]`"""
+
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    reasoning: Literal["low", "medium", "high"] | None = None
+    seed: int | None = None
+
+
+class OnFailureForm(CrewTable):
+    """`[crew.on_failure]` and `[worker.on_failure]`; a list alone is its steps"""
+
+    steps: list[str] = ["fail"]
+    kinds: dict[str, list[str]] = {}
+    patience: Length | None = None
+
+
+class ElasticForm(CrewTable):
+    """`capacity` and `parallel` that follow the work; a number alone is fixed"""
+
+    min: int = Field(default=1, ge=1)
+    max: int = Field(ge=1)
+    wait: Length | None = None
+    period: Length | None = None
+
+    @model_validator(mode="after")
+    def _is_a_span(self) -> "ElasticForm":
+        if self.min > self.max:
+            raise ValueError(f"min = {self.min} is above max = {self.max}; swap them")
+        return self
+
+
+Places = Annotated[
+    Annotated[int, Field(ge=1), Tag("int")] | Annotated[ElasticForm, Tag("ElasticForm")],
+    # Only the kind that was meant is held against the form, so that a fault is told once.
+    Discriminator(lambda given: "ElasticForm" if isinstance(given, dict) else "int"),
+]
+
+
+class NotifyForm(CrewTable):
+    """One of `notify` that hears of more, or of less, than questions"""
+
+    to: str
+    of: list[Literal["question", "finished", "budget", "failed"]]
+
+
+class RetryForm(CrewTable):
+    """`[crew.retry]`: the waits between tries, which double from the first up to the cap"""
+
+    first: Length | None = None
+    cap: Length | None = None
+    jitter: float | None = Field(default=None, ge=0, le=1)
+
+
+class ModelForm(CrewTable):
+    """`[models.NAME]`: a model that the file calls by this name, with its address and agreed rates"""
+
+    model: str
+    base_url: str | None = None
+    #: the environment variable with its key; empty: the provider's own
+    key_variable: str = ""
+    #: a minute
+    requests: float | None = Field(default=None, gt=0)
+    #: a minute
+    tokens: float | None = Field(default=None, gt=0)
+    #: calls at once
+    concurrency: int | None = Field(default=None, ge=1)
+
+
+class CrewForm(CrewTable):
+    """`[crew]`"""
+
+    name: str = ""
+    description: str = ""
+    model: ModelName | None = None
+    parallel: Places | None = None
+    journal: str = ""
+    prompts: str | None = None
+    share: list[str] = []
+    notify: list[str | NotifyForm] = []
+    #: with --approach route: who gets a request that is clearly nobody's
+    default: str = ""
+    retry: RetryForm = RetryForm()
+    on_failure: list[str] | OnFailureForm | None = None
+    limits: LimitsForm = LimitsForm()
+    settings: SettingsForm = SettingsForm()
+
+
+class RulesForm(CrewTable):
+    """`[worker.rules]`"""
+
+    init: list[str] = []
+    child: dict[str, list[str]] = {}
+    terminal: list[str] = []
+    max: dict[str, int] = {}
+    required: list[str] = []
+    approval: list[str] = []
+
+
+class WorkerForm(CrewTable):
+    """`[[worker]]`: a worker with a mind, a Python function, or a crew of its own."""
+
+    name: str = Field(default="", max_length=100)
+    description: str = ""
+    instructions: str = ""
+    model: ModelName | None = None
+    skills: list[str] = []
+    tools: list[str] = []
+    settings: SettingsForm = SettingsForm()
+    rules: RulesForm = RulesForm()
+    capacity: Places | None = None
+    weight: float | None = Field(default=None, gt=0)
+    timeout: Length | None = None
+    on_failure: list[str] | OnFailureForm | None = None
+    secrets: list[str] = []
+    destinations: list[str] = []
+    preapproved: list[str] = []
+    prompts: str | None = None
+    function: str | None = None
+    process: bool = False
+    crew: str | None = None
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> "WorkerForm":
+        said = self.model_fields_set
+        if self.function is not None and self.crew is not None:
+            raise ValueError("is a function or a crew, not both; take one of the two away")
+        if self.function is None and self.process:
+            raise ValueError("only a function runs in a process of its own; drop process")
+        if self.function is not None or self.crew is not None:
+            kind = "a function" if self.function is not None else "a crew"
+            only = said & _OF_MINDS if self.function is not None else said - _OF_CREWS
+            if only:
+                raise ValueError(
+                    f"is {kind}, which has no {', '.join(sorted(only))}; take that away"
+                )
+        elif not self.name.strip() or not self.description.strip():
+            raise ValueError("needs a name and a description; the planner chooses by them")
+        return self
+
+
+#: what only a worker that asks a model has
+_OF_MINDS = {
+    *("instructions", "model", "tools", "settings", "rules", "secrets", "destinations", "prompts"),
+    "preapproved",
+}
+_OF_CREWS = {"name", "description", "crew"}
+
+
+class ServerForm(CrewTable):
+    """`[[mcp]]`: a server of the Model Context Protocol, a program or an address."""
+
+    name: str = Field(min_length=1)
+    command: list[str] | None = None
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] | None = None
+    prefix: str = ""
+    pins: dict[str, str] | None = None
+    #: of one call of a tool
+    timeout: Length | None = None
+    #: from its start until it has told its tools
+    connect: Length | None = None
+
+    @model_validator(mode="after")
+    def _is_reached_one_way(self) -> "ServerForm":
+        if (self.command is None) == (self.url is None):
+            raise ValueError('needs either command = ["program", …] or url = "https://…"')
+        return self
+
+
+class ToolsetForm(CrewTable):
+    """`[tools.NAME]`: a built-in set of tools on terms of its own."""
+
+    #: which built-in set; empty: the one of this name
+    use: str = ""
+    #: of files, data and sandbox; without it, files and data read what --files says
+    folders: list[str] = []
+    hidden: bool = False
+    #: of web: the hosts that may be asked; without it, the worker's destinations
+    allow: list[str] = []
+    #: of sandbox: how long a program may run
+    limit: str = ""
+    #: goes before the names of its tools, so that two sets of one kind differ
+    prefix: str = ""
+
+
+class CrewFile(CrewTable):
+    """A whole crew file."""
+
+    crew: CrewForm = CrewForm()
+    worker: list[WorkerForm] = Field(min_length=1)
+    mcp: list[ServerForm] = []
+    tools: dict[str, ToolsetForm] = {}
+    models: dict[str, ModelForm] = {}
+
+
+def faults_in(origin: str, lines: Sequence[str]) -> UsageError:
+    """One error that lists every fault of a crew file."""
+    told = list(dict.fromkeys(lines))
+    count = "1 fault" if len(told) == 1 else f"{len(told)} faults"
+    return UsageError(f"{origin} has {count}:" + "".join(f"\n  - {line}" for line in told))
+
+
+def read_form(document: dict[str, Any], origin: str) -> CrewFile:
+    """The document as a crew file, or a `UsageError` that names every fault and its place."""
+    try:
+        return CrewFile.model_validate(document)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=True)
+        lines = [f"{place_of(each['loc'], document)}: {_words(each)}" for each in faults]
+        raise faults_in(origin, lines) from None
+
+
+#: of values; a place in a file does not name them
+_KINDS = ("str", "list[str]", "int", "ElasticForm")
+
+
+def place_of(location: Sequence[int | str], document: dict[str, Any]) -> str:
+    """Where in the file: `[[worker]] 2 ('analyst'), tools`."""
+    match location:
+        case ["worker" | "mcp" as table, int(number), *rest]:
+            named = document[table][number]
+            name = named.get("name") if isinstance(named, dict) else None
+            head = f"[[{table}]] {number + 1}" + (f" ({name!r})" if isinstance(name, str) else "")
+        case [str(table), *rest]:
+            head = f"[{table}]"
+        case _:
+            head, rest = "the file", list(location)
+    told = [f"item {part + 1}" if isinstance(part, int) else part for part in rest]
+    told = [part for part in told if part not in _KINDS]
+    return f"{head}, {' '.join(told)}" if told else head
+
+
+def _words(fault: Any) -> str:
+    match fault["type"]:
+        case "extra_forbidden":
+            return _unknown_key(fault["loc"])
+        case "missing":
+            return (
+                "is missing; a crew needs at least one [[worker]]"
+                if fault["loc"] == ("worker",)
+                else "is missing"
+            )
+        case "value_error":
+            return str(fault["ctx"]["error"])
+        case _:
+            said = str(fault["msg"])
+            return f"{said[0].lower()}{said[1:]}, not {fault['input']!r}"[:300]
+
+
+_TABLES: dict[str, type[CrewTable]] = {
+    "crew": CrewForm,
+    "worker": WorkerForm,
+    "mcp": ServerForm,
+    "tools": ToolsetForm,
+    "models": ModelForm,
+    "retry": RetryForm,
+    "limits": LimitsForm,
+    "settings": SettingsForm,
+    "rules": RulesForm,
+    "on_failure": OnFailureForm,
+    "ElasticForm": ElasticForm,
+}
+
+
+def _unknown_key(location: Sequence[int | str]) -> str:
+    words = [part for part in location[:-1] if isinstance(part, str)]
+    table = next((_TABLES[part] for part in reversed(words) if part in _TABLES), CrewFile)
+    known = list(table.model_fields)
+    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    return f"is not known here; {meant}known are {', '.join(known)}"

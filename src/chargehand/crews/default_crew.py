@@ -1,0 +1,69 @@
+"""The default crew: four specialists who share no tool, over the files of the person who asks."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from chargehand.crews.crew import Crew
+from chargehand.crews.toolsets import data_tools, files_tools
+from chargehand.errors import UsageError
+from chargehand.roles.llm_worker import Worker
+from chargehand.tools.base import Tool
+from chargehand.tools.web_search import BRAVE_KEY
+
+
+def default_crew(files: Sequence[Path]) -> Crew:
+    """A researcher, an analyst, a writer and a reviewer. Only what `files` names can be read.
+
+    The researcher also searches the web if there is a key for it in the environment.
+    """
+    if not files:
+        raise UsageError("the default crew has nothing to read; say what with --files PATH")
+    web = _web_tools()
+    return Crew(
+        workers=(
+            Worker(
+                "researcher",
+                "Finds facts in documents and files" + (" and on the web" if web else ""),
+                instructions="Search before you read. Give every fact with its source, as file:line"
+                + (" or address" if web else "")
+                + ". Say what you looked for and did not find.",
+                tools=[*files_tools(files), *web],
+                destinations=["*"] if web else (),
+            ),
+            Worker(
+                "analyst",
+                "Answers questions about tables of data, and calculates",
+                instructions="Look at the tables before you query them. Calculate with your tools, "
+                "never in your head. Give numbers with their units and with the table they come from.",
+                tools=[*data_tools(files), *_maths_tools()],
+            ),
+            Worker(
+                "writer",
+                "Writes texts, reports and summaries from what others have found",
+                instructions="Use only what you are given; keep its sources. Short and plain.",
+            ),
+            Worker(
+                "reviewer",
+                "Reviews a text: checks it for mistakes, gaps and claims without a source",
+                instructions="Name each mistake with its place and how to mend it. "
+                "If there is none, say so.",
+            ),
+        ),
+        name="default",
+        origin="the default crew",
+    )
+
+
+def _web_tools() -> tuple[Tool, ...]:
+    if not os.environ.get(BRAVE_KEY, "").strip():
+        return ()
+    from chargehand.tools.web import web
+
+    return web(["*"])
+
+
+def _maths_tools() -> tuple[Tool, ...]:
+    from chargehand.tools.calculator import maths
+
+    return maths()

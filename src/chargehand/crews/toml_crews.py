@@ -1,0 +1,296 @@
+"""Crews in TOML: from a file to a crew, every fault with its file, its place and the way out."""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from chargehand.crews.crew import Crew, Hand
+from chargehand.crews.crew_schema import (
+    CrewFile,
+    CrewForm,
+    ElasticForm,
+    LimitsForm,
+    ModelName,
+    OnFailureForm,
+    RulesForm,
+    SettingsForm,
+    WorkerForm,
+    faults_in,
+    read_form,
+)
+from chargehand.crews.python_crews import load
+from chargehand.crews.toolsets import Toolsets, secrets_from_environment
+from chargehand.decisions.elastic_capacity import Elastic
+from chargehand.decisions.rate_limiter import Rates
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.tool_rules import (
+    ApprovalRule,
+    ChildRule,
+    InitRule,
+    MaxCountRule,
+    RequiredRule,
+    Rule,
+    TerminalRule,
+)
+from chargehand.errors import ModelDenied, UsageError
+from chargehand.facts.failure_policy import OnFailure
+from chargehand.facts.limits import Limits
+from chargehand.models.base import Model, ModelSettings
+from chargehand.models.open_model import open_model
+from chargehand.notify.base import NoticeKind, Subscription
+from chargehand.notify.open_notifier import open_notifiers
+from chargehand.roles.function_worker import FunctionWorker
+from chargehand.roles.llm_worker import Worker
+
+if TYPE_CHECKING:
+    from chargehand.roles.resources import ModelChoice
+
+T = TypeVar("T")
+
+
+def toml_crew(path: Path, files: Sequence[Path] = (), above: Sequence[Path] = ()) -> Crew:
+    """The crew in this file. Paths in it are relative to the file's folder.
+
+    `files` are what its tools for files and data read where it does not say so itself; `above` are
+    the crew files that this one is nested in.
+    """
+    place = path.expanduser().resolve()
+    if place in above:
+        circle = " → ".join(each.name for each in (*above, place))
+        raise UsageError(f"crews are nested in a circle: {circle}; take one of them out")
+    form = read_form(_document(path, place), str(path))
+    return _Reader(path, form, files, (*above, place)).crew()
+
+
+def _document(path: Path, place: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(place.read_text(encoding="utf-8-sig"))  # some editors put a mark first
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no crew file {str(path)!r}; chargehand init {path} writes one to start from"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"crew file {str(path)!r} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deep to be read; take brackets out of it") from None
+
+
+class _Reader:
+    def __init__(
+        self, path: Path, form: CrewFile, files: Sequence[Path], above: Sequence[Path]
+    ) -> None:
+        self._path = path
+        self._folder = above[-1].parent
+        self._form = form
+        self._files = files
+        self._above = above
+        self._faults: list[str] = []
+        self._models: dict[str, Model] = {}
+        self._toolsets = Toolsets(
+            folder=self._folder, files=files, sets=form.tools, servers=form.mcp
+        )
+
+    def crew(self) -> Crew:
+        """The whole crew, or a `UsageError` that lists every fault of the file."""
+        crew = self._form.crew
+        for name in self._form.models:
+            self._try(f"[models.{name}]", partial(self._opened, name))
+        workers = [
+            self._try(_place_of(number, form), partial(self._worker, form))
+            for number, form in enumerate(self._form.worker, 1)
+        ]
+        names = [form.name for form in self._form.worker]
+        names += [each.name for each in workers if each is not None]  # a function has its own
+        if crew.default and crew.default not in names:
+            self._faults.append(f"[crew], default: {crew.default!r} is no worker of this crew")
+        model = self._try("[crew], model", lambda: self._model(crew.model))
+        on_failure = self._try("[crew]", lambda: _on_failure(crew.on_failure))
+        prompts = self._try("[crew]", lambda: self._prompts(crew))
+        notify = self._try("notify", lambda: self._notify(crew))
+        secrets = self._secrets()
+        if self._faults:
+            raise faults_in(str(self._path), self._faults)
+        retry = crew.retry.model_dump(exclude_none=True)
+        return Crew(
+            workers=tuple(worker for worker in workers if worker is not None),
+            share=tuple(crew.share),
+            name=crew.name or self._path.stem,
+            description=crew.description,
+            settings=_settings(crew.settings),
+            limits=_limits(crew.limits),
+            parallel=_places(crew.parallel),
+            journal=str(self._folder / crew.journal) if crew.journal else "",
+            retry=RetryPolicy(**retry) if retry else None,
+            rates=self._rates(),
+            default=crew.default,
+            secrets=secrets,
+            origin=str(self._path),
+            model=model,
+            on_failure=on_failure,
+            prompts=prompts,
+            notify=notify or (),
+        )
+
+    def _try(self, place: str, make: Callable[[], T]) -> T | None:
+        """What `make` makes; what is wrong with it is kept with its place in the file."""
+        try:
+            return make()
+        except (UsageError, ModelDenied) as error:
+            self._faults.append(f"{place}: {error}")
+            return None
+
+    def _model(self, chosen: ModelName | None) -> "ModelChoice | None":
+        """The models that are meant: one of `[models.NAME]` by its name, any other as it is written."""
+        if chosen is None:
+            return None
+        if isinstance(chosen, str):
+            return self._opened(chosen) if chosen in self._form.models else chosen
+        return [self._opened(each) if each in self._form.models else each for each in chosen]
+
+    def _opened(self, name: str) -> Model:
+        if name not in self._models:
+            form = self._form.models[name]
+            key = None
+            if form.key_variable:
+                place = f"[models.{name}]"
+                key = secrets_from_environment([form.key_variable], place)[form.key_variable]
+            self._models[name] = open_model(form.model, base_url=form.base_url, key=key)
+        return self._models[name]
+
+    def _rates(self) -> dict[str, Rates]:
+        rates: dict[str, Rates] = {}
+        for name, form in self._form.models.items():
+            agreed = form.model_dump(include=_RATES, exclude_none=True)
+            if agreed:
+                rates[self._opened(name).account] = Rates(**agreed)
+        return rates
+
+    def _worker(self, form: WorkerForm) -> Hand:
+        if form.crew is not None:
+            return self._nested(form, form.crew)
+        if form.function is not None:
+            return self._function(form, form.function)
+        return Worker(
+            form.name,
+            form.description,
+            instructions=form.instructions,
+            tools=self._toolsets.tools(form.tools, form.destinations),
+            model=self._model(form.model),
+            settings=_settings(form.settings),
+            rules=_rules(form.rules),
+            skills=form.skills,
+            secrets=form.secrets,
+            destinations=form.destinations,
+            preapproved=form.preapproved,
+            capacity=_places(form.capacity),
+            weight=form.weight,
+            timeout=form.timeout,
+            prompts=self._prompts(form),
+            on_failure=_on_failure(form.on_failure),
+        )
+
+    def _function(self, form: WorkerForm, reference: str) -> FunctionWorker:
+        found = load(reference, self._folder)
+        if isinstance(found, FunctionWorker):
+            given, function = found, found.function
+        elif callable(found):
+            given, function = None, found
+        else:
+            raise UsageError(f"{reference} is a {type(found).__name__}, not a function")
+        return FunctionWorker(
+            function,
+            form.name or (given.name if given else ""),
+            form.description or (given.description if given else ""),
+            skills=form.skills or (given.skills if given else ()),
+            capacity=_places(form.capacity) or (given.capacity if given else None),
+            weight=form.weight or (given.weight if given else None),
+            timeout=form.timeout or (given.timeout if given else None),
+            process=form.process or (given is not None and given.where == "process"),
+            on_failure=_on_failure(form.on_failure) or (given.on_failure if given else None),
+        )
+
+    def _nested(self, form: WorkerForm, file: str) -> Crew:
+        inner = toml_crew(self._folder / file, self._files, self._above)
+        description = form.description or inner.description
+        if not description.strip():
+            raise UsageError(f"needs a description, here or as [crew] description in {file}")
+        return replace(inner, name=form.name or inner.name, description=description)
+
+    def _prompts(self, form: CrewForm | WorkerForm) -> Path | None:
+        if form.prompts is None:
+            return None
+        folder = self._folder / form.prompts
+        if not folder.is_dir():
+            raise UsageError(f"prompts = {form.prompts!r} is no folder")
+        return folder
+
+    def _notify(self, form: CrewForm) -> list[Subscription]:
+        given = [
+            each
+            if isinstance(each, str)
+            else Subscription(each.to, tuple(map(NoticeKind, each.of)))
+            for each in form.notify
+        ]
+        return [Subscription(to, tuple(of)) for to, of in open_notifiers(given)]
+
+    def _secrets(self) -> dict[str, str]:
+        names = {name: form.name for form in self._form.worker for name in form.secrets}
+        found: dict[str, str] = {}
+        for name, worker in names.items():
+            whose = f"worker {worker!r}"
+            try:
+                found |= secrets_from_environment([name], whose)
+            except UsageError as error:
+                self._faults.append(str(error))
+        return found
+
+
+def _place_of(number: int, form: WorkerForm) -> str:
+    name = f" ({form.name!r})" if form.name else ""
+    return f"[[worker]] {number}{name}"
+
+
+_RATES = {"requests", "tokens", "concurrency"}
+
+
+def _settings(form: SettingsForm) -> ModelSettings | None:
+    given = form.model_dump(exclude_none=True)
+    return ModelSettings(**given) if given else None
+
+
+def _limits(form: LimitsForm) -> Limits | None:
+    given = form.model_dump(exclude_none=True)
+    return Limits(**given) if given else None
+
+
+def _places(form: int | ElasticForm | None) -> int | Elastic | None:
+    if not isinstance(form, ElasticForm):
+        return form
+    return Elastic(
+        least=form.min, most=form.max, **form.model_dump(include=_TIMES, exclude_none=True)
+    )
+
+
+_TIMES = {"wait", "period"}
+
+
+def _on_failure(form: list[str] | OnFailureForm | None) -> OnFailure | None:
+    if form is None or isinstance(form, list):
+        return None if form is None else OnFailure(form)
+    return OnFailure(form.steps, form.kinds, form.patience)
+
+
+def _rules(form: RulesForm) -> list[Rule]:
+    return [
+        *(InitRule(tool) for tool in form.init),
+        *(ChildRule(tool, tuple(children)) for tool, children in form.child.items()),
+        *(TerminalRule(tool) for tool in form.terminal),
+        *(MaxCountRule(tool, most) for tool, most in form.max.items()),
+        *(RequiredRule(tool) for tool in form.required),
+        *(ApprovalRule(tool) for tool in form.approval),
+    ]

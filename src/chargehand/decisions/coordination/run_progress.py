@@ -1,0 +1,114 @@
+"""How far the work is: tasks by state, runs by state, and what each worker has done and does."""
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from chargehand.decisions.task_graph import TaskState
+
+_NO_TIME = timedelta(0)
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """What one worker does now and has done, counted in attempts."""
+
+    running: int = 0
+    completed: int = 0
+    #: lost ones, too
+    failed: int = 0
+    #: the time of all that were completed, one after another
+    busy: timedelta = _NO_TIME
+    #: when it was last heard of
+    last_at: datetime | None = None
+
+    @property
+    def mean(self) -> timedelta | None:
+        """How long it usually takes; None while nothing is completed."""
+        return self.busy / self.completed if self.completed else None
+
+    def __add__(self, other: "Load") -> "Load":
+        heard = [at for at in (self.last_at, other.last_at) if at is not None]
+        return Load(
+            running=self.running + other.running,
+            completed=self.completed + other.completed,
+            failed=self.failed + other.failed,
+            busy=self.busy + other.busy,
+            last_at=max(heard, default=None),
+        )
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far one run is, or all of them together. Each task is counted once, where it stands."""
+
+    #: waits for others, for a place or for its next try
+    pending: int = 0
+    running: int = 0
+    #: a person must say something first
+    asking: int = 0
+    completed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    #: taken out of the plan, or stopped with its run
+    cancelled: int = 0
+    workers: dict[str, Load] = {}
+    #: how many stand how: running, waiting, …, succeeded, partial, failed, cancelled
+    runs: dict[str, int] = {}
+
+    @property
+    def total(self) -> int:
+        """All tasks."""
+        return self.settled + self.pending + self.running + self.asking
+
+    @property
+    def settled(self) -> int:
+        """Tasks of which nothing more will come."""
+        return self.completed + self.failed + self.skipped + self.cancelled
+
+    @property
+    def active_workers(self) -> tuple[str, ...]:
+        """Who holds an attempt now, by name."""
+        return tuple(sorted(name for name, load in self.workers.items() if load.running))
+
+    def __add__(self, other: "Progress") -> "Progress":
+        workers = dict(self.workers)
+        for name, load in other.workers.items():
+            workers[name] = workers[name] + load if name in workers else load
+        return Progress(
+            pending=self.pending + other.pending,
+            running=self.running + other.running,
+            asking=self.asking + other.asking,
+            completed=self.completed + other.completed,
+            failed=self.failed + other.failed,
+            skipped=self.skipped + other.skipped,
+            cancelled=self.cancelled + other.cancelled,
+            workers=workers,
+            runs=dict(Counter(self.runs) + Counter(other.runs)),
+        )
+
+    def __str__(self) -> str:
+        counts = {name: getattr(self, name) for name in _SAID}
+        rest = "".join(f", {count} {name}" for name, count in counts.items() if count)
+        return f"{self.completed} of {self.total} done{rest}"
+
+
+_SAID = ("running", "pending", "asking", "failed", "skipped", "cancelled")
+
+_PENDING = (TaskState.WAITING, TaskState.READY, TaskState.RETRYING)
+
+
+def progress_of(
+    states: Counter[TaskState], workers: dict[str, Load], runs: dict[str, int]
+) -> Progress:
+    """The progress that so many tasks in each state come to."""
+    return Progress(
+        pending=sum(states[state] for state in _PENDING),
+        running=states[TaskState.RUNNING],
+        asking=states[TaskState.ASKING],
+        completed=states[TaskState.DONE],
+        failed=states[TaskState.FAILED],
+        skipped=states[TaskState.SKIPPED],
+        cancelled=states[TaskState.CANCELLED],
+        workers=workers,
+        runs=runs,
+    )

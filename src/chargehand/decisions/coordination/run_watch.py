@@ -1,0 +1,253 @@
+"""One run as the coordinator sees it: where each task stands, who holds what, what came of it."""
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.budget import NESTED
+from chargehand.decisions.coordination.run_progress import Load, Progress, progress_of
+from chargehand.decisions.coordination.worker_health import WorkerPulse
+from chargehand.decisions.hedging import hedged, is_hedge
+from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.system_tasks import ANSWER, is_system_task
+from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.facts.answer import Answer, Contradiction
+from chargehand.facts.events import (
+    Approach,
+    AttemptFinished,
+    AttemptLost,
+    AttemptParked,
+    AttemptPreempted,
+    AttemptStarted,
+    Event,
+    ProgressNoted,
+    ResultRefused,
+    StepFinished,
+    StepStarted,
+)
+from chargehand.facts.outcome import Done, Failed, Question
+from chargehand.facts.value import Value
+
+#: bytes of a result; longer ones differ in words without contradicting each other
+COMPARED = 1000
+
+
+class Hold(Struct):
+    """An attempt that a worker has, or had."""
+
+    task: str
+    attempt: int
+    worker: str
+    since_at: datetime
+    #: when it was last heard of
+    last_at: datetime
+    #: the process that wrote it down
+    node: str = ""
+
+
+class Clash(Struct, frozen=True, kw_only=True):
+    """One task that two attempts had."""
+
+    task: str
+    first: Hold
+    second: Hold
+    at: datetime
+    #: why the result of the first was refused; empty: both held it at once
+    refused: str = ""
+
+
+class _Tally(Struct):
+    completed: int = 0
+    failed: int = 0
+    busy: timedelta = timedelta(0)
+    last_at: datetime | None = None
+
+
+class RunWatch:
+    """A fold over the events of one run, for whoever looks at all of them. It holds no long output."""
+
+    def __init__(self, run: str, pulse: WorkerPulse | None = None) -> None:
+        self.run = run
+        #: of the newest event that it has seen
+        self.seq = 0
+        self.schedule = Schedule()
+        #: attempts that are open
+        self.holds: dict[tuple[str, int], Hold] = {}
+        #: by task: when its result came
+        self.ended: dict[str, datetime] = {}
+        #: results that are short enough to be compared
+        self.outputs: dict[str, Value] = {}
+        self.clashes: list[Clash] = []
+        #: as the composed answer names them
+        self.contradictions: tuple[Contradiction, ...] = ()
+        #: by task: the run that a supervisor below leads for it
+        self.nested: dict[str, str] = {}
+        self._pulse = pulse or WorkerPulse()
+        self._tallies: dict[str, _Tally] = {}
+        #: by task: all its attempts, open or not
+        self._given: dict[str, list[Hold]] = {}
+        #: tasks whose hedge was faster
+        self._won: set[str] = set()
+
+    # what is asked of it
+
+    @property
+    def last_at(self) -> datetime | None:
+        """When something last happened to it."""
+        return self.schedule.last_at
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.schedule.status is not None
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether nobody leads the run, since whoever comes takes a task of it."""
+        requested = self.schedule.requested
+        return requested is not None and requested.approach is Approach.POOL
+
+    def nodes(self) -> list[TaskNode]:
+        """The tasks of the plan; neither the supervisor's own nor second attempts."""
+        return [node for task, node in self.schedule.nodes.items() if not is_system_task(task)]
+
+    def asking(self) -> list[tuple[TaskNode, Question]]:
+        """What a person is waited for, for tasks and for the supervisor's own."""
+        nodes = self.schedule.nodes.values()
+        return [(node, node.question) for node in nodes if node.question is not None]
+
+    def progress(self) -> Progress:
+        """How far this run is."""
+        states = Counter(node.state for node in self.nodes())
+        return progress_of(states, self._loads(), {self.schedule.state.value: 1})
+
+    def began_at(self, task: str) -> datetime | None:
+        """When somebody first began with a task."""
+        given = self._given.get(task)
+        return given[0].since_at if given else None
+
+    def worker_of(self, node: TaskNode) -> str:
+        """Who has a task: whoever had its last attempt, else whoever it is meant for."""
+        is_moved = node.state in (TaskState.WAITING, TaskState.READY, TaskState.RETRYING)
+        if is_moved and node.task.worker:
+            return node.task.worker
+        return node.worker or node.task.worker
+
+    # what happens
+
+    def apply(self, seq: int, event: Event, author: str = "") -> None:
+        """Take in the next event of the run, and the node that wrote it."""
+        self.seq = seq
+        self.schedule.apply(event)
+        match event:
+            case AttemptStarted():
+                self._start(event, author)
+            case AttemptFinished():
+                self._finish(event)
+            case AttemptLost():
+                self._fail(event.task, event.attempt, event.at, f"lost: {event.reason}")
+            case AttemptPreempted() | AttemptParked():
+                self._let_go(event.task, event.attempt, event.at)
+            case StepStarted():
+                self._hear(event.task, event.attempt, event.at)
+                self._nest(event)
+            case StepFinished() | ProgressNoted():
+                self._hear(event.task, event.attempt, event.at)
+            case ResultRefused():
+                self._refuse(event)
+            case _:
+                pass  # the schedule knows what it means
+
+    def _start(self, event: AttemptStarted, author: str) -> None:
+        if is_system_task(event.task) and not is_hedge(event.task):
+            return
+        hold = Hold(event.task, event.attempt, event.worker, event.at, event.at, author)
+        given = self._given.setdefault(event.task, [])
+        self.clashes += [
+            Clash(task=event.task, first=before, second=hold, at=event.at)
+            for before in given
+            if (before.task, before.attempt) in self.holds
+        ]
+        given.append(hold)
+        self.holds[event.task, event.attempt] = hold
+        self._tally(event.worker, event.at)
+
+    def _finish(self, event: AttemptFinished) -> None:
+        outcome = event.outcome
+        if event.task == ANSWER:
+            self._read_answer(outcome)
+        if isinstance(outcome, Failed):
+            self._fail(event.task, event.attempt, event.at, str(outcome))
+            return
+        hold = self._let_go(event.task, event.attempt, event.at)
+        if hold is None or not isinstance(outcome, Done):
+            return
+        self.ended[event.task] = event.at
+        if not outcome.value.blob and len(outcome.value.json) <= COMPARED:
+            self.outputs[event.task] = outcome.value
+        if is_hedge(event.task):
+            self._won.add(hedged(event.task))
+        if event.task in self._won:
+            return  # the result is another's
+        tally = self._tally(hold.worker, event.at)
+        tally.completed += 1
+        tally.busy += event.at - hold.since_at
+        self._pulse.done(hold.worker, event.at)
+
+    def _fail(self, task: str, attempt: int, at: datetime, why: str) -> None:
+        hold = self._let_go(task, attempt, at)
+        if hold is not None:
+            self._tally(hold.worker, at).failed += 1
+            self._pulse.failed(hold.worker, at, f"{self.run}/{task}", why)
+
+    def _refuse(self, event: ResultRefused) -> None:
+        given = self._given.get(event.task, [])
+        first = next((hold for hold in given if hold.attempt == event.attempt), None)
+        if first is None or first is given[-1]:
+            return  # it was only late: nobody else was given the task
+        clash = Clash(
+            task=event.task, first=first, second=given[-1], at=event.at, refused=event.why
+        )
+        self.clashes.append(clash)
+
+    def _let_go(self, task: str, attempt: int, at: datetime) -> Hold | None:
+        hold = self.holds.pop((task, attempt), None)
+        if hold is not None:
+            self._tally(hold.worker, at)
+        return hold
+
+    def _hear(self, task: str, attempt: int, at: datetime) -> None:
+        hold = self.holds.get((task, attempt))
+        if hold is not None:
+            hold.last_at = at
+            self._tally(hold.worker, at)
+
+    def _nest(self, event: StepStarted) -> None:
+        if event.name == NESTED:
+            about = event.about.read()
+            if isinstance(about, dict) and "run" in about:
+                self.nested[event.task] = str(about["run"])
+
+    def _read_answer(self, outcome: object) -> None:
+        if isinstance(outcome, Done) and not outcome.value.blob:
+            self.contradictions = msgspec.convert(outcome.value.read(), Answer).contradictions
+
+    def _tally(self, worker: str, at: datetime) -> _Tally:
+        tally = self._tallies.setdefault(worker, _Tally())
+        tally.last_at = at
+        return tally
+
+    def _loads(self) -> dict[str, Load]:
+        running = Counter(hold.worker for hold in self.holds.values())
+        return {
+            name: Load(
+                running=running[name],
+                completed=tally.completed,
+                failed=tally.failed,
+                busy=tally.busy,
+                last_at=tally.last_at,
+            )
+            for name, tally in self._tallies.items()
+        }

@@ -1,0 +1,129 @@
+"""What does not go well, while it does not: who is stuck, who keeps failing, who is waited for."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+#: failures of one worker, with nothing done between them, that are a trouble
+IN_A_ROW = 3
+#: an attempt that is silent so many times as long as its worker usually takes is stuck
+FACTOR = 3
+#: attempts that a worker must have completed before anybody knows what is usual
+KNOWN = 3
+#: nothing that is silent for less is stuck, however quick its worker is
+LEAST = timedelta(seconds=10)
+#: who has failed before that and was not heard of since is no trouble now
+RECENT = timedelta(hours=1)
+#: failures of one worker that are remembered
+_KEPT = 100
+
+
+class Symptom(StrEnum):
+    """The kinds of things that do not go well."""
+
+    STUCK = "stuck"  #: an attempt is silent for too long
+    FAILING = "failing"  #: a worker fails time and again
+    ASKING = "asking"  #: a person is waited for
+    UNLED = "unled"  #: a run has not ended and nobody leads it, or whoever does is silent
+    GONE = "gone"  #: the process that had a task of a pool is no longer there
+    UNREADABLE = "unreadable"  #: a run is there and cannot be read
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """One thing that does not go well, and what can be done about it."""
+
+    kind: Symptom
+    #: of the worker, the question or the run
+    name: str
+    fact: str
+    advice: str
+    run: str = ""
+    task: str = ""
+    since_at: datetime | None = None
+
+    def __str__(self) -> str:
+        return f"{self.fact}; {self.advice}"
+
+
+class Health(Struct, frozen=True):
+    """All that does not go well at one moment."""
+
+    at: datetime
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def is_well(self) -> bool:
+        return not self.troubles
+
+    def of(self, kind: Symptom | str) -> list[Trouble]:
+        """The troubles of one kind."""
+        return [trouble for trouble in self.troubles if trouble.kind == kind]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.troubles)) or "all is well"
+
+
+class Failure(Struct, frozen=True):
+    """An attempt of a worker that came to nothing."""
+
+    at: datetime
+    #: run and task
+    where: str
+    why: str
+
+
+class WorkerPulse:
+    """Who fails in a row, over all runs. Runs may be told one after the other: time decides."""
+
+    def __init__(self) -> None:
+        self._done_at: dict[str, datetime] = {}
+        self._failures: dict[str, list[Failure]] = {}
+
+    def done(self, worker: str, at: datetime) -> None:
+        """A worker has done something."""
+        before = self._done_at.get(worker)
+        self._done_at[worker] = at if before is None else max(at, before)
+        if worker in self._failures:
+            self._failures[worker] = self.in_a_row(worker)
+
+    def failed(self, worker: str, at: datetime, where: str, why: str) -> None:
+        """Something came to nothing in a worker's hands."""
+        failures = [*self._failures.get(worker, ()), Failure(at, where, why)]
+        self._failures[worker] = sorted(failures, key=lambda each: each.at)[-_KEPT:]
+
+    def in_a_row(self, worker: str) -> list[Failure]:
+        """What has failed since the worker last did something, the oldest first."""
+        done_at = self._done_at.get(worker)
+        failures = self._failures.get(worker, [])
+        return [each for each in failures if done_at is None or each.at > done_at]
+
+    def troubles(self, now: datetime) -> list[Trouble]:
+        """The workers that fail time and again these days."""
+        rows = {worker: self.in_a_row(worker) for worker in sorted(self._failures)}
+        return [
+            _failing(name, row)
+            for name, row in rows.items()
+            if len(row) >= IN_A_ROW and now - row[-1].at <= RECENT
+        ]
+
+
+def _failing(worker: str, row: list[Failure]) -> Trouble:
+    last = row[-1]
+    many = f"{len(row)} times" if len(row) < _KEPT else f"at least {_KEPT} times"
+    return Trouble(
+        kind=Symptom.FAILING,
+        name=worker,
+        fact=f"worker {worker} failed {many} in a row, last in {last.where}: {last.why}",
+        advice="mend what it says, or drain it and give its tasks to another",
+        since_at=row[0].at,
+    )
+
+
+def patience_with(
+    worker: str, usual: Mapping[str, tuple[int, timedelta]], patience: timedelta
+) -> timedelta:
+    """How long an attempt of this worker may be silent: as told, or less if it is known to be quick."""
+    count, mean = usual.get(worker, (0, patience))
+    return patience if count < KNOWN else min(patience, max(FACTOR * mean, LEAST))

@@ -1,0 +1,130 @@
+"""The critical path: which tasks the end of a run waited for, one after another."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from chargehand.decisions.hedging import hedged, is_hedge
+from chargehand.decisions.system_tasks import PLAN, REFINE, is_system_task
+from chargehand.decisions.trace_types import AttemptSpan, NeedLink, covered
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    PlanAdopted,
+    PlanAmended,
+    TaskAdded,
+    TaskFailed,
+    TaskSkipped,
+)
+from chargehand.facts.outcome import Done
+from chargehand.facts.plan import Task
+
+
+class Release(NamedTuple):
+    """What let something begin: the end of a task, or its being planned."""
+
+    #: in the order of events; instants may be equal, places are not
+    place: int
+    at: datetime
+    #: that ended, or the system task that planned it; empty: it came with the request
+    task: str
+
+
+class CriticalPaths:
+    """A fold over a run's events that remembers what let each task begin.
+
+    A task begins when the last of its needs has come to an end, good or bad, or when it has been
+    planned, if that was later. A system task begins because of whatever ended last before it.
+    """
+
+    def __init__(self) -> None:
+        self._place = 0
+        self._needs: dict[str, tuple[str, ...]] = {}
+        self._planned: dict[str, Release] = {}
+        self._ended: dict[str, Release] = {}
+        self._last: Release | None = None
+        self._system_tasks: dict[str, Release | None] = {}
+        self._planner = ""
+
+    def apply(self, event: Event) -> None:
+        self._place += 1
+        match event:
+            case PlanAdopted():
+                self._plan(event.plan.tasks, event.at)
+            case TaskAdded():
+                self._plan([event.task], event.at)
+            case PlanAmended():
+                self._plan(event.added, event.at)
+            case AttemptStarted():
+                self._start(event.task)
+            case AttemptFinished(outcome=Done()) | TaskFailed() | TaskSkipped():
+                self._end(event.task, event.at)
+            case _:
+                pass  # lets nothing begin
+
+    def ready_at(self, task: str) -> datetime | None:
+        """When the last thing that this task waits for was there; None: it waits for nothing."""
+        release = self._release_of(task, self._place)
+        return None if release is None else release.at
+
+    def links(self, attempts: Iterable[AttemptSpan]) -> list[NeedLink]:
+        """Walk back from what ended last, each time to what let it begin."""
+        efforts: dict[str, list[AttemptSpan]] = {}
+        for attempt in attempts:
+            efforts.setdefault(served_by(attempt.task), []).append(attempt)
+        links: list[NeedLink] = []
+        here = self._last
+        while here is not None and here.task:
+            before = self._release_of(here.task, here.place)
+            links += _link(here, before, efforts.get(here.task, []))
+            here = before
+        return links[::-1]
+
+    def _plan(self, tasks: Iterable[Task], at: datetime) -> None:
+        for task in tasks:
+            self._needs[task.id] = tuple(need.task for need in task.all_needs)
+            self._planned[task.id] = Release(self._place, at, self._planner)
+
+    def _start(self, task: str) -> None:
+        if task.startswith(PLAN):
+            self._planner = task
+        if is_system_task(task):
+            self._system_tasks.setdefault(task, self._last)
+
+    def _end(self, task: str, at: datetime) -> None:
+        if served_by(task) != task:
+            return  # part of the time of the task that was rewritten
+        self._last = self._ended[task] = Release(self._place, at, task)
+
+    def _release_of(self, task: str, place: int) -> Release | None:
+        """The last of what this task waited for, as long as that was before `place`."""
+        if is_system_task(task):
+            return self._system_tasks.get(task)
+        waited_for = [
+            self._ended[need] for need in self._needs.get(task, ()) if need in self._ended
+        ]
+        if task in self._planned:
+            waited_for.append(self._planned[task])
+        return max((each for each in waited_for if each.place < place), default=None)
+
+
+def served_by(task: str) -> str:
+    """The task that an effort is for: a refiner works for the task that it rewrites."""
+    if is_hedge(task):
+        return hedged(task)
+    if not task.startswith(f"{REFINE}:"):
+        return task
+    return task.removeprefix(f"{REFINE}:").rpartition(":")[0]
+
+
+def _link(here: Release, before: Release | None, efforts: list[AttemptSpan]) -> list[NeedLink]:
+    if not efforts:
+        return []  # skipped: its end took no time
+    began = efforts[0].began_at if before is None else before.at
+    stretches = [
+        (max(each.began_at, began), min(each.ended_at or here.at, here.at)) for each in efforts
+    ]
+    worker = [each.worker for each in efforts if each.task == here.task][-1]
+    worked = covered(stretches).total_seconds()
+    return [NeedLink(here.task, worker, began, here.at, worked)]

@@ -1,0 +1,142 @@
+"""How many places there should be: more when work has waited for one, fewer when they lie idle.
+
+Pure: instants are seconds on any clock and come from the caller.
+"""
+
+import math
+from datetime import timedelta
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import CheckedKeywords, Duration, Span, count, duration
+
+
+class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
+    """A number of places that follows the work, between two bounds.
+
+    It grows when the next task in the queue has waited for a place as long as `wait`, by what waits
+    but at most to double, and no sooner than another `wait` again; and at once for a task that is
+    more urgent than one that runs, rather than have that one give way. It shrinks to the most that
+    was in use when more than that lay idle for a whole `period`. It turns from growing to shrinking,
+    or back, at most once a period.
+    """
+
+    least: int = 1
+    most: int = 8
+    wait: Span = timedelta(seconds=1)
+    period: Span = timedelta(seconds=10)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            least: int = 1,
+            most: int = 8,
+            wait: Duration = ...,
+            period: Duration = ...,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        for field in ("least", "most"):
+            count(getattr(self, field), f"Elastic: {field}")
+        force_setattr(self, "wait", duration(self.wait, "Elastic: wait", may_be_zero=True))
+        force_setattr(self, "period", duration(self.period, "Elastic: period"))
+        if not 1 <= self.least <= self.most:
+            raise UsageError(
+                f"Elastic(least={self.least}, most={self.most}): at least 1, and most not below least"
+            )
+
+
+class Demand(Struct, frozen=True):
+    """How much the places are asked for."""
+
+    #: places taken
+    busy: int
+    #: tasks that wait for nothing but a place
+    waiting: int = 0
+    #: when the next of them began to wait
+    since: float = 0.0
+    #: those of them for which somebody would have to give way
+    pressing: int = 0
+
+
+class _Direction(IntEnum):
+    SHRINKING = -1
+    NONE = 0
+    GROWING = 1
+
+
+class Resizer:
+    """Says how many places there should be. To be told of the demand whenever it may have changed."""
+
+    def __init__(self, bounds: Elastic) -> None:
+        self.bounds = bounds
+        self.size = bounds.least
+        #: when it would like to be told of the demand again, even if nothing changes
+        self.looks_at: float | None = None
+        self._wait = bounds.wait.total_seconds()
+        self._period = bounds.period.total_seconds()
+        #: the most that was asked for since `_peak_from`
+        self._peak = 0
+        self._peak_from = -math.inf
+        self._grown_at = -math.inf
+        self._turned_at = -math.inf
+        self._direction = _Direction.NONE
+
+    def fit(self, demand: Demand, now: float) -> int:
+        """The number of places from now on; never fewer than are taken."""
+        asked = demand.busy + demand.waiting
+        self._peak = max(self._peak, asked)
+        grows_at = self._grows_at(demand)
+        if grows_at is not None and now >= grows_at:
+            wanted = self._wanted(demand, now)
+            self._grown_at = now
+            self._become(wanted, _Direction.GROWING, now)
+            self._watch(asked, now)
+        elif now >= self._peak_from + self._period:
+            wanted = max(self._peak, self.bounds.least)
+            if wanted < self.size:
+                self._become(wanted, _Direction.SHRINKING, now)
+            self._watch(asked, now)
+        self.looks_at = self._next_look(demand)
+        return self.size
+
+    def _grows_at(self, demand: Demand) -> float | None:
+        """When this demand is reason to grow, if it lasts; None: it is none."""
+        if not demand.waiting or demand.busy < self.size or self.size >= self.bounds.most:
+            return None
+        due_at = -math.inf if demand.pressing else self._waited_at(demand)
+        is_turn = self._direction is _Direction.SHRINKING
+        return max(due_at, self._turned_at + self._period) if is_turn else due_at
+
+    def _waited_at(self, demand: Demand) -> float:
+        """When the next task will have waited long enough."""
+        return max(demand.since, self._grown_at) + self._wait
+
+    def _wanted(self, demand: Demand, now: float) -> int:
+        """How far to grow: for all that wait, if they have waited; else for the pressing alone."""
+        wanted = self.size + demand.pressing
+        if now >= self._waited_at(demand):
+            wanted = max(wanted, min(demand.busy + demand.waiting, 2 * self.size))
+        return min(wanted, self.bounds.most)
+
+    def _become(self, size: int, direction: _Direction, now: float) -> None:
+        if direction is not self._direction:
+            self._direction, self._turned_at = direction, now
+        self.size = size
+
+    def _watch(self, asked: int, now: float) -> None:
+        """Look anew at how much is asked for. After growing, a whole period has to show it was too much."""
+        self._peak, self._peak_from = asked, now
+
+    def _next_look(self, demand: Demand) -> float | None:
+        grows_at = self._grows_at(demand)
+        if grows_at is not None:
+            return grows_at
+        is_idle = max(demand.busy + demand.waiting, self.bounds.least) < self.size
+        return self._peak_from + self._period if is_idle else None

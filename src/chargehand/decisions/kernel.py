@@ -1,0 +1,480 @@
+"""The kernel at which all runs of one process are led: messages in; entries to write, then acts, out.
+
+It joins the schedule of each run with the one pool, and is as pure as they are: the supervisor
+drains its inbox into `decide`, appends the round's entries to the journal, and only then carries
+out the round's acts. The simulator does the same with a journal and a clock that it breaks.
+"""
+
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.decisions.budget import Account, has_caps, task_caps
+from chargehand.decisions.dispatch import Dispatch
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.system_tasks import is_system_task
+from chargehand.errors import InternalError
+from chargehand.facts.commands import (
+    Command,
+    OfferAttempt,
+    PreemptAttempt,
+    Record,
+    SetTimer,
+    StartAttempt,
+    StopAttempt,
+    WithdrawOffer,
+)
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptStarted,
+    Event,
+    PlanAdopted,
+    PlanAmended,
+    RunFinished,
+    RunPaused,
+    RunRequested,
+    RunStatus,
+    StartMissed,
+    StepFinished,
+    StepStarted,
+    TaskAdded,
+)
+from chargehand.facts.outcome import Done, Failed, failed_by
+from chargehand.facts.value import Value
+
+_A_MOMENT = timedelta(milliseconds=1)
+_BRINGS_TASKS = (PlanAdopted, TaskAdded, PlanAmended)
+
+
+#: a result that we could not keep says nothing of who brought it forth; providers have their own breaker
+_NOT_ITS_FAULT = {
+    "JournalFull",
+    "ModelBusy",
+    "ModelExhausted",
+    "ModelGarbled",
+    "ModelTooSlow",
+    "ModelUnreachable",
+}
+
+
+class RunMessage(Struct, gc=False):
+    """Something that is said to have happened to a run."""
+
+    run: str
+    event: Event
+    #: whoever waits to hear that it was written down, or refused
+    ticket: object = None
+    #: the mail that it came by
+    mail: int = 0
+
+
+class StopAct(Struct, frozen=True, gc=False):
+    """Tell an attempt to stop."""
+
+    run: str
+    task: str
+    attempt: int
+    reason: str
+
+
+Act: TypeAlias = StartAttempt | StopAct | PreemptAttempt
+
+
+class LiveRun(Struct):
+    """A run that this process leads."""
+
+    schedule: Schedule
+    results: RunResults
+    #: if something that it spends is limited, for itself or above it
+    account: Account | None = None
+    #: results of an earlier run, by the key of all they rest on
+    reusable: dict[str, Value] = {}
+    #: of the workers that have changed since the run began
+    versions: dict[str, str] = {}
+    #: of its lease, before the schedule has heard of it
+    epoch: int = 0
+
+
+class Batch(Struct):
+    """What one decision came to. First all `entries` are written down, then the rest is done."""
+
+    #: by run
+    entries: dict[str, list[Event]] = {}
+    #: taken together with those entries
+    mail: dict[str, list[int]] = {}
+    acts: list[Act] = []
+    #: who waits, and what was written down in answer; None: refused
+    tickets: list[tuple[object, Event | None]] = []
+    #: runs whose last event is among the entries
+    ended: dict[str, LiveRun] = {}
+    #: runs about which a decision raised; those that could not even be ended are not among `ended`
+    broken: dict[str, tuple[LiveRun, InternalError]] = {}
+    #: workers whose capacity has changed
+    sizes: dict[str, int] = {}
+
+
+class Kernel:
+    """Leads runs. Holds no clock and does no I/O."""
+
+    def __init__(self, dispatch: Dispatch, retry: RetryPolicy | None = None) -> None:
+        self.dispatch = dispatch
+        self.runs: dict[str, LiveRun] = {}
+        #: nothing new is started any more
+        self.is_draining = False
+        self._retry = retry
+        self._timers: list[tuple[datetime, int, str, Event]] = []
+        self._timer_count = 0
+        self._backlog: list[tuple[str, list[Command]]] = []
+        #: by run: the account of the run above it
+        self._above: dict[str, Account | None] = {}
+        #: when a worker that rests may be given something again
+        self._probe_at: datetime | None = None
+        #: what the supervisor is to do itself; it needs no place in the pool
+        self._system_tasks: dict[tuple[str, str], OfferAttempt] = {}
+        self._running_system_tasks: set[tuple[str, str, int]] = set()
+
+    def open(
+        self, run: str, history: Iterable[Event] = (), above: Account | None = None
+    ) -> LiveRun:
+        """Lead this run from now on, going on from its history. Its first round comes with the next `decide`.
+
+        What it spends counts against the account `above` it, too.
+        """
+        live_run = self.runs[run] = LiveRun(Schedule(self._retry), RunResults())
+        self._above[run] = above
+        if above is not None:
+            above.hand_over(run)
+        try:
+            for event in history:
+                live_run.schedule.apply(event)
+                self._note(live_run, event)
+            requested = live_run.schedule.requested
+            if requested is not None:
+                self.dispatch.open_run(run, requested.at, requested.limits.parallel)
+                self._backlog.append((run, live_run.schedule.outstanding()))
+        except Exception as error:
+            self.close(run)
+            raise mistake_in(run, error) from error
+        return live_run
+
+    def close(self, run: str) -> None:
+        """Lead this run no longer. Attempts of it that still run keep their places until they end."""
+        self._above.pop(run, None)
+        live_run = self.runs.pop(run, None)
+        if live_run is not None:
+            if live_run.account is not None:
+                live_run.account.close()
+            self.dispatch.close_run(run)
+            self._backlog = [(each, commands) for each, commands in self._backlog if each != run]
+            for system_task in [each for each in self._system_tasks if each[0] == run]:
+                del self._system_tasks[system_task]
+
+    def decide(self, messages: Sequence[RunMessage], now: datetime) -> Batch:
+        """Take in messages and due timers, in this order, and fill the pool."""
+        batch = Batch()
+        backlog, self._backlog = self._backlog, []
+        for run, commands in backlog:
+            if run in self.runs:
+                try:
+                    self._carry(run, self.runs[run], commands, batch, now)
+                except Exception as error:  # noqa: BLE001 - of this run; the others go on
+                    self.break_off(run, error, batch, now)
+        self._hear(messages, batch, now)
+        while self._timers and self._timers[0][0] <= now:
+            _, _, run, event = heappop(self._timers)
+            self._hear([RunMessage(run, replace(event, at=now))], batch, now, is_timed=True)
+        if not self.is_draining:
+            self._fill_places(batch, now)
+        for run in batch.ended:
+            self.close(run)
+        return batch
+
+    def break_off(self, run: str, error: Exception, batch: Batch, now: datetime) -> None:
+        """End a run about which a decision raised: it alone fails, with an error that asks for a report.
+
+        What was written of it in this round stays, as far as it was applied. If not even its end can be
+        decided, it is led no longer.
+        """
+        live_run = self.runs.get(run) or batch.ended.get(run)
+        if live_run is None:
+            return
+        mistake = mistake_in(run, error)
+        batch.broken[run] = (live_run, mistake)
+        ours = [act for act in batch.acts if act.run == run]
+        batch.acts = [act for act in batch.acts if act.run != run]
+        self.free_unstarted(run, (act for act in ours if type(act) is StartAttempt))
+        batch.acts += [
+            StopAct(run, node.task.id, node.attempt, "the run was broken off")
+            for node in live_run.schedule.nodes.values()
+            if node.is_open
+        ]
+        self.close(run)
+        finished = RunFinished(status=RunStatus.FAILED, reason=str(mistake), at=now)
+        try:
+            live_run.schedule.apply(finished)
+        except Exception:  # noqa: BLE001 - nothing more can be decided about it
+            batch.ended.pop(run, None)
+        if not live_run.schedule.epoch:  # not even its beginning could be decided: it never was
+            batch.entries.pop(run, None)
+        elif live_run.schedule.status is not None:
+            batch.entries.setdefault(run, []).append(finished)
+            batch.ended[run] = live_run
+        written = {id(event) for events in batch.entries.values() for event in events}
+        batch.tickets = [
+            (ticket, event if id(event) in written else None) for ticket, event in batch.tickets
+        ]
+
+    def next_due(self) -> datetime | None:
+        """When `decide` is to be called at the latest, if nothing comes before."""
+        while self._timers and self._timers[0][2] not in self.runs:
+            heappop(self._timers)
+        timer_at = self._timers[0][0] if self._timers else None
+        probe_at = None if self.is_draining else self._probe_at
+        if timer_at is None or probe_at is None:
+            return timer_at or probe_at
+        return min(timer_at, probe_at)
+
+    @property
+    def has_probe(self) -> bool:
+        """Whether the pool looks again by itself: a worker that was left alone is to be tried."""
+        return self._probe_at is not None
+
+    def free_place(self, run: str, task: str, attempt: int) -> None:
+        """An attempt has really ended, whatever was made of its report."""
+        if (run, task, attempt) in self._running_system_tasks:
+            self._running_system_tasks.remove((run, task, attempt))
+        else:
+            self.dispatch.freed(run, task, attempt)
+
+    def free_unstarted(self, run: str, starts: Iterable[StartAttempt]) -> None:
+        """These starts of a run were decided but will not be carried out."""
+        for start in starts:
+            self.free_place(run, start.task, start.attempt)
+
+    @property
+    def busy(self) -> int:
+        """Attempts that hold a place, and what the supervisor does itself."""
+        return self.dispatch.active + len(self._running_system_tasks)
+
+    def check(self) -> None:
+        """State the invariants; the tests call this after every round."""
+        self.dispatch.check()
+        for live_run in self.runs.values():
+            if live_run.schedule.requested is not None:
+                live_run.schedule.check()
+
+    def _hear(
+        self,
+        messages: Sequence[RunMessage],
+        batch: Batch,
+        now: datetime,
+        *,
+        is_timed: bool = False,
+    ) -> None:
+        for message in messages:
+            try:
+                self._take(message, batch, now, is_timed=is_timed)
+            except Exception as error:  # noqa: BLE001 - of this run; the others go on
+                ticket = message.ticket
+                if ticket is not None and all(each is not ticket for each, _ in batch.tickets):
+                    batch.tickets.append((ticket, None))
+                self.break_off(message.run, error, batch, now)
+
+    def _take(
+        self, message: RunMessage, batch: Batch, now: datetime, *, is_timed: bool = False
+    ) -> None:
+        live_run = self.runs.get(message.run)
+        admitted = None if live_run is None else live_run.schedule.admit(message.event)
+        if (
+            type(admitted) is StepFinished
+            and live_run is not None
+            and not live_run.results.has_begun(admitted)
+        ):
+            admitted = (
+                None  # its beginning was refused: the attempt is to stop, and did not wait to hear
+            )
+        account = None if live_run is None else live_run.account
+        if (
+            type(admitted) is StepStarted
+            and account is not None
+            and account.refusal(admitted.task, admitted.reserve)
+        ):
+            admitted = None
+        if message.ticket is not None:
+            batch.tickets.append((message.ticket, admitted))
+        if live_run is None:
+            return
+        if message.mail:
+            batch.mail.setdefault(message.run, []).append(message.mail)
+            batch.entries.setdefault(message.run, [])
+        if admitted is None:
+            return
+        if type(admitted) is AttemptFinished:
+            self._judge_worker(message.run, live_run, admitted, now)
+        elif type(admitted) is AttemptLost and not is_timed:
+            # One that was told to stop and did not is lost by a timer; that is not held against it.
+            worker = live_run.schedule.nodes[admitted.task].worker
+            self._blame(message.run, admitted, worker, admitted.reason, now)
+        elif type(admitted) is RunRequested:
+            self.dispatch.open_run(message.run, admitted.at, admitted.limits.parallel)
+        commands = self._enter(message.run, live_run, admitted, batch)
+        if commands:
+            self._carry(message.run, live_run, commands, batch, now)
+
+    def _judge_worker(
+        self, run: str, live_run: LiveRun, event: AttemptFinished, now: datetime
+    ) -> None:
+        """Let the pool know what an attempt says of its worker. What says nothing is passed over."""
+        worker, outcome = live_run.schedule.nodes[event.task].worker, event.outcome
+        if type(outcome) is Done:
+            self.dispatch.succeeded(worker)
+        elif type(outcome) is Failed and outcome.kind.backs_off:
+            if outcome.error in _NOT_ITS_FAULT:
+                return
+            self._blame(run, event, worker, str(outcome), now)
+
+    def _blame(
+        self, run: str, event: AttemptFinished | AttemptLost, worker: str, why: str, now: datetime
+    ) -> None:
+        self.dispatch.failed(run, event.task, event.attempt, worker, now.timestamp(), why)
+
+    def _carry(
+        self, run: str, live_run: LiveRun, commands: list[Command], batch: Batch, now: datetime
+    ) -> None:
+        schedule = live_run.schedule
+        timestamp = now.timestamp()
+        pending = list(commands)
+        for command in pending:  # grows while it is walked
+            match command:
+                case Record(event):
+                    if schedule.status is None and not schedule.is_moot(event):
+                        pending.extend(self._enter(run, live_run, event, batch))
+                case OfferAttempt(task) if is_system_task(command.worker):
+                    self._system_tasks[run, task] = command
+                case OfferAttempt(task, attempt):
+                    self.dispatch.offer(run, command, timestamp)
+                    if command.latest_at is not None:
+                        missed = StartMissed(task=task, attempt=attempt, at=command.latest_at)
+                        self._set_timer(command.latest_at, run, missed)
+                case SetTimer(due_at, event):
+                    self._set_timer(due_at, run, event)
+                case StopAttempt(task, attempt, reason, _):
+                    batch.acts.append(StopAct(run, task, attempt, reason))
+                case WithdrawOffer(task):
+                    if self._system_tasks.pop((run, task), None) is None:
+                        self.dispatch.withdraw(run, task)
+
+    def _set_timer(self, due_at: datetime, run: str, event: Event) -> None:
+        self._timer_count += 1
+        heappush(self._timers, (due_at, self._timer_count, run, event))
+
+    def _enter(self, run: str, live_run: LiveRun, event: Event, batch: Batch) -> list[Command]:
+        """Write an event down and apply it. One that cannot be applied is not written: nobody could read it."""
+        entries = batch.entries.get(run)
+        if entries is None:
+            entries = batch.entries[run] = []
+        entries.append(event)
+        try:
+            self._note(live_run, event)
+            if type(event) is RunFinished:
+                batch.ended[run] = live_run
+            elif type(event) is RunPaused:
+                batch.acts += _stops_for_pause(run, live_run)
+            return live_run.schedule.apply(event)
+        except Exception:
+            entries.pop()
+            raise
+
+    def _note(self, live_run: LiveRun, event: Event) -> None:
+        live_run.results.apply(event)
+        if live_run.account is not None:
+            live_run.account.apply(event)
+        elif type(event) is RunRequested:
+            above = self._above.get(event.run)
+            if above is not None or has_caps(event.limits):
+                live_run.account = Account(
+                    event.limits, keeps_back=event.answers, above=above, run=event.run
+                )
+        elif isinstance(event, _BRINGS_TASKS) and task_caps(event):
+            live_run.account = Account(live_run.schedule.limits)
+            live_run.account.apply(event)
+
+    def _fill_places(self, batch: Batch, now: datetime) -> None:
+        timestamp = now.timestamp()
+        starts = (*self._start_system_tasks(), *self.dispatch.place(timestamp))
+        batch.sizes.update(self.dispatch.resized)
+        probes_at = self.dispatch.probes_at
+        # A moment later: rounded down, the loop would be woken too early, time and again.
+        self._probe_at = (
+            None
+            if probes_at is None
+            else now + timedelta(seconds=probes_at - timestamp) + _A_MOMENT
+        )
+        for start in starts:
+            live_run = self.runs.get(start.run)
+            if live_run is None:  # broken off a moment ago
+                self.free_place(start.run, start.task, start.attempt)
+                continue
+            try:
+                self._start(start, live_run, batch, now)
+            except Exception as error:  # noqa: BLE001 - of this run; the others go on
+                self.free_place(start.run, start.task, start.attempt)
+                self.break_off(start.run, error, batch, now)
+        batch.acts += self.dispatch.make_room()
+
+    def _start(self, start: StartAttempt, live_run: LiveRun, batch: Batch, now: datetime) -> None:
+        started = AttemptStarted(
+            task=start.task,
+            attempt=start.attempt,
+            worker=start.worker,
+            why=start.why,
+            version=live_run.versions.get(start.worker, "") if live_run.versions else "",
+            at=now,
+        )
+        # Not `_enter`: that somebody began has brought forth no result yet.
+        live_run.results.start(started)
+        timers = live_run.schedule.apply(started)
+        batch.entries.setdefault(start.run, []).append(started)
+        if timers:
+            self._carry(start.run, live_run, timers, batch, now)
+        batch.acts.append(start)
+
+    def _start_system_tasks(self) -> list[StartAttempt]:
+        if not self._system_tasks:
+            return []
+        starts = [
+            StartAttempt(run, task, offer.attempt, offer.worker, "")
+            for (run, task), offer in self._system_tasks.items()
+        ]
+        self._system_tasks.clear()
+        self._running_system_tasks.update(
+            (start.run, start.task, start.attempt) for start in starts
+        )
+        return starts
+
+
+def mistake_in(run: str, error: Exception) -> InternalError:
+    """What is said of a run about which a decision raised: where, and whom to tell."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f" in {each.name} ({each.filename}:{each.lineno})" for each in last)
+    words = failed_by(error).message
+    return InternalError(
+        f"run {run} was broken off by {type(error).__name__}: {words}{place}; this is a mistake of "
+        "chargehand, please report it with these words; where the journal is a file, add the output "
+        f"of: chargehand trace {run}"
+    )
+
+
+def _stops_for_pause(run: str, live_run: LiveRun) -> Iterator[PreemptAttempt]:
+    """All that runs is to stop at its next safe point; what has none goes on to its end."""
+    for node in live_run.schedule.nodes.values():
+        if node.is_open:
+            yield PreemptAttempt(run, node.task.id, node.attempt, "the run is paused")

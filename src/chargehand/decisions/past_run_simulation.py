@@ -1,0 +1,192 @@
+"""A finished run led again on a virtual clock, with every attempt as long as it really was.
+
+What the attempts came to is taken from the record; when each of them starts is decided anew, by the
+kernel of today. So a difference in the end is the simulator's, or that of a pool unlike the one then.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from chargehand.decisions.dispatch import Balance, Dispatch, Place
+from chargehand.decisions.kernel import Kernel
+from chargehand.decisions.plan_simulation import Simulation
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.system_tasks import PLANNER, REFINER
+from chargehand.decisions.virtual_pool import Ending, Fate, VirtualPool
+from chargehand.errors import UsageError
+from chargehand.facts.commands import StartAttempt
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptParked,
+    AttemptPreempted,
+    AttemptStarted,
+    CancelRequested,
+    Event,
+    PlanAdopted,
+    PlanAmended,
+    PlanOpened,
+    PlanSealed,
+    QuestionAnswered,
+    RunFinished,
+    RunLed,
+    RunPaused,
+    RunRequested,
+    RunSteered,
+    RunUnpaused,
+    TaskAdded,
+    TaskRewritten,
+    WorkStopped,
+)
+from chargehand.facts.outcome import Cancelled
+from chargehand.facts.plan import Task
+
+#: what no schedule decides: planners, people and budgets bring it about
+_OUTSIDE = (
+    PlanAdopted,
+    PlanOpened,
+    TaskAdded,
+    PlanSealed,
+    PlanAmended,
+    TaskRewritten,
+    CancelRequested,
+    WorkStopped,
+    RunPaused,
+    RunUnpaused,
+    RunSteered,
+    QuestionAnswered,
+)
+_BY_PEOPLE = (CancelRequested, WorkStopped, RunPaused, RunUnpaused, RunSteered)
+
+
+class PastRunSimulation(Struct, frozen=True):
+    """A simulation of what has happened, beside what has happened."""
+
+    simulation: Simulation
+    #: from the first request to the last end, as recorded
+    happened: timedelta
+
+    @property
+    def ratio(self) -> float:
+        """Simulated ÷ real; 1 is a simulator that is right."""
+        return self.simulation.makespan / self.happened if self.happened else 1.0
+
+
+def retrace(
+    records: Iterable[Sequence[Event]],
+    places: Iterable[Place],
+    *,
+    parallel: int,
+    balance: Balance = Balance.LEAST_BUSY,
+    retry: RetryPolicy | None = None,
+) -> PastRunSimulation:
+    """Lead finished runs again, all that shared one pool, from the events of each.
+
+    Raises `UsageError` for a run that has not ended, or that was interrupted on its way: time in
+    which nobody led it cannot be simulated.
+    """
+    told = [_Record(events) for events in records]
+    if not told:
+        raise UsageError("there is no run to retrace; give the events of at least one")
+    by_run = {record.requested.run: record for record in told}
+    dispatch = Dispatch(parallel, balance)
+    for place in places:
+        dispatch.join(place)
+    dawn = min(record.requested.at for record in told)
+    floor = VirtualPool(Kernel(dispatch, retry), lambda start: by_run[start.run].fate(start), dawn)
+    for record in told:
+        for event in (record.requested, *record.alone):
+            floor.expect(record.requested.run, event.at, event)
+    floor.run_to_the_end()
+    tasks = {(run, task.id): task for run, record in by_run.items() for task in record.tasks}
+    simulation = Simulation(
+        parallel=parallel, spans=tuple(floor.spans), runs=floor.ends, path=floor.path(tasks)
+    )
+    return PastRunSimulation(simulation, max(record.ended_at for record in told) - dawn)
+
+
+class _Try(Struct):
+    """An attempt as it was recorded."""
+
+    task: str
+    worker: str
+    began_at: datetime
+    ending: Ending | None = None
+    beside: list[tuple[timedelta, Event]] = []
+
+    @property
+    def fate(self) -> Fate:
+        if self.ending is None:  # its run ended before it did
+            return Fate(timedelta(0))
+        is_stopped = isinstance(self.ending, AttemptFinished) and isinstance(
+            self.ending.outcome, Cancelled
+        )
+        length = self.ending.at - self.began_at
+        return Fate(length, self.ending, tuple(self.beside), is_stopped_later=is_stopped)
+
+
+class _Record:
+    """One run: what became of its attempts, and what came from outside."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.requested, self.ended_at = _ends_of(events)
+        #: what came from outside while no attempt of the supervisor's own brought it about
+        self.alone: list[Event] = []
+        self._tries: dict[tuple[str, int], _Try] = {}
+        self.tasks = list(_tasks_in(events))
+        for event in events:
+            self._take(event)
+
+    def fate(self, start: StartAttempt) -> Fate:
+        """As it was. An attempt that never was takes as long as the task's others did."""
+        known = self._tries.get((start.task, start.attempt))
+        if known is not None:
+            return known.fate
+        others = [each.fate.length for each in self._tries.values() if each.task == start.task]
+        return Fate(sum(others, timedelta(0)) / max(len(others), 1))
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case AttemptStarted():
+                self._tries[event.task, event.attempt] = _Try(event.task, event.worker, event.at)
+            case AttemptFinished() | AttemptLost() | AttemptPreempted() | AttemptParked():
+                self._tries[event.task, event.attempt].ending = event
+            case _ if isinstance(event, _OUTSIDE):
+                cause = self._cause_of(event)
+                if cause is None:
+                    self.alone.append(event)
+                else:
+                    cause.beside.append((event.at - cause.began_at, event))
+
+    def _cause_of(self, event: Event) -> _Try | None:
+        """The attempt that brought this about, so that both move together."""
+        tries: Mapping[tuple[str, int], _Try] = self._tries
+        if isinstance(event, QuestionAnswered):
+            return [each for each in tries.values() if each.task == event.task][-1]
+        if isinstance(event, _BY_PEOPLE):
+            return None
+        ours = [each for each in tries.values() if each.worker in (PLANNER, REFINER)]
+        is_open = [each for each in ours if each.ending is None]
+        return next(reversed(is_open or ours), None)
+
+
+def _ends_of(events: Sequence[Event]) -> tuple[RunRequested, datetime]:
+    first, last = (events[0], events[-1]) if events else (None, None)
+    if not isinstance(first, RunRequested) or not isinstance(last, RunFinished):
+        raise UsageError("only a run that has ended can be retraced; give all its events")
+    if sum(isinstance(event, RunLed) for event in events) > 1:
+        raise UsageError(f"run {first.run} was interrupted and resumed; it cannot be retraced")
+    return first, last.at
+
+
+def _tasks_in(events: Sequence[Event]) -> Iterator[Task]:
+    for event in events:
+        match event:
+            case PlanAdopted():
+                yield from event.plan.tasks
+            case TaskAdded():
+                yield event.task
+            case PlanAmended():
+                yield from event.added

@@ -1,0 +1,90 @@
+"""Questions to people: whether a word answers one, and what becomes of those that nobody answers."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from chargehand.decisions.budget import OVER_BUDGET, Shortage, amount_of
+from chargehand.decisions.system_tasks import BUDGET
+from chargehand.decisions.task_graph import TaskNode
+from chargehand.facts.commands import Command, SetTimer
+from chargehand.facts.events import (
+    BudgetChanged,
+    QuestionAnswered,
+    QuestionExpired,
+    WorkStopped,
+)
+from chargehand.facts.failure_policy import ABOUT_BUDGET, RAISE_TO, STOP
+from chargehand.facts.outcome import Question
+from chargehand.facts.value import Value
+
+
+def patience(node: TaskNode) -> list[Command]:
+    """The timer of a question that waits for so long and no longer."""
+    if node.due_at is None or node.question is None:
+        return []
+    expired = QuestionExpired(question=node.question.id, task=node.task.id, at=node.due_at)
+    return [SetTimer(node.due_at, expired)]
+
+
+def next_asking_for_more(nodes: Mapping[str, TaskNode]) -> str:
+    """The id of the next task in which a person is asked for more to spend."""
+    return f"{BUDGET}:{sum(task.startswith(BUDGET) for task in nodes) + 1}"
+
+
+def budget_question(run: str, task: str, short: Shortage) -> Question:
+    """Whether more may be spent; without an answer in time, nothing is."""
+    cap = getattr(short.account.limits, short.limit)
+    spent = {"limit": short.limit, "cap": cap, "spent": amount_of(short.limit, short.account.spent)}
+    return Question(
+        id=f"{run}:{task}:more",
+        text=(
+            f"The budget is used up: {short}. Nothing new is started. Answer {STOP!r} to have the answer made "
+            f"of what there is, or '{RAISE_TO}: <amount>' to set Limits({short.limit}=…) anew and go on."
+        ),
+        about=ABOUT_BUDGET,
+        choices=(STOP,),
+        telling=RAISE_TO,
+        default=STOP,
+        evidence=Value.of(spent),
+    )
+
+
+def budget_after(question: Question, event: QuestionAnswered) -> BudgetChanged | WorkStopped:
+    """What a person's answer about the budget comes to."""
+    amount = None if event.text in question.choices else question.told(event.text)
+    if not isinstance(amount, (int, float)):
+        return WorkStopped(reason=OVER_BUDGET, by=event.by, at=event.at)
+    limit = question.evidence.read()["limit"]
+    changed = BudgetChanged(by=event.by, at=event.at)
+    return replace(changed, **{limit: float(amount) if limit == "money" else int(amount)})
+
+
+def is_answer(nodes: Mapping[str, TaskNode], event: QuestionAnswered) -> bool:
+    """Whether the question is open and this is an answer to it."""
+    node = _asks(nodes, event.task, event.question)
+    return node is not None and node.question is not None and node.question.accepts(event.text)
+
+
+def unanswered(
+    nodes: Mapping[str, TaskNode], event: QuestionExpired
+) -> QuestionAnswered | QuestionExpired | None:
+    """What is written down when patience is at an end: the default, if the question has one."""
+    node = _asks(nodes, event.task, event.question)
+    if node is None or node.question is None:
+        return None
+    if node.question.default is None:
+        return event
+    return QuestionAnswered(
+        question=event.question,
+        task=event.task,
+        text=node.question.default,
+        by="default",
+        at=event.at,
+    )
+
+
+def _asks(nodes: Mapping[str, TaskNode], task: str, question: str) -> TaskNode | None:
+    node = nodes.get(task)
+    is_open = node is not None and node.question is not None and node.question.id == question
+    return node if is_open else None

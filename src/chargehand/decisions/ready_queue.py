@@ -1,0 +1,290 @@
+"""What waits for a place in a pool: offers by run and by what they call for, the most urgent first."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from heapq import heapify
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from chargehand.decisions.elastic_capacity import Demand
+from chargehand.decisions.priority_queue import Queue
+from chargehand.facts.commands import OfferAttempt, Rank
+
+#: seconds of waiting that weigh as much as one step of priority, so that no run starves
+AGEING = 300.0
+
+
+class Waiting(Struct, order=True, gc=False):
+    """An offer in a queue. Withdrawn ones stay there, dead, until they come up."""
+
+    # The order goes by the fields down to the number, which is unique.
+    urgency: float
+    is_late: bool
+    due: float
+    arrival: float
+    #: of the run, among those of one instant
+    turn: int
+    path: float
+    order: int
+    number: int
+    run: str
+    offer: OfferAttempt
+    offered_at: float
+    is_dead: bool = False
+
+
+#: the most urgent offer of a target, and the target
+Head: TypeAlias = tuple[Waiting, str]
+
+
+class Lane:
+    """One run in the pool: what it holds, and what it has waiting."""
+
+    __slots__ = (
+        "active",
+        "arrival",
+        "gave_way",
+        "longest",
+        "number",
+        "parallel",
+        "parked",
+        "waiting",
+    )
+
+    def __init__(self, arrival: float, number: int, parallel: int) -> None:
+        self.arrival = arrival
+        #: among runs of one instant, which would otherwise all take turns and end together, last
+        self.number = number
+        #: the longest path that was ever left of it
+        self.longest = 0.0
+        self.parallel = parallel
+        self.active = 0
+        #: by task: how often it was preempted
+        self.gave_way: dict[str, int] = {}
+        #: by target: what waits for a place of the run itself
+        self.parked: dict[str, Queue[Waiting]] = {}
+        self.waiting: dict[str, Waiting] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return self.active >= self.parallel
+
+
+class ReadyQueue:
+    """All that may start, in the order of `Dispatch`. Holds no clock: whoever asks says what time it is."""
+
+    def __init__(self) -> None:
+        #: all that were ever offered; with one alone, nobody need give way
+        self.urgencies: set[int] = set()
+        self._lanes: dict[str, Lane] = {}
+        self._queues: dict[str, Queue[Waiting]] = {}
+        #: when those who wait are to be put in order anew
+        self._ages_at = 0.0
+        #: runs in which something parked may go on
+        self._thawing: dict[str, Lane] = {}
+        #: of late: what is offered again at once, under another rank, has waited all the time
+        self._withdrawn: dict[tuple[str, str], Waiting] = {}
+        self._lane_count = 0
+        self._arrivals = 0
+
+    def __bool__(self) -> bool:
+        """Whether anything may be waiting for more than a place of its run."""
+        return bool(self._queues)
+
+    # in and out
+
+    def open_run(self, run: str, at: datetime, parallel: int) -> None:
+        self._lane_count += 1
+        self._lanes[run] = Lane(at.timestamp(), self._lane_count, parallel)
+
+    def close_run(self, run: str) -> None:
+        closed = self._lanes.pop(run, None)
+        self._thawing.pop(run, None)
+        if closed is not None:
+            for waiting in closed.waiting.values():
+                waiting.is_dead = True
+
+    def add(self, run: str, offer: OfferAttempt, now: float) -> None:
+        """Queue a task that may start."""
+        lane = self._lanes[run]
+        rank = offer.rank
+        lane.longest = max(lane.longest, -rank.path)
+        self._arrivals += 1
+        if rank.urgency not in self.urgencies:
+            self.urgencies.add(rank.urgency)
+        waiting = Waiting(
+            rank.urgency - _steps(lane.arrival, now),
+            now > rank.latest_start,
+            _due(rank, lane.longest),
+            lane.arrival,
+            lane.number,
+            rank.path,
+            rank.order,
+            self._arrivals,
+            run,
+            offer,
+            now if not self._withdrawn else self._waits_since(run, offer, now),
+        )
+        lane.waiting[offer.task] = waiting
+        _push(self._queues, target_of(offer), waiting)
+
+    def withdraw(self, run: str, task: str) -> None:
+        lane = self._lanes.get(run)
+        waiting = None if lane is None else lane.waiting.pop(task, None)
+        if waiting is not None and lane is not None:
+            waiting.is_dead = True
+            self._withdrawn[run, task] = waiting
+            self.thaw(run, lane)
+
+    def forget_withdrawn(self) -> None:
+        """What was withdrawn so far, and not offered again, is no longer wanted."""
+        self._withdrawn.clear()
+
+    def take(self, target: str) -> tuple[Waiting, Lane]:
+        """The most urgent offer of this target, off the queue; `heads` must have shown it."""
+        waiting = self._queues[target].pop()
+        return waiting, self._lanes[waiting.run]
+
+    def park(self, waiting: Waiting, lane: Lane, target: str) -> None:
+        """Put an offer aside until its run has a place for it."""
+        _push(lane.parked, target, waiting)
+
+    def thaw(self, run: str, lane: Lane) -> None:
+        """What this run has put aside may go on now."""
+        if lane.parked and self._lanes.get(run) is lane:
+            self._thawing[run] = lane
+
+    # in order
+
+    def refresh(self, now: float) -> None:
+        """Bring back what its run has places for again, and let those gain who have waited."""
+        self._unpark(now)
+        if now >= self._ages_at:
+            self._age(now)
+
+    def heads(self, has_room: Callable[[str], bool], now: float) -> list[Head]:
+        """The most urgent offer of each target that has room, as a heap."""
+        heads: list[Head] = []
+        for target in list(self._queues):
+            if has_room(target):
+                head = self.head(target, now)
+                if head is not None:
+                    heads.append((head, target))
+        heapify(heads)
+        return heads
+
+    def head(self, target: str, now: float) -> Waiting | None:
+        """The most urgent offer of this target, which stays."""
+        head = self._live_head(self._queues[target], now)
+        if head is None:
+            del self._queues[target]
+        return head
+
+    def first(self, most: int) -> list[Head]:
+        """The most urgent so many that wait for nothing but a place, in order."""
+        waiting = [
+            (each, target)
+            for target, queue in self._queues.items()
+            for each in queue.first(most)
+            if not each.is_dead
+        ]
+        waiting.sort(key=lambda pair: pair[0])
+        return [pair for pair in waiting[:most] if not self._lanes[pair[0].run].is_full]
+
+    @property
+    def targets(self) -> Sequence[str]:
+        """What is called for by something that waits."""
+        return list(self._queues)
+
+    def demand(self, busy: int, targets: Iterable[str], now: float, pressing: int) -> Demand:
+        """How much places for these targets are asked for, of which so many are taken."""
+        waiting, since = 0, now
+        for target in targets:
+            queue = self._queues.get(target)
+            head = None if queue is None else self._live_head(queue, now)
+            if queue is not None and head is not None:
+                waiting += len(queue)  # withdrawn ones may be among them; an elastic size has time
+                since = min(since, head.offered_at)
+        return Demand(busy, waiting, since, pressing)
+
+    def find(self, run: str, task: str) -> tuple[Waiting, Lane] | None:
+        """An offer that waits, and its run."""
+        lane = self._lanes.get(run)
+        waiting = None if lane is None else lane.waiting.get(task)
+        return None if lane is None or waiting is None else (waiting, lane)
+
+    def check(self) -> None:
+        """State the invariants."""
+        for lane in self._lanes.values():
+            assert 0 <= lane.active <= lane.parallel, "a run holds more than it may"
+
+    def _waits_since(self, run: str, offer: OfferAttempt, now: float) -> float:
+        before = self._withdrawn.pop((run, offer.task), None)
+        is_same = before is not None and before.offer.attempt == offer.attempt
+        return before.offered_at if before is not None and is_same else now
+
+    def _unpark(self, now: float) -> None:
+        """Bring back as many offers of each run as it has places for, the most urgent ones."""
+        for lane in self._thawing.values():
+            for target, parked in list(lane.parked.items()):
+                for _ in range(lane.parallel - lane.active):
+                    if self._live_head(parked, now) is None:
+                        break
+                    _push(self._queues, target, parked.pop())
+                if not parked:
+                    del lane.parked[target]
+        self._thawing.clear()
+
+    def _age(self, now: float) -> None:
+        """Let those who wait gain on those who came later, so that no run starves."""
+        self._ages_at = now + AGEING
+        for target, queue in list(self._queues.items()):
+            aged = self._queues[target] = Queue()
+            for waiting in queue.all():
+                if not waiting.is_dead:
+                    waiting.urgency = waiting.offer.rank.urgency - _steps(waiting.arrival, now)
+                    aged.push(waiting)
+
+    def _live_head(self, queue: Queue[Waiting], now: float) -> Waiting | None:
+        while (waiting := queue.head()) is not None:
+            if waiting.is_dead:
+                queue.pop()
+            elif not waiting.is_late and now > waiting.offer.rank.latest_start:
+                queue.pop()
+                waiting.is_late = True  # can no longer be in time: behind those that can
+                self._arrivals += 1
+                waiting.number = self._arrivals
+                queue.push(waiting)
+            else:
+                return waiting
+        return None
+
+
+def target_of(offer: OfferAttempt) -> str:
+    """What an offer calls for."""
+    return f"worker {offer.worker}" if offer.worker else f"skill {offer.skill}"
+
+
+def _push(queues: dict[str, Queue[Waiting]], target: str, waiting: Waiting) -> None:
+    queue = queues.get(target)
+    if queue is None:
+        queue = queues[target] = Queue()
+    queue.push(waiting)
+
+
+def _steps(arrival: float, now: float) -> int:
+    """The steps of priority that a run has gained by waiting."""
+    return max(0, math.floor((now - arrival) / AGEING))
+
+
+def _due(rank: Rank, longest: float) -> float:
+    """What goes for the deadline in the order: half-way from there to the latest start of the whole run.
+
+    By the deadline alone, a long run that is due late begins too late; by the latest start alone, a
+    crowded pool serves the longest first and few are in time. The whole run's, not that of what is
+    left of it: one that gets on would fall behind those that did not, and none would ever be done.
+    """
+    is_known = rank.latest_start < rank.deadline
+    return rank.deadline - longest / 2 if is_known else rank.deadline

@@ -1,0 +1,235 @@
+"""The answer by rules: what a run's results come to where no model composes them, and what is missing."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from chargehand.decisions.deadlines import OUT_OF_TIME
+from chargehand.decisions.quorum import plain
+from chargehand.decisions.system_tasks import (
+    ANSWER,
+    has_choice,
+    is_missing,
+    is_of_plan,
+    is_system_task,
+    last_in,
+)
+from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
+from chargehand.facts.plan import Strategy
+from chargehand.facts.value import canonical
+
+#: characters
+LONGEST_CLAIM = 500
+#: characters; longer texts differ in words without contradicting each other
+COMPARABLE = 200
+MOST_PAIRS = 100
+#: the state of a task whose own gaps became ours
+IN_PART = "done in part"
+
+Outputs: TypeAlias = Callable[[str], Any]
+"""The output of a task that is done. Called only for those that are looked at: they may lie elsewhere."""
+
+
+def answer_of(
+    nodes: Mapping[str, TaskNode],
+    outputs: Outputs,
+    composed: Answer | None,
+    strategy: Strategy = Strategy.MERGE,
+    instruction: str = "",
+) -> Answer:
+    """What a model composed, with the gaps as they stand; without it, the answer by rules."""
+    if composed is not None:
+        return replace(composed, gaps=gaps_in(nodes, strategy))
+    return compose(nodes, outputs, strategy, instruction)
+
+
+def compose(
+    nodes: Mapping[str, TaskNode],
+    outputs: Outputs,
+    strategy: Strategy = Strategy.MERGE,
+    instruction: str = "",
+) -> Answer:
+    """The same answer to the same results, always; it says no more than they do."""
+    # What nobody could compose is all of it, not the last result alone.
+    last = done_in(nodes) if is_uncomposed(nodes) else last_in(nodes)
+    done = {id_: outputs(id_) for id_ in last if nodes[id_].state is TaskState.DONE}
+    output: Any = next(iter(done.values()), None) if len(last) == 1 else done
+    if not done and (loose := loose_in(nodes)):  # the best so far, rather than nothing
+        output = done = {id_: outputs(id_) for id_ in loose}
+    candidates: tuple[Candidate, ...] = ()
+    if strategy is Strategy.SELECT and len(done) > 1:
+        candidates = _lined_up({id_: done[id_] for id_ in loose_in(nodes)}, instruction)
+        done = {candidates[0].task: candidates[0].output}
+        output = candidates[0].output
+    elif strategy is Strategy.REDUCE and len(last) > 1:
+        output = list(done.values())
+    differing = tuple(contradictions_in(nodes, outputs, [each.task for each in candidates]))
+    return Answer(
+        output=output,
+        claims=claims_of(done),
+        contradictions=differing,
+        candidates=candidates,
+        gaps=gaps_in(nodes, strategy),
+        confidence=share_done(nodes, differing),
+    )
+
+
+def loose_in(nodes: Mapping[str, TaskNode]) -> list[str]:
+    """The tasks that are done and that no other done task has taken up, in plan order."""
+    return [
+        id_
+        for id_, node in nodes.items()
+        if _is_usable(node) and not any(map(_is_usable, node.dependents))
+    ]
+
+
+def done_in(nodes: Mapping[str, TaskNode]) -> list[str]:
+    """The tasks of the plan that have their result, in plan order."""
+    return [id_ for id_, node in nodes.items() if _is_usable(node)]
+
+
+def _is_usable(node: TaskNode) -> bool:
+    return node.state is TaskState.DONE and is_of_plan(node)
+
+
+def is_uncomposed(nodes: Mapping[str, TaskNode]) -> bool:
+    """Whether a model was to compose the answer, and none did."""
+    answer = nodes.get(ANSWER)
+    return answer is not None and answer.state.is_settled and answer.state is not TaskState.DONE
+
+
+def gaps_in(nodes: Mapping[str, TaskNode], strategy: Strategy = Strategy.MERGE) -> tuple[Gap, ...]:
+    """What the answer should rest on and does not: tasks, a plan never written, an answer not composed.
+
+    Where one of several tries is selected, those that failed are no gaps.
+    """
+    is_chosen = has_choice(nodes, strategy)
+    return tuple(
+        gap
+        for node in nodes.values()
+        if not (is_chosen and not is_system_task(node.task.id))
+        for gap in _gaps_of(node)
+    )
+
+
+def _gaps_of(node: TaskNode) -> Iterator[Gap]:
+    id_ = node.task.id
+    is_counted = is_of_plan(node) or (is_missing(node) and is_system_task(id_))
+    if not is_counted:
+        return
+    if node.state is not TaskState.DONE and (id_ != ANSWER or node.state.is_settled):
+        yield Gap(id_, node.state.value, why_not_done(node))
+    for missing in node.gaps:
+        yield Gap(id_, IN_PART, missing)
+
+
+def why_not_done(node: TaskNode) -> str:
+    """Why a task is not done; empty if it is, or if it still may be."""
+    if node.cause is not None:
+        return str(node.cause)
+    if node.state is TaskState.SKIPPED:
+        return f"{node.why} came to nothing" if node.why else _why_stopped(node)
+    if node.state is TaskState.CANCELLED:
+        return "it was cancelled"
+    return ""
+
+
+def _why_stopped(node: TaskNode) -> str:
+    is_late = node.stopped in ("", OUT_OF_TIME)
+    why = "there was no time left" if is_late else f"the run was stopped: {node.stopped}"
+    if node.waits_for and is_late:
+        return f"{why} (it waited for its provider: {node.waits_for})"
+    return f"{why} (the last try failed: {node.last_failure})" if node.last_failure else why
+
+
+def share_done(nodes: Mapping[str, TaskNode], differing: Collection[Contradiction] = ()) -> float:
+    """How much of what is required is done, from 0 to 1; half of it where our own part came to nothing.
+
+    A result that another one contradicts is half a result.
+    """
+    disputed = {id_ for pair in differing for id_ in (*pair.first.tasks, *pair.second.tasks)}
+    planned = [node for node in nodes.values() if is_of_plan(node)]
+    required = [node for node in planned if not node.task.optional or node.task.id in disputed]
+    own = [node for id_, node in nodes.items() if is_system_task(id_) and node.state.is_settled]
+    whole = 0.5 if any(map(is_missing, own)) else 1.0
+    if not required:
+        return whole if any(node.state is TaskState.DONE for node in planned) else 0.0
+    return whole * sum(_share_of(node, disputed) for node in required) / len(required)
+
+
+def _share_of(node: TaskNode, disputed: Collection[str]) -> float:
+    if node.state is not TaskState.DONE:
+        return 0.0
+    # half, where nobody can say how much
+    return 0.5 if node.gaps or node.task.id in disputed else 1.0
+
+
+def claims_of(outputs: Mapping[str, Any]) -> tuple[Claim, ...]:
+    """Each text as a claim that rests on its task. What is no text says nothing in words."""
+    return tuple(
+        Claim(cut(output), (id_,))
+        for id_, output in outputs.items()
+        if isinstance(output, str) and output.strip()
+    )
+
+
+def cut(text: str, most: int = LONGEST_CLAIM) -> str:
+    """The text on one line, and no longer than this."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def contradictions_in(
+    nodes: Mapping[str, TaskNode], outputs: Outputs, candidates: Collection[str] = ()
+) -> Iterator[Contradiction]:
+    """Results of one and the same task, given out several times, that differ.
+
+    Only values that can be compared: prose that differs in words need not differ in what it says.
+    Candidates are alternatives of each other, and contradict nothing.
+    """
+    for same in _same_tasks(nodes):
+        ids = [id_ for id_ in same if id_ not in candidates]
+        values = ((id_, outputs(id_)) for id_ in ids)
+        yield from islice(
+            _differing([each for each in values if _is_comparable(each[1])]), MOST_PAIRS
+        )
+
+
+def _same_tasks(nodes: Mapping[str, TaskNode]) -> list[list[str]]:
+    """Done tasks with the same words, arguments and needs, where there are several."""
+    by_words: dict[str, list[str]] = {}
+    for id_ in done_in(nodes):
+        by_words.setdefault(nodes[id_].task.description, []).append(id_)
+    same: dict[bytes, list[str]] = {}
+    for words, ids in by_words.items():
+        for id_ in ids if len(ids) > 1 else ():
+            task = nodes[id_].task
+            same.setdefault(canonical([words, task.args, task.needs]), []).append(id_)
+    return [ids for ids in same.values() if len(ids) > 1]
+
+
+def _differing(results: Sequence[tuple[str, Any]]) -> Iterator[Contradiction]:
+    for id_, value in results[1:]:
+        first, before = results[0]
+        if plain(value) != plain(before):
+            yield Contradiction(_claim(first, before), _claim(id_, value))
+
+
+def _is_comparable(value: Any) -> bool:
+    return not isinstance(value, str) or len(value) <= COMPARABLE
+
+
+def _claim(id_: str, value: Any) -> Claim:
+    return Claim(cut(value if isinstance(value, str) else canonical(value).decode()), (id_,))
+
+
+def _lined_up(done: Mapping[str, Any], instruction: str) -> tuple[Candidate, ...]:
+    criterion = f" by {cut(instruction, 200)!r}" if instruction else ""
+    why = f"the first in the plan; no model was there to judge{criterion}"
+    return tuple(
+        Candidate(id_, output, is_chosen=not number, why=why if not number else "")
+        for number, (id_, output) in enumerate(done.items())
+    )

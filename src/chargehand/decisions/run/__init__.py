@@ -1,1 +1,0 @@
-"""The storeys of `Schedule`, from the ground up: each knows those below it only."""

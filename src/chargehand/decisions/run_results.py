@@ -1,0 +1,224 @@
+"""What a run has brought forth so far: outputs, finished steps, answers. A fold, like the schedule.
+
+The schedule never holds outputs, so that it stays small and can be carried between engines; this
+does, for the process that leads the run.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.decisions.budget import NESTED
+from chargehand.decisions.system_tasks import PLAN
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    AttemptParked,
+    AttemptPreempted,
+    AttemptStarted,
+    Effect,
+    Event,
+    QuestionAnswered,
+    RetryHow,
+    RetryPlanned,
+    RunSteered,
+    StepFinished,
+    StepStarted,
+    TaskFailed,
+    TaskSkipped,
+)
+from chargehand.facts.failure_policy import GIVE_UP
+from chargehand.facts.outcome import NO_USAGE, Done, ErrorClass, Failed, Usage
+from chargehand.facts.value import Value
+
+
+class StepRecord(Struct, frozen=True, gc=False):
+    """A step as the journal knows it."""
+
+    name: str
+    ordinal: int
+    effect: Effect
+    key: str
+    digest: str
+    #: None: it was begun, and nobody knows whether it ended
+    outcome: Done | Failed | None = None
+    #: how often
+    begun: int = 1
+    #: what the step was given, for whoever reads the trace; not kept here once it is written
+    about: Value = Value()
+    #: the most that it can cost; as little kept here
+    reserve: Usage = NO_USAGE
+
+
+#: name of the step that is a turn of a model at work
+MODEL_CALL = "model"
+
+
+class StepLog(Struct):
+    """The steps of one task that a new attempt goes on from."""
+
+    #: by name and ordinal: what this line of attempts has done
+    lineage: dict[str, StepRecord] = {}
+    #: by key: what was done to the outside world, by whatever line of attempts
+    effects: dict[str, StepRecord] = {}
+    #: what the line of attempts did that came to nothing, for whoever rewrites the task
+    before: tuple[StepRecord, ...] = ()
+    #: whose lineage it is, and which version of it; any other starts its own
+    worker: str = ""
+    #: of the lineage: how many came to nothing before it
+    number: int = 0
+    #: model calls of this worker in those
+    turns: int = 0
+
+    def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
+        return self.lineage.get(f"{name}#{ordinal}") or self.effects.get(key)
+
+    def keep(self, record: StepRecord) -> None:
+        self.lineage[f"{record.name}#{record.ordinal}"] = record
+        if record.effect is not Effect.PURE:
+            self.effects[record.key] = record
+
+    def start_over(self) -> None:
+        """Begin another lineage. Effects stay: what was done to the outside world is not done twice."""
+        if self.lineage:
+            self.before = tuple(self.lineage.values())
+            self.turns += sum(record.name == MODEL_CALL for record in self.before)
+            self.lineage = {}
+            self.number += 1
+
+
+class RunResults:
+    """Everything that later tasks and the answer are made of."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, Value] = {}
+        self.steps: dict[str, StepLog] = {}
+        #: by task that is not done: who had it last
+        self._workers: dict[str, str] = {}
+        self.answers: dict[str, str] = {}
+        #: by task: the run that a supervisor below leads for it, or led last
+        self.nested: dict[str, str] = {}
+        #: what people wanted of the run after its request
+        self.notes: list[str] = []
+        self.usage: Usage = NO_USAGE
+        #: by attempt: what may have been spent on steps that have not ended
+        self._open: dict[tuple[str, int], dict[tuple[str, int], Usage]] = {}
+
+    def apply(self, event: Event) -> None:
+        match event:
+            case AttemptFinished():
+                self._finish(event)
+                if self._open:
+                    self._write_off(event.task, event.attempt)
+            case AttemptLost() | AttemptPreempted():
+                self._write_off(event.task, event.attempt)
+            case AttemptParked():
+                self._write_off(event.task, event.attempt, is_spent=False)
+            case AttemptStarted():
+                self.start(event)
+            case StepStarted():
+                self._begin_step(event)
+            case StepFinished():
+                self._end_step(event)
+            case QuestionAnswered():
+                self.answers[event.question] = event.text
+                if event.task == PLAN and event.text.strip() != GIVE_UP:
+                    self.notes.append(event.text)  # what the request did not say
+            case RetryPlanned():
+                self._start_over(event)
+            case RunSteered():
+                self.notes.append(event.note)
+            case TaskFailed() | TaskSkipped():
+                self.steps.pop(event.task, None)
+            case _:
+                pass  # nothing else brings anything forth
+
+    def has_begun(self, event: StepFinished) -> bool:
+        """Whether the beginning of this step was written down."""
+        log = self.steps.get(event.task)
+        return log is not None and log.find(event.name, event.ordinal, event.key) is not None
+
+    def _finish(self, event: AttemptFinished) -> None:
+        outcome = event.outcome
+        if outcome.usage != NO_USAGE:
+            self.usage += outcome.usage
+        if type(outcome) is Done:
+            self.outputs[event.task] = outcome.value
+            self._workers.pop(event.task, None)
+            if self.steps:
+                self.steps.pop(event.task, None)
+        elif type(outcome) is Failed and outcome.kind is ErrorClass.LOGIC:
+            # What was said and found led to the failure; said again, it would lead there again.
+            log = self.steps.get(event.task)
+            if log is not None:
+                log.start_over()
+
+    def start(self, event: AttemptStarted) -> None:
+        """Note who has a task now: what another worker did of it, or this one before it was changed,
+        is not its lineage."""
+        worker = f"{event.worker}@{event.version}" if event.version else event.worker
+        self._workers[event.task] = worker
+        log = self.steps.get(event.task) if self.steps else None
+        if log is not None and log.worker != worker:
+            log.worker = worker
+            log.start_over()
+            log.turns = 0
+
+    def _write_off(self, task: str, attempt: int, *, is_spent: bool = True) -> None:
+        """What nobody saw the end of may have been spent, unless it was never sent."""
+        steps = self._open.pop((task, attempt), None) if self._open else None
+        if steps and is_spent:
+            for reserve in steps.values():
+                self.usage += reserve
+
+    def _begin_step(self, event: StepStarted) -> None:
+        if event.reserve != NO_USAGE:
+            steps = self._open.setdefault((event.task, event.attempt), {})
+            steps[event.name, event.ordinal] = event.reserve
+        if event.name == NESTED:
+            about = event.about.read()
+            if isinstance(about, dict) and "run" in about:
+                self.nested[event.task] = about["run"]
+        log = self.steps.get(event.task)
+        if log is None:
+            worker = self._workers.get(event.task, "")
+            log = self.steps[event.task] = StepLog(worker=worker)
+        before = log.find(event.name, event.ordinal, event.key)
+        if before is not None and isinstance(before.outcome, Done):
+            return  # a report that was delivered twice must not undo the step's end
+        log.keep(
+            StepRecord(
+                name=event.name,
+                ordinal=event.ordinal,
+                effect=event.effect,
+                key=event.key,
+                digest=event.digest,
+                begun=1 if before is None else before.begun + 1,
+            )
+        )
+
+    def _end_step(self, event: StepFinished) -> None:
+        if self._open and (steps := self._open.get((event.task, event.attempt))) is not None:
+            steps.pop((event.name, event.ordinal), None)
+        # Counted here, step by step: what an attempt has spent is spent, even if it is lost.
+        if event.outcome.usage != NO_USAGE:
+            self.usage += event.outcome.usage
+        log = self.steps[event.task]
+        begun = log.find(event.name, event.ordinal, event.key)
+        if begun is not None:
+            log.keep(replace(begun, outcome=event.outcome))
+
+    def _start_over(self, event: RetryPlanned) -> None:
+        log = self.steps.get(event.task)
+        if log is None:
+            return
+        if event.how in (RetryHow.AFRESH, RetryHow.REWRITTEN):
+            log.start_over()
+        # What failed is done again by the next try, unless doing it again could do harm: then the
+        # failure stays, and the step asks a person what became of it.
+        for records in (log.lineage, log.effects):
+            for place in [p for p, record in records.items() if _may_be_done_again(record)]:
+                del records[place]
+
+
+def _may_be_done_again(record: StepRecord) -> bool:
+    return isinstance(record.outcome, Failed) and record.effect is not Effect.ONCE

@@ -1,0 +1,243 @@
+"""The tasks of a run as a graph: who waits for whom, how urgent each is, how much hangs on it."""
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import ErrorClass, Failed, Question
+from chargehand.facts.plan import Task
+
+
+class TaskState(StrEnum):
+    """Where a task stands. `Schedule.check` holds the state and the place where it is found together."""
+
+    WAITING = "waiting"  #: some needs are unmet: `Node.unmet` counts them
+    READY = "ready"  #: needs met, offered to the pool; in the queue of `Dispatch`
+    RUNNING = "running"  #: exactly one attempt is open: `Node.is_open`
+    RETRYING = "retrying"  #: failed or parked, to be tried again at `Node.due_at`; holds no place
+    ASKING = "asking"  #: a person must answer `Node.question` first; holds no place
+    DONE = "done"  #: has its result
+    FAILED = "failed"  #: given up: `Node.cause`
+    SKIPPED = "skipped"  #: will not run, because of `Node.why`
+    CANCELLED = "cancelled"  #: stopped by a person, or removed from the plan
+
+    #: whether this can no longer change
+    is_settled: bool
+    #: whether the run moves on by itself through this task: no person is waited for
+    is_live: bool
+
+    def __init__(self, value: str) -> None:
+        self.is_settled = value in ("done", "failed", "skipped", "cancelled")
+        self.is_live = value in ("ready", "running", "retrying")
+
+
+class TaskNode(Struct, eq=False, gc=False):
+    """A task and all that the schedule knows of it."""
+
+    # Without the garbage collector's care: nodes point forward only, so they form no cycles, and
+    # walking a hundred thousand of them time and again was a third of all CPU.
+    task: Task
+    order: int
+    state: TaskState = TaskState.WAITING
+    #: needs that are not settled yet
+    unmet: int = 0
+    dependents: "list[TaskNode] | tuple[()]" = ()
+    optional_needs: tuple[str, ...] = ()
+    #: the longest remaining path, this task included
+    path: float = 0.0
+    #: its priority, or that of a task that waits for it, if higher
+    urgency: int = 0
+    #: its own, or that of a task that waits for it, if earlier; seconds of the epoch
+    deadline: float = math.inf
+    #: number of the last attempt
+    attempt: int = 0
+    #: failures that count
+    tries: int = 0
+    #: lost workers and preemptions since it last got on
+    losses: int = 0
+    lineage: int = 1
+    is_open: bool = False
+    worker: str = ""
+    avoid: tuple[str, ...] = ()
+    started_at: datetime | None = None
+    #: when it came to wait for what it waits for
+    since_at: datetime | None = None
+    due_at: datetime | None = None
+    question: Question | None = None
+    cause: Failed | None = None
+    #: of a skipped task: the task that failed first
+    why: str = ""
+    #: of a task that was never begun because the run stopped: why it did
+    stopped: str = ""
+    #: to be skipped, as soon as that is written down
+    is_doomed: bool = False
+    #: it waits, retrying, for somebody outside who cannot be called yet
+    is_parked: bool = False
+    #: why it was parked last
+    waits_for: str = ""
+    #: whether that has lasted as long as anybody should wait
+    is_long: bool = False
+    #: its open attempt leads a run in which all that is left waits for people
+    is_held_up: bool = False
+    #: how often it did; attempts that count neither as tries nor as losses
+    parks: int = 0
+    #: told to stop because of its own deadline
+    is_expired: bool = False
+    #: taken out of the plan
+    is_removed: bool = False
+    #: came to nothing, and later tasks make up for it
+    is_replaced: bool = False
+    #: given up, and what needs it goes on without it
+    is_waived: bool = False
+    #: the classes of those that count
+    failures: tuple[ErrorClass, ...] = ()
+    #: the worker that did, whose policy is kept whoever has it later
+    failed_first: str = ""
+    #: it is known when its open attempt will have taken too long
+    is_watched: bool = False
+    #: the id of a second attempt beside the open one
+    hedge: str = ""
+    #: tries beyond the first that its policy, or a person, has given it
+    granted: int = 0
+    #: its words are to be rewritten before it is tried again
+    is_unclear: bool = False
+    last_failure: Failed | None = None
+    #: untrusted sources that its words derive from
+    taint: tuple[str, ...] = ()
+    #: of a task that was done in part: what is missing
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the run moves on by itself through this task: nobody outside is waited for."""
+        return self.state.is_live and not self.is_parked and not self.is_held_up
+
+    def __repr__(self) -> str:
+        return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"
+
+
+class TaskGraph:
+    """All nodes, in plan order. Later tasks may be added; none is taken out."""
+
+    def __init__(self, seconds: Callable[[Task], float], deadline: Callable[[Task], float]) -> None:
+        self.nodes: dict[str, TaskNode] = {}
+        #: older nodes to which the newest ones gave more weight
+        self.lifted: list[TaskNode] = []
+        self.deadline_of = deadline
+        self._seconds = seconds
+
+    def add(self, tasks: Iterable[Task]) -> list[TaskNode]:
+        """Add tasks that may need each other and earlier ones; returns their nodes."""
+        fresh: list[TaskNode] = []
+        nodes = self.nodes
+        for task in tasks:
+            node = TaskNode(task, len(nodes), urgency=task.priority)
+            nodes[task.id] = node
+            fresh.append(node)
+        is_in_order = True
+        for node in fresh:
+            if not node.task.needs:
+                continue
+            required = {need.task for need in node.task.all_needs if not need.optional}
+            for need in node.task.all_needs:
+                upstream = nodes[need.task]
+                is_in_order = is_in_order and upstream.order < node.order
+                if need.optional and need.task not in required:
+                    node.optional_needs += (need.task,)
+                if not upstream.state.is_settled:
+                    node.unmet += 1
+                if upstream.dependents:
+                    upstream.dependents.append(node)
+                else:
+                    upstream.dependents = [node]
+        for node in reversed(fresh if is_in_order else _in_order(fresh)):
+            self._weigh(node)
+        self._lift(fresh)
+        return fresh
+
+    def _weigh(self, node: TaskNode) -> None:
+        """Set what the node inherits from its dependents."""
+        longest, urgency, deadline = 0.0, node.task.priority, self.deadline_of(node.task)
+        for dependent in node.dependents:
+            if dependent.path > longest:
+                longest = dependent.path
+            if dependent.urgency > urgency and not dependent.state.is_settled:
+                urgency = dependent.urgency
+            if dependent.deadline < deadline:
+                deadline = dependent.deadline
+        node.path = longest + self._seconds(node.task)
+        node.urgency = urgency
+        node.deadline = deadline
+
+    def _lift(self, fresh: list[TaskNode]) -> None:
+        """Pass on what the new nodes add to the weight of the older ones that they need."""
+        self.lifted = []
+        if len(fresh) == len(self.nodes):
+            return
+        oldest_fresh = fresh[0].order if fresh else 0
+        above: dict[str, TaskNode] = {}
+        rising = list(fresh)
+        while rising:
+            for need in rising.pop().task.all_needs:
+                upstream = self.nodes[need.task]
+                if upstream.state.is_settled:
+                    continue  # nobody waits for it any more, nor through it for others
+                if upstream.order < oldest_fresh and need.task not in above:
+                    above[need.task] = upstream
+                    rising.append(upstream)
+        # Each once, and after all that wait for it: passed on as found, long paths that overtake
+        # short ones would double the work at every fork.
+        for node in reversed(_in_order(list(above.values()))):
+            before = (node.path, node.urgency, node.deadline)
+            self._weigh(node)
+            if before != (node.path, node.urgency, node.deadline):
+                self.lifted.append(node)
+
+
+def _in_order(nodes: list[TaskNode]) -> list[TaskNode]:
+    """The nodes so that each stands after those among them that it needs."""
+    inside = {node.task.id: node for node in nodes}
+    unmet = {node.task.id: 0 for node in nodes}
+    for node in nodes:
+        unmet[node.task.id] = sum(need.task in inside for need in node.task.all_needs)
+    free = [node for node in nodes if not unmet[node.task.id]]
+    for node in free:  # grows while it is walked
+        for dependent in node.dependents:
+            id_ = dependent.task.id
+            if id_ in unmet:
+                unmet[id_] -= 1
+                if not unmet[id_]:
+                    free.append(dependent)
+    return free
+
+
+def check_nodes(
+    nodes: Iterable[TaskNode], limits: Limits, *, is_stopping: bool
+) -> tuple[int, int, int]:
+    """State what must hold of every node; count the live, the unsettled and the open ones."""
+    live = unsettled = opened = 0
+    for node in nodes:
+        live += node.is_live
+        unsettled += not node.state.is_settled
+        opened += node.is_open
+        is_running = node.state is TaskState.RUNNING
+        assert node.is_open == is_running, f"{node}: running and having an attempt open differ"
+        if node.state is TaskState.WAITING and not node.is_doomed and not is_stopping:
+            assert node.unmet > 0, f"{node} waits for nothing"
+        if node.state in (TaskState.RUNNING, TaskState.READY, TaskState.DONE):
+            assert node.unmet == 0, f"{node} went ahead of its needs"
+        assert node.is_open or not node.is_held_up, f"{node} is held up though nobody is at it"
+        if node.is_parked:
+            assert node.state is TaskState.RETRYING, f"{node} is parked"
+        assert (node.question is not None) == (node.state is TaskState.ASKING), f"{node}: question"
+        most = max(node.task.limits.attempts or limits.attempts, 1 + node.granted)
+        assert node.tries <= most, f"{node} was tried {node.tries} times of {most}"
+        assert node.losses <= limits.losses + 1, f"{node} was lost {node.losses} times"
+        for dependent in () if node.state.is_settled else node.dependents:
+            is_below = node.urgency < dependent.urgency and not dependent.state.is_settled
+            assert not is_below, f"{node} is less urgent than {dependent}, which waits for it"
+    return live, unsettled, opened

@@ -1,0 +1,212 @@
+"""Why a task waits, and since when: told from the schedule of its run and, where it is led, from the pool."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+from chargehand.decisions.dispatch import Dispatch
+from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.facts.plan import Task
+
+#: that are named; of more, how many there are
+MOST_NEEDS = 4
+#: characters of a question, or of what went wrong
+LONGEST = 120
+
+
+class Cause(StrEnum):
+    """The kinds of things that a task can wait for."""
+
+    NEEDS = "needs"  #: results of other tasks
+    PLACE = "place"  #: a worker, the pool, the run's own limit, a breaker or the rate of starts
+    RETRY = "retry"  #: the time of its next try
+    PROVIDER = "provider"  #: somebody outside who cannot be called yet
+    REWRITING = "rewriting"  #: better words
+    BUDGET = "budget"  #: what others have reserved and may not spend
+    PERSON = "person"  #: an answer
+    PAUSE = "pause"  #: that the run goes on
+
+
+class WaitReason(Struct, frozen=True, kw_only=True):
+    """What one task waits for. As text: `t7 waits for a place at researcher, 3 s`."""
+
+    run: str
+    task: str
+    cause: Cause
+    #: in words, to go behind "waits for"
+    what: str
+    #: how long it has waited for this
+    seconds: float = 0.0
+    since_at: datetime | None = None
+    #: when it is over at the latest, if that is known
+    until_at: datetime | None = None
+    #: the id of the question, if a person's answer is what it waits for
+    question: str = ""
+
+    @property
+    def is_behind_work(self) -> bool:
+        """Whether workers have other work to do first: then it does not stand still."""
+        return self.cause is Cause.PLACE and self.what.startswith("a place ")
+
+    def __str__(self) -> str:
+        return f"{self.task} waits for {self.what}, {_length(self.seconds)}"
+
+
+def way_out(wait: WaitReason, journal: str = "") -> str:
+    """What ends this wait: a command, or a call in the program that leads a journal in memory."""
+    match wait.cause:
+        case Cause.PERSON if wait.question:
+            return _either(
+                ["answer", wait.question, "TEXT"], f"answer({wait.question!r}, 'TEXT')", journal
+            )
+        case Cause.PAUSE:
+            return _either(["unpause", wait.run], f"unpause({wait.run!r})", journal)
+        case Cause.PERSON:
+            return _either(["show", wait.run], f"look({wait.run!r})", journal)
+        case _:
+            ended = ["cancel", wait.run, "--answer-now"]
+            return _either(ended, f"answer_now({wait.run!r})", journal)
+
+
+def _either(words: list[str], call: str, journal: str) -> str:
+    at = ["--journal", journal]
+    return shlex.join(["chargehand", *words, *at]) if journal else f"await boss.{call}"
+
+
+class Explainer:
+    """Explains the tasks of one run as they stand `now`.
+
+    Without `dispatch`, when another process leads the run or nobody does, it says what the journal
+    tells: that a task is ready, and for whom, but not who is before it.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        live_run: LiveRun,
+        now: datetime | None = None,
+        dispatch: Dispatch | None = None,
+    ) -> None:
+        self._run = run
+        self._schedule = live_run.schedule
+        self._account = live_run.account
+        self._now = now
+        self._dispatch = dispatch
+
+    def all(self) -> Iterator[WaitReason]:
+        """Everything that waits, the supervisor's own tasks included, in plan order."""
+        for task in self._schedule.nodes:
+            wait = self.why(task)
+            if wait is not None:
+                yield wait
+
+    def why(self, task: str) -> WaitReason | None:
+        """What this task waits for; None if it runs, or has ended."""
+        node = self._schedule.nodes[task]
+        paused_at = self._schedule.paused_at
+        if paused_at is not None and node.state in (TaskState.READY, TaskState.RETRYING):
+            since_at = max(paused_at, node.since_at or paused_at)
+            if self._schedule.is_short:
+                words = "a person to say whether more may be spent"
+                return self._wait(node, Cause.PERSON, words, since_at)
+            return self._wait(node, Cause.PAUSE, "its run to go on, which is paused", since_at)
+        match node.state:
+            case TaskState.WAITING:
+                return self._needs(node)
+            case TaskState.READY:
+                return self._wait(node, Cause.PLACE, self._place(node))
+            case TaskState.RETRYING:
+                return self._retry(node)
+            case TaskState.ASKING:
+                return self._question(node)
+            case TaskState.RUNNING if node.is_held_up:
+                return self._wait(node, Cause.PERSON, "answers that the run below it waits for")
+            case TaskState.RUNNING:
+                return self._money(node)
+            case _:
+                return None
+
+    def _needs(self, node: TaskNode) -> WaitReason | None:
+        unmet = _unmet(node.task, self._schedule.nodes)
+        if not unmet:
+            return None  # it is about to be skipped
+        named = ", ".join(f"{each.task.id} ({each.state.value})" for each in unmet[:MOST_NEEDS])
+        more = f" and {len(unmet) - MOST_NEEDS} more" if len(unmet) > MOST_NEEDS else ""
+        return self._wait(node, Cause.NEEDS, named + more)
+
+    def _place(self, node: TaskNode) -> str:
+        if is_system_task(node.task.worker):
+            return "the supervisor"
+        if self._dispatch is not None:
+            return self._dispatch.why_waiting(self._run, node.task.id) or "its turn"
+        return f"a place at {_who(node.task)}, as far as the journal tells"
+
+    def _retry(self, node: TaskNode) -> WaitReason:
+        if node.is_parked:
+            why = f": {_cut(node.waits_for)}" if node.waits_for else ""
+            words = f"its provider, until {_clock(node.due_at)}{why}"
+            return self._wait(node, Cause.PROVIDER, words)
+        if node.due_at is None and node.is_unclear:
+            return self._wait(node, Cause.REWRITING, "its words to be rewritten")
+        after = f" after {_cut(str(node.last_failure))}" if node.last_failure is not None else ""
+        at = "" if node.due_at is None else f" at {_clock(node.due_at)}"
+        return self._wait(node, Cause.RETRY, f"its next try{at}{after}")
+
+    def _question(self, node: TaskNode) -> WaitReason:
+        asked = "" if node.question is None else f": {_cut(node.question.text)}"
+        return self._wait(node, Cause.PERSON, f"a person's answer{asked}")
+
+    def _money(self, node: TaskNode) -> WaitReason | None:
+        short = "" if self._account is None else self._account.short.get(node.task.id, "")
+        if not short:
+            return None
+        words = f"what others have reserved of the budget: {_cut(short)}"
+        return self._wait(node, Cause.BUDGET, words, node.started_at)
+
+    def _wait(
+        self, node: TaskNode, cause: Cause, what: str, since_at: datetime | None = None
+    ) -> WaitReason:
+        since_at = since_at or node.since_at
+        asked = node.question if cause is Cause.PERSON else None
+        now = self._now or self._schedule.last_at
+        lasts = timedelta(0) if since_at is None or now is None else now - since_at
+        return WaitReason(
+            run=self._run,
+            task=node.task.id,
+            cause=cause,
+            what=what,
+            seconds=max(lasts.total_seconds(), 0.0),
+            since_at=since_at,
+            until_at=node.due_at,
+            question="" if asked is None else asked.id,
+        )
+
+
+def _unmet(task: Task, nodes: Mapping[str, TaskNode]) -> list[TaskNode]:
+    needs = [nodes[need.task] for need in task.all_needs]
+    return [node for node in needs if not node.state.is_settled]
+
+
+def _who(task: Task) -> str:
+    return task.worker or f"somebody who can {task.skill}"
+
+
+def _clock(at: datetime | None) -> str:
+    return "" if at is None else at.replace(microsecond=0).isoformat()
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+
+
+def _length(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"

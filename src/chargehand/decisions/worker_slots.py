@@ -1,0 +1,307 @@
+"""The staff of a pool: who can do what, who has room, who rests, and whose turn it is."""
+
+import math
+from collections.abc import Container, Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from chargehand.decisions.circuit_breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.elastic_capacity import Elastic, Resizer
+from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import amount, count
+
+#: an attempt: run, task, number
+Key: TypeAlias = tuple[str, str, int]
+
+#: of a worker: it works on many things at once, so that one blip is many failures in a row
+USUAL_BREAKER = BreakerPolicy(failures=10, rest=5.0, longest_rest=60.0)
+
+#: of workers in an explanation
+MOST_NAMES = 4
+
+
+class Balance(StrEnum):
+    """Who of several able workers gets the next task."""
+
+    LEAST_BUSY = "least_busy"  #: the one with the fewest tasks
+    ROUND_ROBIN = "round_robin"  #: each in turn
+    WEIGHTED = "weighted"  #: in proportion to their weights
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """What a worker can hold."""
+
+    worker: str
+    skills: tuple[str, ...] = ()
+    #: attempts at once, fixed or following the work; None: as many as the pool
+    capacity: int | Elastic | None = None
+    #: its share under `Balance.WEIGHTED`; None: its capacity
+    weight: float | None = None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What tasks may call for to get this worker."""
+        return (f"worker {self.worker}", *(f"skill {skill}" for skill in self.skills))
+
+    @property
+    def most(self) -> int | None:
+        """Attempts that it may ever have at once; None: as many as the pool."""
+        return self.capacity.most if isinstance(self.capacity, Elastic) else self.capacity
+
+
+class SlotState:
+    """One worker of the staff, and what it holds."""
+
+    __slots__ = (
+        "active",
+        "breaker",
+        "capacity",
+        "given",
+        "is_draining",
+        "is_leaving",
+        "is_resting",
+        "name",
+        "probe",
+        "resizer",
+        "targets",
+        "turn",
+        "weight",
+    )
+
+    def __init__(self, place: Place, parallel: int, breaker: BreakerPolicy) -> None:
+        self.name = place.worker
+        self.targets = place.targets
+        whose = f"worker {place.worker!r}"
+        most = count(parallel if place.most is None else place.most, f"{whose}: capacity", least=1)
+        self.weight = amount(most if place.weight is None else place.weight, f"{whose}: weight")
+        self.resizer = Resizer(place.capacity) if isinstance(place.capacity, Elastic) else None
+        self.capacity = self.resizer.size if self.resizer is not None else most
+        if not self.weight:
+            raise UsageError(f"{whose}: weight=0 must be more than 0")
+        self.active = 0
+        self.given = 0.0
+        self.turn = 0
+        self.is_draining = False
+        self.is_leaving = False
+        self.breaker = Breaker(breaker)
+        #: its breaker lets nothing through
+        self.is_resting = False
+        #: the attempt that is to show whether it works again
+        self.probe: Key | None = None
+
+    @property
+    def is_willing(self) -> bool:
+        """Whether it takes anything new at all."""
+        return not self.is_draining and not self.is_resting
+
+    @property
+    def has_room(self) -> bool:
+        return self.active < self.capacity and self.is_willing
+
+    @property
+    def could_have_room(self) -> bool:
+        """Whether it has room, or may grow until it has."""
+        most = self.capacity if self.resizer is None else self.resizer.bounds.most
+        return self.active < most and self.is_willing
+
+
+class WorkerSlots:
+    """Workers by name, and by what tasks may call for.
+
+    One that keeps failing gets nothing for a while, then one attempt as a probe, and everything
+    again once one is done.
+    """
+
+    def __init__(self, parallel: int, balance: Balance, breaker: BreakerPolicy | None) -> None:
+        #: those whose capacity follows the work
+        self.elastic: dict[str, tuple[SlotState, Resizer]] = {}
+        #: those whose breaker is not closed
+        self.troubled: dict[str, SlotState] = {}
+        self._parallel = parallel
+        self._balance = balance
+        self._breaker = breaker or USUAL_BREAKER
+        self._workers: dict[str, SlotState] = {}
+        self._able: dict[str, list[SlotState]] = {}
+        self._turns = 0
+        #: what the worker that got least has got, and the turn as of which that is so
+        self._least: tuple[int, float] | None = None
+
+    # coming and going
+
+    def join(self, place: Place) -> None:
+        """A worker takes part from now on; one that drains takes part again."""
+        known = self._workers.get(place.worker)
+        if known is not None:
+            _readmit(known)
+            return
+        worker = SlotState(place, self._parallel, self._breaker)
+        # A newcomer starts level with the others; from nothing it would get every task for a while.
+        worker.given = self._least_given()
+        self._workers[place.worker] = worker
+        if worker.resizer is not None:
+            self.elastic[place.worker] = worker, worker.resizer
+        for target in place.targets:
+            self._able.setdefault(target, []).append(worker)
+
+    def _least_given(self) -> float:
+        # Looked for once while nothing is given out, so that many who join in a row stay cheap.
+        if self._least is None or self._least[0] != self._turns:
+            given = (worker.given for worker in self._workers.values())
+            self._least = self._turns, min(given, default=0.0)
+        return self._least[1]
+
+    def drain(self, worker: str) -> None:
+        """Give this worker nothing new."""
+        self._workers[worker].is_draining = True
+
+    def leave(self, worker: str) -> bool:
+        """Give this worker nothing new, and forget it once it holds nothing; whether that is so now."""
+        known = self._workers.get(worker)
+        if known is not None:
+            known.is_draining = known.is_leaving = True
+            self.let_go(known)
+        return worker not in self._workers
+
+    def let_go(self, worker: SlotState) -> None:
+        """Forget a worker that leaves, if it holds nothing any more."""
+        if not worker.is_leaving or worker.active:
+            return
+        del self._workers[worker.name]
+        self._least = None
+        self.elastic.pop(worker.name, None)
+        self.troubled.pop(worker.name, None)
+        for target in worker.targets:
+            self._able[target].remove(worker)
+            if not self._able[target]:
+                del self._able[target]
+
+    # who works, and who does not
+
+    def succeeded(self, worker: str) -> None:
+        """An attempt of this worker's is done: it works."""
+        known = self._workers.get(worker)
+        if known is not None:
+            known.breaker.succeed()
+            known.probe = None
+            if self.troubled.pop(worker, None) is not None:
+                known.is_resting = False
+
+    def failed(self, attempt: Key, worker: str, now: float, error: str) -> None:
+        """An attempt failed in a way that speaks against its worker."""
+        known = self._workers.get(worker)
+        if known is None:
+            return
+        if known.breaker.state is BreakerState.HALF_OPEN and known.probe != attempt:
+            return  # it began before the breaker opened, so it says nothing new
+        known.breaker.fail(now, error)
+        known.probe = None
+        if known.breaker.state is not BreakerState.CLOSED:
+            self.troubled[worker] = known
+            known.is_resting = True
+
+    def rouse(self, now: float, held: Container[Key]) -> float | None:
+        """See whose rest is over, given the attempts under way; returns when the next one's will be."""
+        due: list[float] = []
+        for worker in self.troubled.values():
+            if worker.probe is not None and worker.probe not in held:
+                # It has ended, and its report, if it came at all, spoke neither for nor against.
+                worker.breaker.withdraw()
+                worker.probe = None
+            wait = worker.breaker.wait(now)
+            worker.is_resting = wait > 0
+            if worker.is_resting and math.isfinite(wait):
+                due.append(worker.breaker.opens_at)
+        return min(due, default=None)
+
+    def is_tried(self, worker: SlotState, attempt: Key) -> bool:
+        """Whether this attempt of it is the one that is to show whether it works again."""
+        if worker.name not in self.troubled:
+            return False
+        worker.breaker.start()
+        worker.probe, worker.is_resting = attempt, True
+        return True
+
+    # who can
+
+    def has_room(self, target: str) -> bool:
+        for worker in self._able.get(target, ()):
+            if worker.active < worker.capacity and not worker.is_draining and not worker.is_resting:
+                return True
+        return False
+
+    def could_have_room(self, target: str) -> bool:
+        return any(worker.could_have_room for worker in self._able.get(target, ()))
+
+    def willing(self, target: str) -> set[str]:
+        """The workers that take what calls for this, if only they have room."""
+        return {worker.name for worker in self._able.get(target, ()) if worker.is_willing}
+
+    def choose(self, target: str, avoid: tuple[str, ...]) -> tuple[SlotState, str]:
+        """Who of those with room gets the next task, and why. There must be one."""
+        able = self._able[target]
+        if len(able) == 1:
+            return able[0], ""
+        free = [worker for worker in able if worker.has_room]
+        others = [worker for worker in free if worker.name not in avoid]
+        chosen = self._balanced(others or free)
+        self._turns += 1
+        chosen.turn = self._turns
+        chosen.given += 1 / chosen.weight
+        why = f"{self._balance} of {_names(free)}"
+        if others and len(others) < len(free):
+            why += f", not {_names(worker for worker in free if worker.name in avoid)}"
+        return chosen, why
+
+    def _balanced(self, free: list[SlotState]) -> SlotState:
+        match self._balance:
+            case Balance.LEAST_BUSY:
+                return min(free, key=lambda worker: (worker.active, worker.turn))
+            case Balance.ROUND_ROBIN:
+                return min(free, key=lambda worker: worker.turn)
+            case Balance.WEIGHTED:
+                return min(free, key=lambda w: (w.given + 1 / w.weight, w.turn))
+
+    def why_nobody(self, target: str) -> str:
+        """In words, why nobody can take what calls for this now; empty if somebody can."""
+        able = self._able.get(target, [])
+        if not able:
+            return f"a {target} to join the pool"
+        if all(worker.is_draining for worker in able):
+            return f"somebody to take it; nothing new goes to {_names(able)}"
+        if all(worker.is_resting for worker in able):
+            return _breakers(able)
+        if not any(worker.has_room for worker in able):
+            return f"a place at {' or '.join(worker.name for worker in able)}"
+        return ""
+
+    def check(self, active: int) -> None:
+        """State the invariants, given how many attempts hold a place."""
+        assert active == sum(worker.active for worker in self._workers.values())
+        for worker in self._workers.values():
+            assert 0 <= worker.active <= worker.capacity, f"{worker.name} holds more than it may"
+
+
+def _readmit(worker: SlotState) -> None:
+    if worker.is_leaving:
+        raise UsageError(f"worker {worker.name!r} is still leaving the pool; let it go first")
+    if not worker.is_draining:
+        raise UsageError(f"worker {worker.name!r} is in the pool already")
+    worker.is_draining = False
+
+
+def _breakers(workers: list[SlotState]) -> str:
+    """Whose breakers are waited for, and until when."""
+    whose = f"worker {workers[0].name}" if len(workers) == 1 else f"all of {_names(workers)}"
+    rests = [w.breaker.opens_at for w in workers if w.breaker.state is BreakerState.OPEN]
+    if not rests:
+        return f"the breaker of {whose}, until its probe is back"
+    until = datetime.fromtimestamp(min(rests), UTC).replace(microsecond=0)
+    return f"the breaker of {whose}, until {until.isoformat()}"
+
+
+def _names(workers: Iterable[SlotState]) -> str:
+    names = [worker.name for worker in workers]
+    return ", ".join(names) if len(names) <= MOST_NAMES else f"{len(names)} workers"

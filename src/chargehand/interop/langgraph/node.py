@@ -1,0 +1,291 @@
+"""A supervisor as a node of a LangGraph graph. Imports LangGraph; `interop.langgraph` is the door."""
+
+import asyncio
+import contextvars
+import uuid
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langgraph.config import get_config, get_stream_writer
+from langgraph.types import interrupt
+
+from chargehand.background_loop import wait_in_background
+from chargehand.decisions.schedule import RunState
+from chargehand.errors import UnknownRun, UsageError, WorkerError
+from chargehand.facts.events import Event, RunStatus, encode
+from chargehand.facts.outcome import Done, Failed, Question
+from chargehand.facts.plan import Plan
+from chargehand.facts.value import canonical
+from chargehand.interop.langgraph.state import MESSAGES, found_in, has
+from chargehand.interop.run_listener import Listening, RunListener, Tell
+from chargehand.result import RunResult
+from chargehand.roles.data_fences import words_of
+from chargehand.supervisor import Run, Supervisor
+from chargehand.supervisor.nested_runs import outcome_from
+from chargehand.supervisor.requests import RunOptions, run_id
+
+#: of the notes on a run's board that say what was put to the users of the graph
+TAG = "langgraph"
+MOST_QUESTIONS = 100_000
+
+Request: TypeAlias = "str | Callable[[Any], str | Plan]"
+Result: TypeAlias = "str | Callable[[RunResult], Any]"
+Key: TypeAlias = Callable[[Any], str]
+Talk: TypeAlias = "Generator[Coroutine[Any, Any, Any], Any, Any]"
+"""Yields what is to be awaited and is sent what came of it: one body for graphs that await and graphs that do not."""
+
+
+@dataclass(frozen=True)
+class _Leading:
+    """What is to be known to lead one run for a node."""
+
+    run: str
+    asked: str | Plan
+    terms: RunOptions
+    tell: Tell | None
+    #: questions that were answered through the graph
+    answered: set[str]
+
+
+class SupervisorNode:
+    """Leads a run for each execution of the node, the same one when the node is executed again."""
+
+    def __init__(
+        self,
+        boss: Supervisor,
+        *,
+        request: Request,
+        result: Result,
+        gaps: str,
+        key_for: Key | None,
+        stream: bool,
+        terms: RunOptions,
+    ) -> None:
+        self._boss = boss
+        self._request = request
+        self._result = result
+        self._gaps = gaps
+        self._own_key_for = key_for
+        self._streams = stream
+        self._terms = terms
+        self._ear = RunListener(boss)
+
+    def runnable(self) -> Runnable[Any, Any]:
+        """What `add_node` takes."""
+        return RunnableLambda(self._invoke, afunc=self._ainvoke, name=self._boss.name)
+
+    def _invoke(self, state: Any) -> Any:
+        """In a graph that does not await, the supervisor works on the background loop."""
+        talk, came = self._talk(state), None
+        while True:
+            try:
+                awaited = talk.send(came)
+            except StopIteration as end:
+                return end.value
+            came = wait_in_background(awaited)
+
+    async def _ainvoke(self, state: Any) -> Any:
+        talk, came = self._talk(state), None
+        while True:
+            try:
+                awaited = talk.send(came)
+            except StopIteration as end:
+                return end.value
+            came = await awaited
+
+    def _talk(self, state: Any) -> Talk:
+        """Lead the run to its end; what it asks a person goes through the graph's interrupts."""
+        asked = self._asked(state)
+        tell = self._telling() if self._streams else None
+        key, earlier = yield self._place(self._key_for(state, get_config()))
+        run = run_id(key)
+        terms: RunOptions = {**self._terms, "key": key}
+        if earlier:
+            terms["reuse"] = earlier
+        put = yield self._put_before(run)
+        answered: set[str] = set()
+        while True:
+            # LangGraph finds the answers by their order. So all that was put before is put again,
+            # in the same order, whoever has answered it by now.
+            while put:
+                question = put.pop(0)
+                is_answered = yield self._answer(question["id"], interrupt(question))
+                if is_answered:
+                    answered.add(question["id"])
+            found = yield self._go_on(_Leading(run, asked, terms, tell, answered))
+            if isinstance(found, RunResult):
+                return self._update(found)
+            put.append((yield self._put(run, found)))
+
+    # what is asked
+
+    def _asked(self, state: Any) -> str | Plan:
+        if callable(self._request):
+            return self._request(state)
+        if not has(state, self._request):
+            raise UsageError(
+                f"the graph's state has no {self._request!r}; say with request=… where to find what is asked"
+            )
+        found = found_in(state, self._request)
+        if isinstance(found, Mapping):
+            return Plan.from_json(canonical(found))
+        if isinstance(found, str | Plan):
+            return found
+        raise UsageError(
+            f"{self._request!r} of the graph's state is {type(found).__name__}, and neither words, "
+            "messages nor a plan; say with request=… what is asked"
+        )
+
+    def _key_for(self, state: Any, config: RunnableConfig) -> str:
+        """The same whenever LangGraph executes this task of this thread again."""
+        if self._own_key_for is not None:
+            return self._own_key_for(state)
+        fixed = self._terms.get("key")
+        if fixed:
+            return fixed
+        place = config.get("configurable") or {}
+        task = place.get("checkpoint_ns") or uuid.uuid4()  # outside of a graph, nobody comes back
+        return f"{TAG}:{place.get('thread_id', '')}:{task}"
+
+    async def _place(self, key: str) -> tuple[str, str]:
+        """The key of the run to lead or go on with, and the run before it that came to nothing.
+
+        A graph that executes a node again whose run has failed or was cancelled wants another try.
+        """
+        tries, earlier = 1, ""
+        while True:
+            name = key if tries == 1 else f"{key}:{tries}"
+            try:
+                status = (await self._boss.look(run_id(name))).status
+            except UnknownRun:
+                return name, earlier
+            if status not in self._refused:
+                return name, earlier
+            tries, earlier = tries + 1, run_id(name)
+
+    @property
+    def _refused(self) -> set[RunStatus]:
+        """The endings of a run that are errors of the node. A function takes a result as it is."""
+        if callable(self._result):
+            return {RunStatus.CANCELLED}
+        refused = {RunStatus.CANCELLED, RunStatus.FAILED}
+        return refused if self._takes_gaps else {*refused, RunStatus.PARTIAL}
+
+    @property
+    def _takes_gaps(self) -> bool:
+        """Whether a partial result can be told from a whole one where it goes."""
+        return self._result == MESSAGES or bool(self._gaps)
+
+    # going on
+
+    async def _go_on(self, leading: "_Leading") -> RunResult | Question:
+        """The result, or the question without whose answer nothing goes on any more."""
+        with self._ear.listening(leading.run, leading.tell) as listening:
+            try:
+                begun = await self._boss.submit(leading.asked, **leading.terms)
+                return await self._until_it_waits(begun, listening, leading.answered)
+            except asyncio.CancelledError:
+                with suppress(UnknownRun):  # it had no time to begin
+                    await asyncio.shield(self._boss.cancel(leading.run, "the graph was cancelled"))
+                raise
+
+    async def _until_it_waits(
+        self, begun: Run, listening: Listening, answered: set[str]
+    ) -> RunResult | Question:
+        ending = asyncio.ensure_future(begun.wait())
+        try:
+            while not ending.done():
+                listening.news.clear()
+                seen = await self._boss.look(begun.id)
+                questions = seen.questions
+                listening.is_asked = listening.is_asked or bool(questions)
+                # An answer to a run below is on its way for a moment.
+                open_ = [each for each in questions if each.id not in answered]
+                if seen.status is RunState.WAITING and open_:
+                    return open_[0]
+                await _first(ending, listening.news)
+            return ending.result()
+        finally:
+            ending.cancel()
+
+    def _telling(self) -> Tell:
+        """Hands events to whoever streams the graph with mode `custom`."""
+        write, here = get_stream_writer(), contextvars.copy_context()
+
+        def tell(event: Event) -> None:
+            # The writer looks in its context for the place of this node.
+            here.copy().run(write, {"chargehand": msgspec.json.decode(encode(event))})
+
+        return tell
+
+    # people
+
+    async def _put_before(self, run: str) -> list[dict[str, Any]]:
+        """What was put to users of the graph for this run so far, in that order."""
+        try:
+            status = (await self._boss.look(run)).status
+        except UnknownRun:
+            return []
+        if isinstance(status, RunStatus):
+            return []  # whatever it was, nobody needs to know any more
+        board = self._boss.board(run=run)
+        notes = await board.notes(tags=[TAG], limit=MOST_QUESTIONS)
+        return [note.content for note in reversed(notes)]
+
+    async def _put(self, run: str, question: Question) -> dict[str, Any]:
+        """Write down that this is put to a user, so that its answer finds it again."""
+        content = {
+            "id": question.id,
+            "question": question.text,
+            "choices": list(question.choices),
+            "about": question.about,
+            "evidence": question.evidence.read(),
+        }
+        await self._boss.board(run=run).post(content, tags=[TAG])
+        return content
+
+    async def _answer(self, question: str, said: Any) -> bool:
+        """Answer a question with what the graph was resumed with. What does not answer it is asked anew."""
+        try:
+            await self._boss.answer(question, words_of(said))
+        except UsageError:
+            return False  # answered before, or elsewhere; or this is none of its choices
+        return True
+
+    # what comes out
+
+    def _update(self, result: RunResult) -> Any:
+        """What the node does to the state. A run that came to nothing is an error of the node."""
+        if callable(self._result):
+            return self._result(result)
+        outcome = outcome_from(result, self._boss.name)
+        if not isinstance(outcome, Done):
+            kind = outcome.kind if isinstance(outcome, Failed) else "cancelled"
+            raise WorkerError(f"run {result.id} came to nothing: {_why(outcome)}", kind=kind)
+        if self._result == MESSAGES:
+            return {MESSAGES: [AIMessage(str(result.answer))]}  # which says what is missing
+        if outcome.gaps and not self._takes_gaps:
+            raise WorkerError(
+                f"run {result.id} has gaps: {'; '.join(outcome.gaps)}; to go on with what there is, name the "
+                "key that gets them with gaps=…, or read the result with a function as result=…"
+            )
+        told = {self._gaps: list(outcome.gaps)} if self._gaps else {}
+        return {self._result: result.output, **told}
+
+
+def _why(outcome: Any) -> str:
+    return str(getattr(outcome, "message", "") or getattr(outcome, "reason", ""))
+
+
+async def _first(ending: "asyncio.Future[Any]", news: asyncio.Event) -> None:
+    """Wait for one of them."""
+    waking = asyncio.ensure_future(news.wait())
+    try:
+        await asyncio.wait((ending, waking), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waking.cancel()

@@ -1,0 +1,300 @@
+"""A compiled LangGraph graph at work on a task. Imports LangGraph; `interop.langgraph` is the door."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import merge_configs, var_child_runnable_config
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
+from langgraph.pregel import Pregel
+from langgraph.types import Command, Interrupt, StateSnapshot
+from msgspec import Struct, convert
+from msgspec.structs import replace
+from pydantic_core import to_jsonable_python
+
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError, WorkerError
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Usage
+from chargehand.facts.value import Value
+from chargehand.interop.attempt_bridge import AttemptBridge
+from chargehand.interop.error_classes import failure_of
+from chargehand.interop.langgraph.state import MESSAGES, found_in, has
+from chargehand.interop.langgraph.usage import Spending
+from chargehand.roles.data_fences import words_of
+from chargehand.roles.resources import Resources
+from chargehand.supervisor.nested_runs import words_from
+
+INTERRUPT = "__interrupt__"
+#: more than nothing of each
+LEAST = Usage(calls=1, tokens_in=1, tokens_out=1, money=1e-9)
+#: what a person may answer where a graph was compiled to stop
+GO_ON, STOP = "go on", "stop"
+
+Graph: TypeAlias = "Pregel[Any, Any, Any, Any]"
+Into: TypeAlias = "str | Callable[[Brief], Any]"
+Output: TypeAlias = "str | Callable[[Any], Any]"
+Resume: TypeAlias = Callable[[Any, str], Any]
+
+
+class GraphPause(Struct, frozen=True):
+    """Something that a graph waits for."""
+
+    #: of the interrupt; empty: it was compiled to stop here
+    id: str
+    value: Any
+    #: the checkpoint at which it was compiled to stop
+    at: str = ""
+
+
+class Leg(Struct, frozen=True):
+    """How far a graph came at one go: to its end, or to where it waits for a person."""
+
+    output: Any = None
+    pauses: tuple[GraphPause, ...] = ()
+
+
+Answered: TypeAlias = tuple[tuple[GraphPause, ...], list[Any]]
+"""What a graph waited for, and what it was told."""
+
+
+class GraphWork:
+    """What an attempt of a graph is. The graph keeps a thread for each, in its own checkpointer if it has one."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        *,
+        into: Into,
+        output: Output,
+        context: Callable[[Brief], Any] | None = None,
+        config: RunnableConfig | None = None,
+        resume: Resume | None = None,
+    ) -> None:
+        if not isinstance(graph, Pregel):
+            kind = type(graph).__name__
+            raise UsageError(f"worker {name!r}: {kind} is no compiled graph; compile it first")
+        saver = graph.checkpointer
+        self.is_kept = isinstance(saver, BaseCheckpointSaver)
+        if isinstance(saver, BaseCheckpointSaver):
+            _refuse_without_async(saver, name)
+        self.graph = graph if self.is_kept else graph.copy({"checkpointer": InMemorySaver()})
+        self.name = name
+        self.into = into
+        self.output = output
+        self.context = context
+        self.config = config or {}
+        self.resume: Resume = resume or (lambda _, answer: answer)
+
+    async def __call__(self, brief: Brief, resources: Resources) -> Outcome:
+        # Not a part of whatever graph the supervisor itself may be a node of.
+        var_child_runnable_config.set(None)
+        # A step, so that it is the same in every attempt that goes on from this one, and another
+        # in one that starts over.
+        thread = await brief.step("thread", lambda: _thread_of(brief), effect=Effect.PURE)
+        return await _Attempt(self, AttemptBridge(brief, resources), thread).hold()
+
+    def entry(self, brief: Brief) -> Any:
+        """The state to begin with."""
+        if callable(self.into):
+            return self.into(brief)
+        words = words_from(brief)
+        given = {**brief.inputs, **brief.args}
+        named = {name: value for name, value in given.items() if name in self.graph.channels}
+        return {**named, self.into: [HumanMessage(words)] if self.into == MESSAGES else words}
+
+    def read(self, state: Any) -> Any:
+        """The result, as it is found in the last state."""
+        if callable(self.output):
+            return self.output(state)
+        if not has(state, self.output):
+            raise WorkerError(
+                f"graph {self.name!r} ended without {self.output!r} in its state; say where its result "
+                "is with output=…"
+            )
+        return found_in(state, self.output)
+
+
+class _Attempt:
+    """Leads a graph from one leg to the next. Each is a step, so no leg is walked twice and no answer asked twice."""
+
+    def __init__(self, work: GraphWork, passage: AttemptBridge, thread: str) -> None:
+        self._work = work
+        self._passage = passage
+        self._brief = passage.brief
+        self._thread = thread
+        #: of the leg under way
+        self._spending = Spending()
+
+    async def hold(self) -> Outcome:
+        """The outcome of the attempt; failure is a value."""
+        walked: list[Answered] = []
+        try:
+            while True:
+                leg = await self._step(walked)
+                if not leg.pauses:
+                    await self._forget()
+                    return Done(Value.of(leg.output, self._brief.taint))
+                answers = [await self._answer(pause) for pause in leg.pauses]
+                walked.append((leg.pauses, answers))
+        except Exception as error:  # noqa: BLE001 - failure is a value, classed as it deserves
+            return await self._failed(error)
+
+    async def _failed(self, error: Exception) -> Failed:
+        failed = failure_of(error, self._spending.usage)
+        if not failed.kind.backs_off:
+            await self._forget()  # nobody goes on from here
+        if not isinstance(error, GraphRecursionError):
+            return failed
+        way_out = "raise recursion_limit in config=… if that is too few"
+        said = f"graph {self._work.name!r} made no end: {_line(error)}; {way_out}"
+        return replace(failed, message=said)
+
+    async def _step(self, walked: "list[Answered]") -> Leg:
+        async def run() -> Done:
+            leg = await self._go_on(walked)
+            return Done(Value.of(leg, self._brief.taint), self._spending.usage)
+
+        self._spending = Spending()
+        given = [answers for _, answers in walked]
+        about = {"thread": self._thread, "answers": given[-1:]}
+        done = await self._passage.step(
+            "graph",
+            [self._thread, given],
+            run,
+            # To be walked again where it broke off: LangGraph asks no less of its nodes.
+            effect=Effect.IDEMPOTENT,
+            about=about,
+            # What it will cost nobody knows; but where nothing is left to spend, it is not begun.
+            reserve=LEAST if self._brief.is_capped else NO_USAGE,
+        )
+        self._spending = Spending()
+        return convert(done.value.read(), Leg)
+
+    async def _answer(self, pause: GraphPause) -> Any:
+        """What a person says to it, as the graph wants to hear it."""
+        if not pause.id:
+            question = f"Graph {self._work.name!r} stops before {pause.value}. Is it to go on?"
+            if await self._brief.ask(question, choices=(GO_ON, STOP)) == STOP:
+                raise WorkerError(f"a person stopped it before {pause.value}", kind="denied")
+            return GO_ON
+        told = pause.value if isinstance(pause.value, dict) else {}
+        choices = [str(choice) for choice in told.get("choices", ())]
+        text = words_of(told.get("question", pause.value))
+        return self._work.resume(pause.value, await self._brief.ask(text, choices=choices))
+
+    async def _go_on(self, walked: "list[Answered]") -> Leg:
+        """Walk on from where the thread is, or from the start if nobody remembers it any more."""
+        state = await self._work.graph.aget_state(self._config)
+        if state.created_at is None:
+            return await self._walk_again(walked)
+        waiting = {each.id for each in state.interrupts}
+        pauses, answers = walked[-1] if walked else ((), [])
+        is_answered = bool(waiting) and waiting <= {pause.id for pause in pauses}
+        if waiting and not is_answered:
+            return Leg(pauses=_pauses(state.interrupts))  # got there, and nobody saw it
+        if not waiting and not state.next:
+            return Leg(output=_kept(self._work.read(state.values)))
+        if not waiting and self._may_stop(state) and _stop(state) not in pauses:
+            return Leg(pauses=(_stop(state),))
+        return await self._walk(_resumed(pauses, answers) if is_answered else None)
+
+    async def _walk_again(self, walked: "list[Answered]") -> Leg:
+        leg = await self._walk(self._work.entry(self._brief))
+        for pauses, answers in walked:
+            if len(leg.pauses) != len(pauses):
+                raise WorkerError(
+                    f"graph {self._work.name!r} does not ask what it asked before; compile it with a "
+                    "checkpointer, so that it goes on from where it was"
+                )
+            leg = await self._walk(_resumed(leg.pauses, answers))
+        return leg
+
+    async def _walk(self, entry: Any) -> Leg:
+        """Run the graph until it ends or waits."""
+        graph, work = self._work.graph, self._work
+        context = None if work.context is None else work.context(self._brief)
+        interrupts: list[Interrupt[Any]] = []
+        last: Any = None
+        stream: AsyncIterator[Any] = graph.astream(
+            entry,
+            self._config,
+            context=context,
+            stream_mode=["updates", "values", "custom"],
+            durability="sync",
+        )
+        async for mode, chunk in stream:
+            if mode == "values":
+                last = chunk
+            elif mode == "custom":
+                self._brief.progress(words_of(_kept(chunk)))
+            elif INTERRUPT in chunk:
+                interrupts += chunk[INTERRUPT]
+            else:
+                self._brief.progress(f"{', '.join(chunk)} ended")
+        if interrupts:
+            return Leg(pauses=_pauses(interrupts))
+        state = await graph.aget_state(self._config)
+        if state.next:
+            return Leg(pauses=(_stop(state),))
+        return Leg(output=_kept(work.read(last)))
+
+    def _may_stop(self, state: StateSnapshot) -> bool:
+        """Whether the graph was compiled to stop for a person where it is, as far as can be told."""
+        before = self._work.graph.interrupt_before_nodes
+        is_before = before == "*" or not set(before).isdisjoint(state.next)
+        return is_before or bool(self._work.graph.interrupt_after_nodes)
+
+    async def _forget(self) -> None:
+        """What was only kept for this attempt is needed no longer."""
+        saver = self._work.graph.checkpointer
+        if not self._work.is_kept and isinstance(saver, InMemorySaver):
+            await saver.adelete_thread(self._thread)
+
+    @property
+    def _config(self) -> RunnableConfig:
+        ours: RunnableConfig = {
+            "configurable": {"thread_id": self._thread},
+            "callbacks": [self._spending],
+        }
+        return merge_configs(self._work.config, ours)
+
+
+def _resumed(pauses: Sequence[GraphPause], answers: Sequence[Any]) -> "Command[Any] | None":
+    """What makes a graph go on that waits for these."""
+    told = {pause.id: answer for pause, answer in zip(pauses, answers, strict=True) if pause.id}
+    return Command(resume=told) if told else None
+
+
+def _stop(state: StateSnapshot) -> GraphPause:
+    at = (state.config.get("configurable") or {}).get("checkpoint_id", "")
+    return GraphPause("", ", ".join(state.next), at)
+
+
+def _pauses(interrupts: "Iterable[Interrupt[Any]]") -> tuple[GraphPause, ...]:
+    return tuple(GraphPause(each.id, _kept(each.value)) for each in interrupts)
+
+
+def _kept(value: Any) -> Any:
+    return to_jsonable_python(value, fallback=str)
+
+
+def _line(error: BaseException) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+def _thread_of(brief: Brief) -> str:
+    return f"{brief.run}:{brief.task.id}:{brief.attempt}"
+
+
+def _refuse_without_async(saver: BaseCheckpointSaver[Any], name: str) -> None:
+    if type(saver).aget_tuple is BaseCheckpointSaver.aget_tuple:
+        kind = type(saver).__name__
+        raise UsageError(
+            f"graph {name!r}: its checkpointer {kind} cannot be used from async code; compile the graph "
+            f"with Async{kind}, or whatever its package calls that"
+        )

@@ -1,0 +1,65 @@
+"""An agent of the OpenAI Agents SDK as a worker. Needs `chargehand[openai-agents]`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
+
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
+from chargehand.facts.outcome import Outcome
+from chargehand.interop.agent_worker import AgentOptions, AgentWorker
+from chargehand.interop.attempt_bridge import AttemptBridge
+from chargehand.interop.missing_extra import needing
+from chargehand.interop.tool_effects import Effects, ToolEffects
+from chargehand.roles.resources import Resources
+from chargehand.supervisor.nested_runs import words_from
+
+if TYPE_CHECKING:
+    from agents import Agent, RunConfig
+
+
+def agent_worker(
+    agent: "Agent[Any]",
+    name: str,
+    description: str,
+    *,
+    prompt: Callable[[Brief], Any] = words_from,
+    context: Callable[[Brief], Any] | None = None,
+    config: "RunConfig | None" = None,
+    max_turns: int | None = None,
+    effects: Effects = "once",
+    untrusted: bool = False,
+    tracing: bool = False,
+    **standing: Unpack[AgentOptions],
+) -> AgentWorker:
+    """Make an agent of the OpenAI Agents SDK a worker, with all that it may hand over to.
+
+    It is asked what `prompt` makes of the brief, with the `context` that is made of it. Each model
+    call and each call of a function tool is a durable step: an attempt that is resumed repeats none
+    that has ended. What is to happen when a tool call is in doubt follows from `effects`. A tool that
+    needs approval asks a person. Nothing is sent to the SDK's tracing service unless `tracing` is set.
+    """
+    with needing("openai-agents"):
+        from agents import Agent as TheirAgent
+
+        from chargehand.interop.openai_agents.attempt import AgentAttempt
+        from chargehand.interop.openai_agents.durable_calls import Journaled
+        from chargehand.interop.openai_agents.models import real_models
+    if not isinstance(agent, TheirAgent):
+        raise UsageError(f"worker {name!r}: {agent!r} is no agent of the OpenAI Agents SDK")
+    declared = ToolEffects(effects)
+
+    async def work(brief: Brief, resources: Resources) -> Outcome:
+        journaled = Journaled(AttemptBridge(brief, resources), declared, brief.task.output)
+        deps = None if context is None else context(brief)
+        turns = min(max_turns or brief.turns_left, brief.turns_left)
+        attempt = AgentAttempt(agent, journaled, deps, turns)
+        return await attempt.hold(prompt(brief), config, tracing=tracing)
+
+    return AgentWorker(
+        work,
+        name,
+        description,
+        untrusted=untrusted,
+        models=lambda: real_models(agent, config),
+        **standing,
+    )

@@ -1,0 +1,116 @@
+"""One attempt of an OpenAI Agents SDK agent, from its prompt to its outcome. Imports the SDK."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from agents import (
+    Agent,
+    AgentsException,
+    InputGuardrailTripwireTriggered,
+    MultiProvider,
+    OutputGuardrailTripwireTriggered,
+    RunConfig,
+    Runner,
+    RunResult,
+    RunState,
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+)
+
+from chargehand.errors import WorkerError
+from chargehand.facts.outcome import NO_USAGE, Done, ErrorClass, Outcome, Usage
+from chargehand.facts.value import Value
+from chargehand.interop.call_cost import beyond
+from chargehand.interop.error_classes import failure_of
+from chargehand.interop.openai_agents.durable_calls import Journaled
+from chargehand.interop.openai_agents.models import usage_of
+
+TRIPWIRES = (
+    InputGuardrailTripwireTriggered,
+    OutputGuardrailTripwireTriggered,
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+)
+
+
+class AgentAttempt:
+    """Runs an agent until it has an answer, putting to a person what needs approval."""
+
+    def __init__(
+        self, agent: Agent[Any], journaled: Journaled, context: Any, max_turns: int
+    ) -> None:
+        self._agent = journaled.agent(agent)
+        self._journaled = journaled
+        self._context = context
+        self._max_turns = max_turns
+        #: by everything in the run, as the SDK counts it
+        self._spent = NO_USAGE
+
+    async def hold(self, prompt: Any, config: RunConfig | None, *, tracing: bool) -> Outcome:
+        """The outcome of the attempt; failure is a value."""
+        taint = self._journaled.passage.brief.taint
+        try:
+            async with _configured(config, tracing=tracing) as chosen:
+                result = await self._run(prompt, self._journaled.config(chosen))
+            return Done(Value.of(result.final_output, taint), self._unseen())
+        except Exception as error:  # noqa: BLE001 - failure is a value, classed as it deserves
+            self._note_spending(error)
+            kind = ErrorClass.DENIED if isinstance(error, TRIPWIRES) else None
+            return failure_of(error, self._unseen(), kind)
+
+    async def _run(self, prompt: Any, config: RunConfig) -> RunResult:
+        result = await self._go_on(prompt, config)
+        while result.interruptions:
+            result = await self._go_on(await self._decided(result), config)
+        return result
+
+    async def _go_on(self, entry: Any, config: RunConfig) -> RunResult:
+        running = Runner.run(
+            self._agent,
+            entry,
+            context=self._context,
+            max_turns=self._max_turns,
+            run_config=config,
+        )
+        result = await self._journaled.passage.through(running)
+        self._spent = usage_of(result.context_wrapper.usage)
+        return result
+
+    async def _decided(self, result: RunResult) -> RunState[Any]:
+        """The state to go on from, once a person has decided about all calls that wait."""
+        state = result.to_state()
+        for item in result.interruptions:
+            if not self._journaled.has(item.agent):
+                raise WorkerError(
+                    f"{item.agent.name}, which is used as a tool, wants approval for {item.name}; ask "
+                    "for it before the agent is used: agent.as_tool(…, needs_approval=True)",
+                    kind="denied",
+                )
+            approved = await self._journaled.passage.approve(
+                item.name or "a tool", item.arguments or ""
+            )
+            (state.approve if approved else state.reject)(item)
+        return state
+
+    def _note_spending(self, error: Exception) -> None:
+        told = error.run_data if isinstance(error, AgentsException) else None
+        if told is not None:
+            self._spent = usage_of(told.context_wrapper.usage)
+
+    def _unseen(self) -> Usage:
+        """What was spent beside the steps: by agents used as tools that bring models of their own."""
+        return beyond(self._spent, self._journaled.usage)
+
+
+@asynccontextmanager
+async def _configured(config: RunConfig | None, *, tracing: bool) -> AsyncIterator[RunConfig]:
+    """The settings of a run. A provider that nobody has given is opened and closed here."""
+    own = MultiProvider() if config is None else None
+    chosen = config or RunConfig(model_provider=own or MultiProvider())
+    try:
+        yield dataclasses.replace(chosen, tracing_disabled=chosen.tracing_disabled or not tracing)
+    finally:
+        if own is not None:
+            await own.aclose()

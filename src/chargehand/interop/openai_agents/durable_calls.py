@@ -1,0 +1,281 @@
+"""The calls of an OpenAI Agents SDK agent as durable steps. Imports the SDK; `interop.openai_agents` is the door."""
+
+import copy
+import dataclasses
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from typing import Any
+
+from agents import (
+    Agent,
+    AgentOutputSchemaBase,
+    FunctionTool,
+    Handoff,
+    Model,
+    ModelBehaviorError,
+    ModelProvider,
+    ModelResponse,
+    ModelSettings,
+    ModelTracing,
+    RunConfig,
+    RunContextWrapper,
+    Tool,
+    TResponseInputItem,
+)
+from agents.items import TResponseStreamEvent
+from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+from agents.tool_context import ToolContext
+from openai.types.responses.response_prompt_param import ResponsePromptParam
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import NO_USAGE, ONE_CALL, Done, Usage
+from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.interop.attempt_bridge import AttemptBridge
+from chargehand.interop.call_cost import MOST_OUT, worst
+from chargehand.interop.external_model_call import ExternalModelCall
+from chargehand.interop.openai_agents.models import account_of, is_real, name_of, usage_of
+from chargehand.interop.tool_effects import ToolEffects
+from chargehand.models.call_ban import refuse_if_forbidden
+from chargehand.roles.json_output import objection_to
+
+_RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
+#: the tool call that we are in: an agent used as a tool asks models of its own, beside others
+_inside: ContextVar[str] = ContextVar("chargehand_tool_call", default="")
+
+
+class Journaled:
+    """Makes copies of agents whose model and tool calls are steps of one attempt. The originals are left as they are."""
+
+    def __init__(
+        self, passage: AttemptBridge, effects: ToolEffects, shape: dict[str, Any] | None
+    ) -> None:
+        self.passage = passage
+        #: of all model calls that are steps, replayed ones included
+        self.usage = NO_USAGE
+        self._effects = effects
+        self._shape = shape
+        #: by the original's identity: it and its copy
+        self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
+
+    def config(self, config: RunConfig) -> RunConfig:
+        """The same settings for a run, with models whose calls are steps."""
+        model = config.model
+        return dataclasses.replace(
+            config,
+            model=DurableAgentModel(model, self) if isinstance(model, Model) else model,
+            model_provider=JournaledProvider(config.model_provider, self),
+        )
+
+    def agent(self, agent: Agent[Any]) -> Agent[Any]:
+        """The copy of an agent and, with it, of all it may hand over to."""
+        known = self._agents.get(id(agent))
+        if known is not None:
+            return known[1]
+        changes: dict[str, Any] = {"tools": [self._tool(tool) for tool in agent.tools]}
+        if isinstance(agent.model, Model):
+            changes["model"] = DurableAgentModel(agent.model, self)
+            changes["model_settings"] = agent.model_settings
+        if agent.output_type is None and self._shape is not None:
+            changes["output_type"] = TaskShape(self._shape)
+        twin = agent.clone(**changes)
+        # Known before its handoffs are followed: agents may hand over to each other in a circle.
+        self._agents[id(agent)] = agent, twin
+        twin.handoffs = [self._handoff(each) for each in agent.handoffs]
+        if agent.mcp_servers:
+            self._journal_servers(twin)
+        return twin
+
+    def _journal_servers(self, twin: Agent[Any]) -> None:
+        """Have the tools that MCP servers bring wrapped, too: the SDK makes them anew for every turn."""
+        listed = twin.get_mcp_tools
+
+        async def wrapped(context: RunContextWrapper[Any]) -> list[Tool]:
+            return [self._tool(tool) for tool in await listed(context)]
+
+        vars(twin)["get_mcp_tools"] = wrapped
+
+    def has(self, agent: Agent[Any]) -> bool:
+        """Whether this is one of the copies."""
+        return any(twin is agent for _, twin in self._agents.values())
+
+    def _handoff(self, to: "Agent[Any] | Handoff[Any, Any]") -> "Agent[Any] | Handoff[Any, Any]":
+        if not isinstance(to, Handoff):
+            return self.agent(to)
+        original = to.on_invoke_handoff
+
+        async def hand_over(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
+            return self.agent(await original(context, arguments))
+
+        twin = copy.copy(to)
+        twin.on_invoke_handoff = hand_over
+        return twin
+
+    def _tool(self, tool: Tool) -> Tool:
+        """A function tool whose calls are steps; what others do is done by the provider, or its own business."""
+        if not isinstance(tool, FunctionTool):
+            return tool
+
+        async def invoke(context: ToolContext[Any], arguments: str) -> Any:
+            return await self._call(tool, context, arguments)
+
+        twin = copy.copy(tool)
+        twin.on_invoke_tool = invoke
+        return twin
+
+    async def _call(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
+        async def run() -> Done:
+            before = _inside.set(context.tool_call_id)
+            try:
+                result = await tool.on_invoke_tool(context, arguments)
+            finally:
+                _inside.reset(before)
+            kept = {"value": to_jsonable_python(result, fallback=str)}
+            return Done(Value.of(kept, self.passage.brief.taint))
+
+        done = await self.passage.step(
+            f"tool {tool.name}",
+            [tool.name, arguments],
+            run,
+            effect=self._effects.of(tool.name),
+            about={"arguments": arguments},
+        )
+        kept = done.value.read()
+        return kept["value"] if isinstance(kept, dict) and "value" in kept else kept
+
+
+class JournaledProvider(ModelProvider):
+    """Finds the same models as another, and makes their calls steps."""
+
+    def __init__(self, wrapped: ModelProvider, journaled: Journaled) -> None:
+        self._wrapped = wrapped
+        self._journaled = journaled
+
+    def get_model(self, model_name: str | None) -> Model:
+        return DurableAgentModel(self._wrapped.get_model(model_name), self._journaled)
+
+    async def aclose(self) -> None:
+        await self._wrapped.aclose()
+
+
+class DurableAgentModel(Model):
+    """A model whose calls are steps."""
+
+    def __init__(self, wrapped: Model, journaled: Journaled) -> None:
+        self._wrapped = wrapped
+        self._journaled = journaled
+        self._name = name_of(wrapped)
+
+    async def get_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],  # noqa: A002 - as the SDK calls it
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff[Any, Any]],
+        tracing: ModelTracing,
+        *,
+        previous_response_id: str | None,
+        conversation_id: str | None,
+        prompt: ResponsePromptParam | None,
+    ) -> ModelResponse:
+        if is_real(self._wrapped):
+            refuse_if_forbidden(self._name)
+        passage = self._journaled.passage
+        shown = _shown(tools, handoffs)
+        said = [system_instructions, to_jsonable_python(input), prompt, previous_response_id]
+        whole = canonical([said, shown, _shape_of(output_schema)])
+        most = model_settings.max_tokens or MOST_OUT
+        settings, reserve = model_settings, ONE_CALL
+        if passage.brief.is_capped:  # so what it may cost must have a bound
+            settings = dataclasses.replace(settings, max_tokens=most)
+            reserve = worst(self._name, len(whole), most)
+
+        async def send() -> tuple[ModelResponse, Usage]:
+            response = await self._wrapped.get_response(
+                system_instructions,
+                input,
+                settings,
+                tools,
+                output_schema,
+                handoffs,
+                tracing,
+                previous_response_id=previous_response_id,
+                conversation_id=conversation_id,
+                prompt=prompt,
+            )
+            return response, usage_of(response.usage)
+
+        async def run() -> Done:
+            outgoing = ExternalModelCall(self._name, account_of(self._wrapped), send)
+            response, usage = await passage.call(outgoing, whole.decode(), most)
+            kept = {"model": self._name, "response": _RESPONSE.dump_python(response, mode="json")}
+            return Done(Value.of(kept, passage.brief.taint), usage)
+
+        within = _inside.get()
+        done = await passage.step(
+            f"model in {within}" if within else "model",
+            [self._name, digest_of(whole)],
+            run,
+            effect=Effect.PURE,
+            about={"models": [self._name], "turns": said[1], "tools": list(shown)},
+            reserve=reserve,
+        )
+        response = _RESPONSE.validate_python(done.value.read()["response"])
+        self._journaled.usage += usage_of(response.usage)
+        return response
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
+        """As it comes. A worker never streams; an agent used as a tool may, and is a step as a whole."""
+        return self._wrapped.stream_response(*args, **kwargs)
+
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
+        return self._wrapped.get_retry_advice(request)
+
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        await self._wrapped._cleanup_on_run_end(owner)
+
+    async def close(self) -> None:
+        await self._wrapped.close()
+
+
+class TaskShape(AgentOutputSchemaBase):
+    """The JSON schema of a task, for an agent that would answer in words."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+
+    def is_plain_text(self) -> bool:
+        return False
+
+    def name(self) -> str:
+        return "answer"
+
+    def json_schema(self) -> dict[str, Any]:
+        return self._schema
+
+    def is_strict_json_schema(self) -> bool:
+        return False
+
+    def validate_json(self, json_str: str) -> Any:
+        value, objection = objection_to(json_str, self._schema)
+        if objection is not None:
+            raise ModelBehaviorError(objection)
+        return value
+
+
+def _shown(tools: list[Tool], handoffs: list[Handoff[Any, Any]]) -> dict[str, Any]:
+    """What a model may call, with all that it is told of it."""
+    shown: dict[str, Any] = {
+        tool.name: [tool.description, tool.params_json_schema]
+        if isinstance(tool, FunctionTool)
+        else None
+        for tool in tools
+    }
+    return shown | {to.tool_name: [to.tool_description, to.input_json_schema] for to in handoffs}
+
+
+def _shape_of(schema: AgentOutputSchemaBase | None) -> dict[str, Any] | None:
+    return None if schema is None or schema.is_plain_text() else schema.json_schema()

@@ -1,0 +1,269 @@
+"""The calls of a Pydantic AI agent as durable steps. Imports Pydantic AI; `interop.pydantic_ai` is the door."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturn,
+    tool_return_content_ta,
+)
+from pydantic_ai.models import (
+    CompletedStreamedResponse,
+    Model,
+    ModelRequestParameters,
+    StreamedResponse,
+)
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.usage import RunUsage
+from pydantic_core import to_jsonable_python
+
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import NO_USAGE, ONE_CALL, Done, Usage
+from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.interop.attempt_bridge import AttemptBridge
+from chargehand.interop.call_cost import MOST_OUT, worst
+from chargehand.interop.external_model_call import ExternalModelCall, account_at
+from chargehand.interop.tool_effects import ToolEffects
+from chargehand.models.call_ban import refuse_if_forbidden
+from chargehand.models.connection_settings import is_loopback
+from chargehand.models.http_adapter import usage_of as usage_told
+
+_RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
+_RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
+#: fields of a message that differ whenever the same is said again
+_PASSING = {"timestamp", "run_id", "conversation_id"}
+_UNREAL = ("test", "function")
+
+
+class Journaling(AbstractCapability[Any]):
+    """Makes every model call and tool call of one run of an agent a step of the attempt it is run for."""
+
+    def __init__(self, passage: AttemptBridge, effects: ToolEffects) -> None:
+        super().__init__()
+        #: of all model calls that are steps, replayed ones included
+        self.usage = NO_USAGE
+        self._passage = passage
+        self._effects = effects
+        #: messages that the last model call had already
+        self._told = 0
+
+    def get_wrapper_model(self, model: Model) -> Model:
+        return DurablePydanticModel(model, self)
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        return JournaledTools(toolset, self._passage, self._effects)
+
+    async def handle_deferred_tool_calls(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - as the framework calls it
+        *,
+        requests: DeferredToolRequests,
+    ) -> DeferredToolResults:
+        """Ask a person whether a call may be made, or what came of one that is made elsewhere."""
+        approvals: dict[str, bool | ToolDenied] = {}
+        for call in requests.approvals:
+            is_fine = await self._passage.approve(call.tool_name, call.args_as_json_str())
+            approvals[call.tool_call_id] = is_fine or ToolDenied()
+        calls: dict[str, Any] = {
+            call.tool_call_id: await self._told_by_person(call) for call in requests.calls
+        }
+        return requests.build_results(approvals=approvals, calls=calls)
+
+    async def _told_by_person(self, call: ToolCallPart) -> str:
+        arguments = call.args_as_json_str()
+        return await self._passage.ask(f"What is the result of {call.tool_name}({arguments})?")
+
+    async def ask(
+        self,
+        model: Model,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """The model's response to these messages: asked once, remembered for ever."""
+        name, said, tools = name_of(model), _lasting(messages), _tools_in(parameters)
+        if is_real(model):
+            refuse_if_forbidden(name)
+        whole = canonical([said, tools, parameters.output_object])
+        settings, most = self._bounded(settings)
+
+        async def send() -> tuple[ModelResponse, Usage]:
+            response = await model.request(messages, settings, parameters)
+            return response, usage_of(response)
+
+        async def run() -> Done:
+            outgoing = ExternalModelCall(name, account_of(model), send)
+            response, usage = await self._passage.call(outgoing, whole.decode(), most)
+            kept = {"model": name, "response": _RESPONSE.dump_python(response, mode="json")}
+            return Done(Value.of(kept, self._passage.brief.taint), usage)
+
+        about = {"models": [name], "turns": said[self._told :], "tools": list(tools)}
+        self._told = len(said)
+        done = await self._passage.step(
+            "model",
+            [name, digest_of(whole)],
+            run,
+            effect=Effect.PURE,
+            about=about,
+            reserve=worst(name, len(whole), most) if self._passage.brief.is_capped else ONE_CALL,
+        )
+        response = _RESPONSE.validate_python(done.value.read()["response"])
+        self.usage += usage_of(response)
+        return response
+
+    def _bounded(self, settings: ModelSettings | None) -> tuple[ModelSettings | None, int]:
+        """How the model is to answer, and with how many tokens at most. What is capped must have a bound."""
+        most = (settings or {}).get("max_tokens") or MOST_OUT
+        if not self._passage.brief.is_capped:
+            return settings, most
+        return cast(ModelSettings, {**(settings or {}), "max_tokens": most}), most
+
+
+class DurablePydanticModel(WrapperModel):
+    """A model whose calls are steps."""
+
+    def __init__(self, wrapped: Model, journaling: Journaling) -> None:
+        super().__init__(wrapped)
+        self._journaling = journaling
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        return await self._journaling.ask(
+            self.wrapped, messages, model_settings, model_request_parameters
+        )
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,  # noqa: ARG002 - as the framework calls it
+    ) -> AsyncGenerator[StreamedResponse]:
+        """The whole response at once: what is journaled is what is heard."""
+        response = await self.request(messages, model_settings, model_request_parameters)
+        yield CompletedStreamedResponse(
+            response, model_request_parameters=model_request_parameters, replay_events=True
+        )
+
+
+@dataclass
+class JournaledTools(WrapperToolset[Any]):
+    """Tools whose calls are steps. What a tool tells the model to do is a result like any other."""
+
+    passage: AttemptBridge
+    effects: ToolEffects
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        arguments = to_jsonable_python(tool_args, serialize_unknown=True)
+
+        async def run() -> Done:
+            kept = await self._kept(name, tool_args, ctx, tool)
+            return Done(Value.of(kept, self.passage.brief.taint))
+
+        done = await self.passage.step(
+            f"tool {name}",
+            [name, arguments, bool(ctx.tool_call_approved)],
+            run,
+            effect=self.effects.of(name),
+            about={"arguments": arguments},
+        )
+        return _handed_out(done.value.read())
+
+    async def _kept(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> dict[str, Any]:
+        """What the tool returned or raised, as the journal keeps it."""
+        try:
+            result = await self.wrapped.call_tool(name, tool_args, ctx, tool)
+        except (ModelRetry, ToolFailed) as error:
+            return {"raised": type(error).__name__, "is_error": True, "text": error.message}
+        except (ApprovalRequired, CallDeferred) as error:
+            return {"raised": type(error).__name__, "metadata": error.metadata}
+        if isinstance(result, ToolReturn):
+            return {"return": _RETURN.dump_python(result, mode="json")}
+        return {"value": tool_return_content_ta.dump_python(result, mode="json")}
+
+
+def _handed_out(kept: Any) -> Any:
+    """What the framework gets of a tool call: the same while it runs and when it is replayed."""
+    if not isinstance(kept, dict):
+        return kept  # what a person said of a step in doubt
+    match kept.get("raised"):
+        case "ModelRetry":
+            raise ModelRetry(kept["text"])
+        case "ToolFailed":
+            raise ToolFailed(kept["text"])
+        case "ApprovalRequired":
+            raise ApprovalRequired(kept["metadata"])
+        case "CallDeferred":
+            raise CallDeferred(kept["metadata"])
+    if "return" in kept:
+        return _RETURN.validate_python(kept["return"])
+    return tool_return_content_ta.validate_python(kept.get("value", kept))
+
+
+def name_of(model: Model) -> str:
+    """The model as `provider:model`."""
+    return f"{model.system}:{model.model_name}"
+
+
+def account_of(model: Model) -> str:
+    """Whose limits it shares."""
+    return account_at(model.system, getattr(model, "client", model))
+
+
+def is_real(model: Model) -> bool:
+    """Whether asking it costs something or leaves the machine."""
+    return model.system not in _UNREAL and not is_loopback(
+        urlsplit(str(model.base_url or "")).hostname or ""
+    )
+
+
+def _lasting(messages: list[ModelMessage]) -> list[dict[str, Any]]:
+    """The messages without what is different each time the same conversation is held."""
+    said = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+    return [
+        {**_without_passing(message), "parts": [_without_passing(p) for p in message["parts"]]}
+        for message in said
+    ]
+
+
+def _without_passing(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in _PASSING}
+
+
+def _tools_in(parameters: ModelRequestParameters) -> dict[str, Any]:
+    """The tools that a model is shown, with all that it is told of them."""
+    tools = (*parameters.function_tools, *parameters.output_tools)
+    return {tool.name: [tool.description, tool.parameters_json_schema] for tool in tools}
+
+
+def usage_of(response: ModelResponse) -> Usage:
+    counts = response.usage
+    cached = counts.cache_read_tokens, counts.cache_write_tokens
+    return usage_told(counts.input_tokens, counts.output_tokens, *cached)
+
+
+def spent_in(run: RunUsage) -> Usage:
+    """What a whole run of an agent has spent, as Pydantic AI counts it."""
+    return Usage(calls=run.requests, tokens_in=run.input_tokens, tokens_out=run.output_tokens)

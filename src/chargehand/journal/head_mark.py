@@ -1,0 +1,78 @@
+"""The head mark: a small file beside the journal that says how far the journal had come.
+
+SQLite takes a damaged tail of its log for one that was never written, and goes on from before it
+in silence. The mark is what remembers that there was more.
+"""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.errors import JournalDamaged
+from chargehand.journal.hash_chain import seal
+from chargehand.journal.storage_check import write_whole
+
+#: seconds between a commit and the mark that names it, at most
+INTERVAL = 0.5
+
+
+class Mark(Struct, frozen=True, forbid_unknown_fields=True):
+    """A commit that is known to be on disk."""
+
+    commit: int
+    hash: str
+    #: of the process that wrote it: commits of a relaxed one may be lost without damage
+    durability: str
+    seal: str = ""
+
+    def sealed(self) -> "Mark":
+        return Mark(self.commit, self.hash, self.durability, self._seal())
+
+    def _seal(self) -> str:
+        return seal(self.commit, self.hash, self.durability).hex()
+
+    @property
+    def is_whole(self) -> bool:
+        return self.seal == self._seal()
+
+
+class HeadMark:
+    """The file that holds the mark of one journal."""
+
+    def __init__(self, database: Path) -> None:
+        self.path = database.with_name(f"{database.name}-head")
+
+    def read(self) -> Mark | None:
+        """The mark, or None where there is no file. Raises `JournalDamaged` if it is not whole."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            mark = msgspec.json.decode(data, type=Mark)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._damaged() from error
+        if not mark.is_whole:
+            raise self._damaged()
+        return mark
+
+    def write(self, mark: Mark) -> None:
+        """Replace the mark, unless another process has marked a later commit already."""
+        try:
+            known = self.read()
+        except JournalDamaged:
+            known = None
+        if known is None or known.commit <= mark.commit:
+            self.replace(mark)
+
+    def replace(self, mark: Mark) -> None:
+        """Replace the mark, whatever it was."""
+        write_whole(self.path, msgspec.json.encode(mark.sealed()) + b"\n")
+
+    def _damaged(self) -> JournalDamaged:
+        return JournalDamaged(
+            f"the head mark {self.path} is damaged, so nobody can tell whether the journal beside it "
+            "is whole; restore both from a backup, or accept the journal as it is with "
+            "open_journal(path, accept_damage=True)"
+        )

@@ -1,0 +1,311 @@
+"""The journal's file: made if it is not there, and looked at before anybody relies on it."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from chargehand.errors import JournalDamaged, JournalError, JournalUnfit, JournalVersion
+from chargehand.journal.base import GENESIS
+from chargehand.journal.hash_chain import seal
+from chargehand.journal.head_mark import HeadMark, Mark
+from chargehand.journal.sql_queries import SQL
+from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
+from chargehand.journal.storage_check import check_sqlite, prepare
+from chargehand.journal.transaction import KEPT_COMMITS, head_of
+
+#: marks an SQLite file as a journal of ours
+APPLICATION = int.from_bytes(b"chrg", "big")
+#: of the tables in `sqlite.sql`
+FORMAT = 1
+
+#: seconds between two looks at a lock that another program holds
+LONGEST_PAUSE = 0.1
+#: seconds that it is waited for without a word
+SILENCE = 1.0
+
+log = logging.getLogger("chargehand.journal")
+
+
+class LockWait:
+    """Waits for a lock that another program holds, in the thread that needs it."""
+
+    def __init__(self, path: Path, patience: timedelta) -> None:
+        self._path = path
+        self._patience = patience.total_seconds()
+        self._began = 0.0
+        self._is_said = False
+
+    def __call__(self, tries: int) -> bool:
+        """Wait a little; False once that was long enough. SQLite counts the tries, from 0."""
+        now = time.monotonic()
+        if tries == 0:
+            self._began, self._is_said = now, False
+        waited = now - self._began
+        if waited >= SILENCE and not self._is_said:
+            self._is_said = True
+            log.warning(
+                "journal_waits path=%s seconds=%.0f for='a lock that another program holds'; end the wait with: "
+                "close that program",
+                *(self._path, self._patience),
+            )
+        if waited >= self._patience:
+            return False
+        time.sleep(min(0.001 * 2 ** min(tries, 10), LONGEST_PAUSE, self._patience - waited))
+        return True
+
+
+class JournalFile:
+    """One journal's file and the way it is opened."""
+
+    def __init__(self, path: Path, *, durability: str, patience: timedelta, vfs: str) -> None:
+        self.path = path
+        self.durability = durability
+        self.mark = HeadMark(path)
+        self._patience = patience
+        self._vfs = vfs or None
+        self._names = (str(path), f"{path}-wal", f"{path}-shm")
+        self._opened: dict[str, tuple[int, int] | None] = {}
+
+    def open(self, *, accept_damage: bool) -> apsw.Connection:
+        """The connection that writes, to a file that is whole, or whose damage is accepted."""
+        check_sqlite()
+        prepare(self.path)
+        known = self._read_mark(accept_damage=accept_damage)  # first: the file may only be further
+        connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        try:
+            if self._is_empty(connection):
+                self._make(connection)
+            self._set_up(connection)
+            self._check(connection, known, accept_damage=accept_damage)
+            self._opened = {name: _identity(name) for name in self._names}
+        except apsw.Error as error:
+            told = refusal(error, self.path, connection.system_errno)
+            connection.close()
+            raise told from error
+        except NONSENSE as error:
+            connection.close()
+            raise damaged(self.path, f"a value in it makes no sense ({error})") from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def check_in_place(self) -> None:
+        """Raise `JournalFailed` if the file, its log or its index is no longer the one that was opened.
+
+        SQLite would go on writing to a file that has no name any more and is gone when we end.
+        """
+        for name, opened in self._opened.items():
+            if _identity(name) != opened:
+                what = "the file" if name == self._names[0] else f"its file {Path(name).name}"
+                raise failed(self.path, f"{what} was moved or deleted while it was in use")
+
+    def open_to_read(self) -> apsw.Connection:
+        """A second connection, which cannot write."""
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.pragma("cache_size", -16_000)  # kB: queries of a large board look all over
+        connection.pragma("cell_size_check", True)
+        connection.pragma("trusted_schema", False)
+        return connection
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        try:
+            connection = apsw.Connection(str(self.path), flags, self._vfs)
+        except apsw.Error as error:
+            raise refusal(error, self.path) from error
+        connection.set_busy_handler(LockWait(self.path, self._patience))
+        return connection
+
+    def _is_empty(self, connection: apsw.Connection) -> bool:
+        # One transaction: another process that makes the journal meanwhile has done all of it or
+        # nothing; between two looks it would seem to be somebody else's file.
+        connection.execute("BEGIN")
+        try:
+            return self._is_new(connection)
+        finally:
+            connection.execute("ROLLBACK")
+
+    def _is_new(self, connection: apsw.Connection) -> bool:
+        """Whether there is nothing in the file yet. What is not ours is refused and not touched."""
+        application = connection.pragma("application_id")
+        if application == 0 and not connection.execute(SQL["count_tables"]).get:
+            return True
+        if application != APPLICATION:
+            raise JournalError(
+                f"{self.path} is an SQLite file but no journal of chargehand; choose another path"
+            )
+        version = connection.pragma("user_version")
+        if version != FORMAT:
+            raise JournalVersion(
+                f"{self.path} has format {version}, and this chargehand knows format {FORMAT}; "
+                "upgrade chargehand to the version that wrote it"
+            )
+        return False
+
+    def _make(self, connection: apsw.Connection) -> None:
+        self._use_log(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        if self._is_new(connection):  # still: another process may have been faster
+            connection.execute(SQL["schema"])
+            connection.pragma("application_id", APPLICATION)
+            connection.pragma("user_version", FORMAT)
+        connection.execute("COMMIT")
+
+    def _use_log(self, connection: apsw.Connection) -> None:
+        # Changing the mode needs the file for itself, and SQLite does not wait for that by itself.
+        wait, tries = LockWait(self.path, self._patience), 0
+        while True:
+            try:
+                mode = connection.pragma("journal_mode", "wal")
+                break
+            except apsw.BusyError:
+                if not wait(tries):
+                    raise
+                tries += 1
+        if mode != "wal":
+            raise JournalUnfit(f"{self.path} cannot have a write-ahead log here; use a local disk")
+
+    def _set_up(self, connection: apsw.Connection) -> None:
+        self._use_log(connection)
+        is_strict = self.durability == "strict"
+        connection.pragma("synchronous", "full" if is_strict else "normal")
+        if sys.platform == "darwin" and is_strict:
+            # There, a plain fsync leaves the bytes in the cache of the drive.
+            connection.pragma("fullfsync", 1)
+            connection.pragma("checkpoint_fullfsync", 1)
+        connection.pragma("cache_size", -16_000)  # kB: the inner pages of a few million entries
+        connection.pragma("journal_size_limit", 64 << 20)
+        connection.pragma("cell_size_check", True)
+        connection.pragma("trusted_schema", False)
+
+    def _check(
+        self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
+    ) -> None:
+        try:
+            self._check_once(connection, known, accept_damage=accept_damage)
+        except JournalDamaged:
+            # The mark is read first. If there was none, another process may have made the journal
+            # and its mark since: with that mark, the second look decides.
+            since = self._read_mark(accept_damage=accept_damage) if known is None else None
+            if since is None:
+                raise
+            self._check_once(connection, since, accept_damage=accept_damage)
+
+    def _check_once(
+        self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
+    ) -> None:
+        # One transaction: of what another process commits meanwhile, all is seen or nothing.
+        connection.execute("BEGIN")
+        try:
+            self._check_snapshot(connection, known, accept_damage=accept_damage)
+        finally:
+            connection.execute("ROLLBACK")
+
+    def _check_snapshot(
+        self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
+    ) -> None:
+        for found in self._damage(connection):
+            if not accept_damage:
+                raise found
+            log.warning("journal_damage_accepted path=%s damage=%s", self.path, found)
+        number, digest = self._last_commit(connection) or (0, GENESIS)
+        mark = Mark(number, digest.hex(), self.durability)
+        if known is not None and (lost := self._lost(connection, known, number)):
+            is_relaxed = "relaxed" in (self.durability, known.durability)
+            if not accept_damage and not (is_relaxed and known.commit > number):
+                raise self._mark_damage(lost)
+            log.warning("journal_damage_accepted path=%s damage=%s", self.path, lost)
+            self.mark.replace(mark)
+        elif known is None and number:
+            # Until it says that it has a mark, its process died between its first commit and the mark.
+            if not accept_damage and connection.execute(SQL["meta"], ("marked",)).get:
+                raise self._mark_damage(
+                    "its head mark is missing, so nothing tells how far it had come"
+                )
+            log.warning("journal_mark_missing path=%s commit=%d", self.path, number)
+            self.mark.replace(mark)
+
+    def _last_commit(self, connection: apsw.Connection) -> tuple[int, bytes] | None:
+        """The newest commit; None if its bytes have become something else."""
+        number, digest = connection.execute(SQL["last_commit"]).fetchone() or (0, GENESIS)
+        is_sound = isinstance(number, int) and isinstance(digest, bytes)
+        return (number, digest) if is_sound else None
+
+    def _damage(self, connection: apsw.Connection) -> Iterator[JournalDamaged]:
+        if self._last_commit(connection) is None:
+            yield damaged(self.path, "its newest commit was changed")
+        sound = (_tables(), _tables("boards"), _tables("boards", "fresh"))
+        if connection.execute(SQL["tables"]).fetchall() not in sound:
+            yield damaged(self.path, "its tables are not those of a journal")
+        made = connection.execute(SQL["meta"], ("streams",)).get
+        there = connection.execute(SQL["count_streams"]).get
+        if made != there:
+            yield damaged(self.path, f"{made} streams were made and {there} are there")
+        for row in connection.execute(SQL["all_heads"]):
+            try:
+                head_of(row, self.path)
+            except JournalDamaged as error:
+                yield error
+        for *fields, kept in connection.execute(SQL["all_keys"]):
+            if seal(*fields) != kept:
+                yield damaged(self.path, f"the idempotency key {fields[1]!r} was changed")
+
+    def _lost(self, connection: apsw.Connection, known: Mark, number: int) -> str:
+        """What the mark says was there and is not; empty if all is."""
+        if known.commit > number:
+            count = known.commit - number
+            return (
+                f"its last {count} commits are missing: it had come to commit {known.commit} and "
+                f"holds {number}"
+            )
+        found = connection.execute(SQL["commit_hash"], (known.commit,)).get
+        if found is None:
+            is_pruned = known.commit <= number - KEPT_COMMITS
+            return "" if is_pruned or not known.commit else f"commit {known.commit} is missing"
+        if not isinstance(found, bytes) or found.hex() != known.hash:
+            return f"commit {known.commit} is not the one that was made"
+        return ""
+
+    def _read_mark(self, *, accept_damage: bool) -> Mark | None:
+        try:
+            return self.mark.read()
+        except JournalDamaged as error:
+            if not accept_damage:
+                raise
+            log.warning("journal_damage_accepted path=%s damage=%s", self.path, error)
+            return None
+        except OSError as error:
+            raise refusal(error, self.mark.path) from error
+
+    def _mark_damage(self, lost: str) -> JournalDamaged:
+        return JournalDamaged(
+            f"{self.path} is damaged: {lost} (by the head mark {self.mark.path.name}); restore both "
+            "from a backup, or go on without what is missing with "
+            "open_journal(path, accept_damage=True)"
+        )
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(name)  # noqa: PTH116 - after every commit: no path is made of it
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _tables(*more: str) -> list[tuple[Any, ...]]:
+    """How the tables of a sound journal were made; those of boards come with the first board."""
+    connection = apsw.Connection(":memory:")
+    try:
+        for part in ("schema", *more):
+            connection.execute(SQL[part])
+        return connection.execute(SQL["tables"]).fetchall()
+    finally:
+        connection.close()

@@ -1,0 +1,248 @@
+"""Which process leads what: nodes, their leases, and how a dead one is told from a silent one."""
+
+import contextlib
+import glob
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import apsw
+
+from chargehand.errors import NotLeading, UnknownRun
+from chargehand.journal.sql_queries import SQL
+from chargehand.journal.stream_owners import StreamOwner, StreamOwners
+from chargehand.journal.transaction import FORGOTTEN, Transaction
+
+if sys.platform != "win32":
+    import fcntl
+
+
+def steady() -> int:
+    """Microseconds since the boot, the same for all processes; counts time asleep where it can."""
+    if sys.platform == "linux":
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    return time.monotonic_ns() // 1000
+
+
+def boot_id() -> str:
+    """The name of this run of the machine; a lease from another one is void."""
+    with contextlib.suppress(OSError):
+        if sys.platform == "linux":
+            return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        if sys.platform == "darwin":
+            told = subprocess.run(
+                ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            return told.stdout.strip()
+    return ""
+
+
+class NodeFile:
+    """A locked file beside the journal: the kernel lets go of it when its process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle: int | None = None
+
+    def hold(self) -> None:
+        """Make and lock the file. Without file locks (Windows), leases end by time alone."""
+        if sys.platform == "win32":
+            return
+        while self._handle is None:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Somebody may have cleared the file away between its making and its locking.
+            if self.path.exists() and os.path.samestat(os.fstat(handle), self.path.stat()):
+                self._handle = handle
+            else:
+                os.close(handle)
+
+    def is_free(self) -> bool:
+        """Whether its process is certainly gone; clears the file away then.
+
+        A file that is missing proves nothing: somebody may have tidied up by hand.
+        """
+        if sys.platform == "win32":
+            return False
+        try:
+            handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.path.unlink(missing_ok=True)  # while locked, so that nobody else can hold it
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+
+    def drop(self) -> None:
+        """Remove the file and let go."""
+        if self._handle is not None:
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the handle and leave the file; in a forked child, the parent's lock stays."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+class LeaseNode:
+    """This process among the nodes of one journal, and its lease.
+
+    All but `is_valid` is called by the writer thread, inside its transactions.
+    """
+
+    def __init__(self, database: Path, lease: timedelta) -> None:
+        self.id = f"n-{secrets.token_hex(6)}"
+        self._database = database
+        self._lease = lease // timedelta(microseconds=1)
+        self._boot = boot_id()
+        self._file = self._file_of(self.id)
+        self._led = StreamOwners()
+        self._stays = False  # though it may lead nothing
+        self._renewed: int | None = None  # just before the last renewal that was committed
+        self._tried = 0
+
+    def is_valid(self) -> bool:
+        """Whether the lease surely holds. It ends here a fifth earlier than it does for others."""
+        renewed = self._renewed
+        return renewed is not None and steady() < renewed + self._lease * 4 // 5
+
+    @property
+    def due(self) -> int | None:
+        """When the lease is to be renewed next; None while there is no need of one."""
+        return self._tried + self._lease // 3 if self._led or self._stays else None
+
+    def try_renewal(self) -> None:
+        """A renewal is being tried; if it fails, the next try has to wait like any other."""
+        self._tried = steady()
+
+    def renew(self, sheet: Transaction) -> None:
+        """Put this node's row with a new expiry; the first time, join."""
+        if self._renewed is None:
+            self._file.hold()
+            self._clear_away(sheet)
+        now = self._tried = steady()
+        row = (self.id, self._boot, now + self._lease, os.getpid(), socket.gethostname())
+        sheet.connection.execute(SQL["put_node"], row)
+        sheet.once_committed(lambda: self._set_renewed(now))
+
+    def _set_renewed(self, at: int) -> None:
+        self._renewed = at
+
+    def lead(self, sheet: Transaction, stream: str, holder: StreamOwner | None = None) -> int:
+        """Give this node the stream, in a new epoch."""
+        head = sheet.head(stream)
+        if head is not None and head.forgotten:
+            raise UnknownRun(stream, FORGOTTEN)
+        if head is not None and head.owner not in ("", self.id):
+            self._refuse_living(sheet, stream, head.owner)
+        elif head is not None and head.owner:
+            self._led.check(stream, holder)
+        head = head or sheet.new_head(stream)
+        head.epoch += 1
+        head.owner = self.id
+        sheet.change(head)
+        self.renew(sheet)
+        # At once, not when it is committed: the next request of this very group may be for it, too.
+        self._led.add(stream, holder)
+        sheet.unless_committed(lambda: self._led.drop(stream))
+        return head.epoch
+
+    def stay(self, sheet: Transaction) -> None:
+        """Hold a lease from now on until the end, whatever is led: others rely on our being here."""
+        if not self._stays:
+            self.renew(sheet)
+            sheet.once_committed(self._settle_in)
+
+    def _settle_in(self) -> None:
+        self._stays = True
+
+    def release(self, sheet: Transaction, stream: str, epoch: int) -> None:
+        """Let go of the stream, if it is still held in this epoch."""
+        head = sheet.head(stream)
+        if head is not None and head.epoch == epoch and head.owner == self.id:
+            head.owner = ""
+            sheet.change(head)
+            sheet.once_committed(lambda: self._led.drop(stream))
+
+    def let_go(self, streams: Iterable[str]) -> None:
+        """These have ended, so that nobody need lead them."""
+        for stream in streams:
+            self._led.drop(stream)
+
+    def is_alive(self, sheet: Transaction, node: str) -> bool:
+        """Whether this node may still be at work."""
+        return node == self.id or self._living(sheet, node) is not None
+
+    def _living(self, sheet: Transaction, node: str) -> tuple[int, int, str] | None:
+        """Microseconds that its lease lasts, its process and host; None if it is surely gone."""
+        row = sheet.connection.execute(SQL["node"], (node,)).fetchone()
+        if row is None:
+            return None
+        boot, expires, pid, host = row
+        left = expires - steady()
+        if boot != self._boot or left <= 0:
+            return None
+        if self._file_of(node).is_free():
+            sheet.connection.execute(SQL["drop_node"], (node,))
+            # Its file is cleared away, so its row must go too, even if nothing else is stored now.
+            sheet.once_committed(_nothing_more)
+            return None
+        return left, pid, host
+
+    def _refuse_living(self, sheet: Transaction, stream: str, owner: str) -> None:
+        living = self._living(sheet, owner)
+        if living is None:
+            return
+        left, pid, host = living
+        raise NotLeading(
+            f"run {stream!r} is led by node {owner} (process {pid} on {host}), whose lease lasts "
+            f"another {left / 1e6:.1f} s if it is not renewed; stop that process, or wait for it"
+        )
+
+    def _clear_away(self, sheet: Transaction) -> None:
+        """Remove what nodes left behind that died while they led nothing anybody wants."""
+        start = f"{self._database.name}-node-"
+        for path in self._database.parent.glob(f"{glob.escape(start)}n-*"):
+            node = path.name.removeprefix(start)
+            if node != self.id and NodeFile(path).is_free():
+                sheet.connection.execute(SQL["drop_node"], (node,))
+        sheet.connection.execute(SQL["drop_old_nodes"], (self._boot,))
+
+    def leave(self, connection: apsw.Connection | None) -> None:
+        """Give up the lease, so that others need not wait for its end."""
+        if connection is None:
+            # The row cannot be dropped any more. The file that nobody holds says that we are gone.
+            self._file.abandon()
+            return
+        if self._renewed is not None:
+            self._renewed = None
+            connection.execute(SQL["drop_node"], (self.id,))
+        self._file.drop()
+
+    def abandon(self) -> None:
+        """This is a forked child: the node is the parent's alone."""
+        self._renewed = None
+        self._file.abandon()
+
+    def _file_of(self, node: str) -> NodeFile:
+        return NodeFile(self._database.with_name(f"{self._database.name}-node-{node}"))
+
+
+def _nothing_more() -> None:
+    """For what is stored without a further thought."""

@@ -1,0 +1,177 @@
+"""Whether a place can keep a journal at all, and how a file is written so that it stays."""
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+
+from chargehand.errors import JournalUnfit, UsageError
+from chargehand.journal.sqlite_errors import file_refusal, read_only
+
+if sys.platform != "win32":
+    import fcntl
+
+#: before it, two connections that reset the WAL at once could corrupt the file
+OLDEST_SQLITE = (3, 51, 3)
+
+_NETWORK = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "afs",
+        "afpfs",
+        "ceph",
+        "coda",
+        "ncpfs",
+        "9p",
+        "v9fs",
+        "drvfs",
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "glusterfs",
+        "davfs",
+        "webdav",
+        "ocfs2",
+        "vboxsf",
+        "vmhgfs",
+        "prl_fs",
+        "sshfs",
+        "s3fs",
+        "gcsfuse",
+        "rclone",
+    ]
+)
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def check_sqlite(version: str | None = None) -> None:
+    """Raise `JournalUnfit` if this SQLite has the WAL fault that 3.51.3 mended."""
+    version = apsw.sqlite_lib_version() if version is None else version
+    if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
+        raise JournalUnfit(
+            f"SQLite {version} can corrupt a journal under load; upgrade apsw to 3.51.3 or newer"
+        )
+
+
+def prepare(path: Path) -> None:
+    """Make the folder for a journal, or say why there can be none at this place."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        named = ascii(str(path))
+        raise UsageError(
+            f"{named} is not UTF-8, as the name of a journal must be; choose another name"
+        ) from None
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file in it, such as {path / 'runs.db'}")
+    try:
+        make_folder(path.parent)
+    except FileExistsError:
+        raise UsageError(f"{path.parent} is a file, so {path} cannot lie in it") from None
+    except OSError as error:
+        raise file_refusal(error, path) from error
+    refuse_network(path)
+    writes = [path.parent, path] if path.exists() else [path.parent]
+    if not all(os.access(place, os.W_OK) for place in writes):
+        raise read_only(path)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, so that a power cut cannot take them away again."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        sync_folder(place.parent)
+
+
+def refuse_network(path: Path) -> None:
+    """Raise `JournalUnfit` on a network file system: its locks and its syncs are only promises."""
+    kind = _file_system_of(path.resolve())
+    if kind.removeprefix("fuse.").lower() in _NETWORK:
+        raise JournalUnfit(
+            f"{path} lies on a network file system ({kind}), where SQLite's locks do not hold; "
+            "choose a local disk"
+        )
+
+
+def _file_system_of(path: Path) -> str:
+    if sys.platform == "linux":
+        try:
+            return file_system_in(Path("/proc/self/mountinfo").read_text("utf-8"), path)
+        except OSError:
+            return ""
+    if sys.platform == "darwin":
+        told = subprocess.run(["/sbin/mount"], capture_output=True, text=True, check=False)
+        return file_system_told(told.stdout, path)
+    return ""
+
+
+def file_system_in(mountinfo: str, path: Path) -> str:
+    """The kind of file system that holds this path, by what Linux says is mounted where."""
+    found = (Path("/"), "")
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        # Blanks and the like in a mount point are written as octal numbers.
+        point = Path(_OCTAL.sub(lambda code: chr(int(code[1], 8)), before.split(" ")[4]))
+        # A later mount hides an earlier one at the same point.
+        if path.is_relative_to(point) and len(point.parts) >= len(found[0].parts):
+            found = (point, after.split(" ")[0])
+    return found[1]
+
+
+def file_system_told(mounts: str, path: Path) -> str:
+    """The kind of file system that holds this path, by what the program `mount` of macOS says."""
+    found = (Path("/"), "")
+    for line in mounts.splitlines():
+        where, _, options = line.partition(" on ")[2].rpartition(" (")
+        point = Path(where)
+        if where and path.is_relative_to(point) and len(point.parts) >= len(found[0].parts):
+            found = (point, options.split(",")[0].rstrip(")"))
+    return found[1]
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put these bytes at this path so that a crash leaves the old file or the new, never a mixture.
+
+    Returns once a power cut cannot undo it.
+    """
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with fresh.open("wb") as file:
+            file.write(data)
+            file.flush()
+            sync_file(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_file(handle: int) -> None:
+    """Make the bytes of a file durable, also where the plain call stops at the drive's cache."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable. Windows has no such thing and needs none."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

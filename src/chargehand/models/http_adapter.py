@@ -1,0 +1,272 @@
+"""What the adapters for protocols over HTTP share: one call, whole or streamed, and its checks."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from chargehand.errors import ModelError, ModelRefused
+from chargehand.facts.outcome import Usage
+from chargehand.models.base import (
+    Abilities,
+    CallAllowance,
+    File,
+    Image,
+    ModelReply,
+    ModelRequest,
+    Opaque,
+    Part,
+    Role,
+    StopReason,
+    Text,
+    account_of,
+)
+from chargehand.models.connection_settings import Access
+from chargehand.models.http_client import ModelEndpoint
+from chargehand.models.provider_errors import Filtered, complaint_of, failure_of, garbled
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+log = logging.getLogger("chargehand.models")
+
+#: of tokens; beyond it a number is no longer one that all of JSON's readers agree on
+LARGEST_COUNT = 2**53
+
+
+#: headers with what is granted a minute: of requests, of tokens
+_GRANTED = (
+    ("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
+    ("anthropic-ratelimit-requests-limit", "anthropic-ratelimit-tokens-limit"),
+)
+
+
+def allowance_in(headers: Mapping[str, str]) -> CallAllowance | None:
+    """What the headers of an answer say of its provider's rates; None if nothing."""
+    for requests, tokens in _GRANTED:
+        if requests in headers or tokens in headers:
+            return CallAllowance(_amount(headers.get(requests)), _amount(headers.get(tokens)))
+    return None
+
+
+def _amount(text: str | None) -> float | None:
+    try:
+        amount = float(text or 0)
+    except ValueError:
+        return None
+    return amount if 0 < amount < LARGEST_COUNT else None
+
+
+class Gathering(Protocol):
+    """A streamed reply in the making."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the provider has said, in so many words, that this was all."""
+
+    def take(self, data: bytes, headers: Mapping[str, str]) -> str:
+        """Take in an event; returns what of the text is new."""
+
+    def reply(self) -> ModelReply:
+        """The whole reply. Only to be asked for once it is over."""
+
+
+#: providers whose servers run their models themselves
+FREE = ("ollama",)
+
+
+class HttpModel(ABC):
+    """A `Model` behind a protocol over HTTP; each protocol fills in four methods."""
+
+    path: str
+    protocol: str
+
+    def __init__(self, model: str, access: Access, *, abilities: Abilities | None = None) -> None:
+        self.model = model
+        self.access = access
+        may_cost = access.provider not in FREE
+        self._abilities = abilities or Abilities(is_real=not access.is_local, may_cost=may_cost)
+        self._account = account_of(access.provider, f"{access.host} {access.key}")
+        #: whose opaque blocks this model may be shown: its protocol's, from its own host
+        self.origin = f"{self.protocol}:{access.host}"
+        self._endpoint = ModelEndpoint(access, self.name)
+        self._has_warned: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} at {self.access.shown_url}>"
+
+    @property
+    def name(self) -> str:
+        return f"{self.access.provider}:{self.model}"
+
+    @property
+    def account(self) -> str:
+        return self._account
+
+    @property
+    def abilities(self) -> Abilities:
+        return self._abilities
+
+    # For each protocol to say
+
+    @abstractmethod
+    def body_of(self, request: ModelRequest) -> Json:
+        """The request as this protocol writes it."""
+
+    def streamed(self, body: Json) -> Json:
+        return {**body, "stream": True}
+
+    @abstractmethod
+    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> ModelReply:
+        """The reply in this body."""
+
+    @abstractmethod
+    def gathering(self) -> Gathering:
+        """What gathers a streamed reply."""
+
+    def examined(self, reply: ModelReply, request: ModelRequest) -> ModelReply:  # noqa: ARG002
+        """The reply as it is to be taken, in the light of what was asked."""
+        return reply
+
+    # What all do alike
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        body = self._written(request)
+        try:
+            content, response = await self._endpoint.post(self.path, body)
+        except Filtered as error:
+            return self._refusal(error)
+        try:
+            reply = self.examined(self.reply_in(content, response.headers), request)
+        except UNREADABLE as error:
+            raise self._unreadable(error) from None
+        allowance = allowance_in(response.headers)
+        return reply if allowance is None else replace(reply, allowance=allowance)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+        body = self._written(request, stream=True)
+        try:
+            async with self._endpoint.open(self.path, body) as events:
+                gathered = self.gathering()
+                while not gathered.is_over:
+                    if (data := await events.next()) is None:
+                        raise garbled(self.access, "broke off before its end")
+                    if piece := self._taken(gathered, data, events.headers):
+                        yield piece
+                yield self.examined(self._whole(gathered), request)
+                await events.finish()
+        except Filtered as error:
+            yield self._refusal(error)
+
+    def _taken(self, gathered: Gathering, data: bytes, headers: Mapping[str, str]) -> str:
+        try:
+            return gathered.take(data, headers)
+        except UNREADABLE as error:
+            raise self._unreadable(error) from None
+
+    def _whole(self, gathered: Gathering) -> ModelReply:
+        try:
+            return gathered.reply()
+        except UNREADABLE as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> ModelError:
+        if isinstance(error, RecursionError):
+            return garbled(self.access, "is nested too deeply to be read")
+        return garbled(self.access, f"cannot be read ({error})")
+
+    def _refusal(self, error: Filtered) -> ModelReply:
+        return ModelReply(
+            parts=(Text(str(error)),),
+            stop=StopReason.REFUSAL,
+            usage=Usage(calls=1),
+            model=self.model,
+        )
+
+    def failure_in(self, error: object, headers: Mapping[str, str]) -> ModelError:
+        """The failure that came as an `error` inside a reply."""
+        return failure_of(complaint_of(error, headers), self.access)
+
+    def garbled(self, fact: str) -> ModelError:
+        return garbled(self.access, fact)
+
+    def refused(self, fact: str) -> ModelRefused:
+        return ModelRefused(f"{self.name} cannot be asked this: {fact}")
+
+    def warn_once(self, what: str) -> None:
+        """Say, once for each model, that something asked for has no effect."""
+        if what not in self._has_warned:
+            self._has_warned.add(what)
+            log.warning("setting_ignored: %s cannot do %s", self.name, what)
+
+    def opaque(self, block: "bytes | Raw") -> Opaque:
+        # A copy: what the decoder hands out would keep the whole answer alive.
+        return Opaque(self.origin, Raw(bytes(block)))
+
+    def _written(self, request: ModelRequest, *, stream: bool = False) -> bytes:
+        self._check(request)
+        try:
+            body = {**self.body_of(request), **request.settings.extra}
+            return msgspec.json.encode(self.streamed(body) if stream else body)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise self.refused(
+                f"it has no form in JSON ({type(error).__name__}); "
+                "look for unusual values and broken characters in it"
+            ) from error
+
+    def _check(self, request: ModelRequest) -> None:
+        can = self._abilities
+        if request.tools and not can.tools:
+            raise self.refused("it can call no tools; leave them out, or use another model")
+        if not (can.images and can.files):
+            for turn in request.turns:
+                self._check_parts(turn.parts)
+        if request.choice not in ("auto", "none"):
+            names = {tool.name for tool in request.tools}
+            if not names or (request.choice != "required" and request.choice not in names):
+                raise self.refused(f"tool choice {request.choice!r} fits none of its tools")
+
+    def _check_parts(self, parts: tuple[Part, ...]) -> None:
+        for part in parts:
+            if isinstance(part, Image) and not self._abilities.images:
+                raise self.refused("it can see no images; leave them out, or use another model")
+            if isinstance(part, File) and not self._abilities.files:
+                raise self.refused(f"it can read no files such as {part.name}; give their text")
+
+
+UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
+
+def role_name(role: Role) -> str:
+    """What both protocols call who speaks; what tools say is put in by the user."""
+    return {Role.SYSTEM: "system", Role.MODEL: "assistant"}.get(role, "user")
+
+
+def usage_of(
+    tokens_in: int | None, tokens_out: int | None, read: int | None, written: int | None
+) -> Usage:
+    """What a provider reports, or one call of unknown size if that cannot be true."""
+    counts = (tokens_in or 0, tokens_out or 0, read or 0, written or 0)
+    is_sound = all(0 <= number <= LARGEST_COUNT for number in counts)
+    if not is_sound or counts[2] + counts[3] > counts[0]:
+        return Usage(calls=1)
+    return Usage(
+        calls=1,
+        tokens_in=counts[0],
+        tokens_out=counts[1],
+        cache_read=counts[2],
+        cache_written=counts[3],
+    )
+
+
+def schema_in_words(schema: Json) -> str:
+    """How a model is asked to keep to a schema that its provider will not hold it to."""
+    text = msgspec.json.encode(schema).decode()
+    return (
+        "Answer with one JSON value and nothing else: no introduction, no code fence. "
+        f"It must fit this JSON Schema:\n{text}"
+    )

@@ -1,0 +1,93 @@
+"""A courier: carries notices to one notifier, beside the run, which never waits for it."""
+
+import asyncio
+import logging
+from collections import deque
+from datetime import timedelta
+
+from chargehand.notify.base import Notice, NoticeKind, Notifier
+
+log = logging.getLogger("chargehand")
+
+#: beyond it the oldest is dropped: a notifier that hangs must not fill the memory
+MOST_WAITING = 100
+#: that sending one may take
+LONGEST = timedelta(minutes=2)
+
+
+class NoticeDelivery:
+    """One notice after another, in order. What cannot be sent is logged, and changes nothing else.
+
+    Its task lives while something waits to be sent; whoever ends the event loop calls `settle`.
+    """
+
+    def __init__(self, notifier: Notifier, of: frozenset[NoticeKind]) -> None:
+        self._notifier = notifier
+        self._of = of
+        self._waiting: deque[Notice] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def take(self, notice: Notice) -> None:
+        """Send this soon, if it is subscribed to and not waiting already. Never waits."""
+        if notice.kind not in self._of or any(each.id == notice.id for each in self._waiting):
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            self._tell_lost("notice_dropped", self._waiting.popleft(), "too many are waiting")
+        self._waiting.append(notice)
+        loop = asyncio.get_running_loop()
+        if not self._is_at_work(loop):
+            self._task = loop.create_task(self._deliver(), name=f"chargehand {self._notifier!r}")
+
+    def withdraw(self, run: str, question: str = "") -> None:
+        """Nobody needs to be asked this any more; without a question, nothing that the run asks."""
+        moot = {question} if question else {each.question for each in self._waiting}
+        self._waiting = deque(
+            each
+            for each in self._waiting
+            if each.run != run or not each.question or each.question not in moot
+        )
+
+    async def settle(self, grace: timedelta) -> None:
+        """Give what is to be sent so long to be sent, and give up the rest."""
+        task = self._task
+        if task is None or not self._is_at_work(asyncio.get_running_loop()):
+            return
+        _, late = await asyncio.wait([task], timeout=grace.total_seconds())
+        if late:
+            task.cancel()
+            await asyncio.wait([task])
+        while self._waiting:
+            self._tell_lost("notice_not_sent", self._waiting.popleft(), "there was no time left")
+
+    def _is_at_work(self, loop: asyncio.AbstractEventLoop) -> bool:
+        task = self._task
+        return task is not None and not task.done() and task.get_loop() is loop
+
+    async def _deliver(self) -> None:
+        while self._waiting:
+            await self._send(self._waiting.popleft())
+
+    async def _send(self, notice: Notice) -> None:
+        try:
+            async with asyncio.timeout(LONGEST.total_seconds()):
+                await self._notifier.notify(notice)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except (
+            BaseException
+        ) as error:  # a notifier may fail as it likes, and its SystemExit ends no run
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                self._tell_lost("notice_not_sent", notice, "there was no time left")
+                raise
+            self._tell_lost("notice_not_sent", notice, str(error) or type(error).__name__)
+        else:
+            log.info(
+                "notice_sent to=%r kind=%s id=%s", self._notifier, notice.kind.value, notice.id
+            )
+
+    def _tell_lost(self, what: str, notice: Notice, why: str) -> None:
+        log.warning(
+            "%s to=%r kind=%s run=%s id=%s error=%r",
+            *(what, self._notifier, notice.kind.value, notice.run, notice.id, why),
+        )

@@ -1,0 +1,55 @@
+"""From what a person writes, `webhook:https://…`, `command:…` or `log`, to a notifier."""
+
+import os
+import shlex
+from collections.abc import Sequence
+
+from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import shown
+from chargehand.notify.base import NoticeKind, Notifier, Notify, Subscription
+from chargehand.notify.command import Command
+from chargehand.notify.log import Log
+from chargehand.notify.webhook import Webhook
+
+#: what webhooks that are given as words sign with, if it is set
+SECRET_VARIABLE = "CHARGEHAND_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+_WAYS = "webhook:https://…, command:PROGRAM WORDS… or log"
+
+
+def open_notifiers(notify: Notify) -> list[tuple[Notifier, frozenset[NoticeKind]]]:
+    """Who is to be told, and of what. Raises `UsageError` for what is no way to tell anybody."""
+    if isinstance(notify, (str, Subscription)) or not isinstance(notify, Sequence):
+        return [_opened(notify)]
+    return [_opened(each) for each in notify]
+
+
+def open_notifier(words: str) -> Notifier:
+    """The notifier of these words. Raises `UsageError` for words that are none."""
+    way, _, rest = words.strip().partition(":")
+    rest = rest.strip()
+    if way == "log" and not rest:
+        return Log()
+    if way == "webhook" and rest:
+        return Webhook(rest, secret=os.environ.get(SECRET_VARIABLE, ""))
+    if way == "command" and rest:
+        try:
+            return Command(shlex.split(rest))
+        except ValueError as error:
+            raise UsageError(f"the words of {words!r} cannot be told apart: {error}") from None
+    raise UsageError(f"{way!r} is no way to notify anybody; write {_WAYS}")
+
+
+def _opened(given: "str | Notifier | Subscription") -> tuple[Notifier, frozenset[NoticeKind]]:
+    subscription = given if isinstance(given, Subscription) else Subscription(given)
+    to = subscription.to
+    if isinstance(to, str):
+        to = open_notifier(to)
+    elif not callable(getattr(to, "notify", None)):
+        raise UsageError(
+            f"{shown(to)} cannot notify anybody; give {_WAYS}, or an object with notify()"
+        )
+    try:
+        return to, frozenset(NoticeKind(kind) for kind in subscription.of)
+    except ValueError as error:
+        kinds = ", ".join(kind.value for kind in NoticeKind)
+        raise UsageError(f"{error}; people are told of {kinds}") from None

@@ -1,0 +1,334 @@
+"""What was said in a group: who to whom, turn by turn. Read from the plan of its run, kept nowhere else."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import groupby, islice
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.rule_answer import why_not_done
+from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.errors import UsageError
+from chargehand.facts.plan import Need, Task
+from chargehand.facts.value import Value
+from chargehand.roles.data_fences import fenced, words_of
+from chargehand.roles.planner_prompt import asked, cut, with_notes
+
+#: ids of whoever speaks to a group from outside, and of all its members together
+USER, EVERYONE = "user", "everyone"
+#: ids of the tasks that are no turns: what was said before, and the answer of a manager
+MINUTES, CLOSING = "minutes", "answer"
+#: the name under which members and managers are handed the minutes
+BEFORE = "what was said before"
+#: messages that are held, and how many are left when the oldest are folded away
+MOST, LEAST = 50, 20
+#: characters of why somebody did not answer that a manager is told
+LONGEST_REASON = 400
+#: the same words of the same member so many times in a row are no progress
+REPEATS = 3
+
+Bring = Callable[[Value], Awaitable[Value]]
+"""Loads a value that lies in a blob."""
+
+
+class SpokenTurn(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task of a group's plan says about itself, in its `args`."""
+
+    #: its number in the conversation, from 1
+    turn: int
+    #: turns of one round are spoken side by side
+    round: int
+    #: who the message comes from that is to be answered
+    sender: str
+    #: who reads the answer
+    reply_to: str
+    #: earlier messages that are no longer shown
+    folded: int = 0
+    #: the word that ends the conversation
+    token: str = ""
+
+    @classmethod
+    def of(cls, task: Task) -> "SpokenTurn | None":
+        """The turn that this task is; None if it is none."""
+        is_turn = "turn" in task.args and "reply_to" in task.args
+        return msgspec.convert(task.args, cls) if is_turn else None
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """Something that somebody said to somebody."""
+
+    sender: str
+    to: tuple[str, ...]
+    content: Any
+    #: 0: it was no turn of a member
+    turn: int = 0
+    #: the task of the run that it came from, or went to
+    task: str = ""
+
+    @property
+    def text(self) -> str:
+        """What was said, in words."""
+        return words_of(self.content)
+
+    def __str__(self) -> str:
+        return f"{self.sender} to {', '.join(self.to)}: {self.text}"
+
+
+class Buffer(Struct, frozen=True):
+    """How many messages are held: when there are more than `most`, the oldest are folded away."""
+
+    most: int = MOST
+    least: int = LEAST
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise UsageError(
+                f"a buffer of {self.least} to {self.most} messages holds nothing; "
+                "min_buffer is at least 1, and max_buffer no less than that"
+            )
+
+    def held(self, count: int) -> int:
+        """How many of so many messages are held: the newest ones, each whole."""
+        if count <= self.most:
+            return count
+        # One too many folds it down to `least`; from there on it grows again, message by message.
+        return self.least + (count - self.most - 1) % (self.most + 1 - self.least)
+
+
+class Spoken(Struct, frozen=True):
+    """One turn of a member, and what came of it."""
+
+    task: str
+    speaker: str
+    turn: SpokenTurn
+    #: the message that was to be answered
+    asked: str
+    #: None: there was no answer; of old ones it may lie in a blob
+    value: Value | None = None
+    #: there was none
+    why: str = ""
+
+    @property
+    def content(self) -> Any:
+        return None if self.value is None else self.value.read()
+
+    @property
+    def text(self) -> str:
+        return words_of(self.content)
+
+    def in_words(self) -> str:
+        """As a manager is told of it."""
+        if self.value is None:
+            why = fenced("reason", cut(self.why, LONGEST_REASON))
+            return f"{self.speaker} ({self.task}) did not answer.\n{why}"
+        return fenced(f"{self.task} from {self.speaker} to {self.turn.reply_to}", self.text)
+
+
+class Talk(Struct, frozen=True, kw_only=True):
+    """A conversation as it stands."""
+
+    request: str
+    #: of the plan
+    version: int = 0
+    #: their names, and what each is good for
+    members: Mapping[str, str] = {}
+    spoken: Sequence[Spoken] = ()
+    #: the answer, once the manager has given it
+    closing: Message | None = None
+    #: of what was said before the request
+    has_minutes: bool = False
+    #: None: there are none, or they are not read yet
+    minutes: Value | None = None
+    buffer: Buffer = Buffer()
+    #: what people wanted after the request
+    notes: Sequence[str] = ()
+    #: what stands in the blocks that the manager may read
+    blocks: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closing is not None
+
+    @property
+    def rounds(self) -> int:
+        return self.spoken[-1].turn.round if self.spoken else 0
+
+    @property
+    def last(self) -> Spoken | None:
+        return self.spoken[-1] if self.spoken else None
+
+    @property
+    def held(self) -> Sequence[Spoken]:
+        """What is still shown, the newest last."""
+        return self.spoken[len(self.spoken) - self.buffer.held(len(self.spoken)) :]
+
+    @property
+    def folded(self) -> int:
+        """How many earlier messages are not shown any more."""
+        return len(self.spoken) - len(self.held)
+
+    @property
+    def unheard(self) -> list[str]:
+        """Members who have not been asked yet."""
+        heard = {each.speaker for each in self.spoken}
+        return [name for name in self.members if name not in heard]
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the last speaker has only repeated itself for a while."""
+        if self.last is None:
+            return False
+        own = [each.value for each in self.spoken if each.speaker == self.last.speaker]
+        words = {None if value is None else value.digest for value in own[-REPEATS:]}
+        return len(own) >= REPEATS and len(words) == 1
+
+    def in_words(self) -> str:
+        """All that a manager is told: the request, what stands in blocks, what was said."""
+        before = "" if self.minutes is None else fenced(BEFORE, self.minutes.read())
+        request = asked(with_notes(self.request, self.notes))
+        said = "".join(_in_words(batch) for batch in rounds_in(self.held))
+        return f"{before}{request}{self.blocks}{folded(self.folded)}{said}"
+
+    def messages(self) -> list[Message]:
+        """Everything that was said, in order, from the request on."""
+        found = [Message(sender=USER, to=(EVERYONE,), content=self.request)]
+        for batch in rounds_in(self.spoken):
+            found += assignments_in(batch)
+            found += [_answer(each) for each in batch if each.value is not None]
+        return found if self.closing is None else [*found, self.closing]
+
+
+def rounds_in(spoken: Sequence[Spoken]) -> list[list[Spoken]]:
+    """What was said side by side, round by round."""
+    return [list(batch) for _, batch in groupby(spoken, key=lambda each: each.turn.round)]
+
+
+def folded(count: int) -> str:
+    """The mark that stands for messages that are not shown any more."""
+    if not count:
+        return ""
+    return f"{count} earlier {'message is' if count == 1 else 'messages are'} not shown any more.\n"
+
+
+async def read_talk(
+    live_run: LiveRun,
+    members: Mapping[str, str],
+    buffer: Buffer,
+    bring: Bring,
+    *,
+    first: int | None = None,
+    whole: bool = False,
+) -> Talk:
+    """What was said in a run so far; `first`: as it stood when it had so many tasks, system tasks included.
+
+    What lies in blobs is loaded for the messages that are held, or with `whole` for all of them.
+    """
+    schedule, outputs = live_run.schedule, live_run.results.outputs
+    requested = schedule.requested
+    nodes = dict(islice(schedule.nodes.items(), first))
+    spoken = [_spoken(node, turn, outputs) for node, turn in _turns(nodes.values())]
+    shown = 0 if whole else len(spoken) - buffer.held(len(spoken))
+    spoken[shown:] = [await _brought(each, bring) for each in spoken[shown:]]
+    return Talk(
+        request="" if requested is None else requested.request,
+        version=schedule.version,
+        members=members,
+        spoken=spoken,
+        closing=_closing(nodes),
+        has_minutes=MINUTES in nodes,
+        minutes=await bring(outputs[MINUTES]) if MINUTES in nodes and MINUTES in outputs else None,
+        buffer=buffer,
+        notes=tuple(live_run.results.notes),
+    )
+
+
+def needs_of(talk: Talk) -> tuple[Need, ...]:
+    """What a speaker is handed: the messages that are held, by task and sender.
+
+    By reference, so that nothing is kept twice and the taint of each travels with it.
+    """
+    before = [Need(MINUTES, optional=True, name=BEFORE)] if talk.has_minutes else []
+    held = [
+        Need(each.task, optional=True, name=f"{each.task} from {each.speaker}")
+        for each in talk.held
+    ]
+    return (*before, *held)
+
+
+def _closing(nodes: Mapping[str, TaskNode]) -> Message | None:
+    node = nodes.get(CLOSING)
+    if node is None or node.state is not TaskState.DONE:
+        return None
+    task = node.task
+    return Message(sender=task.worker, to=(USER,), content=task.args[CLOSING], task=CLOSING)
+
+
+def _turns(nodes: Iterable[TaskNode]) -> list[tuple[TaskNode, SpokenTurn]]:
+    turns = [(node, SpokenTurn.of(node.task)) for node in nodes]
+    return [(node, turn) for node, turn in turns if turn is not None and node.state.is_settled]
+
+
+def _spoken(node: TaskNode, turn: SpokenTurn, outputs: Mapping[str, Value]) -> Spoken:
+    task = node.task
+    return Spoken(
+        task=task.id,
+        speaker=task.worker,
+        turn=turn,
+        asked=task.description,
+        value=outputs.get(task.id) if node.state is TaskState.DONE else None,
+        why=why_not_done(node),
+    )
+
+
+async def _brought(spoken: Spoken, bring: Bring) -> Spoken:
+    value = spoken.value
+    return spoken if value is None or not value.blob else replace(spoken, value=await bring(value))
+
+
+def _in_words(batch: Sequence[Spoken]) -> str:
+    """One round as a manager is told of it: what it asked, and what came of that."""
+    asked_for = [
+        fenced(f"what you told {', '.join(each.to)}", each.text) for each in assignments_in(batch)
+    ]
+    return "".join([*asked_for, *(each.in_words() for each in batch)])
+
+
+def assignments_in(batch: Sequence[Spoken]) -> list[Message]:
+    """What a manager told its members: the same words to several of them are one message."""
+    told: dict[tuple[str, str], list[Spoken]] = {}
+    for each in batch:
+        if each.turn.reply_to == each.turn.sender != USER:
+            told.setdefault((each.turn.sender, each.asked), []).append(each)
+    return [
+        Message(
+            sender=sender,
+            to=tuple(each.speaker for each in to),
+            content=words,
+            task=to[0].task,
+        )
+        for (sender, words), to in told.items()
+    ]
+
+
+def told_in(task: Task, output: Any) -> list[Message]:
+    """What was said in one turn: the message, where it is not the same for all, and what was answered."""
+    turn = SpokenTurn.of(task)
+    if turn is None:
+        return []
+    to = () if output is None else (turn.reply_to,)
+    asked_for = Message(sender=turn.sender, to=(task.worker,), content=task.description)
+    answer = Message(sender=task.worker, to=to, content=output, turn=turn.turn)
+    return [*([asked_for] if turn.reply_to != EVERYONE else []), *([answer] if to else [])]
+
+
+def _answer(spoken: Spoken) -> Message:
+    return Message(
+        sender=spoken.speaker,
+        to=(spoken.turn.reply_to,),
+        content=spoken.content,
+        turn=spoken.turn.turn,
+        task=spoken.task,
+    )

@@ -1,0 +1,330 @@
+"""Blocks that a group shares: labelled, guarded, written version by version, shown to whoever may read them."""
+
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from reprlib import repr as repr_of
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from chargehand.errors import BlockChanged, BlockDenied, ToolError, UsageError
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.board import Block, Guard
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import Done
+from chargehand.facts.value import Value
+from chargehand.roles.attempt_board import BriefBoard
+from chargehand.roles.board import Board, Glance
+from chargehand.roles.data_fences import fenced
+from chargehand.roles.prompts import prompt
+from chargehand.tools.base import Tool, ToolContext, tool
+
+#: bytes of a block that its readers are shown at once; more is read on demand
+SHOWN = 4_000
+#: letters of a step's key that tell what is done inside of it
+SCOPE = 12
+#: what the names of the boards begin with that belong to groups
+GROUP = "group/"
+
+
+Held: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
+"""What a model may write into a block."""
+
+
+class SharedBlock(Struct, frozen=True):
+    """A block as it is attached: to a group, or to some of its members only.
+
+    Two groups that attach a block of one label and one `board` share it.
+    """
+
+    label: str
+    #: what it holds if nobody has written it yet
+    value: Any = None
+    #: who may read it; nobody named: everybody it is attached to
+    readers: Sequence[str] = ()
+    #: likewise
+    writers: Sequence[str] = ()
+    #: attached to these alone; nobody named: to the whole group
+    members: Sequence[str] = ()
+    #: where it stands; empty: on the group's own board
+    board: str = ""
+
+    def __post_init__(self) -> None:
+        checks.name(self.label, "label")
+        checks.text(self.board, "board")
+        Value.of(self.value)
+        for name in ("readers", "writers", "members"):
+            words = getattr(self, name)
+            if isinstance(words, str) or not isinstance(words, (list, tuple, set, frozenset)):
+                raise UsageError(f"{name}={repr_of(words)} must be a list of names")
+            for each in words:
+                checks.name(each, f"{name}: a name")
+
+
+class Blocks:
+    """What is attached to one group."""
+
+    def __init__(self, group: str, blocks: Sequence[SharedBlock]) -> None:
+        #: the name of the group's own board
+        self.home = f"{GROUP}{group}"
+        self._attached: dict[str, SharedBlock] = {}
+        for block in blocks:
+            self.attach(block)
+
+    def attach(self, block: SharedBlock) -> None:
+        """Have this block shown and reached from now on."""
+        checks.instance(block, "block", SharedBlock)
+        if block.label in self._attached:
+            raise UsageError(f"a block {block.label!r} is attached already; detach it first")
+        self._attached[block.label] = block
+
+    def detach(self, label: str) -> None:
+        """Show and reach it no longer; it stays on its board, with all its versions."""
+        if label not in self._attached:
+            have = ", ".join(self._attached) or "none"
+            raise UsageError(f"no block {label!r} is attached; there is {have}")
+        del self._attached[label]
+
+    def __iter__(self) -> Iterator[SharedBlock]:
+        return iter([*self._attached.values()])
+
+    def of(self, member: str) -> list[SharedBlock]:
+        """Those that are attached to this member, by itself or with its group."""
+        return [each for each in self if not each.members or member in each.members]
+
+    def board_of(self, block: SharedBlock) -> str:
+        """The name of the board that it stands on."""
+        return block.board or self.home
+
+    async def prepare(self, board_named: Callable[[str], Board]) -> None:
+        """See that every block holds something and is guarded, on boards held in the leader's role."""
+        for block in self:
+            board = board_named(self.board_of(block))
+            known = {each.label: each for each in await board.labels()}
+            label = known.get(block.label)
+            if block.value is not None and (label is None or not label.version):
+                await _write_first(board, block)
+            guard = Guard(tuple(block.readers), tuple(block.writers))
+            if guard != Guard() and (label is None or label.guard != guard):
+                await board.guard(block.label, readers=guard.readers, writers=guard.writers)
+
+
+class GroupBoard(BriefBoard):
+    """The board of a run as a member of a group holds it: blocks that are attached to it stand elsewhere."""
+
+    def __init__(
+        self, blocks: Blocks, holder: str, own: BriefBoard, role: str = "", scope: str = ""
+    ) -> None:
+        super().__init__(own.journal, own.clock, own.brief, scope=scope)
+        self.attached = {each.label: each for each in blocks.of(holder)}
+        self._blocks = blocks
+        self._holder = holder
+        self._as = role
+
+    def within(self, key: str) -> "GroupBoard":
+        """The same in the hands of the one step that has this key."""
+        return GroupBoard(self._blocks, self._holder, self, self._as, key[:SCOPE])
+
+    async def write(self, label: str, value: object, *, expect: int | None = None) -> Block:
+        home = self._home_of(label)
+        write = super().write if home is None else home.write
+        return await write(label, value, expect=expect)
+
+    async def update(self, label: str, change: Callable[[Any], object]) -> Block:
+        home = self._home_of(label)
+        return await (super().update if home is None else home.update)(label, change)
+
+    async def find(self, label: str, version: int = 0) -> Block | None:
+        home = self._home_of(label)
+        return await (super().find if home is None else home.find)(label, version)
+
+    async def guard(
+        self, label: str, *, readers: Sequence[str] = (), writers: Sequence[str] = ()
+    ) -> None:
+        home = self._home_of(label)
+        guard = super().guard if home is None else home.guard
+        await guard(label, readers=readers, writers=writers)
+
+    async def seen(self) -> list[Glance]:
+        """The attached blocks that may be read, as they stand; small ones with their values.
+
+        No step: whoever asks remembers what was seen.
+        """
+        role = self._as or self.role
+        found = []
+        for block in self.attached.values():
+            name = self._blocks.board_of(block)
+            home = Board(self.journal, self.clock, name, author=self.author, role=role)
+            found.append(await home.glance(block.label, SHOWN))
+        return [each for each in found if each is not None]
+
+    def _home_of(self, label: str) -> BriefBoard | None:
+        block = self.attached.get(label)
+        return None if block is None else self.named(self._blocks.board_of(block), self._as)
+
+
+async def shown(board: GroupBoard, folder: str | Path | None) -> str:
+    """The attached blocks as a member or a manager is told of them; empty if there are none.
+
+    One step, so that an attempt that is resumed is told the same, whatever is attached by then.
+    """
+
+    async def look(_: str) -> Done:
+        seen = await board.seen()
+        stored = [each.stored for each in seen if each.stored is not None]
+        taint = dict.fromkeys(source for value in stored for source in value.taint)
+        told = "".join(map(_told, seen))
+        words = f"{prompt('blocks', folder)}\n{told}" if told else ""
+        return Done(Value.of(words, tuple(taint)))
+
+    if not board.attached:
+        return ""
+    done = await board.brief.durable("blocks", [], look, effect=Effect.PURE)
+    return str(done.value.read())
+
+
+class BlockTools:
+    """What a model may do with attached blocks, as tools of one attempt."""
+
+    def __init__(self, board: GroupBoard | None) -> None:
+        self._board = board
+
+    async def read_block(self, context: ToolContext, label: str, version: int = 0) -> Any:
+        """Read a block that is shared with you.
+
+        Args:
+            label: its label
+            version: which version; 0 is the newest
+        """
+        block = await self._do(context, label, lambda board: board.read(label, version))
+        return {"label": label, "version": block.version, "by": block.author, "value": block.value}
+
+    async def write_block(self, context: ToolContext, label: str, value: Held, version: int) -> str:
+        """Write a block that is shared with you: the whole of it, in place of what it holds.
+
+        Args:
+            label: its label
+            value: what it is to hold, of the kind that it holds: text, a number, a list, an object
+            version: the version that you have read; 0 if there is none yet
+        """
+
+        async def write(board: GroupBoard) -> Block:
+            known = await board.find(label)
+            held = None if known is None else known.value
+            return await board.write(label, fitting(label, held, value), expect=version)
+
+        block = await self._do(context, label, write)
+        return f"{label} is at version {block.version} now"
+
+    async def append_block(self, context: ToolContext, label: str, text: str) -> str:
+        """Add a line to the end of a block that is shared with you.
+
+        Args:
+            label: its label
+            text: what is added
+        """
+        block = await self._do(
+            context, label, lambda board: board.update(label, lambda old: _added(label, old, text))
+        )
+        return f"{label} is at version {block.version} now"
+
+    async def _do(
+        self, context: ToolContext, label: str, act: Callable[[GroupBoard], Awaitable[Block]]
+    ) -> Block:
+        board = self._board
+        if board is None or label not in board.attached:
+            have = ", ".join(() if board is None else board.attached) or "none"
+            raise ToolError(f"no block {label[:80]!r} is shared with you; there is: {have}")
+        try:
+            return await act(board.within(context.key))
+        except BlockDenied as error:
+            raise ToolError(str(error), kind="denied") from error
+        except BlockChanged as error:
+            raise ToolError(
+                f"somebody else was faster: {label} is at version {error.version}, not "
+                f"{error.expected}; nothing was written. Read it, and write again on that"
+            ) from error
+        except UsageError as error:
+            raise ToolError(str(error)) from error
+
+
+def block_tools(board: GroupBoard) -> list[Tool]:
+    """The tools of an attempt that may reach these blocks; none, if there are none."""
+    own = BlockTools(board)
+    if not board.attached:
+        return []
+    return [dataclasses.replace(each, function=getattr(own, each.name)) for each in _made()]
+
+
+@cache
+def _made() -> tuple[Tool, ...]:
+    """The tools in nobody's hands: what a model is told of them is worked out once."""
+    nobody = BlockTools(None)
+    # What they write is a keyed step of its own below, so that calling them again does no harm.
+    return (
+        tool(effect="pure")(nobody.read_block),
+        tool(effect="idempotent")(nobody.write_block),
+        tool(effect="idempotent")(nobody.append_block),
+    )
+
+
+def fitting(label: str, old: Any, given: Any) -> Any:
+    """What a model wrote, of the kind that the block holds: some models send everything as text."""
+    wanted = _kind(old)
+    if old is None or _kind(given) == wanted:
+        return given
+    if isinstance(given, str):
+        with suppress(ValueError):
+            read = json.loads(given)
+            if _kind(read) == wanted:
+                return read
+    raise ToolError(
+        f"{label} holds {wanted}, and this is {_kind(given)}; nothing was written. Give {wanted}"
+    )
+
+
+def _kind(value: Any) -> str:
+    """What JSON calls it."""
+    for kinds, name in _KINDS.items():
+        if isinstance(value, kinds):
+            return name
+    return "nothing"
+
+
+_KINDS: dict[type | tuple[type, ...], str] = {
+    str: "text",
+    bool: "true or false",  # before numbers: to Python it is one
+    (int, float): "a number",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def _added(label: str, old: Any, text: str) -> Any:
+    match old:
+        case None | "":
+            return text
+        case str():
+            return f"{old}\n{text}"
+        case list():
+            return [*old, fitting(label, old[-1], text) if old else text]
+        case _:
+            raise ToolError("it holds neither text nor a list, so that nothing can be added to it")
+
+
+def _told(seen: Glance) -> str:
+    head = f"block {seen.label}, version {seen.version}"
+    if seen.stored is None:
+        return f"{head}: {seen.size} bytes, not shown; read_block brings it.\n"
+    return fenced(head, seen.stored.read())
+
+
+async def _write_first(board: Board, block: SharedBlock) -> None:
+    try:
+        await board.write(block.label, block.value, expect=0)
+    except BlockChanged:
+        return  # another was faster, and what it holds is theirs to say

@@ -1,0 +1,286 @@
+"""The chair: plans the turns of a group as its manager decides, keeps count, and reads the minutes."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from msgspec import Raw, to_builtins
+from msgspec.structs import replace
+
+from chargehand.decisions.dispatch import Place
+from chargehand.decisions.rule_answer import done_in
+from chargehand.decisions.system_tasks import STEER, of_plan
+from chargehand.decisions.taint_sources import sources_in, sources_of
+from chargehand.engines.brief import Brief
+from chargehand.errors import InternalError, StepMismatch, UnknownRun, WorkerError
+from chargehand.facts.board import LEADER
+from chargehand.facts.events import PlanAdopted, PlanAmended
+from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
+from chargehand.facts.plan import Need, Plan, Task
+from chargehand.facts.value import Value
+from chargehand.journal.base import Journal
+from chargehand.patterns.groups.background_agent import BackgroundAgent
+from chargehand.patterns.groups.managers import Act, Manager, TurnAssignment
+from chargehand.patterns.groups.members import GroupContext
+from chargehand.patterns.groups.messages import (
+    CLOSING,
+    MINUTES,
+    USER,
+    Buffer,
+    Message,
+    SpokenTurn,
+    Talk,
+    needs_of,
+    read_talk,
+)
+from chargehand.patterns.groups.shared_blocks import GroupBoard, shown
+from chargehand.roles.attempt_board import BriefBoard
+from chargehand.roles.function_worker import Where
+from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
+from chargehand.roles.plan_schema import NO_MORE, fresh_ids
+from chargehand.roles.planning_context import PlanningContext
+from chargehand.roles.resources import ModelChoice, Resources
+from chargehand.roles.run_summary import remembered
+from chargehand.run_archive import fold
+
+#: the tag of notes about runs, and the label of the counter, on the group's own board
+RUN, TURNS = "run", "@turns"
+
+
+class TurnPlanner:
+    """Leads the conversation of one group: its manager decides, the plan of the run remembers."""
+
+    def __init__(
+        self,
+        circle: GroupContext,
+        manager: Manager,
+        buffer: Buffer,
+        beside: BackgroundAgent | None,
+        every: int,
+    ) -> None:
+        self._circle = circle
+        self._manager = manager
+        self._buffer = buffer
+        self._beside = beside
+        self._every = every
+
+    async def plan(self, brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
+        """The system task behind `@plan` and its successors in the run of a group: have the next turns spoken.
+
+        Adds nothing when the conversation is over, which ends the run.
+        """
+        try:
+            return await self._go_on(brief, seat, resources)
+        except StepMismatch:
+            raise
+        except WorkerError as error:
+            # What a manager cannot do after being told twice, it will not do when asked anew.
+            return Failed(
+                kind=ErrorClass(error.kind),
+                message=f"the conversation broke off: {error}",
+                error="ManagerFailed",
+                is_final=error.kind == ErrorClass.LOGIC,
+            )
+
+    async def _go_on(self, brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
+        talk = await self._talk(brief, seat)
+        if seat.live_run.schedule.version > talk.version or brief.task.args.get("because") == STEER:
+            # Decided just before the process ended; or a note, which comes along with the next turn.
+            return NOTHING_DONE
+        board = _board_of(brief)
+        if talk.version:
+            await self._count(board, brief, talk)
+        elif before := await self._begin(board, brief, seat):
+            return await self._add(brief, seat, talk, [self._minutes(before)])
+        if self._manager.thinks:
+            blocks = GroupBoard(self._circle.blocks, self._manager.name, board, LEADER)
+            talk = replace(talk, blocks=await shown(blocks, resources.prompts))
+        act = await self._manager.choose(talk, lambda: self._caller(brief, resources))
+        if act is None:
+            return NOTHING_DONE
+        return await self._add(brief, seat, talk, self._tasks(act, talk))
+
+    async def _talk(self, brief: Brief, seat: PlanningContext) -> Talk:
+        """What was said when this system task began: that is remembered, and the words are read again."""
+
+        async def look() -> Any:
+            schedule = seat.live_run.schedule
+            notes = seat.live_run.results.notes
+            return {"version": schedule.version, "first": len(schedule.nodes), "notes": notes}
+
+        then = await remembered(brief, "talk", look)
+        members = self._circle.members
+        talk = await read_talk(
+            seat.live_run, members, self._buffer, seat.bring, first=then["first"]
+        )
+        told = [spoken.task for spoken in talk.held]
+        brief.distrust(*sources_of(seat.live_run, *told, *([MINUTES] if talk.has_minutes else [])))
+        return replace(talk, version=then["version"], notes=then["notes"])
+
+    async def _begin(self, board: BriefBoard, brief: Brief, seat: PlanningContext) -> list[str]:
+        """See to the blocks, and note the run; returns the group's runs before it, the newest first."""
+        await self._circle.blocks.prepare(lambda name: board.named(name, LEADER))
+        own = board.named(self._circle.blocks.home, LEADER)
+        notes = await own.notes(tags=[RUN], limit=self._buffer.most)
+        await own.post(brief.run, tags=[RUN])
+        requested = seat.live_run.schedule.requested
+        after = [] if requested is None or not requested.after else [requested.after]
+        return [*dict.fromkeys([*after, *(note.content for note in notes)])]
+
+    async def _count(self, board: BriefBoard, brief: Brief, talk: Talk) -> None:
+        """Count the turns of the group's life, and have begun what is done beside every so many."""
+        fresh = sum(each.turn.round == talk.rounds for each in talk.spoken)
+        if not fresh or talk.is_closed:
+            return
+        own = board.named(self._circle.blocks.home, LEADER)
+        counted = await own.update(TURNS, lambda old: (old or 0) + fresh)
+        is_due = counted.value // self._every > (counted.value - fresh) // self._every
+        if self._beside is not None and is_due:
+            await self._beside.begin(board, brief.run, len(talk.spoken))
+
+    def _caller(self, brief: Brief, resources: Resources) -> ModelCaller:
+        own = Resources(model=self._manager.model, settings=self._manager.settings).below(resources)
+        return DurableModelCaller(brief, own)
+
+    def _tasks(self, act: Act, talk: Talk) -> list[Task]:
+        if act.answer is not None:
+            return [self._closing(act.answer, talk)]
+        ids = fresh_ids(len(act.assignments), [each.task for each in talk.spoken])
+        return [self._turn(act, talk, id_, place) for place, id_ in enumerate(ids)]
+
+    def _minutes(self, runs: Sequence[str]) -> Task:
+        """Have read what was said before; the conversation can do without."""
+        return Task(
+            id=MINUTES,
+            description="Read what was said before",
+            worker=self._manager.name,
+            args={"runs": [*runs]},
+            optional=True,
+        )
+
+    def _closing(self, answer: str, talk: Talk) -> Task:
+        """The answer of the manager: it rests on everything, shown or not."""
+        return Task(
+            id=CLOSING,
+            description="Give the answer of the group",
+            worker=self._manager.name,
+            args={CLOSING: answer},
+            needs=tuple(Need(each.task, optional=True) for each in talk.spoken),
+        )
+
+    def _turn(self, act: Act, talk: Talk, id_: str, place: int) -> Task:
+        """One turn as a task: the message, and by reference what is shown of what was said before."""
+        assigned = act.assignments[place]
+        turn = SpokenTurn(
+            turn=len(talk.spoken) + 1 + place,
+            round=talk.rounds + 1,
+            sender=act.sender,
+            reply_to=act.reply_to,
+            folded=talk.folded,
+            token=act.token,
+        )
+        return Task(
+            id=id_,
+            description=_said_anew(assigned, talk),
+            worker=assigned.to,
+            needs=needs_of(talk),
+            args=to_builtins(turn),
+        )
+
+    async def _add(
+        self, brief: Brief, seat: PlanningContext, talk: Talk, tasks: Sequence[Task]
+    ) -> Outcome:
+        schedule = seat.live_run.schedule
+        most = schedule.limits.tasks
+        if len(of_plan(schedule.nodes)) + len(tasks) > most:
+            raise WorkerError(f"{most} tasks are the cap; raise Limits(tasks=…)")
+        if not talk.version:
+            plan = Plan(goal=talk.request, tasks=tasks, taint=brief.taint)
+            written = await seat.propose(PlanAdopted(plan=plan, at=seat.now()))
+        else:
+            change = PlanAmended(
+                version=talk.version + 1,
+                added=tuple(tasks),
+                is_step=True,
+                taint=brief.taint,
+                at=seat.now(),
+            )
+            if faults := schedule.check_amendment(change):
+                raise WorkerError("; ".join(map(str, faults)))
+            written = await seat.propose(change)
+        return NO_MORE if written is None else NOTHING_DONE
+
+
+class ManagerMember:
+    """What the manager of a group does as a member of its roster: gives its answer, reads the minutes."""
+
+    where = Where.HERE
+    skills: tuple[str, ...] = ()
+    timeout: timedelta | None = None
+
+    def __init__(self, circle: GroupContext, manager: Manager, buffer: Buffer) -> None:
+        self.name = manager.name
+        self.description = f"Leads the group {circle.name}"
+        self.model: ModelChoice | None = manager.model
+        self.place = Place(worker=self.name)
+        self._buffer = buffer
+
+    def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
+        return ""
+
+    def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:  # noqa: ARG002 - likewise
+        return self._perform
+
+    async def _perform(self, brief: Brief) -> Outcome:
+        if CLOSING in brief.args:
+            return Done(Value.of(brief.args[CLOSING], brief.taint))
+        return Done(Value.of(await self._minutes(brief, brief.args["runs"]), brief.taint))
+
+    async def _minutes(self, brief: Brief, runs: Sequence[str]) -> list[dict[str, Any]]:
+        """What was said in these runs, the newest of which comes first; in order, as far as it is held."""
+        if brief.host is None:
+            raise InternalError(f"{self.name} has no journal to read the minutes from")
+        journal = cast("Journal", brief.host.journal)
+        messages: list[Message] = []
+        for run in runs:
+            if len(messages) <= self._buffer.most:
+                messages = [*await self._said(journal, brief, run), *messages]
+        kept = messages[len(messages) - self._buffer.held(len(messages)) :]
+        return [{"from": each.sender, "to": each.to, "said": each.content} for each in kept]
+
+    async def _said(self, journal: Journal, brief: Brief, run: str) -> list[Message]:
+        async def bring(value: Value) -> Value:
+            if not value.blob:
+                return value
+            return Value(json=Raw(await journal.blobs.get(value.blob)), taint=value.taint)
+
+        try:
+            live_run = await fold(journal, run, None)
+        except UnknownRun:
+            return []  # forgotten since
+        brief.distrust(*sources_in(live_run))
+        said = (await read_talk(live_run, {}, self._buffer, bring, whole=True)).messages()
+        for id_ in done_in(live_run.schedule.nodes):
+            task = live_run.schedule.nodes[id_].task
+            if SpokenTurn.of(task) is None and task.id not in (
+                MINUTES,
+                CLOSING,
+            ):  # of a run of no group
+                output = (await bring(live_run.results.outputs[id_])).read()
+                said.append(Message(sender=task.worker, to=(USER,), content=output, task=id_))
+        return said
+
+
+def _said_anew(assigned: TurnAssignment, talk: Talk) -> str:
+    """The message, so that it is another task than one of the same words that came to nothing."""
+    heard = [s for s in talk.spoken if s.speaker == assigned.to]
+    failed = [s for s in heard if s.value is None and s.asked.startswith(assigned.message)]
+    again = f" (asked again after {failed[-1].task})" if failed else ""
+    return f"{assigned.message}{again}"
+
+
+def _board_of(brief: Brief) -> BriefBoard:
+    board = brief.board
+    if not isinstance(board, BriefBoard):
+        raise InternalError("a group is planned where there is no board")
+    return board

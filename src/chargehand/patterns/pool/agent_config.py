@@ -1,0 +1,128 @@
+"""How an agent of a pool thinks: which model it asks, and how."""
+
+from functools import cached_property
+from reprlib import repr as repr_of
+
+from msgspec import Struct
+
+from chargehand.errors import UsageError
+from chargehand.facts import argument_checks as checks
+from chargehand.models.base import Model, ModelSettings
+from chargehand.models.open_model import INSIDE, PROVIDERS, open_model
+from chargehand.patterns.pool.mock_model import MOCK, MockModel
+
+#: providers with one model only
+_NAMELESS = ("offline", MOCK)
+HOTTEST = 2.0
+MOST_TOKENS = 10_000_000
+
+
+class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only=True, dict=True):
+    """The provider and model of one agent, and what it is to do with them.
+
+    `mock` asks no model at all: requests are divided by rule, and a worker without a function of its
+    own says what it was given. `model` may also be a model, whatever the provider. `base_url` is where
+    a server is that speaks the provider's protocol.
+    """
+
+    llm_provider: str = MOCK
+    model: str | Model = ""
+    logging_enabled: bool = True
+    temperature: float | None = None
+    max_tokens: int | None = None
+    #: effort: low, medium, high; empty: none asked for
+    reasoning: str = ""
+    base_url: str = ""
+
+    def __post_init__(self) -> None:
+        checks.name(self.llm_provider, "llm_provider")
+        checks.text(self.reasoning, "reasoning", most=checks.LONGEST_NAME)
+        checks.text(self.base_url, "base_url")
+        if not isinstance(self.logging_enabled, bool):
+            raise UsageError(
+                f"logging_enabled={repr_of(self.logging_enabled)} must be True or False"
+            )
+        if self.temperature is not None:
+            checks.amount(self.temperature, "temperature", most=HOTTEST)
+        if self.max_tokens is not None:
+            checks.count(self.max_tokens, "max_tokens", least=1, most=MOST_TOKENS)
+        if isinstance(self.model, str):
+            self._check_names(checks.text(self.model, "model"))
+        elif not hasattr(self.model, "ask"):
+            raise UsageError(f"model={repr_of(self.model)} is neither a name nor a model")
+        elif self.base_url:
+            raise UsageError("base_url is for a model that is given by name; leave it out")
+
+    def _check_names(self, model: str) -> None:
+        known = (*PROVIDERS, *INSIDE, MOCK)
+        if self.llm_provider not in known:
+            raise UsageError(
+                f"llm_provider={self.llm_provider!r} is none of {', '.join(known)}; give one of "
+                "these, or a model as model="
+            )
+        provider, _, name = model.partition(":")
+        if self.is_mock and name and provider in known:
+            raise UsageError(
+                f"model={model!r} names a provider, and llm_provider={MOCK!r} asks nobody; write "
+                f"llm_provider={provider!r}, model={name!r}"
+            )
+        if model and self.is_mock:
+            raise UsageError(
+                f"model={model!r}: llm_provider={MOCK!r} asks no model; say whose it is: "
+                f"llm_provider='openai', or one of {', '.join((*PROVIDERS, *INSIDE))}"
+            )
+        if not model and self.llm_provider not in _NAMELESS:
+            raise UsageError(
+                f"llm_provider={self.llm_provider!r} has many models; name one: model='…'"
+            )
+        if self.base_url and self.llm_provider not in PROVIDERS:
+            raise UsageError(
+                f"base_url={self.base_url!r}: {self.llm_provider} is reached at no address; give "
+                "llm_provider='openai' for a server that speaks its protocol"
+            )
+
+    @cached_property
+    def choice(self) -> str | Model:
+        """The model, as supervisors and workers take it."""
+        if not isinstance(self.model, str):
+            return self.model
+        if self.llm_provider == MOCK:
+            return MockModel()
+        if self.base_url:
+            return open_model(self.spec, base_url=self.base_url)
+        return self.llm_provider if self.llm_provider in _NAMELESS else self.spec
+
+    @property
+    def spec(self) -> str:
+        """The model in one word: `openai:gpt-5-mini`."""
+        return f"{self.llm_provider}:{self.model}"
+
+    @property
+    def is_mock(self) -> bool:
+        """Whether no model is asked."""
+        return isinstance(self.model, str) and self.llm_provider == MOCK
+
+    @property
+    def settings(self) -> ModelSettings:
+        """How the model is to answer."""
+        plain = ModelSettings(temperature=self.temperature, reasoning=self.reasoning)
+        if self.max_tokens is None:
+            return plain
+        return ModelSettings(
+            temperature=self.temperature, reasoning=self.reasoning, max_tokens=self.max_tokens
+        )
+
+
+def config_of(config: AgentConfig | None) -> AgentConfig:
+    """The config of an agent; none given is the mock."""
+    if config is None:
+        return AgentConfig()
+    if not isinstance(config, AgentConfig):
+        raise UsageError(
+            f"config={repr_of(config)} is no config; write AgentConfig(llm_provider=…, model=…)"
+        )
+    return config
+
+
+BaseAgentConfig = AgentConfig
+"""The name that others have for it."""

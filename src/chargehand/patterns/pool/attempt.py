@@ -1,0 +1,355 @@
+"""How a worker of a pool does a task: claims it, runs the attempt like any other, reports what came of it."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from chargehand.clock import Clock
+from chargehand.decisions.run_results import StepRecord
+from chargehand.engines.attempt_events import end_of, progress_noted, step_finished, step_started
+from chargehand.engines.base import Ending, Job
+from chargehand.engines.brief import Brief, Fenced, SharedBoard
+from chargehand.engines.local_engine import LocalEngine
+from chargehand.errors import (
+    ChargehandError,
+    JournalBusy,
+    JournalFull,
+    JournalReadOnly,
+    NotLeading,
+    UsageError,
+)
+from chargehand.facts.commands import StartAttempt
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptHeldUp,
+    AttemptLost,
+    AttemptParked,
+    AttemptWentOn,
+    Event,
+)
+from chargehand.facts.on_question import WAITING, Asking
+from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome
+from chargehand.journal.base import Journal
+from chargehand.patterns.pool.pool_requests import PoolRequests
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.roles.resources import Resources
+from chargehand.roles.roster import Member, Roster
+from chargehand.runtime.attempt_factory import AttemptFactory
+
+log = logging.getLogger("chargehand.pool")
+
+#: tasks that one worker of a pool may be doing in this process
+AT_ONCE = 64
+#: how often a journal that is full, locked or read-only is tried again
+RETRY_WRITE = timedelta(seconds=1)
+
+CLOSED = "the pool was closed"
+
+
+class PoolAttemptEnded(Struct, frozen=True):
+    """What came of doing a task."""
+
+    outcome: Outcome
+    attempt: int
+    #: False: it was no longer this attempt's, and nothing changed by it
+    is_accepted: bool
+
+
+class Execution:
+    """Where the attempts of one worker of a pool are made."""
+
+    def __init__(
+        self, requests: PoolRequests, member: Member, resources: Resources, board: str
+    ) -> None:
+        self._requests = requests
+        self._name = member.name
+        #: the name of the one that all of the pool share
+        self.board = board
+        self._attempt_factory = AttemptFactory(
+            Roster([member]), resources, requests.journal.blobs, requests.clock, AT_ONCE
+        )
+        self._engine = LocalEngine()
+        requests.engines.add(self._engine)
+        self._leaving = asyncio.Event()
+        #: those who wait for what is being done here
+        self._busy: set[asyncio.Task[Any]] = set()
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._leaving.is_set()
+
+    async def do(self, request: str, task: str) -> PoolAttemptEnded:
+        """Do a task, from its claim to its result. Raises `TaskTaken` if it is somebody else's.
+
+        An attempt that waits for a provider, or whose process dies, goes on here.
+        """
+        with self._at_work():
+            return await self._go_on(await self._claim(request, task))
+
+    async def do_next(
+        self, request: str, names: Sequence[str], least: int | None = None
+    ) -> tuple[str, PoolAttemptEnded] | None:
+        """Do the most urgent task that is meant for somebody of these names; None if there is none.
+
+        With `least`, none that is less urgent than this: there may be more urgent ones elsewhere.
+        """
+        with self._at_work():
+            attempt = await self._claim_next(request, names, least)
+            if attempt is None:
+                return None
+            return attempt.job.brief.task.id, await self._go_on(attempt)
+
+    async def close(self) -> None:
+        """Stop what is being done; whoever takes it next goes on from its finished steps."""
+        self._leaving.set()
+        await self._engine.close()
+        if self._busy:
+            await asyncio.wait(self._busy)  # what came of it is to be written down
+        await self._attempt_factory.close()
+
+    async def _claim(self, request: str, task: str) -> "PoolAttempt":
+        attempt = PoolAttempt(self._requests, self._attempt_factory, self)
+        await self._requests.decide(
+            request, lambda ledger, moment: self._begun(attempt, ledger, task, moment)
+        )
+        return attempt
+
+    async def _claim_next(
+        self, request: str, names: Sequence[str], least: int | None
+    ) -> "PoolAttempt | None":
+        attempt = PoolAttempt(self._requests, self._attempt_factory, self)
+
+        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+            freed: list[Event] = []
+            task = ledger.next_for(names)
+            if task is None:  # unless somebody is gone who had one
+                freed = ledger.reap(moment).events
+                task = ledger.next_for(names)
+            if task is None or (least is not None and ledger.urgency_of(task) < least):
+                return Decision(freed)
+            return Decision(freed + self._begun(attempt, ledger, task, moment).events)
+
+        await self._requests.decide(request, act)
+        return attempt if attempt.is_claimed else None
+
+    def _begun(
+        self, attempt: "PoolAttempt", ledger: PoolRun, task: str, moment: DecisionTime
+    ) -> Decision:
+        """Claim a task, and make ready what is to be done; inside the journal's transaction."""
+        move = ledger.claim(task, self._name, moment)
+        if move.refusal is None:
+            number = ledger.schedule.nodes[task].attempt
+            start = StartAttempt(ledger.request, task, number, self._name, "")
+            attempt.take(self._attempt_factory.job(start, ledger.live_run, attempt))
+        return move
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """While somebody waits for what is done here."""
+        if self._leaving.is_set():
+            raise UsageError("this pool is closed; open it again, and make agents anew")
+        waiting = asyncio.current_task()
+        assert waiting is not None  # noqa: S101 - for the type checker: somebody does wait
+        self._busy.add(waiting)
+        try:
+            yield
+        finally:
+            self._busy.discard(waiting)
+
+    async def _go_on(self, attempt: "PoolAttempt") -> PoolAttemptEnded:
+        """Do what was claimed, in as many attempts as that takes."""
+        brief = attempt.job.brief
+        ended = await self._perform(attempt)
+        while ended is None:
+            try:
+                attempt = await self._claim(brief.run, brief.task.id)
+            except UsageError as error:  # it was taken away while it waited
+                return PoolAttemptEnded(
+                    Cancelled(reason=str(error)), brief.attempt, is_accepted=False
+                )
+            ended = await self._perform(attempt)
+        return ended
+
+    async def _perform(self, attempt: "PoolAttempt") -> PoolAttemptEnded | None:
+        """Do what was claimed; None if it is to be done on."""
+        ending: Ending = Cancelled(reason=CLOSED)
+        if not self.is_leaving:
+            self._engine.start(attempt.job, attempt)
+            ending = await asyncio.shield(attempt.ending)
+        return await self._report(attempt, ending)
+
+    async def _report(self, attempt: "PoolAttempt", ending: Ending) -> PoolAttemptEnded | None:
+        """Write down what came of an attempt; None if the task is to be done on, here."""
+        number = attempt.job.brief.attempt
+        event = end_of(attempt.job, ending, self._requests.clock.now(), goes_on=self.is_leaving)
+        said = await attempt.say(event)
+        match event:
+            case AttemptLost():
+                return None
+            case AttemptParked():
+                return await self._rest(event.due_at, number)
+            case AttemptFinished(outcome=outcome):
+                return PoolAttemptEnded(outcome, number, is_accepted=type(said) is AttemptFinished)
+            case _:
+                return PoolAttemptEnded(
+                    Cancelled(reason=CLOSED), number, is_accepted=said is not None
+                )
+
+    async def _rest(self, due_at: datetime, attempt: int) -> PoolAttemptEnded | None:
+        """Wait for a provider, but not longer than this pool is open."""
+        rest = asyncio.ensure_future(self._requests.clock.sleep_until(due_at))
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        await asyncio.wait({rest, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        rest.cancel()
+        leaving.cancel()
+        if not self.is_leaving:
+            return None
+        return PoolAttemptEnded(Cancelled(reason=CLOSED), attempt, is_accepted=True)
+
+
+class PoolAttempt:
+    """One attempt under way: hears of its end, and brings what its brief says to the journal."""
+
+    def __init__(self, requests: PoolRequests, bench: AttemptFactory, execution: Execution) -> None:
+        self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._requests = requests
+        self._attempt_factory = bench
+        self._execution = execution
+        self._job: Job | None = None
+        #: what may be written down together with what comes next
+        self._held: deque[Event] = deque()
+        self._flushing: set[asyncio.Task[None]] = set()
+
+    @property
+    def job(self) -> Job:
+        assert self._job is not None  # noqa: S101 - for the type checker: it was claimed
+        return self._job
+
+    @property
+    def is_claimed(self) -> bool:
+        return self._job is not None
+
+    def take(self, job: Job) -> None:
+        """This is what is to be done."""
+        self._job = job
+
+    async def say(self, event: Event | None) -> Event | None:
+        """Write this down, after all that is held back; returns what was written, None if nothing."""
+        drained: list[Event] = []
+        said: list[Event] = []
+
+        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+            drained.clear()
+            while self._held:
+                drained.append(self._held.popleft())
+            written = [each for held in drained for each in ledger.write(held, moment.node)]
+            if event is not None:
+                said[:] = ledger.write(event, moment.node)
+            return Decision(written + said)
+
+        while True:
+            try:
+                await self._requests.decide(self.job.brief.run, act)
+            except (JournalFull, JournalBusy, JournalReadOnly, NotLeading) as error:
+                # What was done must not be lost for want of room, nor because somebody who is about
+                # to cancel the request leads it just now.
+                log.warning("journal_not_writable run=%s error=%s", self.job.brief.run, error)
+                self._held.extendleft(reversed(drained))
+                drained.clear()  # the next try may be refused before it takes them up again
+                await asyncio.sleep(RETRY_WRITE.total_seconds())
+            else:
+                return said[0] if said else None
+
+    # what the engine tells
+
+    def report(self, job: Job, outcome: Ending) -> None:  # noqa: ARG002 - there is only one
+        if not self.ending.done():
+            self.ending.set_result(outcome)
+
+    def freed(self, job: Job) -> None:
+        """There are no places to be given away: a worker of a pool takes what it can do."""
+
+    # what the brief says
+
+    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
+        event = step_started(brief, step, self.clock.now())
+        if not is_urgent:
+            self._hold(event)
+        elif await self.say(event) is None:
+            raise Fenced("the task is no longer this attempt's")
+
+    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
+        if type(outcome) is Done and outcome.value.is_large:
+            outcome = await self._attempt_factory.spill(outcome)
+        event = step_finished(brief, step, outcome, self.clock.now())
+        if await self.say(event) is None:
+            raise Fenced("the task is no longer this attempt's")
+
+    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
+        event = progress_noted(brief, text, fraction, self.clock.now())
+        self._loop.call_soon_threadsafe(self._hold, event)
+
+    def _hold(self, event: Event) -> None:
+        """Have this written down soon, or with whatever is written down before that."""
+        self._held.append(event)
+        flushing = self._loop.create_task(self._flush())
+        self._flushing.add(flushing)
+        flushing.add_done_callback(self._flushing.discard)
+
+    async def _flush(self) -> None:
+        try:
+            if self._held:
+                await self.say(None)
+        except ChargehandError as error:  # whoever says the next word hears of it too
+            log.warning("pool_not_written run=%s error=%s", self.job.brief.run, error)
+
+    # what supervisors below and the board of the run ask for
+
+    async def propose(self, run: str, event: Event) -> Event | None:
+        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+            return Decision(ledger.write(event, moment.node))
+
+        move = await self._requests.decide(run, act)
+        return move.events[0] if move.events else None
+
+    def board_for(self, brief: Brief) -> SharedBoard:
+        from chargehand.patterns.pool.memory_tools import PoolBoard
+
+        return PoolBoard(self.journal, self.clock, brief, self._execution.board)
+
+    def tell(self, run: str, piece: str | None) -> None:
+        """Nobody listens to an answer that grows here."""
+
+    @property
+    def journal(self) -> Journal:
+        return self._requests.journal
+
+    @property
+    def clock(self) -> Clock:
+        return self._requests.clock
+
+    def account_of(self, run: str) -> None:
+        """No budget is kept here."""
+
+    def asking(self, run: str) -> Asking:  # noqa: ARG002 - the same for all runs of a pool
+        return WAITING
+
+    def is_leaving(self, run: str) -> bool:  # noqa: ARG002 - as all hosts
+        return self._execution.is_leaving
+
+    def is_winding_up(self, run: str) -> bool:  # noqa: ARG002 - likewise
+        return not self._execution.is_leaving
+
+    def hold_up(self, brief: Brief, *, is_held_up: bool) -> None:
+        kind = AttemptHeldUp if is_held_up else AttemptWentOn
+        self._hold(kind(task=brief.task.id, attempt=brief.attempt, at=self.clock.now()))
+
+    def take_in(self, below: object) -> None:
+        """A supervisor that works for this task ends with it."""

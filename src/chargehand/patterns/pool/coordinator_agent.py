@@ -1,0 +1,126 @@
+"""The coordinator of a pool: says how far all is and who is in whose way; reads everything, writes nothing."""
+
+from typing import Any
+
+from chargehand.background_loop import wait_in_background as wait
+from chargehand.decisions.coordination.conflicts import Conflict
+from chargehand.decisions.coordination.run_progress import Load, Progress
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.board import NoteQuery, Segment
+from chargehand.facts.value import canonical, digest_of
+from chargehand.patterns.pool.agent_config import AgentConfig, config_of
+from chargehand.patterns.pool.insights import SETTLES
+from chargehand.patterns.pool.plain_dicts import has_failed, tasks_in
+from chargehand.patterns.pool.shared_memory import EVERYTHING, SharedMemoryPool, pool_of
+from chargehand.roles.coordinator import Coordinator
+
+
+class CoordinatorAgent:
+    """Watches over a pool, and over all other runs of its journal."""
+
+    @checks.keywords_checked
+    def __init__(
+        self,
+        config: AgentConfig | None,
+        pool: SharedMemoryPool,
+        agent_id: str = "coordinator",
+    ) -> None:
+        self.config = config_of(config)
+        self.pool = pool_of(pool)
+        self.agent_id = checks.name(agent_id, "agent_id")
+        self._coordinator = Coordinator(pool.journal, pool.clock, boards=[pool.name])
+
+    def __repr__(self) -> str:
+        return f"<coordinator agent {self.agent_id!r}>"
+
+    def monitor_progress(self, request_id: str = "") -> dict[str, Any]:
+        """How far one request is, or all that is in the journal: tasks by how they stand, and each worker.
+
+        A task that failed counts as such until it is given to another.
+        """
+        return wait(self._progress(checks.text(request_id, "request_id")))
+
+    def resolve_conflicts(self, request_id: str = "") -> list[dict[str, Any]]:
+        """Who is in whose way, and what the rule says; `SupervisorAgent.apply_resolution` does it.
+
+        What was settled before is left out.
+        """
+        return wait(self._conflicts(checks.text(request_id, "request_id")))
+
+    def check_health(self) -> list[dict[str, Any]]:
+        """What does not go well at this moment, and what to do about it."""
+        health = wait(self._coordinator.health())
+        return [
+            {
+                "kind": str(trouble.kind),
+                "name": trouble.name,
+                "fact": trouble.fact,
+                "advice": trouble.advice,
+                "request_id": trouble.run,
+                "task_id": trouble.task,
+            }
+            for trouble in health.troubles
+        ]
+
+    async def _progress(self, request_id: str) -> dict[str, Any]:
+        progress = await self._coordinator.progress(request_id)
+        return _form(progress, await self._unanswered(request_id))
+
+    async def _unanswered(self, request_id: str) -> int:
+        """Tasks that failed, and of which nobody has said yet what becomes of them."""
+        views = await self.pool.requests.of(request_id)
+        return sum(
+            has_failed(node) and not node.state.is_settled
+            for view in views
+            for node in tasks_in(view)
+        )
+
+    async def _conflicts(self, request_id: str) -> list[dict[str, Any]]:
+        found = await self._coordinator.conflicts(request_id)
+        forms = [_conflict(each) for each in found if not each.is_settled]
+        query = NoteQuery(segments=(Segment.CONFLICTS,), tags=("conflict",), limit=EVERYTHING)
+        notes = await self.pool.journal.boards.notes(self.pool.name, query) if forms else []
+        settled = {note.metadata.get(SETTLES) for note in notes}
+        return [form for form in forms if form["id"] not in settled]
+
+
+def _form(progress: Progress, unanswered: int) -> dict[str, Any]:
+    return {
+        "active_workers": list(progress.active_workers),
+        "pending_tasks": progress.pending,
+        "running_tasks": progress.running,
+        "completed_tasks": progress.completed,
+        "failed_tasks": progress.failed + unanswered,
+        "asking_tasks": progress.asking - unanswered,
+        "skipped_tasks": progress.skipped,
+        "cancelled_tasks": progress.cancelled,
+        "total_tasks": progress.total,
+        "workers": {name: _load(load) for name, load in progress.workers.items()},
+    }
+
+
+def _load(load: Load) -> dict[str, Any]:
+    mean = load.mean
+    return {
+        "running": load.running,
+        "completed": load.completed,
+        "failed": load.failed,
+        "mean_seconds": None if mean is None else mean.total_seconds(),
+    }
+
+
+def _conflict(conflict: Conflict) -> dict[str, Any]:
+    parties = sorted(conflict.parties)
+    which = [conflict.kind, conflict.run, conflict.board, conflict.block, parties, conflict.fact]
+    return {
+        "id": digest_of(canonical(which)),
+        "kind": str(conflict.kind),
+        "request_id": conflict.run,
+        "task_id": conflict.task,
+        "tasks": list(conflict.tasks),
+        "kept_task": conflict.resolution.task,
+        "keeper": conflict.resolution.keeper,
+        "parties": list(conflict.parties),
+        "fact": conflict.fact,
+        "resolution": str(conflict.resolution),
+    }

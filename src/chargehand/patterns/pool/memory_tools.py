@@ -1,0 +1,245 @@
+"""How a worker with a model uses the shared memory of its pool: what it is shown of it, and its tools."""
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import cache
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from chargehand.clock import Clock
+from chargehand.decisions.dispatch import Place
+from chargehand.decisions.rule_answer import cut
+from chargehand.decisions.run_notes import RunNotes
+from chargehand.engines.brief import Brief
+from chargehand.errors import ToolError, UsageError
+from chargehand.facts.board import Note, NoteQuery, Segment
+from chargehand.facts.outcome import Done, Outcome
+from chargehand.journal.base import Journal
+from chargehand.patterns.groups.members import LLMMember
+from chargehand.roles.attempt_board import BriefBoard
+from chargehand.roles.board import Board
+from chargehand.roles.data_fences import fenced, words_of
+from chargehand.roles.function_worker import Where
+from chargehand.roles.llm_worker import Worker
+from chargehand.roles.prompts import prompt
+from chargehand.roles.resources import ModelChoice, Resources
+from chargehand.roles.tool_loop import ToolLoop
+from chargehand.tools.base import Tool, ToolContext, tool
+from chargehand.tools.toolbox import Toolbox
+
+#: insights that a worker is shown with its task, and characters of each
+SHOWN, LONGEST_SHOWN = 5, 500
+#: insights that it reads at once with its tool, and characters of each
+READ, LONGEST_READ = 20, 2_000
+#: letters of a step's key that tell what is done inside of it
+SCOPE = 12
+UNTHOUGHT = "no model was asked: the provider is mock"
+
+
+class Memory(Protocol):
+    """Where the insights of a pool, and what happened to its requests, are found."""
+
+    #: of its board
+    name: str
+
+    async def found(self, query: NoteQuery) -> list[Note]: ...
+
+
+class PoolBoard(BriefBoard):
+    """The shared memory of a pool in the hands of one attempt: its notes are insights of the pool.
+
+    What has happened to the request of the attempt is read beside them.
+    """
+
+    def __init__(self, journal: Journal, clock: Clock, brief: Brief, name: str) -> None:
+        super().__init__(journal, clock, brief, name)
+        self._run = brief.run
+        self._lifecycle = RunNotes(brief.run)
+
+    def within(self, key: str) -> Board:
+        """The notes alone, in the hands of the one step that has this key."""
+        return BriefBoard(self.journal, self.clock, self.brief, self.name, scope=key[:SCOPE])
+
+
+class MemoryWorker:
+    """A worker with a model that is shown what the pool knows of its task, and may read and write there."""
+
+    where = Where.LOOP
+
+    def __init__(self, worker: Worker, memory: Memory) -> None:
+        self.worker = worker
+        self._memory = memory
+
+    @property
+    def name(self) -> str:
+        return self.worker.name
+
+    @property
+    def description(self) -> str:
+        return self.worker.description
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        return self.worker.skills
+
+    @property
+    def timeout(self) -> timedelta | None:
+        return self.worker.timeout
+
+    @property
+    def place(self) -> Place:
+        return self.worker.place
+
+    @property
+    def model(self) -> "ModelChoice | None":
+        return self.worker.model
+
+    def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
+        """None: what it says depends on all that the pool knows."""
+        return ""
+
+    def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
+        """What an attempt of it is."""
+        models = resources.models(self.worker.model, f"worker {self.name!r}")
+        # One that goes by rules would take what a memory tool returns for the answer to its task.
+        has_tools = all(each.abilities.tools and each.abilities.is_metered for each in models)
+
+        async def perform(brief: Brief) -> Outcome:
+            board = brief.board
+            if not isinstance(board, PoolBoard):
+                return await ToolLoop(self.worker, brief, resources, models).hold()
+            await _show(board, resources)
+            own, more = self.worker.toolbox.names, MemoryTools(board, self._memory).tools()
+            # A form can be forced upon a model only where it has no tools to call instead.
+            is_formed = brief.task.output is not None and not own
+            tools = [each for each in more if each.name not in own]
+            tools = tools if has_tools and not is_formed else []
+            mind = LLMMember(self.worker, Toolbox(tools)) if tools else self.worker
+            return await ToolLoop(mind, brief, resources, models).hold()
+
+        return perform
+
+
+class MockedWorker(MemoryWorker):
+    """A worker whose model is none: what it says was thought of by nobody, and counts as half done."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
+        perform = self.worker.work(resources)
+
+        async def repeat(brief: Brief) -> Outcome:
+            outcome = await perform(brief)
+            return replace(outcome, gaps=(UNTHOUGHT,)) if isinstance(outcome, Done) else outcome
+
+        return repeat
+
+
+async def _show(board: PoolBoard, resources: Resources) -> None:
+    """Have the task come with what agents wrote into the pool about the same things."""
+    brief = board.brief
+    hits = await board.within("shown").search(brief.task.description, limit=SHOWN, by="words")
+    told = "".join(
+        fenced(f"insight of {hit.note.author}", cut(words_of(hit.note.content), LONGEST_SHOWN))
+        for hit in hits
+    )
+    if told:
+        words = f"{brief.task.description}\n\n{prompt('insights', resources.prompts)}\n{told}"
+        brief.task = replace(brief.task, description=words)
+
+
+class MemoryTools:
+    """What a model may do with the shared memory, as tools of one attempt."""
+
+    def __init__(self, board: PoolBoard | None, memory: Memory | None) -> None:
+        self._board = board
+        self._memory = memory
+
+    def tools(self) -> list[Tool]:
+        """These, in the hands of the attempt."""
+        return [dataclasses.replace(each, function=getattr(self, each.name)) for each in _made()]
+
+    async def read_insights(
+        self,
+        context: ToolContext,
+        words: str = "",
+        tags: list[str] | None = None,
+        segment: str = "",
+    ) -> Any:
+        """Read what you and the other workers know: insights, results, errors.
+
+        Args:
+            words: find insights about this; without it, the newest come first
+            tags: only those with one of these tags
+            segment: only these: notes, results, errors, tasks, progress or conflicts
+        """
+        if self._board is None or self._memory is None:
+            raise ToolError("there is no memory here")
+        wanted = tuple(tags or ())
+        segments = (segment,) if segment else ()
+        if words.strip():
+            board = self._board.within(context.key)
+            hits = await board.search(
+                words, tags=wanted, segments=segments, limit=READ + 1, by="words"
+            )
+            notes = [hit.note for hit in hits]
+        else:
+            query = NoteQuery(tags=wanted, segments=segments, limit=READ + 1)
+            notes = await self._memory.found(query)
+            for source in (source for note in notes for source in note.taint):
+                self._board.brief.distrust(source)
+        told: list[Any] = [_told(note) for note in notes[:READ]]
+        return told + ["there are more; ask for fewer, by words or tags"] * (len(notes) > READ)
+
+    async def write_insight(
+        self,
+        context: ToolContext,
+        content: str,
+        tags: list[str] | None = None,
+        importance: float = 0.5,
+    ) -> str:
+        """Let the other workers know something that helps them. Your result is no insight: answer with it.
+
+        Args:
+            content: what they should know
+            tags: words that it can be found by
+            importance: from 0 to 1
+        """
+        if self._board is None:
+            raise ToolError("there is no memory here")
+        about = {"request_id": self._board.brief.run}
+        try:
+            note = await self._board.within(context.key).post(
+                content,
+                tags=list(tags or ()),
+                segment=Segment.NOTES,
+                importance=importance,
+                metadata=about,
+            )
+        except UsageError as error:
+            raise ToolError(str(error)) from error
+        return f"kept as {note.id}"
+
+
+@cache
+def _made() -> tuple[Tool, ...]:
+    """The tools in nobody's hands: what a model is told of them is worked out once."""
+    nobody = MemoryTools(None, None)
+    # What is written is a keyed step of its own below, so that calling it again does no harm.
+    return (
+        tool(effect="pure")(nobody.read_insights),
+        tool(effect="idempotent")(nobody.write_insight),
+    )
+
+
+def _told(note: Note) -> dict[str, Any]:
+    return {
+        "by": note.author,
+        "segment": str(note.segment),
+        "tags": list(note.tags),
+        "said": cut(words_of(note.content), LONGEST_READ),
+        "at": note.at.isoformat(),
+    }

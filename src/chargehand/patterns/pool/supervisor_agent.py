@@ -1,0 +1,286 @@
+"""The supervisor of a pool: divides requests, deals with failures, puts results together."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from reprlib import repr as repr_of
+from typing import Any
+
+from chargehand.background_loop import wait_in_background as wait
+from chargehand.decisions.dispatch import Balance
+from chargehand.errors import UsageError
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.board import NotePosted, Segment, stream_of
+from chargehand.facts.events import PlanAmended, QuestionAnswered, WorkStopped
+from chargehand.facts.plan import Task
+from chargehand.facts.value import Value
+from chargehand.journal.base import Key
+from chargehand.patterns.pool.agent_config import AgentConfig, config_of
+from chargehand.patterns.pool.answer import answer_form
+from chargehand.patterns.pool.delegation import DelegatedTask, delegated
+from chargehand.patterns.pool.insights import KEPT, SETTLES, choice_of
+from chargehand.patterns.pool.plain_dicts import (
+    failure_form,
+    has_failed,
+    named_in,
+    task_form,
+    tasks_in,
+)
+from chargehand.patterns.pool.pool_requests import telling
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.request_split import checked_request, number
+from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
+from chargehand.patterns.pool.task_assignment import Available, capacities_of
+from chargehand.roles.resources import Resources
+from chargehand.runtime.command_inbox import why_closed
+
+log = logging.getLogger("chargehand.pool")
+
+#: importance of a note about two that got in each other's way
+CONFLICT = 0.9
+CONFLICT_HAS = ("id", "kind", "request_id", "tasks", "kept_task", "resolution")
+#: the largest priority
+URGENT = 1_000_000
+
+
+class SupervisorAgent:
+    """Divides requests into tasks for the workers of a pool, and makes one result of theirs.
+
+    It holds nothing itself: another supervisor agent on the same journal, in another process perhaps,
+    goes on where this one stopped.
+    """
+
+    @checks.keywords_checked
+    def __init__(
+        self,
+        config: AgentConfig | None,
+        pool: SharedMemoryPool,
+        agent_id: str = "supervisor",
+    ) -> None:
+        self.config = config_of(config)
+        self.pool = pool_of(pool)
+        self.agent_id = checks.name(agent_id, "agent_id")
+        self._resources = Resources(
+            model=self.config.choice,
+            gateway=pool.gateway,
+            settings=self.config.settings,
+        )
+
+    def __repr__(self) -> str:
+        return f"<supervisor agent {self.agent_id!r}>"
+
+    # giving out
+
+    @checks.keywords_checked
+    def delegate(
+        self,
+        request: str,
+        available_workers: Available,
+        num_tasks: int | None = None,
+        *,
+        tasks: Sequence[str | Task] | None = None,
+        balance: Balance | str = Balance.ROUND_ROBIN,
+        priority: int = 0,
+        instruction: str = "",
+    ) -> list[dict[str, Any]]:
+        """Divide a request into tasks and give each to a worker; they are durable when this returns.
+
+        The model divides it into `num_tasks`, or into one for each worker; `tasks` are taken as they are
+        instead, and may need each other. Workers get them by turns, those that can hold more more often;
+        `balance="least_busy"` goes by what each has to do already. A larger `priority` is taken first,
+        over all requests.
+        """
+        if tasks is not None:
+            tasks = _listed(tasks)
+            if num_tasks not in (None, len(tasks)):
+                raise UsageError(f"num_tasks={num_tasks} and {len(tasks)} tasks do not go together")
+        order = DelegatedTask(
+            request=checked_request(request),
+            capacities=capacities_of(available_workers),
+            count=None if num_tasks is None else number(num_tasks, "num_tasks"),
+            tasks=tasks,
+            balance=choice_of(Balance, "balance", balance),
+            priority=checks.count(priority, "priority", least=-URGENT, most=URGENT),
+            instruction=checks.text(instruction, "instruction"),
+            by=self.agent_id,
+        )
+        return wait(self._delegate(order))
+
+    def reassign_task(self, task: Mapping[str, Any], new_worker: str) -> dict[str, Any]:
+        """Give a task that failed, or that nobody has begun, to another worker; returns it.
+
+        One that a living worker is doing, or that is done, is left where it is: `TaskTaken` says who has it.
+        """
+        request, name = named_in(task)
+        return wait(self._reassign(request, name, checks.name(new_worker, "new_worker")))
+
+    # looking
+
+    def get_tasks(self, request_id: str) -> list[dict[str, Any]]:
+        """All tasks of a request, with where each stands."""
+        return wait(self._tasks(request_id))
+
+    def check_all_tasks_completed(self, request_id: str) -> bool:
+        """Whether every task of the request is done."""
+        return all(task["status"] == "completed" for task in self.get_tasks(request_id))
+
+    def check_failures(self, request_id: str) -> list[dict[str, Any]]:
+        """The tasks that failed and have not been given to another; `metadata` has their `task_id`."""
+        return wait(self._failures(request_id))
+
+    def aggregate_results(self, request_id: str) -> dict[str, Any]:
+        """One result of what is done by now, with what is missing and what speaks against it.
+
+        It may be asked for at any time: nobody waits for stragglers. Asked again before anything more
+        is done, the model is not called again.
+        """
+        return wait(self._aggregate(request_id))
+
+    # deciding
+
+    def answer(self, question_id: str, text: str) -> None:
+        """Answer what a worker has asked about its task. Raises `UnknownQuestion` if it is not open."""
+        wait(self._answer(checks.name(question_id, "question_id"), checks.text(text, "text")))
+
+    def close(self, request_id: str, reason: str = "closed by its supervisor") -> str:
+        """Stop a request: nothing more of it is begun, and what is done is kept; returns how it stands."""
+        return wait(self._close(request_id, checks.text(reason, "reason")))
+
+    def apply_resolution(self, conflict: Mapping[str, Any]) -> str:
+        """Do what the coordinator found to be the rule, and keep a note of it; returns the note's id.
+
+        Of the same work that was given out twice, what is not done yet is taken out of the plan. Of results
+        that contradict each other, those that do not stand are left out of the answer, and named there as
+        refused. Blocks with two writers stay as they are: the note says whose they are. With it the
+        conflict is settled; settled again, it is the same note.
+        """
+        return wait(self._settle(_checked_conflict(conflict)))
+
+    # how it is done
+
+    async def _delegate(self, order: DelegatedTask) -> list[dict[str, Any]]:
+        made = await delegated(order, self.pool.requests, self._resources)
+        if made.why_by_rule:
+            await self.pool.board.signed(self.agent_id).post(
+                f"the request was divided by rule, since the model could not: {made.why_by_rule}",
+                tags=["divided-by-rule", made.request],
+                segment=Segment.PROGRESS,
+                metadata={"request_id": made.request},
+            )
+        forms = await self._forms(made.request)
+        if self.config.logging_enabled:
+            log.info("pool_delegated run=%s tasks=%s", made.request, len(forms))
+        return forms
+
+    async def _forms(self, request: str) -> list[dict[str, Any]]:
+        view = await self.pool.requests.view(request)
+        return [task_form(view, node) for node in tasks_in(view)]
+
+    async def _tasks(self, request: str) -> list[dict[str, Any]]:
+        await self.pool.requests.look_after(request)
+        return await self._forms(request)
+
+    async def _failures(self, request: str) -> list[dict[str, Any]]:
+        await self.pool.requests.look_after(request)
+        view = await self.pool.requests.view(request)
+        return [failure_form(view, node) for node in tasks_in(view) if has_failed(node)]
+
+    async def _reassign(self, request: str, task: str, worker: str) -> dict[str, Any]:
+        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+            return ledger.reassign(task, worker, moment)
+
+        await self.pool.requests.decide(request, act)
+        if self.config.logging_enabled:
+            log.info("pool_reassigned run=%s task=%s worker=%s", request, task, worker)
+        view = await self.pool.requests.view(request)
+        return task_form(view, view.node(task))
+
+    async def _answer(self, question_id: str, text: str) -> None:
+        request, _, rest = question_id.partition(":")
+        task = rest.rpartition(":")[0]
+        view = await self.pool.requests.view(request)
+        node = view.schedule.nodes.get(task)
+        question = None if node is None else node.question
+        if question is None or question.id != question_id:
+            raise await why_closed(self.pool.journal, question_id)
+        if not question.accepts(text):
+            raise UsageError(
+                f"{text!r} does not answer {question_id}; choose one of {question.offers}"
+            )
+        answered = QuestionAnswered(
+            question=question_id, task=task, text=text, by=self.agent_id, at=self.pool.clock.now()
+        )
+        move = await self.pool.requests.decide(request, telling(answered))
+        if not move.events:
+            raise await why_closed(self.pool.journal, question_id)  # another was faster
+
+    async def _close(self, request: str, reason: str) -> str:
+        await self.pool.requests.look_after(request)
+        stopped = WorkStopped(reason=reason, by=self.agent_id, at=self.pool.clock.now())
+        await self.pool.requests.decide(request, telling(stopped))
+        return (await self.pool.requests.view(request)).schedule.state.value
+
+    async def _settle(self, conflict: Mapping[str, Any]) -> str:
+        removed = await self._resolve(conflict)
+        request, id_ = conflict["request_id"], str(conflict["id"])
+        note = NotePosted(
+            author=self.agent_id,
+            content=Value.of(f"{conflict.get('fact', '')}; {conflict['resolution']}"),
+            tags=("conflict", str(conflict["kind"]), *([request] if request else [])),
+            segment=Segment.CONFLICTS,
+            importance=CONFLICT,
+            metadata={
+                "request_id": request,
+                "tasks": list(conflict["tasks"]),
+                "removed": removed,
+                KEPT: str(conflict["kept_task"]),
+                SETTLES: id_,
+            },
+            at=self.pool.clock.now(),
+        )
+        board = self.pool.name
+        once = Key(stream_of(board), f"settles {id_}", id_)  # of two at once, one note is kept
+        entry = await self.pool.journal.boards.append(board, note, key=once)
+        return f"{stream_of(board)}#{entry.seq}"
+
+    async def _resolve(self, conflict: Mapping[str, Any]) -> list[str]:
+        """Take out of the plan what was given out twice; returns the tasks."""
+        if conflict["kind"] != "double_assignment" or len(conflict["tasks"]) < 2:
+            return []
+        removed: list[str] = []
+
+        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+            others = [task for task in conflict["tasks"] if task != conflict["kept_task"]]
+            removed[:] = [task for task in others if not ledger.node(task).state.is_settled]
+            amended = PlanAmended(
+                version=ledger.schedule.version + 1,
+                removed=tuple(removed),
+                reason=str(conflict["resolution"]),
+                is_steered=True,
+                at=moment.at,
+            )
+            faults = ledger.schedule.check_amendment(amended) if removed else []
+            if faults:
+                listed = "; ".join(str(fault) for fault in faults)
+                return Decision([], UsageError(f"the plan cannot be changed so: {listed}"))
+            return Decision(ledger.write(amended, moment.node) if removed else [])
+
+        await self.pool.requests.decide(conflict["request_id"], act)
+        return removed
+
+    async def _aggregate(self, request: str) -> dict[str, Any]:
+        await self.pool.requests.look_after(request)
+        view = await self.pool.requests.view(request)
+        return await answer_form(view, self.pool, self._resources, self.agent_id)
+
+
+def _checked_conflict(conflict: object) -> Mapping[str, Any]:
+    if isinstance(conflict, Mapping) and {*CONFLICT_HAS} <= set(conflict):
+        return conflict
+    raise UsageError("that is no conflict; give one as resolve_conflicts returned it")
+
+
+def _listed(tasks: object) -> list[str | Task]:
+    """The tasks that were given; what each is, is looked at when they are given out."""
+    if not isinstance(tasks, (list, tuple)):
+        raise UsageError(f"tasks={repr_of(tasks)} must be a list of texts or Tasks")
+    return list(tasks)

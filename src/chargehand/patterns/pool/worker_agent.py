@@ -1,0 +1,297 @@
+"""The worker of a pool: takes tasks that are meant for it, does them, and tells what came of it."""
+
+import asyncio
+import copy
+import logging
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from reprlib import repr as repr_of
+from typing import Any, cast
+
+from chargehand.background_loop import wait_in_background as wait
+from chargehand.decisions.run_notes import told_of
+from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.argument_checks import Duration
+from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
+from chargehand.patterns.pool.agent_config import AgentConfig, config_of
+from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
+from chargehand.patterns.pool.insights import brought, words_of
+from chargehand.patterns.pool.memory_tools import MemoryWorker, MockedWorker
+from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
+from chargehand.patterns.pool.pool_run import PoolRun
+from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
+from chargehand.roles.function_worker import FunctionWorker
+from chargehand.roles.llm_worker import Worker
+from chargehand.roles.resources import Resources
+from chargehand.roles.roster import Member
+from chargehand.tools.base import Tool
+
+log = logging.getLogger("chargehand.pool")
+
+DESCRIPTION = "Does one task of a request"
+#: characters of a failure in the log
+LONGEST = 300
+#: seconds after which a worker that serves looks whether somebody has died
+LOOK = 1.0
+
+
+class WorkerAgent:
+    """Does tasks of a pool: with its model, or with `work`, a function of a brief or any other worker.
+
+    It takes what was given to it by name, and what anybody with one of its `skills` may take.
+    An attempt is one like any other: its steps are durable, its result is in the journal before
+    `execute_task` returns. One agent may be used from several threads at once.
+    """
+
+    @checks.keywords_checked
+    def __init__(
+        self,
+        config: AgentConfig | None,
+        pool: SharedMemoryPool,
+        agent_id: str = "worker",
+        *,
+        work: "Callable[[Brief], Any] | Member | None" = None,
+        skills: Sequence[str] = (),
+        tools: Sequence[Tool] = (),
+        instructions: str = "",
+    ) -> None:
+        self.config = config_of(config)
+        self.pool = pool_of(pool)
+        self.agent_id = checks.name(agent_id, "agent_id")
+        self._names = (agent_id, *words_of("skills", skills))
+        if work is not None and (tools or instructions):
+            raise UsageError(
+                f"worker {agent_id!r}: tools and instructions are for a worker that asks a model; "
+                "give them to the worker that you hand over as work="
+            )
+        self._member = self._made(work, tools, instructions)
+        self._resources = Resources(model=self.config.choice, gateway=pool.gateway)
+        self._execution: Execution | None = None
+
+    def __repr__(self) -> str:
+        return f"<worker agent {self.agent_id!r}>"
+
+    def get_assigned_tasks(
+        self, request_id: str = "", *, lost: bool = False
+    ) -> list[dict[str, Any]]:
+        """The tasks that wait for this worker, of one request or of all; the most urgent first.
+
+        With `lost`, also those that others had begun and can no longer end, whoever they were given to.
+        """
+        return wait(self._assigned(request_id, lost=lost))
+
+    def execute_task(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Do a task and return what came of it, as a dict with its `status`: completed, failed, …
+
+        A failure is not raised: it is kept, and the supervisor says what becomes of the task. Raises
+        `TaskTaken` if somebody else is doing it, or has done it.
+        """
+        request, name = named_in(task)
+        return wait(self._execute(request, name))
+
+    def execute_next(self, request_id: str = "") -> dict[str, Any] | None:
+        """Do the most urgent task that waits for this worker or one of its skills, of one request or of all.
+
+        Returns what came of it, or None if there is none now. Of many that call this at once, each gets
+        another task.
+        """
+        return wait(self._execute_next(request_id))
+
+    def serve(
+        self,
+        request_id: str = "",
+        *,
+        on_result: Callable[[dict[str, Any]], object] | None = None,
+        idle: Duration | None = None,
+    ) -> int:
+        """Do what waits for this worker and what is to come; returns how many tasks that were.
+
+        Ends when the request has ended, when nothing has come for as long as `idle` says, or when the
+        pool is closed; without any of these, never. `on_result` hears of each task in this thread.
+        """
+        longest = checks.duration_or_none(idle, "idle", may_be_zero=True)
+        count, last = 0, time.monotonic()
+        while True:
+            waited = time.monotonic() - last
+            left = None if longest is None else longest.total_seconds() - waited
+            try:
+                result = self.execute_next(request_id)
+                if result is None and not wait(self.has_more(request_id, left)):
+                    return count
+            except UsageError:
+                if self.pool.is_closed:
+                    return count
+                raise
+            if result is not None:
+                count, last = count + 1, time.monotonic()
+                if on_result is not None:
+                    on_result(result)
+
+    async def has_more(
+        self, request_id: str, left: float | None = None, *, waits: bool = True
+    ) -> bool:
+        """Whether it is worth looking again, in the seconds that are left for that or ever after.
+
+        Without `waits`, not where nothing more comes of the request but by somebody's word.
+        """
+        clock, signal = asyncio.get_running_loop().time, self.pool.journal.boards.signal
+        began = clock()
+        while not self.pool.is_closed:
+            known = signal.count
+            views = await self._views(request_id)
+            if request_id and views[0].is_ended:
+                return False
+            if any(view.next_for(self._names) for view in views):
+                return True
+            if not waits and not any(view.goes_on(self._names) for view in views):
+                return False
+            waited = clock() - began
+            if left is not None and waited >= left:
+                return False
+            if waited >= LOOK:
+                return True  # somebody who had a task may have died
+            dues = [due for view in views if (due := view.due_at) is not None]
+            due_in = [(due - self.pool.clock.now()).total_seconds() for due in dues]
+            patience = min([LOOK, *due_in, *([] if left is None else [left - waited])])
+            if dues and patience <= 0:
+                return True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(signal.wait(since=known), patience)
+        return False
+
+    async def _views(self, request_id: str) -> list[PoolRun]:
+        requests = self.pool.requests
+        return [await requests.view(request_id)] if request_id else await requests.open()
+
+    async def _assigned(self, request_id: str, *, lost: bool) -> list[dict[str, Any]]:
+        requests = self.pool.requests
+        names = [view.request for view in await self._views(request_id)]
+        await requests.look_after(*names)
+        found: list[tuple[int, dict[str, Any]]] = []
+        for name in names:
+            view = await requests.view(name)
+            if not view.schedule.is_paused:
+                more = view.given_back if lost else ()
+                mine = [node for node in tasks_in(view) if self._may_take(node, more)]
+                found += [(view.urgency_of(node.task.id), task_form(view, node)) for node in mine]
+        found.sort(key=lambda each: -each[0])  # stable: then by age and plan
+        return [form for _, form in found]
+
+    def _may_take(self, node: TaskNode, more: Container[str]) -> bool:
+        if node.state is not TaskState.READY:
+            return False
+        return (node.task.worker or node.task.skill) in self._names or node.task.id in more
+
+    async def _execute(self, request: str, task: str) -> dict[str, Any]:
+        return await self._form(request, task, await self._at_work().do(request, task))
+
+    async def _execute_next(self, request_id: str) -> dict[str, Any] | None:
+        requests = self.pool.requests
+        if (
+            request_id
+        ):  # nothing else to compare it with: the claim itself looks what is most urgent
+            await requests.take_letters(request_id)
+            only = await self._at_work().do_next(request_id, self._names)
+            return None if only is None else await self._form(request_id, *only)
+        views = await requests.open()
+        await requests.take_letters(*(view.request for view in views))
+        while waiting := [(view, task) for view in views if (task := view.next_for(self._names))]:
+            view, task = max(waiting, key=lambda each: each[0].urgency_of(each[1]))
+            least = view.urgency_of(task)
+            if (
+                done := await self._at_work().do_next(view.request, self._names, least)
+            ) is not None:
+                return await self._form(view.request, *done)
+            views = await requests.open()  # somebody was faster
+        for view in views:  # unless somebody is gone who had a task, or one is tried again
+            if (done := await self._at_work().do_next(view.request, self._names)) is not None:
+                return await self._form(view.request, *done)
+        return None
+
+    def _at_work(self) -> Execution:
+        if self._execution is None:
+            self._execution = Execution(
+                self.pool.requests, self._member, self._resources, self.pool.name
+            )
+            self.pool.executions.add(self._execution)
+        return self._execution
+
+    async def _form(self, request: str, task: str, ended: PoolAttemptEnded) -> dict[str, Any]:
+        form = {
+            "task_id": task,
+            "request_id": request,
+            "agent_id": self.agent_id,
+            "attempt": ended.attempt,
+            **await self._told(ended),
+        }
+        if self.config.logging_enabled:
+            is_wrong = form["status"] in ("failed", "refused")
+            is_asking = form["status"] == "asking"
+            said = f" error={form['error'][:LONGEST]!r}" if is_wrong else ""
+            if is_asking:
+                asked = form["question"]
+                said = f" for={asked['text'][:LONGEST]!r}; end the wait with: boss.answer({asked['id']!r}, 'TEXT')"
+            log.log(
+                logging.WARNING if is_wrong or is_asking else logging.INFO,
+                "pool_task_%s run=%s task=%s attempt=%s worker=%s%s",
+                form["status"],
+                request,
+                task,
+                ended.attempt,
+                self.agent_id,
+                said,
+            )
+        return form
+
+    async def _told(self, ended: PoolAttemptEnded) -> dict[str, Any]:
+        """What came of it: a status, and a result or an error."""
+        outcome = ended.outcome
+        if not ended.is_accepted:
+            why = outcome.reason if isinstance(outcome, Cancelled) else ""
+            told = why or "the task was no longer this attempt's; nothing changed by its result"
+            return {"status": "refused", "result": None, "error": told}
+        if isinstance(outcome, Done):
+            value = await brought(outcome.value, self.pool.journal)
+            return {"status": "completed", "result": value.read(), "error": None}
+        if isinstance(outcome, Failed):
+            failed = {"status": "failed", "result": None, "error": str(outcome)}
+            return {**failed, **told_of(outcome)}
+        if isinstance(outcome, NeedsInput):
+            asked = question_form(outcome.question)
+            return {"status": "asking", "result": None, "error": None, "question": asked}
+        return {"status": "cancelled", "result": None, "error": outcome.reason}
+
+    def _made(
+        self,
+        work: "Callable[[Brief], Any] | Member | None",
+        tools: Sequence[Tool],
+        instructions: str,
+    ) -> Member:
+        """Who does the tasks, under the name of the agent."""
+        if work is None:
+            thinking = Worker(
+                self.agent_id,
+                DESCRIPTION,
+                instructions=checks.text(instructions, "instructions"),
+                tools=tools,
+                model=self.config.choice,
+                settings=self.config.settings,
+            )
+            return (
+                MockedWorker(thinking) if self.config.is_mock else MemoryWorker(thinking, self.pool)
+            )
+        if hasattr(work, "work") and hasattr(work, "place"):
+            named: Any = copy.copy(work)
+            named.name = self.agent_id
+            is_thinking = isinstance(named, Worker)
+            return MemoryWorker(named, self.pool) if is_thinking else cast("Member", named)
+        if not callable(work):
+            raise UsageError(
+                f"worker {self.agent_id!r}: work={repr_of(work)} is neither a function of a brief "
+                "nor a worker"
+            )
+        return FunctionWorker(work, self.agent_id, DESCRIPTION)

@@ -1,0 +1,132 @@
+"""The system task behind `@answer`: from the results of a run to the one answer that its caller gets."""
+
+from typing import Any
+
+from msgspec import convert, json
+from msgspec.structs import replace
+
+from chargehand.decisions.system_tasks import ANSWER, DRAFT
+from chargehand.engines.brief import Brief
+from chargehand.errors import InternalError, ModelError, WorkerError
+from chargehand.facts.answer import Answer
+from chargehand.facts.events import RunRequested
+from chargehand.facts.outcome import Done, Outcome, failed_by
+from chargehand.facts.plan import Strategy
+from chargehand.facts.value import Value
+from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
+from chargehand.roles.aggregate.answer_stream import AnswerStream
+from chargehand.roles.aggregate.context_chunks import clipped
+from chargehand.roles.aggregate.context_limit import LimitedModelCaller, context_of
+from chargehand.roles.aggregate.merge import Merger
+from chargehand.roles.aggregate.reduce import Reducer
+from chargehand.roles.aggregate.results import TaskResults, gather
+from chargehand.roles.aggregate.select import Selector
+from chargehand.roles.data_fences import words_of
+from chargehand.roles.json_output import objection_to
+from chargehand.roles.model_calls import DurableModelCaller
+from chargehand.roles.planner_prompt import with_notes
+from chargehand.roles.planning_context import PlanningContext
+from chargehand.roles.resources import Resources
+
+#: the request may take this part of the context, and what is told of an earlier run that part
+_REQUEST_SHARE, _EARLIER_SHARE = 4, 8
+
+
+async def compose_answer(brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
+    """Compose the answer from what is done. Its gaps are left out: they are read from the schedule.
+
+    What cannot be composed is a failure like any other; whoever listened is told to forget it.
+    """
+    is_draft = brief.task.id != ANSWER
+    voice = AnswerStream(_unheard if is_draft else seat.say)
+    try:
+        answer = await _compose(brief, seat, resources, voice)
+    except (WorkerError, ModelError) as error:
+        voice.take_back()
+        return failed_by(error)
+    except BaseException:
+        voice.take_back()
+        raise
+    voice.settle(answer.text)
+    return Done(Value.of(answer, brief.taint))
+
+
+def _unheard(_: str | None) -> None:
+    """A draft is looked at when it is whole."""
+
+
+async def _compose(
+    brief: Brief, seat: PlanningContext, resources: Resources, voice: AnswerStream
+) -> Answer:
+    schedule = seat.live_run.schedule
+    requested = schedule.requested
+    if requested is None:
+        raise InternalError("an answer is being composed in a run that nobody requested")
+    material = await gather(brief, seat, context_of(resources))
+    if not material.outputs:
+        raise WorkerError("no task is done: there is nothing to answer from", kind="denied")
+    context = context_of(resources)
+    # A draft is written while notes may still come, so only the answer itself knows them all.
+    notes = seat.live_run.results.notes if brief.task.id == ANSWER else ()
+    words = AnswerPrompts(
+        request=clipped(with_notes(requested.request, notes), context // _REQUEST_SHARE),
+        instruction=schedule.instruction,
+        earlier=await _earlier(requested, seat, context // _EARLIER_SHARE),
+        draft=clipped(await _draft(brief, seat), context // _EARLIER_SHARE),
+        missing=material.told_gaps(),
+        prompts=resources.prompts,
+    )
+    caller = LimitedModelCaller(DurableModelCaller(brief, resources))
+    table = _Table(caller, words, Reducer(brief, caller, words), voice)
+    if schedule.strategy is Strategy.SELECT:
+        return await table.selected(material, requested.shape)
+    return await table.merged(material, requested.shape)
+
+
+class _Table:
+    """Where an answer is put together: who is asked, with which words, and who listens."""
+
+    def __init__(
+        self,
+        caller: LimitedModelCaller,
+        words: AnswerPrompts,
+        reducer: Reducer,
+        voice: AnswerStream,
+    ) -> None:
+        self._caller = caller
+        self._words = words
+        self._reducer = reducer
+        self._voice = voice
+
+    async def merged(self, material: TaskResults, shape: dict[str, Any] | None) -> Answer:
+        merger = Merger(self._caller, self._words, self._reducer, material, self._voice)
+        return await (merger.in_words() if shape is None else merger.in_shape(shape))
+
+    async def selected(self, material: TaskResults, shape: dict[str, Any] | None) -> Answer:
+        """The chosen result as it is; brought into shape only if it does not have it already."""
+        answer = await Selector(self._caller, self._words, material).choose()
+        if shape is None or objection_to(json.encode(answer.output).decode(), shape)[1] is None:
+            return answer
+        chosen = next(candidate.task for candidate in answer.candidates if candidate.is_chosen)
+        shaped = await self.merged(material.only(chosen), shape)
+        return replace(shaped, candidates=answer.candidates)
+
+
+async def _draft(brief: Brief, seat: PlanningContext) -> str:
+    """What the answer was before the last results came in."""
+    drafts = [
+        value for id_, value in seat.live_run.results.outputs.items() if id_.startswith(DRAFT)
+    ]
+    if not drafts:
+        return ""
+    value = await seat.bring(drafts[-1])
+    brief.distrust(*value.taint)
+    return convert(value.read(), Answer).text
+
+
+async def _earlier(requested: RunRequested, seat: PlanningContext, most: int) -> str:
+    """What the run was told that it goes on from, as far as there is room for it."""
+    told = (await seat.bring(requested.earlier)).read()
+    if told is None:
+        return ""
+    return clipped(words_of(told), most)

@@ -1,0 +1,154 @@
+"""Merging: one answer from all results, in words as they come or in the shape that was asked for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from chargehand.decisions.rule_answer import contradictions_in, cut, share_done
+from chargehand.errors import WorkerError
+from chargehand.facts.answer import SUREST, Answer, Claim, Contradiction
+from chargehand.models.base import ModelRequest, StopReason
+from chargehand.roles.aggregate.answer_draft import Draft
+from chargehand.roles.aggregate.answer_prompts import DRAFTED, EARLIER, MISSING, AnswerPrompts
+from chargehand.roles.aggregate.answer_schema import around
+from chargehand.roles.aggregate.answer_stream import AnswerStream
+from chargehand.roles.aggregate.claims import claims_in
+from chargehand.roles.aggregate.context_chunks import Item, block_of, shown
+from chargehand.roles.aggregate.context_limit import LimitedModelCaller
+from chargehand.roles.aggregate.reduce import Reducer
+from chargehand.roles.aggregate.results import TaskResults
+from chargehand.roles.aggregate.source_marks import SourceMarks
+from chargehand.roles.model_calls import ask_for, in_fewer_words, refuse_unusable
+from chargehand.roles.worker_refusal import reason_in
+
+#: the confidence of a model that says nothing of it
+UNSAID = 0.8
+
+
+class Merger:
+    """Has a model write the answer from results, condensed first if they do not fit."""
+
+    def __init__(
+        self,
+        caller: LimitedModelCaller,
+        words: AnswerPrompts,
+        reducer: Reducer,
+        material: TaskResults,
+        voice: AnswerStream,
+    ) -> None:
+        self._caller = caller
+        self._words = words
+        self._reducer = reducer
+        self._material = material
+        self._voice = voice
+
+    async def in_words(self) -> Answer:
+        """The answer as text, heard while it is written."""
+        room = self._caller.room_beside(self._request(""))
+        items = await self._reducer.fit(self._material.in_order_of_finishing, room)
+        marks = _marks_for(items)
+        request = self._request(_shown(items))
+        reply = await self._caller.ask("answer", request, self._voice.reading(marks))
+        if reply.stop is StopReason.LENGTH:
+            self._voice.take_back()
+            shorter = replace(request, turns=(*request.turns, *in_fewer_words(reply)))
+            reply = await self._caller.ask("answer", shorter, self._voice.reading(marks))
+        refuse_unusable(reply)
+        draft = Draft(marks)
+        draft.hear(reply.text)
+        draft.finish()
+        if not draft.text.strip():
+            raise WorkerError("the model answered nothing")
+        claims = claims_in(draft.lines, marks, self._material.citing)
+        self._refuse_apology(draft.text, claims)
+        return self._answer(draft.text, claims, draft.contradictions, draft.confidence)
+
+    async def in_shape(self, shape: dict[str, Any]) -> Answer:
+        """The answer as JSON that fits the shape. Raises `WorkerError` if the model cannot do it."""
+        schema = around(shape)
+        empty = ModelRequest(
+            turns=self._words.for_shape("", schema),
+            schema=schema,
+            settings=self._caller.resources.settings,
+        )
+        # Half of the room is left for what is said when an answer has to be sent back.
+        room = self._caller.room_beside(empty) // 2
+        items = await self._reducer.fit(self._material.in_order_of_finishing, room)
+        marks = _marks_for(items)
+        turns = self._words.for_shape(_shown(items), schema)
+        hear = self._voice.picking("answer")
+        told = await ask_for(self._caller, "answer", turns, schema, hear=hear)
+        claims = tuple(claim for each in told["claims"] if (claim := _claim(each, marks)).text)
+        self._refuse_apology(told["answer"], claims)
+        pairs = (
+            Contradiction(_claim(each["first"], marks), _claim(each["second"], marks))
+            for each in told["contradictions"]
+        )
+        return self._answer(
+            told["answer"],
+            claims,
+            [pair for pair in pairs if pair.first.tasks and pair.second.tasks],
+            told["confidence"],
+        )
+
+    def _request(self, results: str) -> ModelRequest:
+        turns = self._words.for_answer(results)
+        return ModelRequest(turns=turns, settings=self._caller.resources.settings)
+
+    def _refuse_apology(self, output: Any, claims: Iterable[Claim]) -> None:
+        """Raise for an answer that says only that there is none. One that rests on results says more."""
+        asked = f"{self._words.request}\n{self._words.instruction}"
+        reason = reason_in(output, asked) if isinstance(output, str) else None
+        if reason is not None and not any(claim.tasks for claim in claims):
+            raise WorkerError(f"the model says that it cannot answer: {cut(reason)}")
+
+    def _answer(
+        self,
+        output: Any,
+        claims: tuple[Claim, ...],
+        contradictions: Sequence[Contradiction],
+        confidence: float | None,
+    ) -> Answer:
+        nodes, outputs = self._material.nodes, self._material.outputs
+        found = contradictions_in({id_: nodes[id_] for id_ in outputs}, outputs.__getitem__)
+        return Answer(
+            output=output,
+            claims=claims,
+            contradictions=_joined(contradictions, found),
+            confidence=share_done(nodes)
+            * min(UNSAID if confidence is None else confidence, SUREST),
+            by=self._caller.by,
+        )
+
+
+def _shown(items: Iterable[Item]) -> str:
+    return shown([block_of(item) for item in items])
+
+
+def _marks_for(items: Sequence[Item]) -> SourceMarks:
+    tasks = {task: (task,) for item in items for task in item.tasks}
+    return SourceMarks(
+        {
+            **{item.name: item.tasks for item in items},
+            **tasks,
+            EARLIER: (),
+            DRAFTED: (),
+            MISSING: (),
+        }
+    )
+
+
+def _claim(told: Mapping[str, Any], marks: SourceMarks) -> Claim:
+    text, tasks, _ = marks.part(told["text"])
+    named = marks.tasks_of(each.strip("[] ") for each in told["tasks"])
+    return Claim(cut(text, 1000), tuple(dict.fromkeys((*named, *tasks))))
+
+
+def _joined(
+    told: Sequence[Contradiction], found: Iterable[Contradiction]
+) -> tuple[Contradiction, ...]:
+    """What the model told, and what the rules found between other tasks."""
+    named = {frozenset((*pair.first.tasks, *pair.second.tasks)) for pair in told}
+    more = (p for p in found if frozenset((*p.first.tasks, *p.second.tasks)) not in named)
+    return (*told, *more)

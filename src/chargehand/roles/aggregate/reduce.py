@@ -1,0 +1,116 @@
+"""Reducing: results that do not fit one request are condensed chunk by chunk, until they do."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from chargehand.decisions.rule_answer import cut
+from chargehand.engines.brief import Brief
+from chargehand.errors import WorkerError
+from chargehand.models.base import ModelRequest
+from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
+from chargehand.roles.aggregate.context_chunks import (
+    ChunkBlock,
+    Item,
+    block_of,
+    blocks_of,
+    chunks_of,
+    shown,
+)
+from chargehand.roles.aggregate.context_limit import LimitedModelCaller, side_by_side
+from chargehand.roles.aggregate.source_marks import SourceMarks
+from chargehand.roles.model_calls import refuse_unusable
+from chargehand.roles.worker_refusal import reason_in
+
+#: a level that leaves more than this of what it was given leads nowhere
+_SHRINKS = 0.9
+#: tokens of notes; fewer would be cut off in the middle
+_SHORTEST = 50
+#: Notes are at most this part of what must hold them. Measured with our caution a text has up to
+#: six times the tokens that its model counts; a chunk is to hold two notes at least.
+_IN_FINAL, _IN_CHUNK = 6, 13
+
+
+class Reducer:
+    """Condenses results into notes, and notes into fewer, in a tree of calls made side by side.
+
+    Every call has a name of its own, so it is a step that a resumed attempt finds again whatever
+    order the calls end in.
+    """
+
+    def __init__(self, brief: Brief, caller: LimitedModelCaller, words: AnswerPrompts) -> None:
+        self._brief = brief
+        self._caller = caller
+        self._words = words
+        self._count = 0
+
+    async def fit(self, items: Sequence[Item], room: int) -> list[Item]:
+        """The items, or notes on them that have no more than `room` tokens in all."""
+        fitting = list(items)
+        level = 0
+        while (size := _size(fitting)) > room:
+            level += 1
+            fitting = await self._condense(fitting, level, room)
+            if (left := _size(fitting)) > max(room, size * _SHRINKS):
+                raise WorkerError(
+                    f"condensing does not get on: of {size} tokens {left} are left, and "
+                    f"{room} fit; the model's notes are too long for its context"
+                )
+        return fitting
+
+    async def _condense(self, items: Sequence[Item], level: int, final: int) -> list[Item]:
+        request = self._request("", self._most(final))
+        room = self._caller.room_beside(request)
+        chunks = chunks_of((block for item in items for block in blocks_of(item, room)), room)
+        self._brief.progress(f"condensing {len(items)} results in {len(chunks)} calls")
+        works = [
+            partial(self._note, chunk, f"reduce {level}.{number}", request.settings.max_tokens)
+            for number, chunk in enumerate(chunks, 1)
+        ]
+        notes = await side_by_side(works)
+        return [self._item(chunk, text) for chunk, text in zip(chunks, notes, strict=True)]
+
+    def _most(self, final: int) -> int:
+        """How long notes may be, in tokens."""
+        free = self._caller.room_beside(self._request("", 0))
+        usual = self._caller.resources.settings.max_tokens
+        most = min(usual, final // _IN_FINAL, free // _IN_CHUNK)
+        if most < _SHORTEST:
+            raise WorkerError(
+                f"the results do not fit, and notes on them could have {most} tokens at most: too few "
+                "to say anything; raise ModelSettings(context=…) or lower max_tokens",
+                kind="denied",
+            )
+        return most
+
+    def _request(self, results: str, most: int) -> ModelRequest:
+        turns = self._words.for_notes(results, max(most // 3, 20))
+        settings = replace(self._caller.resources.settings, max_tokens=most)
+        return ModelRequest(turns=turns, settings=settings)
+
+    async def _note(self, chunk: Sequence[ChunkBlock], name: str, most: int) -> str:
+        reply = await self._caller.ask(name, self._request(shown(chunk), most))
+        refuse_unusable(reply)
+        if reason_in(reply.text) is not None:
+            raise WorkerError(f"the model says that it cannot take notes: {cut(reply.text)}")
+        return reply.text.strip()
+
+    def _item(self, chunk: Sequence[ChunkBlock], text: str) -> Item:
+        known = {block.item.name: block.item.tasks for block in chunk}
+        tasks = tuple(dict.fromkeys(task for named in known.values() for task in named))
+        marks = SourceMarks(known | {task: (task,) for task in tasks})
+        self._count += 1
+        # Notes without a mark rest on all that they were made of: less cannot be said for sure.
+        return Item(
+            f"@{self._count}",
+            f"Notes @{self._count}",
+            text,
+            marks.tasks_in(text) or tasks,
+            self._count,
+        )
+
+
+def _size(items: Sequence[Item]) -> int:
+    """The tokens of all items together, as they stand in a prompt."""
+    return sum(block_of(item).tokens for item in items)

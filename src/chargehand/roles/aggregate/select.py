@@ -1,0 +1,108 @@
+"""Selecting: the best of several results, word for word, with the others kept beside it."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from chargehand.decisions.rule_answer import claims_of, contradictions_in, loose_in, share_done
+from chargehand.facts.answer import Answer, Candidate
+from chargehand.models.base import ModelRequest
+from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
+from chargehand.roles.aggregate.context_chunks import (
+    ChunkBlock,
+    Item,
+    block_of,
+    chunks_of,
+    clipped,
+    shown,
+    tokens_in,
+)
+from chargehand.roles.aggregate.context_limit import LimitedModelCaller, side_by_side
+from chargehand.roles.aggregate.results import TaskResults
+from chargehand.roles.model_calls import ask_for
+
+ONLY = "it is the only result"
+
+
+class Selector:
+    """Has a model choose by the plan's instruction; too many for one request meet in rounds."""
+
+    def __init__(
+        self, caller: LimitedModelCaller, words: AnswerPrompts, material: TaskResults
+    ) -> None:
+        self._caller = caller
+        self._words = words
+        self._material = material
+        self._whys: dict[str, str] = {}
+
+    async def choose(self) -> Answer:
+        """The chosen result. One that stands alone is chosen without asking anybody."""
+        items = self._material.items
+        candidates = [id_ for id_ in loose_in(self._material.nodes) if id_ in items]
+        left = [items[id_] for id_ in candidates]
+        number = 0
+        while len(left) > 1:
+            number += 1
+            left = await self._round(left, number)
+        return self._answer(left[0].name, candidates)
+
+    async def _round(self, left: Sequence[Item], number: int) -> list[Item]:
+        # Half of the room is left for what is said when a choice has to be sent back; of the rest
+        # each result gets half at most, so that every round has fewer left than the one before.
+        room = self._caller.room_beside(self._request([], "")) // 2
+        groups = chunks_of([self._block(item, room // 2) for item in left], room)
+        works = [
+            partial(self._pick, group, f"select {number}.{place}")
+            for place, group in enumerate(groups, 1)
+        ]
+        return await side_by_side(works)
+
+    def _block(self, item: Item, room: int) -> ChunkBlock:
+        listed = tokens_in(item.name) + 2  # once more, among the names to choose from
+        whole = block_of(item)
+        if whole.tokens + listed > room:
+            frame = block_of(replace(item, text="")).tokens + listed
+            text = clipped(item.text, (room - frame) * 2 // 3)  # marking borders makes it longer
+            whole = block_of(replace(item, text=text))
+        return replace(whole, tokens=whole.tokens + listed)
+
+    async def _pick(self, group: Sequence[ChunkBlock], name: str) -> Item:
+        items = {block.item.name: block.item for block in group}
+        if len(items) == 1:
+            return group[0].item
+        request = self._request(list(items), shown(group))
+        told = await ask_for(self._caller, name, request.turns, request.schema or {})
+        chosen: str = told["chosen"]
+        for id_ in items:
+            is_chosen = id_ == chosen
+            self._whys[id_] = told["why"] if is_chosen else f"{chosen} was chosen: {told['why']}"
+        return self._material.items[chosen]
+
+    def _request(self, ids: list[str], results: str) -> ModelRequest:
+        schema = {
+            "type": "object",
+            "properties": {"chosen": {"type": "string", "enum": ids}, "why": {"type": "string"}},
+            "required": ["chosen", "why"],
+            "additionalProperties": False,
+        }
+        settings = self._caller.resources.settings
+        turns = self._words.for_choice(results)
+        return ModelRequest(turns=turns, schema=schema, settings=settings)
+
+    def _answer(self, chosen: str, candidates: Sequence[str]) -> Answer:
+        nodes, outputs = self._material.nodes, self._material.outputs
+        output: Any = outputs[chosen]
+        differing = tuple(contradictions_in(nodes, outputs.__getitem__, candidates))
+        return Answer(
+            output=output,
+            claims=claims_of({chosen: output}),
+            contradictions=differing,
+            candidates=tuple(
+                Candidate(id_, outputs[id_], id_ == chosen, self._whys.get(id_, ONLY))
+                for id_ in candidates
+            ),
+            confidence=share_done(nodes, differing),
+            by=self._caller.by or "rules",
+        )

@@ -1,0 +1,174 @@
+"""Workers that are plain Python functions."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from chargehand.decisions.dispatch import Place
+from chargehand.decisions.elastic_capacity import Elastic
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import (
+    Duration,
+    amount,
+    duration_or_none,
+    keywords_checked,
+    names,
+    text,
+)
+from chargehand.facts.argument_checks import name as checked_name
+from chargehand.facts.failure_policy import OnFailure
+
+Work = Callable[[Brief], Any]
+"""What a worker does: takes its brief, returns JSON (or a dataclass, a Pydantic model), or raises."""
+
+
+class Where(StrEnum):
+    """Where a function runs."""
+
+    LOOP = "loop"  #: an async function, on the supervisor's event loop
+    HERE = "here"  #: on that loop too, by another supervisor: it must know whose task it has
+    THREAD = "thread"  #: a plain function; cannot be killed, so its place stays taken until it ends
+    PROCESS = "process"  #: in a child process: for much computing, and for what must be killable
+
+
+class FunctionWorker:
+    """A function with a name and a description, as a member of a roster."""
+
+    def __init__(
+        self,
+        function: Work,
+        name: str,
+        description: str,
+        *,
+        skills: Sequence[str] = (),
+        capacity: int | Elastic | None = None,
+        weight: float | None = None,
+        timeout: Duration | None = None,
+        process: bool = False,
+        memory: int | None = None,
+        cpu_seconds: float | None = None,
+        version: str = "",
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        check_words(name, description)
+        if not callable(function):
+            raise UsageError(f"worker {name!r}: {function!r} is not a function")
+        _check_bounds(name, memory, cpu_seconds, process=process)
+        self.function = function
+        self.name = name
+        self.description = description
+        self.skills = skills_of(skills, name)
+        # Children beyond the number of processors would only wait for each other.
+        self.capacity = (os.cpu_count() or 1) if process and capacity is None else capacity
+        self.weight = weight
+        self.timeout = duration_or_none(timeout, f"worker {name!r}: timeout")
+        self.on_failure = on_failure
+        self.memory = memory
+        self.cpu = None if cpu_seconds is None else timedelta(seconds=cpu_seconds)
+        self.where = Where.PROCESS if process else _where(function)
+        self._version = version
+        functools.update_wrapper(self, function)
+
+    def __call__(self, brief: Brief) -> Any:
+        return self.function(brief)
+
+    def __repr__(self) -> str:
+        return f"<worker {self.name!r}: {self.description}>"
+
+    def work(self, resources: object) -> Work:  # noqa: ARG002 - as all members of a roster
+        """What an attempt of this worker is: the function itself, which needs no resources."""
+        return self.function
+
+    def version(self, resources: object) -> str:  # noqa: ARG002 - as all members of a roster
+        """What its author calls this state of it; without a word, its results are nobody's to reuse."""
+        return f"{self.name} {self._version}" if self._version else ""
+
+    @property
+    def place(self) -> Place:
+        return Place(
+            worker=self.name, skills=self.skills, capacity=self.capacity, weight=self.weight
+        )
+
+
+@keywords_checked
+def worker(
+    name: str,
+    description: str,
+    *,
+    skills: Sequence[str] = (),
+    capacity: int | Elastic | None = None,
+    weight: float | None = None,
+    timeout: Duration | None = None,
+    process: bool = False,
+    memory: int | None = None,
+    cpu_seconds: float | None = None,
+    version: str = "",
+    on_failure: OnFailure | None = None,
+) -> Callable[[Work], FunctionWorker]:
+    """Make a function a worker: `@worker("counter", "Counts the words of a text")`.
+
+    An async function runs on the event loop, a plain one in a thread, either in a child process
+    with `process=True` (it must then be importable). `capacity` is how many attempts it may have
+    at once (in processes: as many as there are processors), `timeout` how long one may take; in
+    processes, `memory` is how many bytes of address space each gets, Python itself included, and
+    `cpu_seconds` how much processor time each attempt, to whole seconds. A worker
+    with a `version` does the same whenever it is asked the same: its results may be taken over by later
+    runs until the version changes. `on_failure` says what is done when a task of its fails.
+    """
+
+    def made(function: Work) -> FunctionWorker:
+        return FunctionWorker(
+            function,
+            name,
+            description,
+            skills=skills,
+            capacity=capacity,
+            weight=weight,
+            timeout=timeout,
+            process=process,
+            memory=memory,
+            cpu_seconds=cpu_seconds,
+            version=version,
+            on_failure=on_failure,
+        )
+
+    return made
+
+
+def check_words(name: str, description: str, kind: str = "worker") -> None:
+    """Raise `UsageError` for what no worker can be called or described by."""
+    if (
+        not text(name, f"the name of a {kind}").strip()
+        or not text(description, f"the description of {kind} {name!r}").strip()
+    ):
+        raise UsageError(f"a {kind} needs a name and a description; the planner chooses by them")
+    checked_name(name, f"the name of a {kind}")
+
+
+def skills_of(skills: Sequence[str], whose: str) -> tuple[str, ...]:
+    """The skills of a worker, each a name."""
+    return names(skills, f"worker {whose!r}: skills")
+
+
+def _check_bounds(
+    name: str, memory: int | None, cpu_seconds: float | None, *, process: bool
+) -> None:
+    for what, value in (("memory", memory), ("cpu_seconds", cpu_seconds)):
+        if value is None:
+            continue
+        if not process:
+            raise UsageError(
+                f"worker {name!r}: {what}={value} can be kept only in a process; add process=True"
+            )
+        if amount(value, f"worker {name!r}: {what}") <= 0:
+            raise UsageError(f"worker {name!r}: {what}={value} must be more than 0")
+
+
+def _where(function: Work) -> Where:
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    return Where.LOOP if inspect.iscoroutinefunction(called) else Where.THREAD

@@ -1,0 +1,85 @@
+"""Answers that must be JSON of a given shape: read them, and say in words what is wrong."""
+
+import dataclasses
+import json
+from typing import Any
+
+import msgspec
+
+from chargehand.facts.json_schema import faults_against
+from chargehand.facts.output_schema import type_adapter
+
+#: beginnings of an object that are looked at in a text that is not JSON alone
+MOST_OBJECTS = 20
+_decoder = json.JSONDecoder()
+
+
+def objection_to(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
+    """The JSON in an answer, and what is wrong with it, in words that a model can act upon."""
+    try:
+        value = _found_in(text)
+    except msgspec.DecodeError as error:
+        return None, f"The answer is not JSON ({error}). Answer with JSON alone."
+    faults = faults_against(schema, value)
+    if not faults:
+        return value, None
+    said = "; ".join(faults[:5])
+    return (
+        None,
+        f"The answer does not fit the schema: {said}. Answer with the corrected JSON alone.",
+    )
+
+
+def record(**properties: dict[str, Any]) -> dict[str, Any]:
+    """An object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def decoded(text: str) -> Any:
+    """The JSON in a text, between fences or not; None if it is none."""
+    try:
+        return _found_in(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def typed(output: Any, data: Any) -> Any:
+    """The answer as the type that was asked for."""
+    is_type = isinstance(output, type) or dataclasses.is_dataclass(output)
+    return type_adapter(output).validate_python(data) if is_type else data
+
+
+def _found_in(text: str) -> Any:
+    """The JSON in a text: all of it, or the longest object in it. Models like to talk around it.
+
+    Raises `msgspec.DecodeError` if there is none.
+    """
+    try:
+        return msgspec.json.decode(text.strip())
+    except msgspec.DecodeError:
+        found = _objects_in(text)
+        if not found:
+            raise
+    return max(found, key=lambda each: each[0])[1]
+
+
+def _objects_in(text: str) -> list[tuple[int, dict[str, Any]]]:
+    """The first few objects that stand in a text, each with its length."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    at = -1
+    for _ in range(MOST_OBJECTS):
+        at = text.find("{", at + 1)
+        if at < 0:
+            break
+        try:
+            value, end = _decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            continue
+        found.append((end - at, value))
+        at = end - 1
+    return found

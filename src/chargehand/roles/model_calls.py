@@ -1,0 +1,134 @@
+"""Thinking: asking a model on the supervisor's own behalf, until the answer has the shape that is needed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from chargehand.engines.brief import Brief
+from chargehand.errors import WorkerError
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import ONE_CALL, Done
+from chargehand.models.base import (
+    Model,
+    ModelReply,
+    ModelRequest,
+    Role,
+    StopReason,
+    Text,
+    Turn,
+    user,
+)
+from chargehand.models.gateway import Call, Hear
+from chargehand.roles.json_output import objection_to
+from chargehand.roles.resources import Resources
+
+#: how often a model is told what is wrong with its answer
+REPAIRS = 2
+
+#: characters of a reply that was cut off
+CUT_SHOWN = 200
+SHORTER = "Your answer was cut off at the maximum length. Answer again, in half as many words."
+
+_call_in = msgspec.json.Decoder(Call)
+
+
+class ModelCaller(Protocol):
+    """Whoever can be asked."""
+
+    async def ask(self, name: str, request: ModelRequest, hear: Hear | None = None) -> ModelReply:
+        """The whole reply to one request; `name` is what the step is called in the trace."""
+
+    @property
+    def resources(self) -> Resources: ...
+
+
+class PlainModelCaller:
+    """Asks without a run: nothing is written down."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self._models = resources.models(None, "the supervisor")
+
+    async def ask(
+        self,
+        name: str,  # noqa: ARG002 - there is no trace that it could stand in
+        request: ModelRequest,
+        hear: Hear | None = None,
+    ) -> ModelReply:
+        call = await self.resources.gateway.ask(self._models, request, hear=hear)
+        return call.reply
+
+
+class DurableModelCaller:
+    """Asks on behalf of a system task: each call is a step, asked once and remembered for ever."""
+
+    def __init__(self, brief: Brief, resources: Resources) -> None:
+        self.resources = resources
+        self._brief = brief
+        self._models: Sequence[Model] = resources.models(None, "the supervisor")
+
+    async def ask(self, name: str, request: ModelRequest, hear: Hear | None = None) -> ModelReply:
+        models = [model.name for model in self._models]
+
+        async def run(_: str) -> Done:
+            return await self.resources.call(self._brief, self._models, request, hear)
+
+        done = await self._brief.durable(
+            name,
+            [models, request],
+            run,
+            effect=Effect.PURE,
+            about={"models": models, "turns": request.turns},
+            reserve=self.resources.worst(self._models, request)
+            if self._brief.is_capped
+            else ONE_CALL,
+        )
+        return _call_in.decode(done.value.json).reply
+
+
+async def ask_for(
+    caller: ModelCaller,
+    name: str,
+    turns: Sequence[Turn],
+    schema: dict[str, Any],
+    examine: Callable[[Any], str | None] = lambda _: None,
+    hear: Hear | None = None,
+    read: Callable[[str], str] = str,
+) -> Any:
+    """JSON that fits the schema and that `examine` has nothing to say against, in three tries at most.
+
+    `read` may bring what a model said into the form that was asked for before it is held to the schema.
+
+    Raises `WorkerError` (logic) with the last objection when the model cannot do it.
+    """
+    said = list(turns)
+    objection: str | None = None
+    for _ in range(REPAIRS + 1):
+        request = ModelRequest(turns=tuple(said), schema=schema, settings=caller.resources.settings)
+        reply = await caller.ask(name, request, hear)
+        refuse_unusable(reply)
+        value, objection = objection_to(read(reply.text), schema)
+        if objection is None:
+            objection = examine(value)
+        if objection is None:
+            return value
+        said += [reply.turn, user(objection)]
+    raise WorkerError(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
+
+
+def in_fewer_words(reply: ModelReply) -> tuple[Turn, Turn]:
+    """How a model is asked again for an answer that was cut off: never unchanged."""
+    # The beginning is enough; all of the cut text would be paid for again.
+    began = Turn(Role.MODEL, (Text(f"{reply.text[:CUT_SHOWN]}…"),))
+    return began, user(SHORTER)
+
+
+def refuse_unusable(reply: ModelReply) -> None:
+    """Raise for a reply that is no answer. A cut one is never taken for a whole one."""
+    if reply.stop is StopReason.REFUSAL:
+        raise WorkerError(f"the model refused: {reply.text[:500] or 'without a word'}")
+    if reply.stop is StopReason.LENGTH:
+        raise WorkerError("the answer was cut off at the maximum length; raise max_tokens")
+    if not reply.text.strip():
+        raise WorkerError("the model answered nothing")

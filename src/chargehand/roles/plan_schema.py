@@ -1,0 +1,281 @@
+"""Drafts of plans: the shape a model must keep to, how its words are read, what speaks against them."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.errors import Fault, UnclearRequest, WorkerError
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
+from chargehand.facts.plan import Plan, Strategy, Task
+from chargehand.models.base import ModelRequest, Turn, user
+from chargehand.roles.json_output import objection_to
+from chargehand.roles.json_output import record as record
+from chargehand.roles.model_calls import REPAIRS, ModelCaller, refuse_unusable
+from chargehand.roles.roster import Roster
+from chargehand.tools.toolbox import Toolbox
+
+log = logging.getLogger("chargehand")
+
+#: tasks that a model may write at once; more are more than it can keep in mind
+MOST = 50
+NO_MORE = Cancelled(reason="the run takes no plan any more")
+
+
+@runtime_checkable
+class WorkerMaker(Protocol):
+    """Somebody on the roster who makes a worker for each task, as the plan says."""
+
+    @property
+    def takes_hires(self) -> bool:
+        """Whether the plan is asked who does a task, and with what."""
+
+    @property
+    def toolbox(self) -> Toolbox: ...
+
+
+class WrittenTask(Struct):
+    """A task as a model writes it; providers that hold it to the schema leave nothing out."""
+
+    id: str
+    description: str
+    worker: str
+    needs: list[str] = []
+    accept: str = ""
+    optional: bool = False
+    role: str = ""
+    #: who does it, of a task for somebody who makes workers
+    tools: list[str] = []
+
+    def __post_init__(self) -> None:
+        if self.id in self.needs:
+            log.warning("plan_repaired task=%s; it needed itself, which was dropped", self.id)
+            self.needs = [need for need in self.needs if need != self.id]
+
+    @property
+    def task(self) -> Task:
+        hire: dict[str, Any] = {"role": self.role.strip(), "tools": list(self.tools)}
+        return Task(
+            id=self.id,
+            description=self.description,
+            worker=self.worker,
+            needs=tuple(dict.fromkeys(self.needs)),
+            accept=self.accept.strip(),
+            optional=self.optional,
+            args={name: value for name, value in hire.items() if value},
+        )
+
+
+class WrittenPlan(Struct):
+    """A plan, or a part of one, as a model writes it."""
+
+    tasks: list[WrittenTask]
+    goal: str = ""
+    instruction: str = ""
+    strategy: Strategy = Strategy.MERGE
+    reason: str = ""
+    replaced: list[str] = []
+    removed: list[str] = []
+
+
+class Bounds:
+    """What a plan is held to when a model writes it: these workers, so many tasks."""
+
+    def __init__(self, roster: Roster, limits: Limits) -> None:
+        self.workers = [worker.name for worker in roster]
+        self.lines = describe_roster(roster)
+        #: by whoever makes workers: the tools that they can be given
+        self.grants = {
+            each.name: each.toolbox.names
+            for each in roster
+            if isinstance(each, WorkerMaker) and each.takes_hires
+        }
+        self.limits = replace(limits, tasks=min(limits.tasks, MOST))
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids that tasks may have."""
+        return fresh_ids(self.limits.tasks)
+
+    def faults_in(self, tasks: Sequence[Task]) -> list[Fault]:
+        """All that speaks against these tasks, written in this order; to be vague is a fault here."""
+        check = Plan(goal="", tasks=tasks).check(self.workers, self.limits, in_order=True)
+        return [*check.faults, *check.warnings, *self._ungranted(tasks)]
+
+    def _ungranted(self, tasks: Sequence[Task]) -> Iterator[Fault]:
+        for task in tasks:
+            tools = self.grants.get(task.worker, ())
+            for name in task.args.get("tools", ()):
+                if name not in tools:
+                    have = ", ".join(tools) or "none"
+                    message = f"{task.worker} cannot grant the tool {name!r}; there are: {have}"
+                    yield Fault("unknown_tool", task.id, message)
+
+
+def describe_roster(roster: Roster) -> str:
+    """The workers and what each is good for, one to a line."""
+    return "\n".join(f"- {each.name}: {' '.join(each.description.split())}" for each in roster)
+
+
+def known_as(word: object, names: Collection[str]) -> str:
+    """The name that is meant by a word, whatever its case and ornaments; empty if none is."""
+    bare = _bare(str(word))
+    return next((name for name in names if _bare(name) == bare), "")
+
+
+def _bare(word: str) -> str:
+    return " ".join(word.casefold().replace("_", " ").replace("-", " ").split()).strip(" .\"'`*:")
+
+
+def fresh_ids(count: int, used: Collection[str] = ()) -> list[str]:
+    """So many ids behind the last one of this kind that was used: none is ever given twice."""
+    numbers = [int(id_[1:]) for id_ in used if id_[:1] == "t" and id_[1:].isdecimal()]
+    first = max(numbers, default=0) + 1
+    return [f"t{number}" for number in range(first, first + count)]
+
+
+def plan_schema(roster: Roster, limits: Limits) -> dict[str, Any]:
+    """The JSON Schema of a plan for this roster: workers and ids are choices, nothing is left out."""
+    bounds = Bounds(roster, limits)
+    return record(
+        goal={"type": "string", "description": "what is to be reached, in one sentence"},
+        instruction={"type": "string", "description": "what the final answer should look like"},
+        strategy={"type": "string", "enum": [each.value for each in Strategy]},
+        tasks=tasks_schema(bounds, bounds.ids, bounds.ids),
+    )
+
+
+def tasks_schema(bounds: Bounds, ids: Sequence[str], needs: Sequence[str]) -> dict[str, Any]:
+    """The schema of a list of tasks with these ids that may need those."""
+    task = record(
+        id={"type": "string", "enum": list(ids or needs)},
+        description={"type": "string", "description": "what the result is, and what it is about"},
+        worker={"type": "string", "enum": bounds.workers},
+        needs={"type": "array", "items": {"type": "string", "enum": list(needs)}},
+        accept={
+            "type": "string",
+            "description": "how to check the result; or empty",
+            "default": "",
+        },
+        optional={"type": "boolean", "default": False},
+        **_hire_schema(bounds),
+    )
+    return {"type": "array", "items": task, "maxItems": len(ids)}
+
+
+def _hire_schema(bounds: Bounds) -> dict[str, Any]:
+    """Who does a task, and with what: asked only if there is somebody who makes workers."""
+    if not bounds.grants:
+        return {}
+    makers = " or ".join(bounds.grants)
+    tools = list(dict.fromkeys(name for names in bounds.grants.values() for name in names))
+    one = {"type": "string", "enum": tools} if tools else {"type": "string"}
+    return {
+        "role": {
+            "type": "string",
+            "description": f"of a task for {makers}: who does it and how; of others empty",
+            "default": "",
+        },
+        "tools": {
+            "type": "array",
+            "items": one,
+            "description": f"of a task for {makers}: the tools it takes, no others",
+            "default": [],
+        },
+    }
+
+
+async def drafted(
+    caller: ModelCaller,
+    name: str,
+    turns: Sequence[Turn],
+    schema: dict[str, Any],
+    examine: Callable[[WrittenPlan], Sequence[Fault]],
+    again: str,
+) -> WrittenPlan:
+    """A draft that nothing speaks against, in three tries at most; `again` says how to correct one.
+
+    The provider is given the tight schema, but what comes is read more freely: a fault of the plan
+    has a better name than a place where a schema was not met. Raises `WorkerError` with the last
+    objection.
+    """
+    said = list(turns)
+    written: WrittenPlan | None = None
+    objection: str | None = None
+    for _ in range(REPAIRS + 1):
+        request = ModelRequest(turns=tuple(said), schema=schema, settings=caller.resources.settings)
+        reply = await caller.ask(name, request)
+        refuse_unusable(reply)
+        written, objection = read_draft(reply.text)
+        if written is not None:
+            faults = examine(written)
+            if not faults:
+                return written
+            objection = faults_in_words(faults)
+        said += [reply.turn, user(f"{objection}\n{again}")]
+    raise not_found(written, objection)
+
+
+def read_draft(text: str) -> tuple[WrittenPlan | None, str | None]:
+    """What a model wrote, or why it cannot be read. Whether it is any good is another question."""
+    value, objection = objection_to(text, {})
+    if objection is not None:
+        return None, objection
+    try:
+        written = msgspec.convert(value, WrittenPlan)
+        written.tasks = _in_order(written.tasks)
+        return written, None
+    except msgspec.ValidationError as error:
+        return None, f"The answer is no plan: {error}. Answer with the corrected JSON alone."
+
+
+def _in_order(tasks: list[WrittenTask]) -> list[WrittenTask]:
+    """The tasks, each behind those that it needs; what needs each other in a circle stays at the end."""
+    known = {task.id for task in tasks}
+    placed: set[str] = set()
+    ordered: list[WrittenTask] = []
+    left = list(tasks)
+    while left:
+        free = [task for task in left if placed.issuperset(known.intersection(task.needs))]
+        first = free[0] if free else left[0]
+        left.remove(first)
+        ordered.append(first)
+        placed.add(first.id)
+    return ordered
+
+
+def not_found(written: WrittenPlan | None, objection: str | None) -> WorkerError:
+    """That nothing came of all tries; a last one that could at least be read was about the request."""
+    kind = WorkerError if written is None else UnclearRequest
+    return kind(f"the model could not do it in {REPAIRS + 1} tries. {objection}")
+
+
+def refuse_unserved(written: WrittenPlan | None) -> None:
+    """Raise for a plan without tasks: nobody on the roster can do anything of what is asked."""
+    if written is not None and not written.tasks:
+        said = written.goal or written.reason or "no reason was given"
+        raise UnclearRequest(f"nobody on the roster can do anything of this: {said[:500]}")
+
+
+def read_task(value: object) -> Task | None:
+    """The task in one item of a plan; None if it is none."""
+    try:
+        return msgspec.convert(value, WrittenTask).task
+    except msgspec.ValidationError:
+        return None
+
+
+def faults_in_words(faults: Sequence[Fault]) -> str:
+    """The faults as a model is told them."""
+    listed = "".join(f"\n- {fault}" for fault in dict.fromkeys(faults))
+    return f"The plan was not accepted:{listed}"
+
+
+def no_plan(why: object, kind: str = ErrorClass.LOGIC) -> Failed:
+    """That planning came to nothing, and why."""
+    message = f"no plan: {str(why).removeprefix('no plan: ')}"
+    return Failed(kind=ErrorClass(kind), message=message, error="NoPlan")

@@ -1,0 +1,134 @@
+"""The refiner: a task that failed for what it says is said better, by a model that sees what went wrong."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.run_results import StepRecord
+from chargehand.decisions.taint_sources import sources_of
+from chargehand.decisions.task_graph import TaskNode
+from chargehand.engines.brief import Brief
+from chargehand.errors import StepMismatch, WorkerError
+from chargehand.facts.events import TaskRewritten
+from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
+from chargehand.facts.plan import is_vague
+from chargehand.facts.value import Value
+from chargehand.models.base import Turn, system, user
+from chargehand.roles.data_fences import fenced
+from chargehand.roles.model_calls import DurableModelCaller, ask_for
+from chargehand.roles.plan_schema import record
+from chargehand.roles.planner_prompt import cut
+from chargehand.roles.planning_context import PlanningContext
+from chargehand.roles.prompts import prompt
+from chargehand.roles.resources import Resources
+from chargehand.roles.run_summary import remembered
+
+#: of the attempt that are shown, the last ones
+MOST_STEPS = 30
+LONGEST_FAILURE, LONGEST_NOTE = 2_000, 300
+_SCHEMA = record(description={"type": "string", "description": "the task, said better"})
+
+
+class Mishap(Struct, frozen=True):
+    """A task and how its last attempt failed."""
+
+    description: str
+    worker: str
+    failure: str
+    steps: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+async def refine(brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
+    """The system task behind `@refine:<task>:<attempt>`: have a failed task rewritten before its next try."""
+    id_, attempt = brief.task.args["task"], brief.task.args["attempt"]
+    node = seat.live_run.schedule.nodes[id_]
+
+    async def look() -> Mishap:
+        brief.distrust(*sources_of(seat.live_run, id_))
+        return _mishap(seat, node)
+
+    seen = msgspec.convert(await remembered(brief, "mishap", look), Mishap)
+    if node.task.description != seen.description:
+        return _rewritten(node.task.description)  # just before the process ended that had it done
+    try:
+        words = await _better_words(DurableModelCaller(brief, resources), seat, seen)
+    except StepMismatch:
+        raise
+    except WorkerError as error:
+        message = f"no better words for {id_}: {error}"
+        return Failed(kind=ErrorClass(error.kind), message=message, error="NotRefined")
+    event = TaskRewritten(
+        task=id_, description=words, attempt=attempt, taint=brief.taint, at=seat.now()
+    )
+    if await seat.propose(event) is None:
+        brief.progress(f"{id_} stays as it is: the run has moved on meanwhile")
+        return NOTHING_DONE
+    return _rewritten(words)
+
+
+async def _better_words(caller: DurableModelCaller, seat: PlanningContext, seen: Mishap) -> str:
+    answer = await ask_for(
+        caller,
+        "refine",
+        _turns(caller.resources, seat, seen),
+        _SCHEMA,
+        lambda answer: _objection_to(answer["description"], seen.description),
+    )
+    return str(answer["description"]).strip()
+
+
+def _turns(resources: Resources, seat: PlanningContext, seen: Mishap) -> tuple[Turn, Turn]:
+    known = seen.worker in {worker.name for worker in seat.roster}
+    about = " ".join(seat.roster[seen.worker].description.split()) if known else ""
+    words = prompt("refine", resources.prompts, worker=seen.worker, about=about)
+    inputs = f"It is handed the results of: {', '.join(seen.needs)}\n" if seen.needs else ""
+    steps = fenced("record", "\n".join(seen.steps)) if seen.steps else ""
+    failure = fenced("failure", seen.failure)
+    return system(words), user(f"{fenced('task', seen.description)}{inputs}{failure}{steps}")
+
+
+def _mishap(seat: PlanningContext, node: TaskNode) -> Mishap:
+    failure = node.last_failure or node.cause
+    log = seat.live_run.results.steps.get(node.task.id)
+    records = [] if log is None else [*(log.before or log.lineage.values())][-MOST_STEPS:]
+    return Mishap(
+        description=node.task.description,
+        worker=node.worker or node.task.worker,
+        failure=cut(str(failure or "nothing is known of it"), LONGEST_FAILURE),
+        steps=tuple(_step_in_words(each) for each in records),
+        needs=tuple(need.key for need in node.task.all_needs),
+    )
+
+
+def _step_in_words(step: StepRecord) -> str:
+    match step.outcome:
+        case None:
+            came = "not ended"
+        case Failed():
+            came = f"failed: {step.outcome}"
+        case Done(value=value):
+            came = _told_by_tool(value)
+    return cut(f"{step.name}: {' '.join(came.split())}", LONGEST_NOTE)
+
+
+def _told_by_tool(value: Value) -> str:
+    """What a tool that refused has said: to the engine it is a step like any other."""
+    data: Any = None if value.blob else value.read()
+    is_error = isinstance(data, dict) and data.get("is_error")
+    return f"failed: {data.get('text', '')}" if is_error else "done"
+
+
+def _rewritten(words: str) -> Done:
+    return Done(Value.of({"description": words}))
+
+
+def _objection_to(words: str, before: str) -> str | None:
+    if not words.strip():
+        return "The description is empty; say what is to be done."
+    if " ".join(words.split()).casefold() == " ".join(before.split()).casefold():
+        return "This is what failed, word for word; say it so that it can be done."
+    if is_vague(words):
+        return f"{words.strip()!r} is too vague to be checked; say what the result is."
+    return None

@@ -1,0 +1,171 @@
+"""Planning again, after a failure or because a person wants it. What is finished is never touched."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from chargehand.decisions.system_tasks import STEER, of_plan
+from chargehand.engines.brief import Brief
+from chargehand.errors import Fault, StepMismatch, WorkerError
+from chargehand.facts.events import PlanAmended, RunRequested
+from chargehand.facts.outcome import NOTHING_DONE, Outcome
+from chargehand.facts.plan import Plan, Task
+from chargehand.models.base import Turn, system, user
+from chargehand.roles.model_calls import DurableModelCaller
+from chargehand.roles.plan_schema import (
+    MOST,
+    Bounds,
+    WrittenPlan,
+    drafted,
+    fresh_ids,
+    record,
+    tasks_schema,
+)
+from chargehand.roles.planner_prompt import asked, request_again
+from chargehand.roles.planning_context import PlanningContext
+from chargehand.roles.prompts import prompt
+from chargehand.roles.resources import Resources
+from chargehand.roles.run_summary import RunSummary, Seen, situation_of
+
+#: faults of any change, whatever is in it
+_POINTLESS = {"ended", "too_many_replans"}
+
+
+async def replan(
+    brief: Brief, seat: PlanningContext, resources: Resources, requested: RunRequested
+) -> Outcome:
+    """Have tasks written that make up for what failed, or that do what a person's note wants.
+
+    Without any, the run goes on with what it has.
+    """
+    situation = await situation_of(brief, seat)
+    is_steered = brief.task.args["because"] == STEER
+    change = _Change(brief, seat, situation, requested, is_steered=is_steered)
+    if seat.live_run.schedule.version > situation.version:
+        return NOTHING_DONE  # changed just before the process ended that planned it
+    hindrance = change.hindrance()
+    if hindrance:
+        brief.progress(f"the plan stays as it is: {hindrance}")
+        return NOTHING_DONE
+    earlier = await seat.bring(requested.earlier)
+    data = asked(requested.request, earlier.read(), requested.shape) + situation.in_words()
+    again = f"Answer with the corrected JSON alone.\n{request_again(requested.request)}"
+    try:
+        written = await drafted(
+            DurableModelCaller(brief, resources),
+            change.prompt,
+            change.turns(resources, data),
+            change.schema,
+            change.faults_in,
+            again,
+        )
+    except StepMismatch:
+        raise
+    except WorkerError as error:
+        brief.progress(f"the plan stays as it is: {error}")
+        return NOTHING_DONE
+    if not change.changes(written):
+        brief.progress(f"the plan stays as it is: {written.reason or 'nothing can be made up for'}")
+    elif await seat.propose(change.event(written)) is None:
+        brief.progress("the plan stays as it is: the run has moved on meanwhile")
+    return NOTHING_DONE
+
+
+class _Change:
+    """A change of the plan in the making, and what it is held to."""
+
+    def __init__(
+        self,
+        brief: Brief,
+        seat: PlanningContext,
+        situation: RunSummary,
+        requested: RunRequested,
+        *,
+        is_steered: bool,
+    ) -> None:
+        self.prompt = "steer" if is_steered else "replan"
+        self._brief = brief
+        self._is_steered = is_steered
+        self._seat = seat
+        self._situation = situation
+        self._bounds = Bounds(seat.roster, requested.limits)
+        used = of_plan(seat.live_run.schedule.nodes)
+        room = min(requested.limits.tasks - len(used), MOST)
+        self._ids = fresh_ids(room, used)
+
+    def hindrance(self) -> str:
+        """Why no change at all can be made; empty if one can."""
+        if not self._ids and not self._is_steered:
+            return f"there is no room for further tasks ({self._bounds.limits.tasks} are the cap)"
+        faults = self._seat.live_run.schedule.check_amendment(self.event(WrittenPlan(tasks=[])))
+        return next((fault.message for fault in faults if fault.kind in _POINTLESS), "")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        usable = [task.id for task in (*self._situation.done, *self._situation.open)]
+        lost = [task.id for task in self._situation.lost]
+        replaced = {"type": "string", "enum": lost} if lost else {"type": "string"}
+        return record(
+            reason={"type": "string", "description": "what is done otherwise now, and why"},
+            replaced={"type": "array", "items": replaced},
+            **self._removals,
+            tasks=tasks_schema(self._bounds, self._ids, [*usable, *self._ids]),
+        )
+
+    @property
+    def _removals(self) -> dict[str, Any]:
+        """What may be taken out of the plan: of a person's will alone, and only what is not done."""
+        if not self._is_steered:
+            return {}
+        open_ = [task.id for task in self._situation.open]
+        one = {"type": "string", "enum": open_} if open_ else {"type": "string"}
+        return {"removed": {"type": "array", "items": one}}
+
+    def turns(self, resources: Resources, data: str) -> Sequence[Turn]:
+        words = prompt(
+            self.prompt,
+            resources.prompts,
+            roster=self._bounds.lines,
+            first=next(iter(self._ids), "none"),
+            most=str(len(self._ids)),
+        )
+        return system(words), user(f"Plan what is to be done now.\n{data}")
+
+    def event(self, written: WrittenPlan) -> PlanAmended:
+        return PlanAmended(
+            version=self._situation.version + 1,
+            added=tuple(each.task for each in written.tasks),
+            removed=tuple(dict.fromkeys(written.removed)) if self._is_steered else (),
+            replaced=tuple(dict.fromkeys(written.replaced)),
+            reason=written.reason,
+            is_steered=self._is_steered,
+            taint=self._brief.taint,  # what it reads may be what speaks from the tasks it writes
+            at=self._seat.now(),
+        )
+
+    def changes(self, written: WrittenPlan) -> bool:
+        """Whether it comes to any change of the plan."""
+        change = self.event(written)
+        return bool(change.added or change.removed)
+
+    def faults_in(self, written: WrittenPlan) -> list[Fault]:
+        """All that speaks against this change; nothing does if it changes nothing."""
+        if not self.changes(written):
+            return []
+        tasks = [each.task for each in written.tasks]
+        check = Plan(goal="", tasks=tasks).check(self._bounds.workers, in_order=True)
+        own = [fault for fault in check.faults if fault.kind not in ("dangling_need", "no_tasks")]
+        refused = self._seat.live_run.schedule.check_amendment(self.event(written))
+        found = [*own, *check.warnings, *refused, *self._repeats(tasks)]
+        return list({(fault.kind, fault.task): fault for fault in found}.values())
+
+    def _repeats(self, tasks: Sequence[Task]) -> list[Fault]:
+        done = {_gist(task): task.id for task in self._situation.done}
+        return [
+            Fault("repeated", task.id, f"{done[_gist(task)]} has done this; need it instead")
+            for task in tasks
+            if _gist(task) in done
+        ]
+
+
+def _gist(task: Task | Seen) -> tuple[str, str]:
+    return task.worker, " ".join(task.description.split()).casefold()

@@ -1,0 +1,161 @@
+"""Dictation: a plan is carried out while it is still being written.
+
+A task starts as soon as it and its needs are there. What was accepted stays: a fault further on stops
+the rest of that reply, and the model is asked for the remaining tasks only.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from chargehand.decisions.system_tasks import of_plan
+from chargehand.engines.brief import Brief
+from chargehand.facts.events import Event, PlanOpened, PlanSealed, TaskAdded
+from chargehand.facts.outcome import NOTHING_DONE, Outcome
+from chargehand.facts.plan import Plan, Task
+from chargehand.models.base import ModelReply, ModelRequest, StopReason, Turn, user
+from chargehand.roles.model_calls import REPAIRS, DurableModelCaller, refuse_unusable
+from chargehand.roles.plan_schema import (
+    NO_MORE,
+    Bounds,
+    no_plan,
+    not_found,
+    plan_schema,
+    read_draft,
+    record,
+    refuse_unserved,
+    tasks_schema,
+)
+from chargehand.roles.planner_prompt import request_again
+from chargehand.roles.planning_context import PlanningContext
+from chargehand.roles.resources import Resources
+from chargehand.roles.run_summary import remembered
+from chargehand.roles.streamed_task_check import StreamedTaskCheck
+
+
+async def dictate(
+    brief: Brief, seat: PlanningContext, resources: Resources, request: str, turns: Sequence[Turn]
+) -> Outcome:
+    """Have the plan written, and its tasks added as they come; going on from what there is of it."""
+    schedule = seat.live_run.schedule
+    if schedule.version and not schedule.is_being_planned:
+        return NOTHING_DONE  # it was sealed just before the process ended that had it written
+    dictation = _Dictation(brief, seat, resources, request)
+    try:
+        async with asyncio.TaskGroup() as group:
+            delivery = group.create_task(dictation.deliver())
+            outcome = await dictation.hold(turns)
+            dictation.close()
+    except BaseExceptionGroup as several:
+        # One of the two failed and the other was cancelled for it; callers know errors by their kind.
+        raise several.exceptions[0] from None
+    return outcome if delivery.result() else NO_MORE
+
+
+class _Dictation:
+    def __init__(
+        self, brief: Brief, seat: PlanningContext, resources: Resources, request: str
+    ) -> None:
+        schedule = seat.live_run.schedule
+        self._brief = brief
+        self._seat = seat
+        self._caller = DurableModelCaller(brief, resources)
+        self._request = request
+        self._bounds = Bounds(seat.roster, schedule.limits)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._gate = StreamedTaskCheck(
+            self._bounds,
+            self._open_plan,
+            self._add,
+            accepted=[schedule.nodes[id_].task for id_ in of_plan(schedule.nodes)],
+            is_open=schedule.version > 0,
+        )
+
+    async def deliver(self) -> bool:
+        """Have written down what was taken in, in order; whether all of it was."""
+        while (event := await self._events.get()) is not None:
+            if await self._seat.propose(event) is None:
+                return False
+        return True
+
+    def close(self) -> None:
+        self._events.put_nowait(None)
+
+    async def hold(self, turns: Sequence[Turn]) -> Outcome:
+        """Ask for the plan, and for what is missing of it; sealed if it becomes whole."""
+        said = list(turns)
+        # Always the same at first, whatever was accepted already: what is asked again after a
+        # restart must be what was asked before it.
+        schema = plan_schema(self._seat.roster, self._seat.live_run.schedule.limits)
+        objection = ""
+        for _ in range(REPAIRS + 1):
+            reply = await self._ask(said, schema)
+            found = self._objection_to(reply)
+            if found is None:
+                self._events.put_nowait(PlanSealed(at=self._seat.now()))
+                return NOTHING_DONE
+            noted = await self._noted(found)
+            objection = noted["objection"]
+            said += [reply.turn, user(noted["words"])]
+            if noted["accepted"]:
+                schema = self._rest_schema(noted["accepted"])
+        error = not_found(read_draft(reply.text)[0], objection)
+        if self._gate.accepted:
+            return no_plan(error)  # what was accepted runs, and its words are known by now
+        raise error
+
+    async def _ask(self, turns: Sequence[Turn], schema: dict[str, Any]) -> ModelReply:
+        settings = self._caller.resources.settings
+        request = ModelRequest(turns=tuple(turns), schema=schema, settings=settings)
+        self._gate.hear(None)
+        return await self._caller.ask("plan", request, self._gate.hear)
+
+    def _objection_to(self, reply: ModelReply) -> str | None:
+        if reply.stop is StopReason.LENGTH:
+            self._gate.settle(reply.text)
+            if self._gate.accepted:
+                return "The answer was cut off at the maximum length."
+        refuse_unusable(reply)
+        if not self._gate.accepted:
+            refuse_unserved(read_draft(reply.text)[0])
+        return self._gate.settle(reply.text)
+
+    async def _noted(self, objection: str) -> Any:
+        """The objection as it was first made: by the time of a restart more may have been accepted."""
+        accepted = list(self._gate.accepted.values())
+
+        async def note() -> dict[str, Any]:
+            words = _repair(objection, accepted) + request_again(self._request)
+            ids = [task.id for task in accepted]
+            return {"objection": objection, "words": words, "accepted": ids}
+
+        return await remembered(self._brief, "faults", note)
+
+    def _rest_schema(self, accepted: Iterable[str]) -> dict[str, Any]:
+        taken = set(accepted)
+        free = [id_ for id_ in self._bounds.ids if id_ not in taken]
+        return record(tasks=tasks_schema(self._bounds, free, self._bounds.ids))
+
+    def _open_plan(self, plan: Plan) -> None:
+        opened = PlanOpened(
+            goal=plan.goal or self._request,
+            instruction=plan.instruction,
+            strategy=plan.strategy,
+            at=self._seat.now(),
+        )
+        self._events.put_nowait(opened)
+
+    def _add(self, task: Task) -> None:
+        self._events.put_nowait(TaskAdded(task=task, at=self._seat.now()))
+
+
+def _repair(objection: str, accepted: Sequence[Task]) -> str:
+    if not accepted:
+        return f"{objection}\nAnswer with the whole corrected plan as JSON alone.\n"
+    lines = "\n".join(f"- {task.id} ({task.worker}): {task.description}" for task in accepted)
+    return (
+        f"{objection}\nThese tasks were accepted and are being worked on; they stay as they are:\n"
+        f"{lines}\nWrite only the tasks that are still missing, corrected, under ids that are free; "
+        'they may need accepted ones. Answer with JSON alone: {"tasks": [...]}, with an empty list '
+        "if nothing is missing.\n"
+    )

@@ -1,0 +1,521 @@
+"""One attempt of a worker with a mind: turn by turn, until there is a result or a reason why not."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from chargehand.decisions.rule_answer import cut
+from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, Verdict, judge_call
+from chargehand.decisions.tool_rules import Rules
+from chargehand.engines.brief import Brief
+from chargehand.errors import ToolError, WorkerError
+from chargehand.facts.events import Effect
+from chargehand.facts.outcome import ONE_CALL, Done, ErrorClass, Failed, Outcome, Question
+from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.models.base import (
+    Model,
+    ModelReply,
+    ModelRequest,
+    ModelSettings,
+    Role,
+    StopReason,
+    ToolCall,
+    ToolOutput,
+    ToolSpec,
+    Turn,
+    user,
+)
+from chargehand.models.gateway import Call
+from chargehand.roles.data_fences import fenced
+from chargehand.roles.json_output import objection_to
+from chargehand.roles.model_calls import in_fewer_words
+from chargehand.roles.prompts import prompt
+from chargehand.roles.resources import Resources
+from chargehand.roles.worker_refusal import (
+    CANNOT,
+    SPEC,
+    refusal_in,
+    result_in,
+    status_words,
+    with_status,
+)
+from chargehand.tools.base import Tool, ToolContext
+from chargehand.tools.toolbox import Toolbox
+
+log = logging.getLogger("chargehand")
+
+#: how often a model is told what is wrong with its result
+REPAIRS = 2
+#: the same tool with the same arguments so many times is no progress
+REPEATS = 3
+LONGEST_RESULT = 1024 * 1024
+APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
+_VERDICT = {
+    "type": "object",
+    "properties": {"met": {"type": "boolean"}, "why": {"type": "string"}},
+    "required": ["met", "why"],
+    "additionalProperties": False,
+}
+
+
+_call_in = msgspec.json.Decoder(Call)
+#: failures of a model that did not go on, by name
+_GAVE_UP = ("Refused", "EmptyReply", "NoProgress", "Cannot")
+
+
+class ToolLoopWorker(Protocol):
+    """What a conversation must know of the worker that holds it."""
+
+    name: str
+    #: who it is and how it works: the first turn of all its conversations
+    opening: Turn
+    opening_digest: bytes
+    settings: ModelSettings
+    toolbox: Toolbox
+    rules: Rules
+    secrets: frozenset[str]
+    destinations: frozenset[str]
+    preapproved: frozenset[str]
+    prompts: Any
+
+
+class ToolLoop:
+    """The model proposes; what is called, how often, and when it is over are decided here."""
+
+    def __init__(
+        self, worker: ToolLoopWorker, brief: Brief, resources: Resources, models: Sequence[Model]
+    ) -> None:
+        self._worker = worker
+        self._brief = brief
+        self._resources = resources
+        self._models = models
+        self._names = [model.name for model in models]
+        self._turns = [worker.opening]
+        #: turns that the last model call had already
+        self._told = 0
+        #: of all turns so far: what a model call is known by
+        self._digest = worker.opening_digest
+        #: tools called so far
+        self._history: list[str] = []
+        self._succeeded: list[str] = []
+        #: by tool that has failed and not succeeded since: of which class, and in what words
+        self._trouble: dict[str, tuple[ErrorClass, str]] = {}
+        self._seen: dict[str, int] = {}
+        #: by digest of the call: how often a person was to be asked about it
+        self._approvals: dict[str, int] = {}
+        #: what a person did not allow, in words
+        self._rejected: dict[str, None] = {}
+        #: by its inputs or the request
+        self._is_tainted = bool(brief.taint)
+        #: tools that have said something since, as sources of taint, and the server of each
+        self._heard: dict[str, str] = {}
+        self._secrets = {
+            name: resources.secrets[name] for name in worker.secrets if name in resources.secrets
+        }
+        self._add(user(self._task_prompt()))
+
+    async def hold(self) -> Outcome:
+        """Talk until there is a result that fits, or a reason why there is none."""
+        repairs, is_shortened = 0, False
+        for _ in range(self._brief.turns_left):
+            reply = (await self._ask(self._request())).reply
+            if reply.stop is StopReason.LENGTH and not is_shortened:
+                is_shortened = True
+                for turn in in_fewer_words(reply):
+                    self._add(turn)
+                continue
+            is_rules = self._models[0].abilities.declines
+            failure = _failure_in(reply, is_final=is_rules) or self._refusal_in(reply)
+            if failure is not None:
+                return self._explained(failure)
+            self._add(reply.turn)
+            if reply.calls:
+                ended = await self._use_tools(reply.calls)
+                if ended is not None:
+                    return ended
+                continue
+            value, objection = await self._examine(reply.text)
+            if objection is None:
+                return Done(Value.of(value), gaps=(*reply.gaps, *self._rejected))
+            repairs += 1
+            if repairs > REPAIRS:
+                return _failed("ResultRefused", objection)
+            self._add(user(objection))
+        raise self._brief.too_many_turns()
+
+    # asking
+
+    def _request(self) -> ModelRequest:
+        worker, task = self._worker, self._brief.task
+        specs, choice = self._open_tools() if worker.toolbox.specs else ((), "auto")
+        if specs and choice == "auto" and self._is_told:
+            specs = (*specs, SPEC)
+        # With tools in play the answer is held to its schema here, not by the provider: most
+        # cannot do both in one call.
+        schema = task.output if not specs and self._models[0].abilities.schema else None
+        return ModelRequest(
+            turns=tuple(self._turns),
+            tools=specs,
+            choice=choice,
+            schema=with_status(schema) if schema is not None and self._has_status else schema,
+            settings=worker.settings,
+        )
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether the model is offered our call to say that it cannot."""
+        is_free = CANNOT not in self._worker.toolbox
+        return is_free and not self._models[0].abilities.declines
+
+    @property
+    def _has_status(self) -> bool:
+        """Whether its answer says beside the result that there is none, for want of a call to say so."""
+        is_bare = self._brief.task.output is not None and not self._worker.toolbox.specs
+        return is_bare and not self._models[0].abilities.declines
+
+    def _refusal_in(self, reply: ModelReply) -> Failed | None:
+        if not self._is_told:
+            return None
+        task = self._brief.task
+        asked = f"{self._worker.opening.text}\n{task.description}\n{task.accept}"
+        return refusal_in(reply, task.output, asked)
+
+    def _open_tools(self) -> tuple[tuple[ToolSpec, ...], str]:
+        """The tools that may be called next, and which of them must be."""
+        allowed = self._worker.rules.allowed(self._history)
+        specs = self._worker.toolbox.specs
+        if isinstance(allowed, str):
+            return tuple(spec for spec in specs if spec.name == allowed), allowed
+        is_all = len(allowed) == len(specs)
+        return specs if is_all else tuple(s for s in specs if s.name in allowed), "auto"
+
+    async def _ask(self, request: ModelRequest, name: str = "model") -> Call:
+        """One model call as a durable step: asked once, remembered for ever."""
+        new = request.turns[self._told :] if name == "model" else request.turns
+        self._told = len(request.turns) if name == "model" else self._told
+        tools = [spec.name for spec in request.tools]
+        said = self._digest.hex() if name == "model" else request.turns
+        identity = [self._names, said, tools, request.choice]
+
+        async def run(_: str) -> Done:
+            return await self._resources.call(self._brief, self._models, request)
+
+        about = {"models": self._names, "turns": new, "tools": tools}
+        reserve = (
+            self._resources.worst(self._models, request) if self._brief.is_capped else ONE_CALL
+        )
+        done = await self._brief.durable(
+            name, identity, run, effect=Effect.PURE, about=about, reserve=reserve
+        )
+        return _call_in.decode(done.value.json)
+
+    # tools
+
+    async def _use_tools(self, calls: Sequence[ToolCall]) -> Outcome | None:
+        """Call what the model asked for, side by side; an outcome if that ends the attempt."""
+        # Most often there is one, which needs no task of its own.
+        outputs = [await self._use(calls[0])] if len(calls) == 1 else await self._use_all(calls)
+        self._add(Turn(Role.TOOL, tuple(outputs)))
+        for call, output in zip(calls, outputs, strict=True):
+            if self._worker.rules.ends(call.name) and not output.is_error:
+                return Done(Value.of(output.text), gaps=tuple(self._rejected))
+        return self._stuck(calls)
+
+    async def _use_all(self, calls: Sequence[ToolCall]) -> list[ToolOutput]:
+        results = await asyncio.gather(*(self._use(call) for call in calls), return_exceptions=True)
+        outputs: list[ToolOutput] = []
+        for result in results:  # all have ended, so that nothing goes on unwatched
+            if isinstance(result, BaseException):
+                raise result
+            outputs.append(result)
+        return outputs
+
+    def _stuck(self, calls: Sequence[ToolCall]) -> Outcome | None:
+        for call in calls:
+            what = f"{call.name}({_canonical_arguments(call.arguments)})"
+            times = self._seen[what] = self._seen.get(what, 0) + 1
+            if times >= REPEATS:
+                failure = _failed("NoProgress", f"it called {what[:200]} {REPEATS} times")
+                return self._explained(failure, call.name)
+        return None
+
+    def _explained(self, failure: Failed, tool: str = "") -> Failed:
+        """The failure of a model that gave up, in the class of the tool that it could not do without.
+
+        What is denied to a tool is denied to the attempt: that a model was told of it in between
+        makes it no fault of the task's words.
+        """
+        tool = tool or next(reversed(self._trouble), "")
+        if failure.error not in _GAVE_UP or tool not in self._trouble:
+            return failure
+        kind, words = self._trouble[tool]
+        told = words if words.startswith(tool) else f"{tool} failed: {words}"
+        return replace(failure, kind=kind, message=f"{failure.message}; {told[:300]}")
+
+    async def _use(self, call: ToolCall) -> ToolOutput:
+        # No await up to the step itself: calls made side by side are judged and numbered in the
+        # order the model wrote them, in this attempt and in every one that goes on from it.
+        try:
+            tool = self._worker.toolbox.find(call.name)
+            objection = self._worker.rules.may_call(call.name, self._history)
+            if objection is not None:
+                return _refused(call, objection)
+            arguments = self._permitted(tool, call)
+        except ToolError as error:
+            return self._failing(_refused(call, str(error)), error.kind)
+        self._history.append(call.name)
+        identity = [call.name, _canonical_arguments(arguments)]
+
+        async def run(key: str) -> Done:
+            return await self._call(tool, key, arguments)
+
+        done = await self._brief.durable(
+            f"tool {call.name}", identity, run, effect=tool.effect, about={"arguments": arguments}
+        )
+        self._heard[f"tool:{tool.name}"] = tool.server
+        output = done.value.read()
+        if not isinstance(output, dict) or "text" not in output:
+            output = {"text": str(output)}  # what a person said of a step in doubt
+        told = ToolOutput(call.id, call.name, output["text"], bool(output.get("is_error")))
+        if told.is_error:
+            return self._failing(told, output.get("kind", ErrorClass.LOGIC))
+        self._succeeded.append(call.name)
+        self._trouble.pop(call.name, None)
+        return told
+
+    def _failing(self, told: ToolOutput, kind: str) -> ToolOutput:
+        self._trouble.pop(told.name, None)  # the newest comes last
+        self._trouble[told.name] = (ErrorClass(kind), told.text)
+        return told
+
+    async def _call(self, tool: Tool, key: str, arguments: str) -> Done:
+        brief = self._brief
+        context = ToolContext(
+            run=brief.run,
+            task=brief.task.id,
+            attempt=brief.attempt,
+            worker=brief.worker,
+            key=key,
+            deps=self._resources.deps,
+            secrets=self._secrets,
+            redactor=self._resources.redactor,
+            report=brief.progress,
+        )
+        try:
+            result = await tool.call(context, arguments)
+        except ToolError as error:
+            # The model is told, and may find another way; the attempt has not failed by it. What
+            # an untrusted tool says of its failure is no more to be trusted than what it returns.
+            taint = (f"tool:{tool.name}",) if tool.untrusted else ()
+            told = {"text": str(error), "is_error": True, "kind": error.kind}
+            return Done(Value.of(told, taint))
+        return Done(Value.of({"text": result.text}, result.taint))
+
+    def _permitted(self, tool: Tool, call: ToolCall) -> str:
+        """The arguments to call it with, if policy, and a person where one is asked, allow it."""
+        verdict = self._judged(tool, call.arguments)
+        match verdict.ruling:
+            case Ruling.ALLOWED:
+                return call.arguments
+            case Ruling.DENIED:
+                raise _denied(verdict)
+            case Ruling.ASK:
+                return self._approved(tool, call, verdict)
+
+    def _judged(self, tool: Tool, arguments: str) -> Verdict:
+        """What policy says to this call."""
+        traits = Traits(
+            name=tool.name,
+            effect=tool.effect,
+            is_untrusted=tool.untrusted,
+            destination=tool.destination_of(arguments) or "",
+            server=tool.server,
+            needs_approval=tool.approve or self._worker.rules.needs_approval(tool.name),
+        )
+        knowledge = Knowledge(
+            taint=self._brief.taint,
+            is_sensitive=bool(self._secrets),
+            only_from=self._only_source(),
+        )
+        grants = Grants(
+            tools=frozenset(self._worker.toolbox.names),
+            destinations=self._worker.destinations,
+            has_secrets=bool(self._secrets),
+            preapproved=self._worker.preapproved,
+        )
+        return judge_call(traits, grants, knowledge)
+
+    def _only_source(self) -> str:
+        """The server that all it has read came from, if it is one and nothing else has tainted it."""
+        if self._is_tainted:
+            return ""
+        servers = {*self._heard.values(), *(self._heard.get(s, "") for s in self._brief.taint)}
+        return servers.pop() if len(servers) == 1 else ""
+
+    def _approved(self, tool: Tool, call: ToolCall, verdict: Verdict) -> str:
+        """Ask a person about exactly this call.
+
+        Another one, the same once more, or the same in another lineage is another question: an
+        approval is for one call, and what it led to is replayed, not called again, in its own lineage.
+        """
+        why = verdict.why
+        arguments = _canonical_arguments(call.arguments)
+        digest = digest_of(f"{tool.name}\0{arguments}".encode())
+        times = self._approvals[digest] = self._approvals.get(digest, 0) + 1
+        again = f".{times}" if times > 1 else ""
+        lineage = 0 if self._brief.log is None else self._brief.log.number
+        again += f"~{lineage}" if lineage else ""
+        question = Question(
+            # All of the digest: of half of it, two calls with the same can be found by trying.
+            id=self._brief.question_id(f"approve-{digest}{again}"),
+            text=f"May {self._worker.name} call {tool.name}? {why[:1].upper()}{why[1:]}.",
+            about="approval",
+            choices=(APPROVE, REJECT),
+            telling=APPROVE_WITH,
+            evidence=Value.of({"tool": tool.name, "arguments": arguments, "digest": digest}),
+        )
+        if verdict.grant and not self._brief.can_ask and question.id not in self._brief.answers:
+            raise self._unasked(tool, verdict)
+        answer = self._brief.answer_to(question)
+        if answer == APPROVE:
+            return call.arguments
+        if answer == REJECT:
+            self._rejected[f"{tool.name} was not approved: {cut(arguments, 200)}"] = None
+            raise ToolError(
+                "a person rejected this call; find another way or say so", kind="denied"
+            )
+        edited = msgspec.json.encode(question.told(answer)).decode()
+        verdict = self._judged(tool, edited)
+        if verdict.ruling is Ruling.DENIED:
+            raise _denied(verdict)  # what nobody may do, nobody may approve
+        return edited
+
+    def _unasked(self, tool: Tool, verdict: Verdict) -> ToolError:
+        """A person would have to be asked, and nobody can be; the crew's author is told what to grant."""
+        told = (
+            f"{verdict.why}; nobody can be asked here. Worker({self._worker.name!r}, …, {verdict.grant}) "
+            "allows it unasked, on_question='wait' asks a person"
+        )
+        log.warning(
+            "call_denied run=%s task=%s tool=%s why=%r",
+            *(self._brief.run, self._brief.task.id, tool.name, told),
+        )
+        return ToolError(f"not allowed: {told}", kind="denied")
+
+    # the result
+
+    async def _examine(self, text: str) -> tuple[Any, str | None]:
+        """The result in this answer, and what speaks against it."""
+        missing = self._worker.rules.may_finish(self._history, self._succeeded)
+        if missing is not None:
+            return None, missing
+        if len(text) > LONGEST_RESULT:
+            return (
+                None,
+                f"The result has {len(text)} characters; make it shorter than {LONGEST_RESULT}.",
+            )
+        task = self._brief.task
+        value: Any = text.strip()
+        if task.output is not None:
+            value, objection = result_in(text, task.output)
+            if objection is not None:
+                return None, objection
+        if task.accept:
+            return value, await self._unmet(task.accept, text)
+        return value, None
+
+    async def _unmet(self, rule: str, text: str) -> str | None:
+        """Why the result does not meet the task's acceptance rule, as the model judges; None if it does."""
+        words = prompt(
+            "check",
+            self._worker.prompts,
+            description=self._brief.task.description,
+            accept=rule,
+            result=text,
+        )
+        request = ModelRequest(
+            turns=(user(words),), schema=_VERDICT, settings=self._worker.settings
+        )
+        reply = (await self._ask(request, "check")).reply
+        verdict, objection = objection_to(reply.text, _VERDICT)
+        if objection is not None:
+            raise WorkerError(f"the check of the result cannot be read: {objection}")
+        return None if verdict["met"] else f"The result does not meet the rule: {verdict['why']}"
+
+    # words
+
+    def _task_prompt(self) -> str:
+        brief, task = self._brief, self._brief.task
+        given = f"Given: {canonical(task.args).decode()}\n" if task.args else ""
+        inputs = missing = ""
+        if task.needs:
+            inputs = "".join(fenced(name, value) for name, value in brief.inputs.items())
+            missing = "".join(
+                f"Not available: {name} ({why})\n" for name, why in brief.missing.items()
+            )
+        accept = f"It is accepted if: {task.accept}\n" if task.accept else ""
+        schema = ""
+        if self._has_status:
+            schema = status_words(task.output or {})
+        elif task.output is not None:
+            schema = f"Answer with JSON that fits this schema: {canonical(task.output).decode()}\n"
+        return prompt(
+            "task",
+            self._worker.prompts,
+            description=task.description,
+            arguments=given,
+            inputs=inputs,
+            missing=missing,
+            accept=accept,
+            schema=schema,
+        )
+
+    def _add(self, turn: Turn) -> None:
+        self._turns.append(turn)
+        self._digest = digest_after(self._digest, turn)
+
+
+def digest_after(before: bytes, turn: Turn) -> bytes:
+    """The digest of a conversation that had this one before the turn."""
+    return hashlib.blake2b(before + msgspec.json.encode(turn), digest_size=16).digest()
+
+
+def _failure_in(reply: ModelReply, *, is_final: bool = False) -> Failed | None:
+    """Replies that are no answer, each by its own name. A cut one is never taken for a whole one.
+
+    `is_final`: a model of rules refuses; asked again, it would do the same.
+    """
+    if reply.stop is StopReason.REFUSAL:
+        refused = _failed("Refused", f"the model refused: {reply.text[:500] or 'without a word'}")
+        return msgspec.structs.replace(refused, is_final=is_final)
+    if reply.stop is StopReason.LENGTH:
+        return _failed(
+            "Truncated", "the answer was cut off at the maximum length; raise max_tokens"
+        )
+    if not reply.text.strip() and not reply.calls:
+        return _failed("EmptyReply", "the model answered nothing")
+    return None
+
+
+def _failed(error: str, message: str) -> Failed:
+    return Failed(kind=ErrorClass.LOGIC, message=message, error=error)
+
+
+def _denied(verdict: Verdict) -> ToolError:
+    return ToolError(f"not allowed: {verdict.why}", kind="denied")
+
+
+def _refused(call: ToolCall, why: str) -> ToolOutput:
+    return ToolOutput(call.id, call.name, why, is_error=True)
+
+
+def _canonical_arguments(arguments: str) -> str:
+    try:
+        return canonical(msgspec.json.decode(arguments or "{}")).decode()
+    except msgspec.DecodeError:
+        return arguments

@@ -1,0 +1,259 @@
+"""A factory on the roster: for each task it makes a worker for that very task, and lets it do the attempt."""
+
+import copy
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.decisions.dispatch import Place
+from chargehand.decisions.elastic_capacity import Elastic
+from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError, WorkerError
+from chargehand.facts.argument_checks import (
+    FUNCTION,
+    Duration,
+    arguments_checked,
+    duration_or_none,
+    names,
+)
+from chargehand.facts.outcome import ErrorClass, Failed, Outcome
+from chargehand.facts.value import canonical, digest_of
+from chargehand.models.base import ModelSettings, system, user
+from chargehand.roles.data_fences import fenced
+from chargehand.roles.function_worker import Where, check_words, skills_of
+from chargehand.roles.llm_worker import Worker
+from chargehand.roles.model_calls import DurableModelCaller, ask_for
+from chargehand.roles.plan_schema import record
+from chargehand.roles.planner_prompt import cut
+from chargehand.roles.prompts import prompt, prompt_folder
+from chargehand.roles.resources import ModelChoice, Resources, check_model
+from chargehand.tools.base import Tool
+from chargehand.tools.toolbox import Toolbox
+
+#: what a plan hands to a factory's task in `args`
+ROLE, TOOLS = "role", "tools"
+MADE = "You were called in for this one task."
+#: characters of each input that are shown to whoever decides on a worker
+LONGEST_INPUT = 2_000
+
+Make = Callable[[Brief], Worker]
+"""Makes the worker for one attempt; called again with the same brief when that is resumed."""
+
+
+class Hire(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is to do a task, and with what."""
+
+    role: str = ""
+    tools: tuple[str, ...] = ()
+
+
+class Factory:
+    """Makes a worker for each task: a prompt and granted tools, for this task alone.
+
+    A task says in `args` who does it (`role`) and with which of the factory's `tools` (their names).
+    If it says neither, a model decides, in a durable step `hire`. Or `make` builds the worker, from
+    the brief, in your own code: the same brief must then give the same worker. A tool that is not
+    granted is neither seen nor callable.
+    """
+
+    where = Where.LOOP
+
+    @arguments_checked(settings=ModelSettings, tools=Sequence, make=FUNCTION)
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        *,
+        tools: Sequence[Tool] = (),
+        model: "ModelChoice | None" = None,
+        settings: ModelSettings | None = None,
+        make: Make | None = None,
+        skills: Sequence[str] = (),
+        secrets: Sequence[str] = (),
+        destinations: Sequence[str] = (),
+        preapproved: Sequence[str] = (),
+        capacity: int | Elastic | None = None,
+        weight: float | None = None,
+        timeout: Duration | None = None,
+        prompts: str | Path | None = None,
+    ) -> None:
+        check_words(name, description, "factory")
+        if make is not None and tools:
+            raise UsageError(
+                f"factory {name!r}: with make=…, tools are given to the workers that it makes"
+            )
+        self.name = name
+        self.toolbox = Toolbox(tools)
+        self.description = (
+            f"{description.rstrip(' .')}{_offer(self.toolbox)}" if tools else description
+        )
+        check_model(model, f"factory {name!r}")
+        self.model = model
+        self.settings = settings or ModelSettings()
+        self.skills = skills_of(skills, name)
+        self.secrets = frozenset(names(secrets, f"factory {name!r}: secrets"))
+        self.destinations = frozenset(names(destinations, f"factory {name!r}: destinations"))
+        self.preapproved = frozenset(names(preapproved, f"factory {name!r}: preapproved"))
+        self.timeout = duration_or_none(timeout, f"factory {name!r}: timeout")
+        self.prompts = (
+            None if prompts is None else prompt_folder(prompts, f"factory {name!r}: prompts")
+        )
+        self._make = make
+        self._capacity = capacity
+        self._weight = weight
+
+    def __repr__(self) -> str:
+        return f"<factory {self.name!r}: {self.description}>"
+
+    @property
+    def takes_hires(self) -> bool:
+        """Whether a plan may say who does a task; not if your own function decides."""
+        return self._make is None
+
+    @property
+    def place(self) -> Place:
+        return Place(
+            worker=self.name, skills=self.skills, capacity=self._capacity, weight=self._weight
+        )
+
+    def version(self, resources: Resources) -> str:
+        """Changes with what it can grant and how it decides; empty where your own function decides."""
+        if self._make is not None:
+            return ""
+        ablest = self.specialist(Hire(tools=self.toolbox.names)).version(resources)
+        return digest_of(canonical([ablest, self._hiring_words(resources)])) if ablest else ""
+
+    def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
+        """What an attempt at this factory is, with what these resources offer."""
+        if self._make is not None:
+            return self._by_hand(resources, self._make)
+        resources.models(self.model, f"factory {self.name!r}")  # refuses at once if there is none
+
+        async def perform(brief: Brief) -> Outcome:
+            asked = _asked_in(brief.task.args)
+            if isinstance(asked, str):
+                return self._refused(asked)
+            hire = await self._hired(brief, resources) if asked is None else asked
+            unknown = [name for name in hire.tools if name not in self.toolbox]
+            if unknown:
+                return self._refused(f"there is no tool {', '.join(map(repr, unknown))}")
+            return await self.specialist(hire).work(resources)(_without_hire(brief))
+
+        return perform
+
+    def specialist(self, hire: Hire) -> Worker:
+        """The worker of this role with these tools, and no others."""
+        return Worker(
+            self.name,
+            MADE,
+            instructions=hire.role,
+            tools=tuple(self.toolbox.only(hire.tools)),
+            model=self.model,
+            settings=self.settings,
+            secrets=tuple(self.secrets),
+            destinations=tuple(self.destinations),
+            preapproved=tuple(self.preapproved & set(hire.tools)),
+            prompts=self.prompts,
+        )
+
+    def _by_hand(self, resources: Resources, make: Make) -> Callable[[Brief], Awaitable[Outcome]]:
+        async def perform(brief: Brief) -> Outcome:
+            made = make(brief)
+            if not isinstance(made, Worker):
+                raise WorkerError(
+                    f"factory {self.name!r}: make returned {made!r}; it must return a chargehand.Worker",
+                    kind="denied",
+                )
+            if made.model is None:
+                made.model = self.model
+            self._refuse_unpriced(made, brief, resources)
+            return await made.work(resources)(brief)
+
+        return perform
+
+    def _refuse_unpriced(self, made: Worker, brief: Brief, resources: Resources) -> None:
+        """Nobody could see at the start of the run which models would be asked."""
+        if brief.limits.money is None:
+            return
+        model = resources.unpriced(made.model, f"worker {made.name!r}")
+        if model:
+            raise WorkerError(
+                f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which factory "
+                f"{self.name!r} gave to {made.name!r}",
+                kind="denied",
+            )
+
+    async def _hired(self, brief: Brief, resources: Resources) -> Hire:
+        """Who a model thinks should do this, with which tools. Asked once for each lineage of attempts."""
+        own = Resources(model=self.model, settings=self.settings, prompts=self.prompts).below(
+            resources
+        )
+        shape = record(
+            role={"type": "string", "description": "who the worker is and how it works"},
+            tools={"type": "array", "items": _one_of(self.toolbox)},
+        )
+        turns = (system(self._hiring_words(own)), user(f"Staff this.\n{_told(brief)}"))
+        answer = await ask_for(DurableModelCaller(brief, own), "hire", turns, shape)
+        granted = dict.fromkeys(name for name in answer[TOOLS] if name in self.toolbox)
+        return Hire(answer[ROLE], tuple(granted))
+
+    def _hiring_words(self, resources: Resources) -> str:
+        return prompt("hire", self.prompts or resources.prompts, tools=_listed(self.toolbox))
+
+    def _refused(self, why: str) -> Failed:
+        """Final: the same words again would be refused again. Whoever planned it must say it otherwise."""
+        have = ", ".join(self.toolbox.names) or "none"
+        return Failed(
+            kind=ErrorClass.LOGIC,
+            message=f"{why}; factory {self.name!r} takes args role (text) and tools (of: {have})",
+            error="HireRefused",
+            is_final=True,
+        )
+
+
+def _asked_in(args: dict[str, Any]) -> Hire | str | None:
+    """Who the plan wants; None if it leaves that open; in words, what is wrong with it."""
+    asked = {name: args[name] for name in (ROLE, TOOLS) if args.get(name)}
+    if not asked:
+        return None
+    try:
+        return msgspec.convert(asked, Hire)
+    except msgspec.ValidationError as error:
+        return f"its args are not understood ({error})"
+
+
+def _without_hire(brief: Brief) -> Brief:
+    """The brief as the made worker sees it: what was said to the factory is not said to it."""
+    args = {name: value for name, value in brief.task.args.items() if name not in (ROLE, TOOLS)}
+    own = copy.copy(brief)
+    own.task = replace(brief.task, args=args)
+    return own
+
+
+def _told(brief: Brief) -> str:
+    task = brief.task
+    lines = [fenced("task", task.description)]
+    if task.args:
+        lines.append(fenced("given", task.args))
+    lines += [fenced(name, cut(str(value), LONGEST_INPUT)) for name, value in brief.inputs.items()]
+    if task.accept:
+        lines.append(fenced("accepted if", task.accept))
+    return "".join(lines)
+
+
+def _offer(toolbox: Toolbox) -> str:
+    return f". Tools it can grant: {', '.join(toolbox.names)}." if len(toolbox) else ""
+
+
+def _listed(toolbox: Toolbox) -> str:
+    lines = [f"- {spec.name}: {' '.join(spec.description.split())}" for spec in toolbox.specs]
+    return "\n".join(lines) or "(none)"
+
+
+def _one_of(toolbox: Toolbox) -> dict[str, Any]:
+    names = list(toolbox.names)  # an empty list of choices would be no schema
+    return {"type": "string", "enum": names} if names else {"type": "string"}

@@ -1,0 +1,85 @@
+"""Records: what a journal tells of past runs to a supervisor that is about to lead one."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from chargehand.decisions.budget import runs_below, spent_in
+from chargehand.decisions.duration_estimates import learn
+from chargehand.decisions.kernel import LiveRun, mistake_in
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.schedule import Schedule
+from chargehand.errors import JournalDamaged, KeyConflict, UnknownRun
+from chargehand.facts.events import Event, Pace, PlanAdopted, RunFinished, RunRequested
+from chargehand.facts.outcome import Usage
+from chargehand.facts.plan import Plan
+from chargehand.journal.base import Journal
+
+#: how many of the newest runs the estimates are made of
+LEARNED_RUNS = 50
+
+
+async def fold(journal: Journal, run: str, retry: RetryPolicy | None) -> LiveRun:
+    """A run as its events tell it. Raises `UnknownRun` if there is none."""
+    live_run = LiveRun(Schedule(retry), RunResults())
+    async for entry in journal.read(run):
+        try:
+            live_run.schedule.apply(entry.event)
+            live_run.results.apply(entry.event)
+        except Exception as error:
+            raise mistake_in(run, error) from error
+    return live_run
+
+
+async def spent_below(journal: Journal, history: Sequence[Event]) -> dict[str, Usage]:
+    """By run: what runs below one with this history may have spent that it does not tell of itself."""
+    spent: dict[str, Usage] = {}
+    for run in runs_below(history):
+        with suppress(UnknownRun):  # it was about to be begun
+            events = [entry.event async for entry in journal.read(run)]
+            deeper = await spent_below(journal, events)
+            spent[run] = sum(deeper.values(), spent_in(events))
+    return spent
+
+
+async def is_known(journal: Journal, requested: RunRequested, plan: Plan | None, key: str) -> bool:
+    """Whether this key was used before, for the same request. Raises `KeyConflict` for another."""
+    try:
+        async for entry in journal.read(requested.run):
+            match entry.event:
+                case RunRequested() as before:
+                    is_same_kind = before.approach.is_given is (plan is not None)
+                    if not is_same_kind or before.request != requested.request:
+                        raise KeyConflict(key)
+                    if plan is None:
+                        return True
+                case PlanAdopted() as adopted if plan is not None:
+                    if adopted.plan.digest != plan.digest:
+                        raise KeyConflict(key)
+                    return True
+    except UnknownRun:
+        return False
+    return False
+
+
+class PastPaces:
+    """What the newest runs taught about each worker's pace."""
+
+    def __init__(self) -> None:
+        self._paces: dict[str, Pace] | None = None
+
+    async def paces(self, journal: Journal) -> dict[str, Pace]:
+        """By worker. The journal is read once; what happens after is heard of."""
+        if self._paces is None:
+            self._paces = {}
+            for head in (await journal.heads())[:LEARNED_RUNS]:
+                if head.is_ended and not head.is_forgotten:
+                    with suppress(JournalDamaged):  # `runs` and `verify` name it
+                        async for entry in journal.read(head.stream, after=head.seq - 1):
+                            self.hear(entry.event)
+        return self._paces
+
+    def hear(self, event: Event) -> None:
+        """Learn from a run that has just ended."""
+        if isinstance(event, RunFinished) and self._paces is not None:
+            self._paces = learn(self._paces, event.paces.items())

@@ -1,0 +1,10 @@
+"""A runtime: one supervisor at work in one event loop. Journal, apply, carry out, repeat.
+
+The loop drains its inbox into the kernel, appends what the kernel wrote as one group, and only then
+carries out what the kernel asked for. Journal first, act second: a crash in between replays the
+events and acts then, while the other order could act on what nobody remembers.
+"""
+
+from chargehand.runtime.loop import Heard, Hook, Hooks, Leading, Runtime
+
+__all__ = ["Heard", "Hook", "Hooks", "Leading", "Runtime"]

@@ -1,0 +1,386 @@
+"""The attempt factory: makes of a decision to start a task the attempt that an engine runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import msgspec
+
+from chargehand.clock import Clock
+from chargehand.decisions.hedging import is_hedge
+from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.system_tasks import ANSWERER, PLANNER, REFINER, is_system_task
+from chargehand.decisions.taint_sources import sources_of
+from chargehand.decisions.task_graph import TaskNode
+from chargehand.engines.base import Ending, Job, outcome_of
+from chargehand.engines.brief import Brief, NestingHost, SharedBoard, StepHost
+from chargehand.engines.local_engine import Threads
+from chargehand.errors import InternalError, JournalError, UsageError, WorkerError
+from chargehand.facts.commands import StartAttempt
+from chargehand.facts.events import Event
+from chargehand.facts.on_question import OnQuestion
+from chargehand.facts.outcome import Done, ErrorClass, Failed, failed_by
+from chargehand.facts.plan import Task
+from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.journal.base import Blobs
+from chargehand.roles.function_worker import FunctionWorker, Where
+from chargehand.roles.json_output import objection_to
+from chargehand.roles.planning_context import Duty
+from chargehand.roles.resources import Resources
+from chargehand.roles.roster import Member, Roster
+
+if TYPE_CHECKING:
+    from chargehand.engines.child_processes import Children
+
+
+class AttemptHost(StepHost, NestingHost, Protocol):
+    """Where attempts are heard: what they write down, and what the supervisor itself says."""
+
+    async def propose(self, run: str, event: Event) -> Event | None: ...
+
+    def board_for(self, brief: Brief) -> SharedBoard:
+        """The board of its run in the hands of this attempt."""
+
+    def tell(self, run: str, piece: str | None) -> None:
+        """Let listeners hear the answer grow; None: it begins anew."""
+
+
+class AttemptFactory:
+    """Knows every worker of a roster, and where its work is done: on the loop, in threads, in children."""
+
+    def __init__(
+        self, roster: Roster, resources: Resources, blobs: Blobs, clock: Clock, parallel: int
+    ) -> None:
+        self._roster = roster
+        self._resources = resources
+        self._blobs = blobs
+        self._clock = clock
+        self._threads = Threads(parallel)
+        self._flights = _Flights()
+        #: who may still be at work: it leaves here later than it leaves the roster
+        self._members: dict[str, Member] = {}
+        self._works: dict[str, Callable[[Job], Awaitable[Ending]]] = {}
+        self._versions: dict[str, str] = {}
+        self._children: dict[str, Children] = {}
+        for worker in roster:
+            self.join(worker)
+
+    def join(self, worker: Member) -> None:
+        """Have work of this worker done here from now on."""
+        self._works[worker.name] = self._work_of(worker)
+        self._versions[worker.name] = worker.version(self._resources)
+        self._members[worker.name] = worker
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    async def leave(self, name: str) -> None:
+        """Let go of a worker that has nothing to do any more."""
+        del self._works[name], self._versions[name], self._members[name]
+        children = self._children.pop(name, None)
+        if children is not None:
+            await children.close()
+
+    def fit(self, name: str, size: int) -> None:
+        """A worker may do so many things at once from now on."""
+        children = self._children.get(name)
+        if children is not None:
+            children.fit(size)
+
+    async def close(self) -> None:
+        """Let go of threads and children."""
+        self._threads.close()
+        await asyncio.gather(*(children.close() for children in self._children.values()))
+
+    def job(self, start: StartAttempt, live_run: LiveRun, floor: AttemptHost) -> Job:
+        """The attempt that was decided on, with all that its worker is to know."""
+        node = live_run.schedule.nodes[start.task]
+        task = node.task
+        results = live_run.results
+        values: dict[str, Value] = {}
+        missing: dict[str, str] = {}
+        told = node.taint
+        for need in task.all_needs:
+            value = results.outputs.get(need.task)
+            if value is None:
+                missing[need.key] = _why_missing(live_run.schedule.nodes[need.task])
+                told += sources_of(live_run, need.task)
+            else:
+                values[need.key] = value
+        brief = Brief(
+            start.run,
+            task,
+            start.attempt,
+            start.worker,
+            values,
+            floor,
+            missing=missing,
+            log=results.steps.get(start.task),
+            answers=results.answers,
+            limits=live_run.schedule.limits,
+        )
+        requested = live_run.schedule.requested
+        if requested is not None:
+            brief.depth = requested.depth
+            told = requested.taint + told
+        if told:
+            brief.distrust(*told)
+        brief.tries, brief.has_parked = node.tries, node.parks > 0
+        brief.boards = floor.board_for
+        brief.is_capped = live_run.account is not None
+        asking = floor.asking(start.run)
+        brief.can_ask = asking.can_ask
+        brief.gives_up = asking.on_outage is OnQuestion.FAIL
+        if asking.by_model:
+            from chargehand.roles.question_answerer import ModelAnswerer
+
+            brief.answerer = ModelAnswerer(self._resources)
+        if is_system_task(start.worker):
+            return Job(
+                brief, self._duty_of(start.worker, _Seat(live_run, self._roster, floor, self))
+            )
+        member = self._members[start.worker]
+        shared = getattr(member, "shared_board", None)
+        if shared is not None:  # it holds the board of its run together with others
+            brief.boards = lambda each: cast("SharedBoard", shared(floor.board_for(each)))
+        if member.where is Where.HERE:
+            brief.host, brief.ends_at = floor, live_run.schedule.work_ends_at(start.task)
+        elif hasattr(member, "model"):
+            ends_at = live_run.schedule.work_ends_at(start.task)
+            if ends_at is not None:
+                left = (ends_at - self._clock.now()).total_seconds()
+                brief.waits_until = asyncio.get_running_loop().time() + left
+        timeout = task.limits.timeout or member.timeout
+        version = self._versions[start.worker]
+        if not version or missing:
+            return Job(brief, self._works[start.worker], timeout)
+        key = _key_of(task, version, values)
+        known = live_run.reusable.get(key)
+        if known is None or requested is None:
+            work = self._works[start.worker]
+            # Whoever has a mind may find something else each time; a function says that it does not.
+            is_shared = isinstance(member, FunctionWorker) and not is_hedge(start.task)
+            return Job(brief, self._flights.shared(key, work) if is_shared else work, timeout, key)
+        return Job(brief, _handing_over(known), timeout, key, requested.reuses)
+
+    def _work_of(self, worker: Member) -> "Callable[[Job], Awaitable[Ending]]":
+        """The function that the engine is handed: what an attempt of this worker is."""
+        function = worker.work(self._resources)
+        match worker.where:
+            case Where.LOOP | Where.HERE:
+
+                def call(job: Job) -> "Awaitable[object]":
+                    return cast("Awaitable[object]", function(job.brief))
+            case Where.THREAD:
+
+                def call(job: Job) -> "Awaitable[object]":
+                    return self._threads.call(function, job.brief, job)
+            case Where.PROCESS:
+                from chargehand.engines.child_processes import Children, importable
+
+                children = self._children[worker.name] = Children(
+                    importable(function),
+                    worker.place.most or 1,
+                    memory=getattr(worker, "memory", None),
+                    cpu=getattr(worker, "cpu", None),
+                )
+
+                def call(job: Job) -> "Awaitable[object]":
+                    return children.call(job.brief, job)
+
+        return self._attempt(call)
+
+    def _duty_of(self, system_task: str, seat: "_Seat") -> "Callable[[Job], Awaitable[Ending]]":
+        """What the supervisor does itself, as an attempt like any other."""
+        planner = self._resources.planner if system_task == PLANNER else None
+        perform = planner or _duty(system_task)
+        return self._attempt(lambda job: perform(job.brief, seat, self._resources))
+
+    def _attempt(
+        self, call: "Callable[[Job], Awaitable[object]]"
+    ) -> "Callable[[Job], Awaitable[Ending]]":
+        async def work(job: Job) -> Ending:
+            brief = job.brief
+            if brief.task.needs or brief.log is not None:
+                try:
+                    await self._fetch(brief)
+                except Exception as error:  # noqa: BLE001 - a missing part or blob fails the attempt
+                    return failed_by(error)
+            outcome = await outcome_of(brief, call, job)
+            if brief.task.output is not None and type(outcome) is Done:
+                outcome = _shaped(outcome, brief.task.output)
+            if type(outcome) is Done and outcome.value.is_large:
+                return await self.spill(outcome)
+            return outcome
+
+        return work
+
+    async def _fetch(self, brief: Brief) -> None:
+        """Bring what lies in blobs: the inputs, and the results of steps that are replayed."""
+        values: dict[str, Value] = {}
+        for need in brief.task.all_needs:
+            value = brief.values.get(need.key)
+            if value is not None:
+                brought = await self.bring(value)
+                values[need.key] = _part_of(brought, need.output, need.task)
+        brief.values = values
+        for record in brief.log.lineage.values() if brief.log is not None else ():
+            if isinstance(record.outcome, Done) and record.outcome.value.blob:
+                value = await self.bring(record.outcome.value)
+                brief.bring(msgspec.structs.replace(record, outcome=Done(value)))
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def bring(self, value: Value) -> Value:
+        """The value itself, if it lies in a blob."""
+        if not value.blob:
+            return value
+        data = await self._blobs.get(value.blob)
+        return Value(json=msgspec.Raw(data), taint=value.taint)
+
+    async def spill(self, done: Done) -> Done | Failed:
+        """Put a large result into a blob; without room for it, the attempt has failed."""
+        value = done.value
+        try:
+            digest = await self._blobs.put(bytes(value.json))
+        except JournalError as error:
+            return failed_by(error)
+        stored = Value(blob=digest, size=len(value.json), taint=value.taint)
+        return msgspec.structs.replace(done, value=stored)
+
+
+class _Flights:
+    """What is under way and would come to the same if it were done twice: it is done once."""
+
+    def __init__(self) -> None:
+        #: by key: the run that it is done for, and what comes of it; None: nothing
+        self._open: dict[str, tuple[str, asyncio.Future[Done | None]]] = {}
+
+    def shared(
+        self, key: str, work: "Callable[[Job], Awaitable[Ending]]"
+    ) -> "Callable[[Job], Awaitable[Ending]]":
+        """This work, or the result of the same work that somebody has begun before."""
+
+        async def wait_or_work(job: Job) -> Ending:
+            while (flight := self._open.get(key)) is not None:
+                run, landing = flight
+                done = await asyncio.shield(landing)  # others may wait for it too
+                if done is not None:
+                    job.reused = run
+                    return Done(done.value, gaps=done.gaps)
+            return await self._lead(key, work, job)
+
+        return wait_or_work
+
+    async def _lead(self, key: str, work: "Callable[[Job], Awaitable[Ending]]", job: Job) -> Ending:
+        landing: asyncio.Future[Done | None] = asyncio.get_running_loop().create_future()
+        self._open[key] = (job.brief.run, landing)
+        done: Done | None = None
+        try:
+            ending = await work(job)
+            done = ending if type(ending) is Done else None
+            return ending
+        finally:
+            # However it ends: whoever waits for it goes on, with its result or by itself.
+            del self._open[key]
+            landing.set_result(done)
+
+
+class _Seat:
+    """Where the supervisor sits when it thinks about one run."""
+
+    def __init__(
+        self, live_run: LiveRun, roster: Roster, floor: AttemptHost, bench: AttemptFactory
+    ) -> None:
+        self.live_run = live_run
+        self.roster = roster
+        self._floor = floor
+        self.now = bench.now
+        self.bring = bench.bring
+
+    async def propose(self, event: Event) -> Event | None:
+        return await self._floor.propose(self._run, event)
+
+    def say(self, piece: str | None) -> None:
+        self._floor.tell(self._run, piece)
+
+    @property
+    def _run(self) -> str:
+        requested = self.live_run.schedule.requested
+        assert requested is not None  # noqa: S101 - for the type checker: a system task is of a run
+        return requested.run
+
+
+def _duty(name: str) -> Duty:
+    # Imported when the first run asks for it: a run of a given plan needs none of this.
+    if name == PLANNER:
+        from chargehand.roles.planner import plan
+
+        return plan
+    if name == REFINER:
+        from chargehand.roles.refiner import refine
+
+        return refine
+    if name == ANSWERER:
+        from chargehand.roles.aggregate import compose_answer
+
+        return compose_answer
+    raise InternalError(f"there is no duty {name!r}")
+
+
+def _key_of(task: Task, version: str, values: Mapping[str, Value]) -> str:
+    """The same for the same words and inputs to the same worker, model and tools."""
+    rests_on = [
+        task.description,
+        task.args,
+        task.accept,
+        task.output,
+        [(need.key, need.output, values[need.key].digest) for need in task.all_needs],
+        version,
+    ]
+    return digest_of(canonical(rests_on))
+
+
+def _shaped(done: Done, schema: dict[str, Any]) -> Done | Failed:
+    """The result, if it has the shape that the task asks for, whoever brought it."""
+    if done.value.blob:
+        return done  # of a run below, where it was checked
+    try:
+        objection = objection_to(bytes(done.value.json).decode(), schema)[1]
+    except UsageError as error:  # of plans from before their schemas were checked
+        objection = f"The schema of the task is faulty: {error}"
+    if objection is None:
+        return done
+    why = objection.removesuffix(" Answer with the corrected JSON alone.")
+    return Failed(
+        kind=ErrorClass.LOGIC,
+        message=why.replace("The answer", "The result", 1),
+        error="ResultRefused",
+        usage=done.usage,
+    )
+
+
+def _handing_over(value: Value) -> "Callable[[Job], Awaitable[Ending]]":
+    async def work(_: Job) -> Ending:
+        return Done(value)
+
+    return work
+
+
+def _part_of(value: Value, path: str, task: str) -> Value:
+    if not path:
+        return value
+    data = value.read()
+    for key in path.split("."):
+        if not isinstance(data, dict) or key not in data:
+            raise WorkerError(f"the output of {task!r} has no {path!r}")
+        data = data[key]
+    return Value.of(data, value.taint)
+
+
+def _why_missing(node: TaskNode) -> str:
+    if node.cause is not None:
+        return str(node.cause)
+    return f"{node.task.id} is {node.state.value}"

@@ -1,0 +1,306 @@
+"""The command inbox: how other processes reach the one that leads a run, through the journal."""
+
+import asyncio
+import contextlib
+import logging
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Protocol
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+
+from chargehand.clock import Clock
+from chargehand.decisions.kernel import Kernel
+from chargehand.errors import (
+    JournalBusy,
+    JournalDamaged,
+    JournalError,
+    JournalFull,
+    JournalReadOnly,
+    NotLeading,
+    QuestionTaken,
+    UnknownQuestion,
+)
+from chargehand.facts.events import (
+    BudgetChanged,
+    CancelRequested,
+    Event,
+    QuestionAnswered,
+    RunPaused,
+    RunRequested,
+    RunSteered,
+    RunUnpaused,
+    WorkStopped,
+)
+from chargehand.facts.outcome import failed_by
+from chargehand.facts.plan import Plan
+from chargehand.journal.base import Journal, Mail, Mailbox
+from chargehand.roles.roster import Roster
+
+log = logging.getLogger("chargehand")
+
+#: seconds after which a journal that cannot be read just now is read again
+RETRY = 1.0
+
+
+class CancelMail(msgspec.Struct):
+    """Another process wants a run to end."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class StopMail(msgspec.Struct):
+    """Another process wants the answer now, made of what there is."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class PauseMail(msgspec.Struct):
+    """Another process wants a run to pause, or to go on."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class SteerMail(msgspec.Struct):
+    """Another process has a note to a run."""
+
+    note: str
+    by: str = ""
+
+
+class AnswerMail(msgspec.Struct):
+    """Another process has the answer to a question."""
+
+    question: str
+    task: str
+    text: str
+    by: str
+
+
+class SubmitMail(msgspec.Struct):
+    """Another process wants a run to be led here."""
+
+    requested: RunRequested
+    plan: Plan | None
+
+
+def cancel_mail(run: str, by: str, reason: str) -> Mail:
+    body = msgspec.json.encode(CancelMail(by, reason))
+    return Mail(key=f"cancel {run}", stream=run, subject="cancel", body=body)
+
+
+def stop_mail(run: str, by: str, reason: str) -> Mail:
+    body = msgspec.json.encode(StopMail(by, reason))
+    return Mail(key=f"stop {run}", stream=run, subject="stop", body=body)
+
+
+def pause_mail(run: str, by: str, reason: str) -> Mail:
+    body = msgspec.json.encode(PauseMail(by, reason))
+    return Mail(key=f"pause {run} {uuid4().hex}", stream=run, subject="pause", body=body)
+
+
+def unpause_mail(run: str, by: str) -> Mail:
+    # A run may be paused and go on many times, so each letter has a key of its own.
+    body = msgspec.json.encode(PauseMail(by))
+    return Mail(key=f"unpause {run} {uuid4().hex}", stream=run, subject="unpause", body=body)
+
+
+def steer_mail(run: str, by: str, note: str, key: str = "") -> Mail:
+    """A note to a run; with a `key`, the same one is taken once however often it is sent."""
+    name = f"steer {run} {key or uuid4().hex}"
+    body = msgspec.json.encode(SteerMail(note, by))
+    return Mail(key=name, stream=run, subject="steer", body=body)
+
+
+def budget_mail(run: str, changed: BudgetChanged) -> Mail:
+    # As the event itself: there is nothing to add but the instant at which it is taken in.
+    body = msgspec.json.encode(changed)
+    return Mail(key=f"budget {run} {uuid4().hex}", stream=run, subject="budget", body=body)
+
+
+def read_answer(mail: Mail) -> AnswerMail:
+    return msgspec.json.decode(mail.body, type=AnswerMail)
+
+
+async def why_closed(journal: Journal, question: str) -> UnknownQuestion:
+    """The error that says why a question is not open: answered by whom, ended, or no such id."""
+    async for entry in journal.read(question.partition(":")[0]):
+        event = entry.event
+        if isinstance(event, QuestionAnswered) and event.question == question:
+            return QuestionTaken(question, event.by, event.text)
+    for mail in await journal.mail.unread():
+        with contextlib.suppress(msgspec.MsgspecError):  # somebody else's letter may be anything
+            if (known := answer_in_mail(mail)) is not None and known.question == question:
+                return QuestionTaken(question, known.by, known.text)
+    return UnknownQuestion(question)
+
+
+def answer_mail(run: str, answer: AnswerMail) -> Mail:
+    key = f"answer {answer.question}"
+    return Mail(key=key, stream=run, subject="answer", body=msgspec.json.encode(answer))
+
+
+def answer_in_mail(letter: Mail) -> AnswerMail | None:
+    """The answer that a letter brings, if it brings one."""
+    if letter.subject != "answer":
+        return None
+    return msgspec.json.decode(letter.body, type=AnswerMail)
+
+
+def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
+    body = msgspec.json.encode(SubmitMail(requested, plan))
+    return Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
+
+
+def told_by(letter: Mail, now: datetime) -> Event | None:
+    """What a letter to a run says has happened."""
+    match letter.subject:
+        case "cancel":
+            cancel = msgspec.json.decode(letter.body, type=CancelMail)
+            return CancelRequested(by=cancel.by, reason=cancel.reason, at=now)
+        case "stop":
+            stop = msgspec.json.decode(letter.body, type=StopMail)
+            return WorkStopped(by=stop.by, reason=stop.reason, at=now)
+        case "pause":
+            pause = msgspec.json.decode(letter.body, type=PauseMail)
+            return RunPaused(by=pause.by, reason=pause.reason, at=now)
+        case "unpause":
+            unpause = msgspec.json.decode(letter.body, type=PauseMail)
+            return RunUnpaused(by=unpause.by, at=now)
+        case "steer":
+            steer = msgspec.json.decode(letter.body, type=SteerMail)
+            return RunSteered(note=steer.note, by=steer.by, at=now)
+        case "budget":
+            changed = msgspec.json.decode(letter.body, type=BudgetChanged)
+            return replace(changed, at=now)
+        case "answer":
+            answer = read_answer(letter)
+            return QuestionAnswered(
+                question=answer.question,
+                task=answer.task,
+                text=answer.text,
+                by=answer.by,
+                at=now,
+            )
+        case _:
+            return None
+
+
+class Leader(Protocol):
+    """What the command inbox asks of the runtime it serves."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    def claim(self, run: str) -> AbstractAsyncContextManager[None]: ...
+
+    async def begin(
+        self, requested: RunRequested, plan: Plan | None, *, may_exist: bool = False, mail: int = 0
+    ) -> object | None: ...
+
+    async def propose(self, run: str, event: Event, mail: int = 0) -> Event | None: ...
+
+
+class CommandInbox:
+    """Opens what is for the runs led here, and what anybody with the right workers may take."""
+
+    def __init__(self, mail: Mailbox, roster: Roster, clock: Clock, leader: Leader) -> None:
+        self._mail = mail
+        self._roster = roster
+        self._clock = clock
+        self._leader = leader
+        self._seen: set[int] = set()
+
+    async def watch(self) -> None:
+        """Open mail as it comes, until cancelled."""
+        while True:
+            try:
+                letters = await self._mail.unread()
+            except JournalBusy as error:
+                log.warning("mail_not_read error=%s; trying again", error)
+                await asyncio.sleep(RETRY)
+                continue
+            for letter in letters:
+                if letter.id not in self._seen:
+                    await self._open_safely(letter)
+            await self._mail.wait_changed()
+
+    async def letters_for(self, run: str) -> list[tuple[Event, int]]:
+        """What lies there for a run that is about to be led here, and the number of each letter.
+
+        What people wrote while nobody led it comes before what became due meanwhile.
+        """
+        letters = [each for each in await self._mail.unread() if each.stream == run]
+        self._seen.update(letter.id for letter in letters)
+        told = [(self._told_by(letter), letter.id) for letter in letters]
+        return [(event, number) for event, number in told if event is not None]
+
+    def _told_by(self, letter: Mail) -> Event | None:
+        try:
+            return told_by(letter, self._clock.now())
+        except Exception as error:  # noqa: BLE001 - whatever somebody else has written there
+            _refuse(letter, error)
+            return None
+
+    async def _open_safely(self, letter: Mail) -> None:
+        """Open a letter. One that cannot be read or done is named in the log, and the others are opened."""
+        try:
+            await self._open(letter)
+        except JournalDamaged as error:  # of a run that it names
+            _refuse(letter, error)
+        except JournalError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever somebody else has written there
+            self._seen.add(letter.id)
+            _refuse(letter, error)
+
+    async def _open(self, letter: Mail) -> None:
+        if letter.subject == "submit":
+            if not self._leader.kernel.is_draining:
+                await self._accept(letter)
+            return
+        if letter.stream not in self._leader.kernel.runs:
+            return  # another leads it, or nobody does
+        self._seen.add(letter.id)
+        event = self._told_by(letter)
+        if event is None:
+            return
+        if await self._leader.propose(letter.stream, event, mail=letter.id) is None:
+            log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
+
+    async def _accept(self, letter: Mail) -> None:
+        """Lead a run that another process submitted, unless it names workers that we do not have."""
+        submitted = msgspec.json.decode(letter.body, type=SubmitMail)
+        plan, crew = submitted.plan, submitted.requested.crew
+        if self._roster.lacks(plan.tasks) if plan is not None else crew != self._roster.digest:
+            return
+        self._seen.add(letter.id)
+        run, leading = submitted.requested.run, None
+        try:
+            async with self._leader.claim(run):
+                leading = await self._leader.begin(
+                    submitted.requested, plan, may_exist=True, mail=letter.id
+                )
+        except NotLeading:
+            pass
+        except (JournalFull, JournalBusy, JournalReadOnly) as error:
+            self._seen.discard(letter.id)  # it stays where it is until there is room
+            log.warning("submission_put_off run=%s error=%s", run, error)
+            return
+        if leading is None:
+            log.info("submission_taken_elsewhere run=%s", run)
+
+
+def _refuse(letter: Mail, error: Exception) -> None:
+    log.warning(
+        "mail_refused id=%s run=%s subject=%s error=%s",
+        letter.id,
+        letter.stream,
+        letter.subject,
+        failed_by(error).message,
+    )

@@ -1,0 +1,155 @@
+"""The program at the other end: what it is told while it waits, and how its person is asked."""
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+from mcp import MCPError, types
+from mcp.server.mcpserver import Context
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import Struct
+
+from chargehand.cli.safe_text import clean, one_line
+from chargehand.errors import UsageError
+from chargehand.facts.failure_policy import ABOUT_BUDGET
+from chargehand.facts.outcome import Question
+
+#: the one field of a form
+ANSWER = "answer"
+#: characters; what cannot be shown whole is not asked here
+LONGEST_EVIDENCE = 8_000
+AnyContext: TypeAlias = Context[Any, Any]
+
+
+class State(Struct, frozen=True):
+    """What a client that is asked by return brings back with its answers. It is sealed on its way."""
+
+    run: str
+    #: the questions that the call ended with; no other is answered by the next one
+    asked: tuple[str, ...] = ()
+    #: questions that its person did not want to answer
+    declined: tuple[str, ...] = ()
+
+
+class Client:
+    """One caller of a tool."""
+
+    def __init__(self, context: AnyContext) -> None:
+        self._context = context
+        self._state = _state_of(context)
+        given = context.input_responses or {}
+        #: what its person has answered, by question; empty if the person declined
+        self.answers = {id_: _text_in(given[id_]) for id_ in self._state.asked if id_ in given}
+        #: what is not asked again
+        self.declined = {
+            *self._state.declined,
+            *(q for q, text in self.answers.items() if not text),
+        }
+        #: what was taken; a run that is led elsewhere asks it until its leader has heard of it
+        self.answered: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        """As it calls itself; for the record, not for trust."""
+        params = self._context.session.client_params
+        return f"mcp:{one_line(params.client_info.name, 60)}" if params else "mcp"
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it can show a form to its person."""
+        capabilities = self._context.client_capabilities
+        elicitation = None if capabilities is None else capabilities.elicitation
+        has_forms = elicitation is not None and (
+            elicitation.form is not None or not elicitation.url
+        )
+        return has_forms and (self.is_asked_by_return or self._context.session.can_send_request)
+
+    @property
+    def is_asked_by_return(self) -> bool:
+        """Whether a call ends with the questions, and is made again with the answers."""
+        return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def run(self) -> str:
+        """The run that this call goes on with, if it was made before and ended with questions."""
+        return self._state.run
+
+    async def tell(self, news: Iterable[tuple[float, float | None, str]]) -> None:
+        """Tell it how far the run is, if it wants to know."""
+        for progress, total, words in news:
+            await self._context.report_progress(progress, total, words)
+
+    async def ask(self, question: Question) -> str:
+        """What its person answers; empty if the person declined, or the client cannot ask."""
+        request = form_of(question)
+        if request is None:
+            return ""
+        try:
+            reply = await self._context.session.elicit_form(
+                request.message, request.requested_schema, self._context.request_id
+            )
+        except MCPError:
+            return ""
+        return _text_in(reply)
+
+    def ask_by_return(self, run: str, asked: Iterable[Question]) -> types.InputRequiredResult:
+        """The end of this call: what is asked, and what is to be brought back with the answers."""
+        forms = {question.id: form_of(question) for question in asked}
+        requests: dict[str, Any] = {
+            id_: types.ElicitRequest(params=form) for id_, form in forms.items() if form
+        }
+        state = State(run, tuple(requests), tuple(sorted(self.declined)))
+        return types.InputRequiredResult(
+            input_requests=requests, request_state=msgspec.json.encode(state).decode()
+        )
+
+
+def form_of(question: Question) -> types.ElicitRequestFormParams | None:
+    """The question as a form; None if what is decided on cannot be shown whole."""
+    evidence = _shown(question)
+    if evidence is None:
+        return None
+    choices = list(question.choices)
+    field: dict[str, Any] = {"type": "string", "title": "Answer"}
+    if question.telling:
+        told = ", ".join(map(repr, choices))
+        what = "an amount" if question.about == ABOUT_BUDGET else "JSON"
+        field["description"] = f"One of {told}, or {question.telling!r}, a colon and {what}"
+    elif choices:
+        field["enum"] = choices
+    if question.default is not None:
+        field["default"] = question.default
+    return types.ElicitRequestFormParams(
+        message=clean(question.text) + evidence,
+        requested_schema={"type": "object", "properties": {ANSWER: field}, "required": [ANSWER]},
+    )
+
+
+def _shown(question: Question) -> str | None:
+    """What is decided on, for reading; a model or a tool may have written it."""
+    if question.evidence.blob:
+        return None
+    data = question.evidence.read()
+    if data is None:
+        return ""
+    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    if len(text) > LONGEST_EVIDENCE:
+        return None
+    # Nothing is left out of what a person decides on: what would not be seen is written as JSON has it.
+    seen = "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)
+    return f"\n\nIt is about this, which is data:\n{seen}"
+
+
+def _text_in(reply: object) -> str:
+    if not isinstance(reply, types.ElicitResult) or reply.action != "accept":
+        return ""
+    return str((reply.content or {}).get(ANSWER, ""))
+
+
+def _state_of(context: AnyContext) -> State:
+    if context.request_state is None:
+        return State("")
+    try:
+        return msgspec.json.decode(context.request_state, type=State)
+    except msgspec.DecodeError:
+        raise UsageError("this call brings back nothing that `run` has handed out") from None

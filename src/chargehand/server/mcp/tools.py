@@ -1,0 +1,357 @@
+"""The tools: what a client may ask of a supervisor. A run belongs to the server, never to a call."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Annotated, Any, ParamSpec, Self, TypeVar
+
+import msgspec
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import InputRequiredResult
+from pydantic import Field
+
+from chargehand.cli.find_run import is_nested, looked_at
+from chargehand.cli.run_table import UNREADABLE, status_of
+from chargehand.crews.durations import length_of
+from chargehand.errors import ChargehandError, InternalError, UsageError
+from chargehand.facts.events import RunStatus
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import failed_by
+from chargehand.facts.plan import Plan
+from chargehand.facts.value import Value
+from chargehand.result import RunResult
+from chargehand.server.mcp.client_questions import ClientQuestions, is_taken
+from chargehand.server.mcp.client_session import AnyContext, Client
+from chargehand.server.mcp.run_updates import Follower, RunUpdates
+from chargehand.server.mcp.tool_replies import (
+    PlanReply,
+    ReportReply,
+    RunListItem,
+    RunReply,
+    RunsReply,
+    StatusReply,
+)
+from chargehand.supervisor import Supervisor
+from chargehand.supervisor.requests import RunOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+RunId = Annotated[str, Field(description="The id of a run, as `run` and `runs` return it.")]
+Wait = Annotated[bool, Field(description="Wait for its end; false: return at once with its id.")]
+
+
+def told(
+    call: Callable[P, Coroutine[Any, Any, R]],
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """A call whose failure is told to the client in our words, not as a crash."""
+
+    @functools.wraps(call)
+    async def telling(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await call(*args, **kwargs)
+        except ChargehandError as error:
+            raise ToolError(str(error)) from error
+
+    return telling
+
+
+class McpTools:
+    """The calls that one supervisor takes, from however many clients.
+
+    A client that goes away ends its call and nothing else. `async with` keeps the runs that it led.
+    """
+
+    def __init__(self, boss: Supervisor, *, approvals: bool = False) -> None:
+        self._boss = boss
+        self._approvals = approvals
+        self._hearing = RunUpdates(boss)
+        #: of the runs that are led here, by id
+        self._endings: dict[str, asyncio.Task[RunResult | ChargehandError]] = {}
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        stack: TracebackType | None,
+    ) -> None:
+        await self._group.__aexit__(kind, error, stack)
+
+    # the tools
+
+    @told
+    async def plan(
+        self,
+        request: Annotated[str, Field(description="What is to be done, in words.")],
+    ) -> PlanReply:
+        """Write the plan that `run` would carry out for a request. Nothing is carried out."""
+        return PlanReply.of(await self._boss.plan(request))
+
+    @told
+    async def run(
+        self,
+        context: AnyContext,
+        request: Annotated[str, Field(description="What is to be done, in words.")] = "",
+        plan: Annotated[
+            dict[str, Any] | None,
+            Field(description="Instead of a request: a plan, as `plan` writes."),
+        ] = None,
+        wait: Wait = True,
+        deadline: Annotated[str, Field(description="Answer by then: 90s, 5m, 1h30m.")] = "",
+        money: Annotated[float | None, Field(ge=0, description="Dollars at most.")] = None,
+        tokens: Annotated[int | None, Field(ge=0, description="Tokens at most.")] = None,
+        model_calls: Annotated[int | None, Field(ge=0, description="Model calls at most.")] = None,
+        priority: Annotated[int, Field(description="Larger is more urgent.")] = 0,
+        after: Annotated[str, Field(description="Go on from the answer of this run.")] = "",
+        key: Annotated[
+            str, Field(description="The same key and request again give the same run.")
+        ] = "",
+    ) -> RunReply | InputRequiredResult:
+        """Have a request or a plan done by the crew, and return the answer with its evidence and gaps.
+
+        The run goes on if this call is cancelled or the connection is lost: see `runs` and `result`.
+        """
+        client = Client(context)
+        if client.run:
+            await self._take(client)
+            return await self._follow(client.run, client)
+        limits = _limits(self._boss.limits, money=money, tokens=tokens, calls=model_calls)
+        terms = RunOptions(priority=priority, limits=limits, key=key or None, after=after or None)
+        if deadline:
+            own = self._boss.limits.deadline
+            wanted = length_of(deadline)
+            terms["deadline"] = wanted if own is None else min(own, wanted)
+        run = await self._begin(_asked(request, plan), terms)
+        return await self._follow(run, client) if wait else await self._reply(run)
+
+    @told
+    async def resume(
+        self,
+        context: AnyContext,
+        run: RunId,
+        wait: Wait = True,
+        accept: Annotated[
+            bool, Field(description="Go on although the crew has changed since.")
+        ] = False,
+    ) -> RunReply | InputRequiredResult:
+        """Go on with a run that was interrupted, without repeating what is done."""
+        client = Client(context)
+        if client.run:
+            await self._take(client)
+        result = await self._boss.look(run)
+        if run not in self._endings and not isinstance(result.status, RunStatus):
+            with self._hearing.following(result) as heard:
+                ending = self._lead(run, self._boss.resume(run, accept=accept))
+                await _first_of(ending, heard)  # it is led now, or that was refused
+            _refuse_broken(ending)
+        return await self._follow(run, client) if wait else await self._reply(run)
+
+    @told
+    async def result(
+        self,
+        context: AnyContext,
+        run: RunId,
+        wait: Wait = False,
+    ) -> RunReply | InputRequiredResult:
+        """The answer of a run with its evidence and gaps; of one under way, as far as it goes."""
+        client = Client(context)
+        if client.run:
+            await self._take(client)
+        return await self._follow(run, client) if wait else await self._reply(run)
+
+    @told
+    async def status(self, run: RunId) -> StatusReply:
+        """Where a run stands: its tasks, what they wait for, what it asks."""
+        return await self._standing(run)
+
+    @told
+    async def runs(
+        self,
+        most: Annotated[int, Field(ge=1, le=100, description="How many to list.")] = 10,
+    ) -> RunsReply:
+        """The newest runs, those of other clients and of the command line included."""
+        heads = await self._boss.journal.heads()
+        heads = [head for head in heads if not head.is_forgotten and not is_nested(head)]
+        rows = []
+        for head, result in await looked_at(
+            heads[:most], lambda head: self._boss.look(head.stream)
+        ):
+            began = head.began_at.isoformat() if head.began_at else ""
+            if isinstance(result, ChargehandError):
+                status, request, asked = UNREADABLE, str(result), 0
+            else:
+                status, request = await self._status(result), result.request
+                asked = len(result.questions)
+            row = RunListItem(
+                run=head.stream,
+                status=status,
+                request=request,
+                requested_at=began,
+                questions=asked,
+            )
+            rows.append(row)
+        return RunsReply(runs=rows, left_off=max(0, len(heads) - most))
+
+    @told
+    async def report(self, run: RunId) -> ReportReply:
+        """Where the time, the tokens and the money of a run went: a summary of its trace."""
+        return await asyncio.to_thread(ReportReply.of, await self._boss.look(run))
+
+    @told
+    async def answer(
+        self,
+        context: AnyContext,
+        question: Annotated[str, Field(description="The id of the question.")],
+        text: Annotated[str, Field(description="One of its choices, or any text if it has none.")],
+    ) -> StatusReply:
+        """Answer a question that a run asks, in the name of the person who was asked."""
+        run = question.partition(":")[0]
+        asked = (await self._boss.look(run)).questions
+        found = next((each for each in asked if each.id == question), None)
+        if found is None:
+            raise await self._boss.why_closed(question)
+        if found.about != "plain" and not self._approvals:
+            raise UsageError(
+                f"question {question} is for a person, and no program may answer it: let the client "
+                "ask its person, or type chargehand answer"
+            )
+        await self._boss.answer(question, text, by=Client(context).name)
+        return await self._standing(run)
+
+    @told
+    async def cancel(
+        self,
+        run: RunId,
+        answer_now: Annotated[
+            bool, Field(description="Stop the work, and answer from what there is.")
+        ] = False,
+        reason: Annotated[str, Field(description="Kept with the run.")] = "",
+    ) -> StatusReply:
+        """End a run, or have its answer now. What is done is kept."""
+        if answer_now:
+            await self._boss.answer_now(run, reason or "the answer was wanted at once")
+        else:
+            await self._boss.cancel(run, reason)
+        return await self._standing(run)
+
+    # runs that are led here
+
+    async def _begin(self, asked: str | Plan, terms: RunOptions) -> str:
+        """Begin a run and return its id. A call that is cancelled meanwhile does not undo it."""
+
+        async def begin() -> str:
+            run = await self._boss.submit(asked, **terms)
+            self._lead(run.id, run.wait())
+            return run.id
+
+        begun = await asyncio.shield(self._group.create_task(_caught(begin())))
+        if isinstance(begun, ChargehandError):
+            raise begun
+        return begun
+
+    def _lead(
+        self, run: str, ending: Awaitable[RunResult]
+    ) -> "asyncio.Task[RunResult | ChargehandError]":
+        task = self._endings[run] = self._group.create_task(_caught(ending))
+
+        def forget(_: object) -> None:
+            if self._endings.get(run) is task:
+                del self._endings[run]
+
+        task.add_done_callback(forget)
+        return task
+
+    async def _status(self, result: RunResult) -> str:
+        if result.id in self._endings or isinstance(result.status, RunStatus):
+            return result.status.value
+        heads = await self._boss.journal.heads()
+        owner = next((head.owner for head in heads if head.stream == result.id), "")
+        return status_of(result, owner)
+
+    async def _standing(self, run: str) -> StatusReply:
+        result = await self._boss.look(run)
+        return StatusReply.of(result, await self._status(result), is_here=run in self._endings)
+
+    async def _reply(self, run: str) -> RunReply:
+        result = await self._boss.look(run)
+        status, is_here = await self._status(result), run in self._endings
+        return await asyncio.to_thread(RunReply.of, result, status, is_here=is_here)
+
+    # waiting for one
+
+    async def _follow(self, run: str, client: Client) -> RunReply | InputRequiredResult:
+        """Wait for the end of a run, or for the place where only a person can help."""
+        ending = self._endings.get(run)
+        if ending is None:  # it has ended, or is led elsewhere
+            return await self._reply(run)
+        with self._hearing.following(await self._boss.look(run)) as heard:
+            async with asyncio.TaskGroup() as asking:
+                interview = ClientQuestions(self._boss, client, heard, asking)
+                while not ending.done():
+                    await client.tell(heard.news())
+                    if heard.may_ask and await interview.is_over(run):
+                        break
+                    await _first_of(ending, heard)
+                interview.break_off()
+            await client.tell(heard.news())
+        if interview.by_return:
+            return client.ask_by_return(run, interview.by_return)
+        _refuse_broken(ending)
+        return await self._reply(run)
+
+    async def _take(self, client: Client) -> None:
+        """Take what the client's person has answered since the call that ended with questions."""
+        for question, text in client.answers.items():
+            if text and not await is_taken(self._boss, question, text, client):
+                client.declined.add(question)
+
+
+async def _caught(awaited: Awaitable[R]) -> R | ChargehandError:
+    """What comes of this; an error as a value, for whoever waits for it, and not for the whole group."""
+    try:
+        return await awaited
+    except ChargehandError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - of one client; the server serves the others
+        return InternalError(
+            f"{type(error).__name__}: {failed_by(error).message}; please report it"
+        )
+
+
+def _refuse_broken(ending: "asyncio.Task[RunResult | ChargehandError]") -> None:
+    """Raise what broke a run off, if something did."""
+    if ending.done() and isinstance(error := ending.result(), ChargehandError):
+        raise error
+
+
+async def _first_of(ending: "asyncio.Task[Any]", heard: Follower) -> None:
+    """Return once the run has ended or something of it was heard."""
+
+    def wake(_: object) -> None:
+        heard.changed.set()
+
+    ending.add_done_callback(wake)
+    await heard.changed.wait()
+    heard.changed.clear()
+    ending.remove_done_callback(wake)
+
+
+def _asked(request: str, plan: dict[str, Any] | None) -> str | Plan:
+    if bool(request.strip()) == bool(plan):
+        raise UsageError("say what is to be done: either a request, or a plan")
+    return request if plan is None else Plan.from_json(bytes(Value.of(plan).json))
+
+
+def _limits(own: Limits, **wanted: float | None) -> Limits:
+    """The supervisor's limits, and tighter ones where the client wants them; never wider."""
+    tighter = {
+        name: value if (cap := getattr(own, name)) is None else min(cap, value)
+        for name, value in wanted.items()
+        if value is not None
+    }
+    return msgspec.structs.replace(own, **tighter)

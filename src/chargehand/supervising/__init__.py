@@ -1,1 +1,0 @@
-"""The storeys of `Supervisor`, from the ground up: each knows those below it only."""

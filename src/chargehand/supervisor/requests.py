@@ -1,0 +1,341 @@
+"""The request builder: what a caller asks for becomes the first event of a run, or is refused with the reason."""
+
+import logging
+import random
+import sys
+import uuid
+from collections.abc import Container, Mapping
+from typing import Any, Protocol, TypedDict, cast, runtime_checkable
+
+from msgspec import Struct
+
+from chargehand.clock import Clock
+from chargehand.decisions.schedule import RULES
+from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import (
+    LONGEST_NAME,
+    Duration,
+    duration_or_none,
+    priority,
+    refuse_unknown,
+    shown,
+    text,
+)
+from chargehand.facts.events import Approach, Pace, RunRequested
+from chargehand.facts.failure_policy import ASK, STOP, OnFailure
+from chargehand.facts.limits import Limits
+from chargehand.facts.on_question import OnQuestion
+from chargehand.facts.output_schema import shape_of
+from chargehand.facts.plan import Plan, Strategy, Task
+from chargehand.facts.value import Value, digest_of
+from chargehand.roles.function_worker import FunctionWorker
+from chargehand.roles.resources import Resources
+from chargehand.roles.roster import Roster
+
+log = logging.getLogger("chargehand")
+
+#: characters; more is material, and belongs into files
+LONGEST_REQUEST = 200_000
+
+
+class RunOptions(TypedDict, total=False):
+    """On what terms a run is requested; all of it may be left out."""
+
+    #: larger is more urgent; default 0
+    priority: int
+    #: from now on, waiting for people included
+    deadline: Duration | None
+    #: instead of the supervisor's
+    limits: Limits | None
+    #: asking again with the same key and request gives the same run, whether it has ended or not
+    key: str | None
+    #: how a request in words becomes tasks: stream (default), whole, route or steps
+    approach: Approach | str
+    #: when routing: the worker for a request that is clearly nobody's
+    default: str
+    #: the answer is to be of this type (a Pydantic model, a dataclass) or fit this JSON schema
+    output: Any
+    #: have an answer drafted from what is done while the last tasks are still under way
+    drafts: bool
+    #: whether a model rewrites tasks that fail for what they say; it does for requests in words
+    refine: bool
+    #: the run whose answer this request goes on from
+    after: str | None
+    #: the run whose results are taken over where nothing they rest on has changed
+    reuse: str | None
+    #: when nothing is left to spend: stop (default: the answer is made of what there is) or ask a person
+    on_budget: str
+    #: when a person must answer: wait, return, supervisor or fail; see docs/questions.md for the default
+    on_question: OnQuestion | str | None
+    #: where the crew comes from, for whoever resumes the run by its id alone
+    source: dict[str, Any]
+    #: whether a person is asked when no plan can be made of the request; else the run fails
+    clarify: bool
+
+
+class RunParent(Struct, frozen=True):
+    """What a run comes from, beyond the words of its request."""
+
+    #: what the run it goes on from was asked and answered
+    earlier: Value = Value()
+    #: its id, if that is not free to choose
+    run: str = ""
+    #: the run whose task it is
+    parent: str = ""
+    depth: int = 0
+    #: untrusted sources that the request itself derives from
+    taint: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Leads(Protocol):
+    """A member of a roster who has others below."""
+
+    def refuse_unpriced(self, resources: Resources) -> None:
+        """Raise `UsageError` if somebody below would ask a model whose price nobody knows."""
+
+
+class RequestBuilder:
+    """Knows what can be asked of one supervisor."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        resources: Resources,
+        limits: Limits,
+        clock: Clock,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        self._roster = roster
+        self.on_failure = on_failure
+        policies_of(roster, on_failure)  # refuses what names nobody now, not with the first run
+        self._resources = resources
+        self._limits = limits
+        self._clock = clock
+
+    def accept(
+        self,
+        request: str | Plan,
+        terms: RunOptions,
+        paces: Mapping[str, Pace],
+        origin: RunParent = RunParent(),  # noqa: B008 - a value that never changes
+    ) -> tuple[RunRequested, Plan | None]:
+        """The event that begins the run, and its plan if it came with one. Raises `UsageError` and its kin."""
+        limits = terms.get("limits") or self._limits
+        if limits.money is not None:
+            self.refuse_unpriced()
+        elif isinstance(request, Plan):
+            self._refuse_unpriced_tasks(request)
+        deadline = duration_or_none(terms.get("deadline", limits.deadline), "deadline")
+        deadline = deadline or limits.deadline
+        plan = self._checked(request, limits) if isinstance(request, Plan) else None
+        shape = shape_of(terms.get("output"))
+        approach = self._approach(request, terms)
+        now = self._clock.now()
+        requested = RunRequested(
+            run=origin.run or run_id(terms.get("key")),
+            request=request if isinstance(request, str) else (plan or request).goal,
+            limits=limits,
+            seed=random.SystemRandom().getrandbits(48),
+            rules=RULES,
+            crew=self._roster.digest,
+            members=self._roster.members(self._resources),
+            priority=terms.get("priority", 0),
+            deadline_at=None if deadline is None else now + deadline,
+            parent=origin.parent,
+            depth=origin.depth,
+            paces=dict(paces),
+            approach=approach,
+            default=self._default(terms),
+            answers=self._composes(plan, shape, approach),
+            drafts=terms.get("drafts", False),
+            refines=self._refines(plan, terms),
+            source=terms.get("source", {}),
+            asks_budget=_asks_budget(terms),
+            clarifies=plan is None and terms.get("clarify", False),
+            shape=shape,
+            after=terms.get("after") or "",
+            reuses=terms.get("reuse") or "",
+            hedges=plan is not None and any(task.hedge for task in plan.tasks),
+            policies=policies_of(self._roster, self.on_failure),
+            earlier=origin.earlier,
+            taint=(*origin.taint, *origin.earlier.taint, *(() if plan is None else plan.taint)),
+            at=now,
+        )
+        return requested, plan
+
+    def _refuse_unpriced_tasks(self, plan: Plan) -> None:
+        capped = [task for task in plan.tasks if task.limits.money is not None]
+        names: set[str] = set()
+        for task in capped:
+            policies = [each for each in (task.on_failure, self.on_failure) if each is not None]
+            names |= {task.worker, *(name for each in policies for name in each.fallbacks)}
+            names |= {w.name for w in self._roster if task.skill and task.skill in w.skills}
+        if capped:
+            self.refuse_unpriced(names)
+
+    def refuse_unpriced(self, only: Container[str] | None = None) -> None:
+        """A cap on money means nothing for a model whose price nobody knows, here or below."""
+        asking = [worker for worker in self._roster if only is None or worker.name in only]
+        choices: dict[str, Any] = {}
+        for worker in asking:
+            if isinstance(worker, Leads):
+                worker.refuse_unpriced(self._resources)
+            model = getattr(worker, "model", "")
+            if model or (model is None and only is not None):
+                choices[f"worker {worker.name!r}"] = model  # None: the supervisor's
+        if self._resources.has_model and only is None:
+            choices["the supervisor"] = None
+        for whose, choice in choices.items():
+            model = self._resources.unpriced(choice, whose)
+            if model:
+                raise UsageError(
+                    f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which {whose} "
+                    "asks; limit calls or tokens instead, or install chargehand[standard] for prices"
+                )
+
+    def checked(self, terms: RunOptions) -> RunOptions:
+        """The terms, if each is known and of its kind, as plain values."""
+        refuse_unknown(terms, RunOptions.__annotations__, "run")
+        given: dict[str, Any] = {**terms}
+        for field in ("key", "after", "reuse", "default"):
+            if given.get(field) is not None:
+                given[field] = text(given[field], field, most=LONGEST_NAME)
+        if "priority" in given:
+            given["priority"] = priority(given["priority"], "priority")
+        if not isinstance(given.get("limits") or self._limits, Limits):
+            raise UsageError(f"limits={shown(given['limits'])} must be a chargehand.Limits")
+        for field in ("drafts", "refine", "clarify"):
+            if not isinstance(given.get(field, False), bool):
+                raise UsageError(f"{field}={shown(given[field])} must be True or False")
+        if not isinstance(given.get("source", {}), dict):
+            raise UsageError(f"source={shown(given['source'])} must be a dict")
+        for field in ("source", "output"):
+            if isinstance(given.get(field), dict):
+                given[field] = Value.of(
+                    given[field]
+                ).read()  # raises if a journal could not hold it
+        return cast("RunOptions", given)
+
+    def _checked(self, plan: Plan, limits: Limits) -> Plan:
+        plan = plan.stored()
+        for task in plan.tasks:
+            if task.on_failure is not None:
+                refuse_unknown_fallbacks(task.on_failure, self._roster, f"task {task.id!r}")
+            if task.hedge:
+                self._refuse_unsafe_hedge(task)
+        for warning in plan.refuse_faults(self._roster.names, limits).warnings:
+            log.warning("plan_warning %s", warning)
+        functions = {each.name for each in self._roster if isinstance(each, FunctionWorker)}
+        for task in plan.tasks:
+            if task.accept and task.worker in functions:
+                log.warning(
+                    "plan_warning %s: accept=… is judged by the model of an LLM worker, and %s is a function: "
+                    "nobody judges it; check the result in the function",
+                    *(task.id, task.worker),
+                )
+        return plan
+
+    def _refuse_unsafe_hedge(self, task: Task) -> None:
+        for worker in self._roster:
+            if task.worker != worker.name and task.skill not in worker.skills:
+                continue
+            # Of a function, whoever wrote the plan has said so; the tools of others say it themselves.
+            if not isinstance(worker, FunctionWorker) and not worker.version(self._resources):
+                raise UsageError(
+                    f"task {task.id!r}: hedge=True is for work that may be done twice, and {worker.name!r} "
+                    "leads others, or has tools that are neither pure nor idempotent; drop it"
+                )
+
+    def check_words(self, request: str) -> None:
+        """Refuse a request in words that no plan could be made of."""
+        if not isinstance(request, str):
+            raise UsageError(f"a {type(request).__name__} is no request; give a text or a Plan")
+        if not text(request, "the request", most=sys.maxsize).strip():
+            raise UsageError("the request is empty; say what is to be done")
+        if len(request) > LONGEST_REQUEST:
+            raise UsageError(
+                f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; "
+                "put the material into files that a worker can read, and ask about those"
+            )
+        if not self._resources.has_model and self._resources.planner is None:
+            raise UsageError(
+                "a request in words needs a planner, and that needs a model: "
+                "Supervisor(…, model='openai:gpt-5-mini', 'offline', …), or hand over a chargehand.Plan"
+            )
+        if not list(self._roster):
+            raise UsageError("there is nobody on the roster who could do anything; add workers")
+
+    def _approach(self, request: str | Plan, terms: RunOptions) -> Approach:
+        given = terms.get("approach")
+        if isinstance(request, Plan):
+            if given not in (None, Approach.GIVEN):
+                raise UsageError(f"approach={given!r} is for requests in words; this is a plan")
+            return Approach.GIVEN
+        self.check_words(request)
+        choices = [each.value for each in Approach if not each.is_given]
+        if given is not None and given not in choices:
+            raise UsageError(f"approach={given!r} is none of {', '.join(choices)}")
+        usual = Approach.STREAM if self._resources.planner is None else Approach.STEPS
+        return Approach(given or usual)
+
+    def _default(self, terms: RunOptions) -> str:
+        default = terms.get("default", "")
+        if default and default not in self._roster.names:
+            raise UsageError(f"default={default!r} is not on the roster")
+        return default
+
+    def _composes(
+        self, plan: Plan | None, shape: dict[str, Any] | None, approach: Approach
+    ) -> bool:
+        """Whether a model is to compose the answer: where somebody asked for more than the results."""
+        # The one result is the answer; and whoever plans in place of a model knows where it ends.
+        is_asked = approach is not Approach.ROUTE and self._resources.planner is None
+        if plan is not None:
+            is_asked = bool(plan.instruction) or plan.strategy is not Strategy.MERGE
+        if shape is not None and not self._resources.has_model:
+            raise UsageError("an answer of a given type needs a model; Supervisor(…, model=…)")
+        return self._resources.has_model and (is_asked or shape is not None)
+
+    def _refines(self, plan: Plan | None, terms: RunOptions) -> bool:
+        refine = terms.get("refine")
+        if refine and not self._resources.has_model:
+            raise UsageError("refine=True needs a model; Supervisor(…, model=…)")
+        is_usual = plan is None and self._resources.planner is None
+        return is_usual if refine is None else refine
+
+
+def _asks_budget(terms: RunOptions) -> bool:
+    wish = terms.get("on_budget", STOP)
+    if wish not in (STOP, ASK):
+        raise UsageError(f"on_budget={wish!r} is neither {STOP!r} nor {ASK!r}")
+    return wish == ASK
+
+
+def policies_of(roster: Roster, on_failure: OnFailure | None) -> dict[str, OnFailure]:
+    """What is done when tasks fail, by worker; under the empty name for all who have none of their own."""
+    own = {worker.name: getattr(worker, "on_failure", None) for worker in roster}
+    policies = {name: policy for name, policy in own.items() if isinstance(policy, OnFailure)}
+    for name, policy in policies.items():
+        refuse_unknown_fallbacks(policy, roster, f"worker {name!r}")
+    if on_failure is None:
+        return policies
+    refuse_unknown_fallbacks(on_failure, roster, "the supervisor")
+    return {**policies, "": on_failure}
+
+
+def refuse_unknown_fallbacks(policy: OnFailure, roster: Roster, whose: str) -> None:
+    """Raise `UsageError` if a policy hands tasks to somebody who is not there."""
+    names = [worker.name for worker in roster]
+    for name in policy.fallbacks:
+        if name not in names:
+            raise UsageError(
+                f"on_failure of {whose}: elsewhere:{name} names nobody; there are {', '.join(names)}"
+            )
+
+
+def run_id(key: str | None) -> str:
+    """A new id, or the one that belongs to a caller's key."""
+    if key is None:
+        return f"r{uuid.uuid4().hex[:15]}"
+    return f"k{digest_of(key.encode())[:15]}"

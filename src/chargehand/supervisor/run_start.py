@@ -1,0 +1,139 @@
+"""How runs are begun and taken up."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from chargehand.decisions.budget import Account
+from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.system_tasks import is_system_task
+from chargehand.errors import RosterMismatch, UsageError
+from chargehand.facts.events import Approach, RunRequested, RunStatus
+from chargehand.facts.on_question import WAITING, Asking
+from chargehand.facts.plan import Plan
+from chargehand.facts.value import Value
+from chargehand.result import earlier_of
+from chargehand.roles.roster import differences, versions
+from chargehand.run_archive import fold, is_known
+from chargehand.runtime import Runtime
+from chargehand.supervisor.requests import RunOptions, RunParent
+from chargehand.supervisor.run import Run
+from chargehand.supervisor.run_control import RunControl
+
+
+class RunStart(RunControl):
+    """Begins runs, and takes up those that others have left."""
+
+    _default: str
+
+    async def _begin(
+        self,
+        runtime: Runtime,
+        request: str | Plan,
+        terms: RunOptions,
+        origin: RunParent | None = None,
+        above: Account | None = None,
+        asking: Asking = WAITING,
+    ) -> tuple[Run, Awaitable[object]]:
+        """Start a run, or join the one that has its key; also what to await for it to be durable."""
+        requested, plan = await self._request(request, terms, origin)
+        run_id, shape = requested.run, terms.get("output")
+        key = terms.get("key") or (origin.run if origin is not None else "")
+        if not key:
+            leading = await runtime.begin(requested, plan, asking=asking)
+            assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
+            return Run(run_id, self, leading.ending, shape), leading.written
+        async with runtime.claim(run_id):
+            if not await is_known(self._journal, requested, plan, key):
+                leading = await runtime.begin(
+                    requested, plan, may_exist=True, above=above, asking=asking
+                )
+                if leading is not None:
+                    await leading.written  # by then the next caller with this key finds the run
+                    return Run(run_id, self, leading.ending, shape), leading.written
+                await is_known(self._journal, requested, plan, key)  # another process was faster
+        return await self._rejoin(
+            runtime, run_id, accept=asking.accepts, above=above, asking=asking
+        )
+
+    async def _rejoin(
+        self,
+        runtime: Runtime,
+        run_id: str,
+        *,
+        accept: bool,
+        above: Account | None = None,
+        asking: Asking = WAITING,
+    ) -> tuple[Run, Awaitable[object]]:
+        """Wait for a run that is led here, lead one that was left, or read one that has ended."""
+        async with runtime.claim(run_id):
+            if runtime.leads(run_id):
+                return Run(run_id, self, runtime.ending(run_id)), runtime.written_already()
+            live_run = await fold(self._journal, run_id, self._retry)
+            if live_run.schedule.status is None:
+                _refuse_pooled(live_run)
+            else:
+                ending: asyncio.Future[LiveRun] = runtime.loop.create_future()
+                ending.set_result(live_run)
+                return Run(run_id, self, ending), runtime.written_already()
+            leading = await runtime.take_over(
+                run_id, lambda live_run: self._check_roster(live_run, accept=accept), above, asking
+            )
+        return Run(run_id, self, leading.ending), leading.written
+
+    async def _request(
+        self, request: str | Plan, terms: RunOptions, origin: RunParent | None = None
+    ) -> tuple[RunRequested, Plan | None]:
+        terms = self._requests.checked(terms)
+        if isinstance(request, str):
+            request = str.__str__(request)  # a subclass has no JSON form
+        after = terms.get("after")
+        if after:
+            origin = RunParent(earlier=await self._earlier(after))
+        if self._default and terms.get("approach") == Approach.ROUTE:
+            terms = {"default": self._default, **terms}
+        paces = await self._experience.paces(self._journal)
+        return self._requests.accept(request, terms, paces, origin or RunParent())
+
+    async def _earlier(self, run_id: str) -> Value:
+        """What a request that goes on from this run is to know of it."""
+        result = await self.look(run_id)
+        if not isinstance(result.status, RunStatus):
+            raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
+        return await asyncio.to_thread(earlier_of, result)
+
+    def _check_roster(self, live_run: LiveRun, *, accept: bool) -> None:
+        schedule = live_run.schedule
+        unsettled = [node.task for node in schedule.nodes.values() if not node.state.is_settled]
+        lacking = self.roster.lacks(task for task in unsettled if not is_system_task(task.id))
+        if lacking:
+            raise RosterMismatch(
+                f"the run needs {', '.join(lacking)}, which this supervisor has not; resume it with the "
+                "supervisor that began it (at the command line: --crew FILE.py:NAME, or --crew FILE.toml)"
+            )
+        requested = schedule.requested
+        if requested is None:
+            return
+        if requested.answers and not self._resources.has_model:
+            raise RosterMismatch("the run was begun with a model; Supervisor(…, model=…) to go on")
+        now = self.roster.members(self._resources)
+        if requested.members and now:
+            changed = differences(requested.members, now)
+            live_run.versions = versions(requested.members, now)
+        else:
+            is_same = requested.crew == self.roster.digest
+            changed = [] if is_same else ["names, descriptions or skills differ"]
+        if changed and not accept:
+            raise RosterMismatch(
+                f"the roster has changed since the run began: {'; '.join(changed)}. resume(…, accept=True), at "
+                "the command line --accept, goes on with the new one"
+            )
+
+
+def _refuse_pooled(live_run: LiveRun) -> None:
+    """Raise for a run that is nobody's to lead."""
+    requested = live_run.schedule.requested
+    if requested is not None and requested.approach is Approach.POOL:
+        raise UsageError(
+            f"run {requested.run} belongs to a pool: nobody leads it, its workers take its tasks; "
+            f"go on with WorkerAgent(…, SharedMemoryPool(…)).get_assigned_tasks()"
+        )

@@ -1,1 +1,0 @@
-"""Scripts that run outside of the supervisor's process; they import nothing but the standard library."""

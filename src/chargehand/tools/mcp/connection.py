@@ -1,0 +1,281 @@
+"""One connection to a server, from its start to its end, owned by one task.
+
+The protocol's session and its transports open cancel scopes, which must be closed by the task that
+opened them. So one task opens, serves and closes; callers hand it jobs and wait for the answers.
+"""
+
+import asyncio
+import contextvars
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp import Client, MCPError, types
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+from chargehand.tools.mcp.approved_tools import Definition
+from chargehand.tools.mcp.close_at_exit import keep_until_gone
+from chargehand.tools.mcp.error_messages import ErrorMessages, is_lost
+from chargehand.tools.mcp.http_transport import http_streams
+from chargehand.tools.mcp.input_limits import Incoming, Meter
+from chargehand.tools.mcp.list_tools import list_tools
+from chargehand.tools.mcp.server_failure import ServerFailure
+from chargehand.tools.mcp.server_settings import ServerEndpoint, ServerProgram, ServerSettings
+from chargehand.tools.mcp.stdio_process import ServerProcess
+from chargehand.tools.mcp.tool_call import Report, call_tool
+
+#: seconds before a server is asked again to tell of changes
+SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+US = types.Implementation(name="chargehand", version="1")
+
+# What a server does wrong is told to its callers. The package would also print it on standard error
+# of programs that have not set up logging, as often as the server likes.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+
+OnListing: TypeAlias = Callable[[Sequence[Definition]], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A request on its way, and whoever waits for its answer."""
+
+    what: str
+    run: Callable[[Client], Awaitable[Any]]
+    limit: timedelta
+    #: what the server said, or a `Trouble`
+    answer: asyncio.Future[Any]
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    #: of the caller, so that its trace goes on in the server
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+
+    def settle(self, answer: Any) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class ServerConnection:
+    """A connection that is made, used by many at once, and over some day; it does not come back.
+
+    All of it lives on the event loop that it was made on.
+    """
+
+    def __init__(
+        self, address: ServerProgram | ServerEndpoint, terms: ServerSettings, on_listing: OnListing
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        #: by the loop's clock
+        self.ended_at: float | None = None
+        self._address = address
+        self._timeouts = terms.timeouts
+        self._on_listing = on_listing
+        self._meter = Meter()
+        self._process: ServerProcess | None = None
+        self._diagnosis = ErrorMessages(terms.name, self._last_words)
+        self._scope = anyio.CancelScope()
+        self._ready: asyncio.Future[ServerFailure | None] = self.loop.create_future()
+        self._over = asyncio.Event()
+        self._end: ServerFailure | None = None
+        self._retirement: ServerFailure | None = None
+        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        self._open: set[_Job] = set()
+        self._listing: asyncio.Future[Any] | None = None
+        self._changes, self._seen = 1, 0
+        self._task: asyncio.Task[None] | None = None
+
+    # What callers may ask
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next call needs another connection."""
+        return self._end is not None or self._retirement is not None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the tools may be others than were listed last."""
+        return self._changes != self._seen
+
+    def start(self, delay: float, on_gone: Callable[["ServerConnection"], None]) -> None:
+        """Begin to connect, after so many seconds; `on_gone` hears when nothing of it is left."""
+        self._task = self.loop.create_task(self._live(delay), name="chargehand-mcp")
+        self._task.add_done_callback(lambda _: on_gone(self))
+        keep_until_gone(self, self._task)
+
+    async def wait_ready(self) -> ServerFailure | None:
+        """Wait until it can be used; returns why it cannot. Many may wait, and any may leave."""
+        return await asyncio.shield(self._ready)
+
+    async def relist(self) -> ServerFailure | None:
+        """List the tools anew; those who ask at the same time share one listing."""
+        if self._listing is None or self._listing.done():
+            changes = self._changes
+            job = self._submit(
+                "list its tools", lambda client: self._list(client, changes), self._timeouts.listing
+            )
+            self._listing = job.answer
+        answer = await asyncio.shield(self._listing)
+        return answer if isinstance(answer, ServerFailure) else None
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], report: Report | None
+    ) -> types.CallToolResult | ServerFailure:
+        """Run a tool. To be cancelled takes the request back, and touches no other."""
+        job = self._submit(
+            f"run {name}",
+            lambda client: call_tool(client, name, arguments, report),
+            self._timeouts.call,
+        )
+        try:
+            answer: types.CallToolResult | ServerFailure = await job.answer
+        except asyncio.CancelledError:
+            job.scope.cancel()
+            raise
+        return answer
+
+    def note_change(self) -> None:
+        """Have the tools listed again before the next call."""
+        self._changes += 1
+
+    def retire(self, trouble: ServerFailure) -> None:
+        """Take no more calls, and end when those on their way are done."""
+        self._retirement = self._retirement or trouble
+        if not self._open:
+            self.end(trouble)
+
+    def end(self, trouble: ServerFailure) -> None:
+        """End it now; what is on its way is lost."""
+        if self._end is None:
+            self._end, self.ended_at = trouble, self.loop.time()
+        self._over.set()
+        if not self._ready.done():
+            self._scope.cancel()
+
+    async def stop(self) -> None:
+        """End it and wait until nothing of it is left."""
+        self.end(self._diagnosis.ended("was closed"))
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    # What the owner does
+
+    async def _live(self, delay: float) -> None:
+        try:
+            with self._scope:
+                await anyio.sleep(delay)
+                self._scope.deadline = anyio.current_time() + self._timeouts.connect.total_seconds()
+                await self._connect_and_serve()
+            if self._scope.cancelled_caught and self._end is None:
+                self.end(self._diagnosis.too_slow("connect", self._timeouts.connect))
+        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+            self.end(self._diagnosis.of(error, "connect"))
+        finally:
+            self._finish()
+
+    async def _connect_and_serve(self) -> None:
+        async with Client(self._streams(), cache=None, client_info=US) as client:
+            self._scope.deadline = math.inf
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch, client)
+                group.start_soon(self._take_jobs, client, group)
+                trouble = await self.relist()
+                if trouble is not None:
+                    self.end(trouble)
+                elif not self._ready.done():
+                    self._ready.set_result(None)
+                await self._over.wait()
+                group.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncIterator[tuple[Incoming, Any]]:
+        address = self._address
+        if isinstance(address, ServerProgram):
+            self._process = ServerProcess(address, self._meter)
+            async with self._process.streams() as (read, write):
+                yield self._heard(read), write
+        else:
+            async with http_streams(address, self._timeouts, self._meter) as (read, write):
+                yield self._heard(read), write
+
+    def _heard(self, source: Any) -> Incoming:
+        return Incoming(source, self._meter, self.note_change, self._on_end)
+
+    def _on_end(self, how: str) -> None:
+        told = how or ("closed the connection" if self._process is None else self._process.end)
+        self.end(self._diagnosis.ended(told))
+
+    def _last_words(self) -> str:
+        return "" if self._process is None else self._process.last_words
+
+    async def _watch(self, client: Client) -> None:
+        """Have the server tell of changes. Before the version of 2026 it does so unasked."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None:
+            return
+        pause = SHORTEST_PAUSE
+        while tools.list_changed:
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    self.note_change()  # what changed before this moment was told to nobody
+                    async for _ in events:
+                        pause = SHORTEST_PAUSE
+            except (MCPError, SubscriptionLost, TimeoutError):
+                pass  # proxies cut quiet streams; the changes missed meanwhile are noted above
+            await anyio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _take_jobs(self, client: Client, group: TaskGroup) -> None:
+        while True:
+            job = await self._jobs.get()
+            job.context.run(group.start_soon, self._run, client, job)
+
+    async def _run(self, client: Client, job: _Job) -> None:
+        try:
+            with job.scope, anyio.fail_after(job.limit.total_seconds()):
+                job.settle(await job.run(client))
+        except TimeoutError:
+            # A server that hangs answers nothing else either, which the next listing will show.
+            self.note_change()
+            job.settle(self._diagnosis.too_slow(job.what, job.limit))
+        except Exception as error:  # noqa: BLE001 - whatever it is, its caller is told
+            self._settle_failed(job, error)
+        self._open.discard(job)
+        if self._retirement is not None and not self._open:
+            self.end(self._retirement)
+
+    def _settle_failed(self, job: _Job, error: Exception) -> None:
+        if self._end is not None:
+            job.settle(self._diagnosis.lost(self._end, job.what))
+            return
+        trouble = self._diagnosis.of(error, job.what)
+        job.settle(trouble)
+        if is_lost(error):
+            self.retire(trouble)
+
+    async def _list(self, client: Client, changes: int) -> None:
+        self._on_listing(await list_tools(client))
+        self._seen = changes
+
+    def _submit(self, what: str, run: Callable[[Client], Awaitable[Any]], limit: timedelta) -> _Job:
+        job = _Job(what, run, limit, self.loop.create_future())
+        if self._end is None:
+            self._open.add(job)
+            self._jobs.put_nowait(job)
+        else:
+            job.settle(self._end)
+        return job
+
+    def _finish(self) -> None:
+        """Leave nobody waiting."""
+        end = self._end or self._diagnosis.ended("was abandoned")
+        self._end, self.ended_at = end, self.ended_at or self.loop.time()
+        for job in self._open:
+            job.settle(self._diagnosis.lost(end, job.what))
+        self._open.clear()
+        if not self._ready.done():
+            self._ready.set_result(end)

@@ -1,0 +1,213 @@
+"""A server over streamable HTTP: the client that the protocol's transport sends through.
+
+That transport gives up the whole connection, calls of others included, when one request cannot be
+sent, and tells nothing of a status but that it was an error. So this client answers in the place
+of a server that cannot be reached or refuses, with an error of the protocol that says which.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import httpx2
+import msgspec
+from mcp.client.streamable_http import streamable_http_client
+
+from chargehand.tools.mcp.input_limits import MOST_BYTES, Flooded, InputSource, Meter
+from chargehand.tools.mcp.server_failure import brief_words
+from chargehand.tools.mcp.server_settings import ServerEndpoint, ServerTimeouts
+
+#: seconds for messages that nobody waits for; they are sent one by one, before the next request
+COURTESY = 5.0
+#: seconds that the answer to a request may last longer than its caller waits
+SPARE = 10.0
+#: our own error code, out of the range that the protocol leaves to implementations
+STOOD_IN = -32011
+_KINDS = {401: "denied", 403: "denied", 407: "denied", 408: "timeout", 429: "resource"}
+_LASTING = "subscriptions/listen"
+
+
+class HttpRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why there is no answer; travels as the data of a protocol error."""
+
+    kind: str
+    retry_after: float | None = None
+    #: the connection is of no more use
+    is_lost: bool = False
+
+
+@asynccontextmanager
+async def http_streams(
+    endpoint: ServerEndpoint, timeouts: ServerTimeouts, meter: Meter
+) -> AsyncIterator[tuple[InputSource, Any]]:
+    """The server's messages and ours, for as long as they are used."""
+    async with (
+        GuardedClient(endpoint, timeouts, meter) as client,
+        streamable_http_client(
+            endpoint.url, http_client=client, max_sse_event_size=MOST_BYTES
+        ) as streams,
+    ):
+        yield streams
+
+
+class GuardedClient(httpx2.AsyncClient):
+    """Bounds what comes in and how long it may take, and lets no failure but cancellation out."""
+
+    def __init__(self, endpoint: ServerEndpoint, timeouts: ServerTimeouts, meter: Meter) -> None:
+        connect = timeouts.connect.total_seconds()
+        super().__init__(
+            # Not compressed: a few bytes could unfold to more than there is memory.
+            headers={"accept-encoding": "identity"} | dict(endpoint.headers),
+            timeout=httpx2.Timeout(None, connect=connect),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+        )
+        self._meter = meter
+        longest = max(timeouts.connect, timeouts.listing, timeouts.call)
+        self._longest = longest.total_seconds() + SPARE
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        letter = _Letter.of(request)
+        try:
+            with anyio.fail_after(self._patience(letter)):
+                response = await super().send(request, **options)
+        except (httpx2.TransportError, TimeoutError, OSError, RuntimeError) as error:
+            return _stand_in(request, _unreached(error))
+        if letter.is_request and response.status_code >= 400:
+            return await self._explained(request, response)
+        lasts = None if letter.lasts else self._longest
+        response.stream = _Bounded(response.stream, self._meter, lasts, letter.most)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            return _stand_in(request, "it answers in an encoding that was not asked for")
+        return response
+
+    def _patience(self, letter: "_Letter") -> float:
+        return self._longest if letter.is_request or letter.lasts else COURTESY
+
+    async def _explained(
+        self, request: httpx2.Request, response: httpx2.Response
+    ) -> httpx2.Response:
+        """The same error in the protocol's words: its own, or ours for the status."""
+        response.stream = _Bounded(response.stream, self._meter, COURTESY, MOST_BYTES)
+        try:
+            body = await response.aread()
+        except (httpx2.HTTPError, httpx2.StreamError):
+            body = b""
+        finally:
+            await response.aclose()
+        status = response.status_code
+        if status not in _KINDS and status != 404 and _is_protocol_error(body):
+            return httpx2.Response(status, json=msgspec.json.decode(body), request=request)
+        return _stand_in(request, _status_words(response, body), _refusal(response))
+
+
+class _Letter(msgspec.Struct, frozen=True):
+    """What is to be known of a message that is sent."""
+
+    is_request: bool = False
+    #: its answer is a stream that has no end
+    lasts: bool = False
+
+    @property
+    def most(self) -> int | None:
+        """Bytes of its answer."""
+        return None if self.lasts else MOST_BYTES
+
+    @classmethod
+    def of(cls, request: httpx2.Request) -> "_Letter":
+        if request.method != "POST":
+            return cls(lasts=request.method == "GET")
+        message = msgspec.json.decode(request.content)
+        lasts = message.get("method") == _LASTING
+        return cls(is_request="id" in message and "method" in message, lasts=lasts)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that ends with an error if it gets too long or takes too long."""
+
+    def __init__(self, body: Any, meter: Meter, seconds: float | None, most: int | None) -> None:
+        self._body = body
+        self._meter = meter
+        self._until = None if seconds is None else time.monotonic() + seconds
+        self._most = most
+        self._size = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunks = aiter(self._body)
+        while True:
+            try:
+                with anyio.fail_after(self._left):
+                    chunk = await anext(chunks)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise httpx2.StreamError("its answer did not end in time") from None
+            except (httpx2.TransportError, OSError) as error:
+                # The one kind of error that the transport takes to be about this answer only.
+                raise httpx2.StreamError(_unreached(error)) from None
+            self._count(len(chunk))
+            yield chunk
+
+    @property
+    def _left(self) -> float | None:
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        try:
+            self._meter.count(size=size)
+        except Flooded as flooded:
+            raise httpx2.StreamError(str(flooded)) from None
+        if self._most is not None and self._size > self._most:
+            raise httpx2.StreamError(f"its answer is larger than {self._most >> 20} MiB")
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def _stand_in(
+    request: httpx2.Request, words: str, refusal: HttpRefusal | None = None
+) -> httpx2.Response:
+    if request.method == "DELETE":
+        return httpx2.Response(405, request=request)  # "sessions cannot be ended" ends it quietly
+    data = refusal or HttpRefusal("network", is_lost=True)
+    error = {"code": STOOD_IN, "message": words, "data": msgspec.to_builtins(data)}
+    return httpx2.Response(
+        502, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request
+    )
+
+
+def _unreached(error: Exception) -> str:
+    words = brief_words(str(error))
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return f"cannot be reached ({words or type(error).__name__})"
+    return f"broke off ({words or type(error).__name__})"
+
+
+def _refusal(response: httpx2.Response) -> HttpRefusal:
+    status = response.status_code
+    kind = _KINDS.get(status, "network" if status >= 500 or status == 404 else "logic")
+    # 404 is how a server says that it has forgotten the session.
+    return HttpRefusal(kind, retry_after=_retry_after(response), is_lost=status == 404)
+
+
+def _retry_after(response: httpx2.Response) -> float | None:
+    seconds = response.headers.get("retry-after", "")
+    return min(float(seconds), timedelta(days=1).total_seconds()) if seconds.isdecimal() else None
+
+
+def _status_words(response: httpx2.Response, body: bytes) -> str:
+    told = brief_words(body[:300].decode(errors="replace"))
+    words = f"answered {response.status_code} {response.reason_phrase}"
+    return f"{words}: {told}" if told else words
+
+
+def _is_protocol_error(body: bytes) -> bool:
+    try:
+        message = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(message, dict) and isinstance(message.get("error"), dict)

@@ -1,0 +1,129 @@
+"""Where a server is found, and on what terms it is used."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import Span, duration
+from chargehand.tools.base import LIMIT
+from chargehand.tools.mcp.restart_budget import LONGEST_BACKOFF, Restarts
+from chargehand.tools.redaction import SHORTEST_SECRET, Redactor
+
+#: all that a server's process gets of our environment unless it is given more
+INHERITED = ("PATH", "HOME", "LANG")
+_SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProgram:
+    """A server that we start, and talk to over its standard input and output."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.command or not all(self.command):
+            raise UsageError("command= is empty; give a list: the program, then its arguments")
+
+    @property
+    def name(self) -> str:
+        return Path(self.command[0]).name
+
+    @property
+    def server(self) -> str:
+        """None that could be told something: see `destination`."""
+        return ""
+
+    @property
+    def destination(self) -> None:
+        """Unknown: a program may send what it is given anywhere."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        ours = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        return ours | dict(self.env)
+
+    @property
+    def redactor(self) -> Redactor:
+        return _redactor(self.env)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEndpoint:
+    """A server that others run, and that we reach over streamable HTTP."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError("url= must be an http or https address of an MCP server")
+        if parts.username or parts.password:
+            raise UsageError("url= holds a password; send it with headers= instead")
+
+    @property
+    def name(self) -> str:
+        return self.destination
+
+    @property
+    def server(self) -> str:
+        """Its whole address: two servers on one host are two."""
+        return self.url
+
+    @property
+    def destination(self) -> str:
+        """The host that is told what a tool is given."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def redactor(self) -> Redactor:
+        return _redactor(self.headers)
+
+
+def _redactor(values: Mapping[str, str]) -> Redactor:
+    """Of the values whose names say that they are secrets; of `Bearer x`, of x as well."""
+    secrets: dict[str, str] = {}
+    for name, value in values.items():
+        if _SECRET_NAME.search(name):
+            secrets |= {name: value, f"{name}*": value.partition(" ")[2]}
+    return Redactor({name: v for name, v in secrets.items() if len(v) >= SHORTEST_SECRET})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTimeouts:
+    """How long a server may take; numbers are seconds."""
+
+    #: from its start until both sides have agreed on a version
+    connect: Span = timedelta(seconds=30)
+    #: to tell all its tools
+    listing: Span = timedelta(seconds=30)
+    #: to run one tool
+    call: Span = timedelta(seconds=60)
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "listing", "call"):
+            object.__setattr__(self, name, duration(getattr(self, name), f"Timeouts: {name}"))
+
+    @property
+    def whole(self) -> timedelta:
+        """What one call may take at most, a hanging server found and replaced on the way."""
+        return self.listing + LONGEST_BACKOFF + self.connect + self.listing + self.call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """On what terms a server is used."""
+
+    name: str
+    prefix: str = ""
+    timeouts: ServerTimeouts = field(default_factory=ServerTimeouts)
+    restarts: Restarts = field(default_factory=Restarts)
+    trust_hints: bool = False
+    limit: int = LIMIT

@@ -1,0 +1,203 @@
+"""A server as a process of ours: started, spoken to over its pipes, and surely ended."""
+
+import asyncio
+import contextlib
+import sys
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeAlias, cast
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp.types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+from chargehand import subreaper
+from chargehand.subreaper import command_below
+from chargehand.tools.mcp.input_limits import MOST_BYTES, Flooded, Meter
+from chargehand.tools.mcp.line_reader import LineReader, Overlong
+from chargehand.tools.mcp.server_failure import brief_words
+from chargehand.tools.mcp.server_settings import ServerProgram
+
+CHUNK = 64 * 1024
+#: bytes of its last words on standard error that are kept for the report of its end
+TAIL = 2_000
+#: seconds to end by itself after its input was closed, and again after SIGTERM
+PATIENCE = 2.0
+#: lines in a row that are no messages: a stray print is forgiven, another protocol is not
+MOST_GARBAGE = 100
+#: messages of ours that a server has not read yet
+MOST_WAITING = 256
+#: our own error code, out of the range that the protocol leaves to implementations
+OVERLONG = -32010
+
+Items: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
+Outgoing: TypeAlias = MemoryObjectReceiveStream[SessionMessage]
+Streams: TypeAlias = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
+]
+
+
+class _Pipes(SubprocessStreamProtocol):
+    """Tells of the process's exit at once, even if something that it started holds its pipes open."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=CHUNK, loop=loop)
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+class StdioChild:
+    """A running process and its pipes."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, pipes: _Pipes) -> None:
+        self._transport = transport
+        self._exited = pipes.exited
+        self._process = asyncio.subprocess.Process(transport, pipes, asyncio.get_running_loop())
+        self.input = cast("asyncio.StreamWriter", self._process.stdin)
+        self.output = cast("asyncio.StreamReader", self._process.stdout)
+        self.errors = cast("asyncio.StreamReader", self._process.stderr)
+
+    @classmethod
+    async def start(cls, program: ServerProgram) -> "StdioChild":
+        loop = asyncio.get_running_loop()
+        transport, pipes = await loop.subprocess_exec(
+            lambda: _Pipes(loop),
+            *command_below(program.command, program.environment.get("PATH"), program.cwd),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=program.environment,
+            cwd=program.cwd,
+            start_new_session=True,  # a group of its own, which can be killed as a whole
+        )
+        return cls(transport, pipes)
+
+    @property
+    def exit_words(self) -> str:
+        """How it ended; nothing while it runs."""
+        code = self._transport.get_returncode()
+        if code is None:
+            return ""
+        return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+
+    async def wait_exit(self, seconds: float) -> bool:
+        """Whether it ends within this time."""
+        with anyio.move_on_after(seconds):
+            await self._exited.wait()
+        return self._exited.is_set()
+
+    async def stop(self) -> None:
+        """Ask it to end, then make it, then make whatever it started."""
+        self.input.close()
+        if not await self.wait_exit(PATIENCE):
+            subreaper.ask(self._process.pid)
+            await self.wait_exit(PATIENCE)
+        if not self._exited.is_set() or sys.platform != "linux":
+            subreaper.kill(self._process.pid)
+            await self.wait_exit(PATIENCE)
+        self._transport.close()
+
+
+class ServerProcess:
+    """One run of a server's program, as the two streams of messages that a session needs."""
+
+    def __init__(self, program: ServerProgram, meter: Meter) -> None:
+        self._program = program
+        self._meter = meter
+        self._child: StdioChild | None = None
+        self._tail = b""
+        self._garbage = ""
+        self._reason = ""
+
+    @property
+    def end(self) -> str:
+        """How it ended, as far as that is known, in words that go after its name."""
+        exit_words = "" if self._child is None else self._child.exit_words
+        told = self._reason or (f"ended ({exit_words})" if exit_words else "closed its output")
+        return f"{told}{self.last_words}"
+
+    @property
+    def last_words(self) -> str:
+        """What may explain its silence."""
+        garbage = f"; it wrote what is no message: {self._garbage!r}" if self._garbage else ""
+        tail = brief_words(self._tail.decode(errors="replace"))
+        return garbage + (f"; its last words: {tail}" if tail else "")
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncIterator[Streams]:
+        """Its messages and ours, for as long as they are used; afterwards no process is left."""
+        items, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        # With room, so that a server that does not read cannot hold up whoever takes back a request.
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](MOST_WAITING)
+        with items, read, write, outgoing:
+            child = self._child = await StdioChild.start(self._program)
+            try:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._read_messages, child, items)
+                    group.start_soon(_write_messages, child, outgoing)
+                    group.start_soon(self._read_errors, child)
+                    yield read, write
+                    group.cancel_scope.cancel()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await child.stop()
+
+    async def _read_messages(self, child: StdioChild, items: Items) -> None:
+        # The end of these items is how the session learns of the server's end.
+        async with items:
+            try:
+                await self._pass_on(child, items)
+            except Flooded as flooded:
+                self._reason = f"was cut off, because {flooded}"
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return  # the session has left
+            else:
+                await child.wait_exit(PATIENCE / 2)  # for its exit code
+
+    async def _pass_on(self, child: StdioChild, items: Items) -> None:
+        lines, strange = LineReader(MOST_BYTES), 0
+        while chunk := await child.output.read(CHUNK):
+            self._meter.count(size=len(chunk))
+            for line in lines.feed(chunk):
+                message = self._read(line)
+                if message is not None:
+                    strange = 0
+                    await items.send(message)
+                    continue
+                strange += 1
+                if strange > MOST_GARBAGE:
+                    raise Flooded("what it writes is not the Model Context Protocol")
+
+    def _read(self, line: bytes | Overlong) -> SessionMessage | None:
+        if isinstance(line, Overlong):
+            return _refused(line)
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            self._garbage = self._garbage or brief_words(line[:200].decode(errors="replace"))
+            return None
+
+    async def _read_errors(self, child: StdioChild) -> None:
+        while chunk := await child.errors.read(CHUNK):
+            self._tail = (self._tail + chunk)[-TAIL:]
+
+
+async def _write_messages(child: StdioChild, outgoing: Outgoing) -> None:
+    with contextlib.suppress(ConnectionError):  # it is gone, which the end of its output tells
+        async for item in outgoing:
+            text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            child.input.write(text.encode() + b"\n")
+            await child.input.drain()
+
+
+def _refused(line: Overlong) -> SessionMessage | None:
+    """An error in place of an answer that was too long, so that its caller need not wait."""
+    if line.request is None:
+        return None
+    error = ErrorData(code=OVERLONG, message=f"its answer is larger than {MOST_BYTES >> 20} MiB")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=line.request, error=error))

@@ -1,0 +1,328 @@
+"""HTTP to public hosts only. Looks a name up once, checks what it got, connects to exactly that.
+
+No cookies, no proxies from the environment, no redirect to another host, no more bytes than asked
+for, compressed or not.
+"""
+
+import asyncio
+import contextlib
+import re
+import socket
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from chargehand.decisions.tool_policy import reaches
+from chargehand.errors import ToolError, UsageError
+from chargehand.facts.argument_checks import Duration, count, duration
+from chargehand.tools.network_addresses import host_fault, is_address, is_public
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""From a host and a port to its addresses."""
+
+MOST_BYTES = 5 * 1024 * 1024
+MOST_HOPS = 5
+LONGEST_URL = 4_000
+TIME = timedelta(seconds=30)
+USUAL_PORTS = {"http": 80, "https": 443}
+_REDIRECTS = {301, 302, 303, 307, 308}
+_ALLOWED = re.compile(
+    r"\[?(?P<host>\*|[\w.-]+|[0-9a-f:]+:[0-9a-f:.]*)\]?\.?(?::(?P<port>\d{1,5}))?"
+)
+_CHUNK = 64 * 1024
+_HEADERS = {"User-Agent": "chargehand", "Accept-Encoding": "gzip"}
+_GZIP = zlib.MAX_WBITS | 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a host answered."""
+
+    url: str
+    status: int
+    #: the media type, in lower case
+    kind: str
+    charset: str
+    body: bytes = b""
+    #: where it sends us, if that is another host; nothing was asked for there
+    moved_to: str = ""
+    retry_after: timedelta | None = None
+
+
+async def look_up(host: str, port: int) -> Sequence[str]:
+    """The system's answer."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+class Transport:
+    """Requests to the hosts of a list.
+
+    `allow` names hosts, each with its subdomains and, for a port other than 80 and 443, with a
+    port: "example.org", "example.org:8080"; "*" is every public host.
+    """
+
+    def __init__(
+        self,
+        allow: Iterable[str],
+        *,
+        allow_private: bool = False,
+        resolve: Resolve = look_up,
+        most: int = MOST_BYTES,
+        time: Duration = TIME,
+    ) -> None:
+        self._hosts, self._ports = _read_allowed(allow)
+        self._allow_private = allow_private
+        self._resolve = resolve
+        self._most = count(most, "most", least=1)
+        self._time = duration(time, "time")
+
+    def target(self, text: str) -> "URL":
+        """The address as it will be asked for, or a `ToolError` that says what is wrong with it."""
+        url = _parsed(text)
+        host = host_of(url)
+        if not reaches(host, self._hosts):
+            raise ToolError(f"{host!r} is not among the hosts that may be asked", kind="denied")
+        if not self._is_open(host, url.port or 0):
+            raise ToolError(f"port {url.port} of {host!r} may not be used", kind="denied")
+        if is_address(host):
+            self._check(host, [host])
+        return url
+
+    def _is_open(self, host: str, port: int) -> bool:
+        return port in USUAL_PORTS.values() or reaches(host, self._ports.get(port, frozenset()))
+
+    async def get(self, text: str) -> Reply:
+        """Ask for a page; follow redirects that stay on its host or go to a subdomain of it."""
+        url = self.target(text)
+        origin = frozenset({host_of(url)})
+        async with _errors_told(self._time):
+            for _ in range(MOST_HOPS + 1):
+                reply = await self._ask("GET", url, {})
+                if not reply.moved_to:
+                    return reply
+                following = _parsed(reply.moved_to)
+                # Whether another host may be told what this address says is not ours to decide.
+                if not reaches(host_of(following), origin):
+                    return reply
+                if url.scheme == "https" and following.scheme == "http":
+                    raise ToolError(f"{url} redirects to a connection that is not encrypted")
+                url = self.target(reply.moved_to)
+        raise ToolError(f"{text[:200]} redirects more than {MOST_HOPS} times")
+
+    async def ask(
+        self, method: str, text: str, headers: Mapping[str, str], body: Any = None
+    ) -> Reply:
+        """One request, redirects not followed."""
+        url = self.target(text)
+        async with _errors_told(self._time):
+            return await self._ask(method, url, headers, body)
+
+    async def _ask(
+        self, method: str, url: "URL", headers: Mapping[str, str], body: Any = None
+    ) -> Reply:
+        import aiohttp
+
+        addresses = await self._addresses(host_of(url), url.port or 0)
+        async with (
+            aiohttp.ClientSession(
+                connector=_connector(addresses),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # done below, where it can be stopped
+                trust_env=False,
+                headers=_HEADERS,
+            ) as session,
+            session.request(
+                method, url, headers=headers, json=body, allow_redirects=False
+            ) as response,
+        ):
+            return await self._reply(url, response)
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        if is_address(host):
+            addresses: Sequence[str] = [host]
+        else:
+            try:
+                addresses = await self._resolve(host, port)
+            except OSError as error:
+                raise ToolError(f"{host!r} was not found: {error}", kind="network") from None
+        if not addresses:
+            raise ToolError(f"{host!r} has no address", kind="network")
+        self._check(host, addresses)
+        return list(dict.fromkeys(addresses))
+
+    def _check(self, host: str, addresses: Sequence[str]) -> None:
+        """One closed address among open ones closes them all: who mixes them means no good."""
+        if self._allow_private:
+            return
+        for address in addresses:
+            if not is_public(address):
+                raise ToolError(
+                    f"{host!r} is not on the public network, and only that may be asked",
+                    kind="denied",
+                )
+
+    async def _reply(self, url: "URL", response: "aiohttp.ClientResponse") -> Reply:
+        moved_to = ""
+        if response.status in _REDIRECTS and "Location" in response.headers:
+            moved_to = _joined(url, response.headers["Location"])
+        return Reply(
+            url=str(url),
+            status=response.status,
+            kind=response.content_type.lower(),
+            charset=response.charset or "",
+            body=b"" if moved_to else await self._body(response),
+            moved_to=moved_to,
+            retry_after=_seconds(response.headers.get("Retry-After", "")),
+        )
+
+    async def _body(self, response: "aiohttp.ClientResponse") -> bytes:
+        unpacking = _Unpacking(response.headers.get("Content-Encoding", ""))
+        body = bytearray()
+        taken = 0
+        async for chunk in response.content.iter_chunked(_CHUNK):
+            taken += len(chunk)
+            body += unpacking.take(chunk, self._most + 1 - len(body))
+            if max(taken, len(body)) > self._most:
+                raise ToolError(f"{response.url} is larger than {self._most // 1024} kB")
+        unpacking.finish()
+        return bytes(body)
+
+
+def host_of(url: "URL") -> str:
+    return (url.raw_host or "").lower().rstrip(".")
+
+
+def _read_allowed(allow: Iterable[str]) -> tuple[frozenset[str], dict[int, frozenset[str]]]:
+    """The hosts, and those of each unusual port."""
+    if isinstance(allow, str):
+        raise UsageError(f"allow={allow!r} must be a list of hosts")
+    hosts: frozenset[str] = frozenset()
+    ports: dict[int, frozenset[str]] = {}
+    for entry in allow:
+        named = _ALLOWED.fullmatch(entry.lower())
+        if named is None:
+            raise UsageError(f"{entry!r} is no host; write example.org, example.org:8080 or *")
+        hosts |= {named["host"]}
+        if named["port"]:
+            port = int(named["port"])
+            ports[port] = ports.get(port, frozenset()) | {named["host"]}
+    return hosts, ports
+
+
+def _parsed(text: str) -> "URL":
+    """Read once, by the library that will use it, so that nobody else can read it otherwise."""
+    from yarl import URL
+
+    text = text.strip()
+    if len(text) > LONGEST_URL:
+        raise ToolError(f"an address of {len(text)} characters is too long")
+    if "\\" in text or any(character <= " " or character == "\x7f" for character in text):
+        raise ToolError(f"{text[:200]!r} is no address: it holds characters that none has")
+    try:
+        url = URL(text)
+        port = url.port
+    except ValueError as error:
+        raise ToolError(f"{text[:200]!r} is no address: {error}") from None
+    if url.scheme not in USUAL_PORTS:
+        raise ToolError(f"{text[:200]!r}: only http and https can be asked", kind="denied")
+    if "@" in url.raw_authority:
+        raise ToolError("an address may not hold a user's name or password", kind="denied")
+    if not url.raw_host or not port:
+        raise ToolError(f"{text[:200]!r} names no host; write it like https://example.org/page")
+    if fault := host_fault(host_of(url)):
+        raise ToolError(f"{url.raw_host!r} cannot be asked: {fault}", kind="denied")
+    return url.with_fragment(None)
+
+
+def _joined(base: "URL", location: str) -> str:
+    from urllib.parse import urljoin
+
+    return urljoin(str(base), location.strip())[: LONGEST_URL + 1]
+
+
+def _connector(addresses: Sequence[str]) -> "aiohttp.TCPConnector":
+    """Connections to these addresses and no others, whatever the name says by now."""
+    import aiohttp
+    from aiohttp.abc import AbstractResolver, ResolveResult
+
+    class Pinned(AbstractResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: int = socket.AF_INET
+        ) -> list[ResolveResult]:
+            del family  # both are fine
+            return [
+                ResolveResult(
+                    hostname=host,
+                    host=address,
+                    port=port,
+                    family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                    proto=0,
+                    flags=socket.AI_NUMERICHOST,
+                )
+                for address in addresses
+            ]
+
+        async def close(self) -> None:
+            pass
+
+    def opened(info: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, where = info
+        if where[0] not in addresses:
+            raise ToolError(f"a connection to {where[0]} was about to be made", kind="denied")
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        made.setblocking(False)
+        return made
+
+    return aiohttp.TCPConnector(
+        resolver=Pinned(), use_dns_cache=False, force_close=True, socket_factory=opened
+    )
+
+
+class _Unpacking:
+    """Takes packed bytes and gives at most so many unpacked ones."""
+
+    def __init__(self, encoding: str) -> None:
+        encoding = encoding.strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip"):
+            raise ToolError(f"it is packed in a way that was not asked for: {encoding[:40]!r}")
+        self._packed = None if encoding in ("", "identity") else zlib.decompressobj(_GZIP)
+
+    def take(self, chunk: bytes, most: int) -> bytes:
+        if self._packed is None:
+            return chunk[:most]
+        try:
+            return self._packed.decompress(chunk, most)
+        except zlib.error as error:
+            raise ToolError(f"it cannot be unpacked: {error}", kind="network") from None
+
+    def finish(self) -> None:
+        if self._packed is not None and not self._packed.eof:
+            raise ToolError("it was cut off in the middle", kind="network")
+
+
+def _seconds(text: str) -> timedelta | None:
+    return timedelta(seconds=min(int(text), 86_400)) if text.isdecimal() else None
+
+
+@contextlib.asynccontextmanager
+async def _errors_told(time: timedelta) -> AsyncIterator[None]:
+    """Everything that goes wrong below, as the `ToolError` that a model can act on."""
+    import aiohttp
+
+    seconds = time.total_seconds()
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise ToolError(f"no whole answer came within {seconds:g} s", kind="timeout") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        words = str(error) or type(error).__name__
+        raise ToolError(f"the host was not reached: {words[:300]}", kind="network") from None

@@ -1,0 +1,1 @@
+"""Runs a program in a kernel sandbox, or not at all."""

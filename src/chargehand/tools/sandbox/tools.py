@@ -1,0 +1,227 @@
+"""Tools that run a model's Python and shell in a kernel sandbox, or not at all."""
+
+import base64
+import dataclasses
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from chargehand.errors import ToolError, UsageError
+from chargehand.facts.argument_checks import Duration, count, duration
+from chargehand.threads import in_thread
+from chargehand.tools.base import Tool, tool
+from chargehand.tools.sandbox.mounts import DATA, Backend, bubblewrap, own_walls, walls_for
+from chargehand.tools.sandbox.runner import (
+    ENVIRONMENT,
+    START,
+    Ending,
+    SandboxedProcess,
+    SandboxLimits,
+    SandboxProgram,
+)
+
+PathLike: TypeAlias = str | os.PathLike[str]
+LIMIT = timedelta(seconds=180)
+MEMORY = 1024**3
+DISK = 128 * 1024**2
+PROCESSES = 64
+MOST_CODE = 256 * 1024
+#: for starting and cleaning up around the program's own time
+_GRACE = timedelta(seconds=10)
+_SELF_TEST = timedelta(seconds=20)
+BACKENDS: Mapping[str, Sequence[Backend]] = {
+    "auto": (bubblewrap(), own_walls),
+    "bubblewrap": (bubblewrap(),),
+    "namespaces": (own_walls,),
+}
+
+#: those that have passed their test in this process
+_proven: set[Backend] = set()
+
+
+def sandbox(
+    *,
+    data: PathLike | Sequence[PathLike] = (),
+    limit: Duration = LIMIT,
+    memory: int = MEMORY,
+    disk: int = DISK,
+    processes: int = PROCESSES,
+    backend: str = "auto",
+) -> tuple[Tool, Tool]:
+    """The tools `run_python` and `run_shell`: no network, no files of the host, no secrets.
+
+    A program sees the system's programs, this Python with its packages, and below /data what `data`
+    names, all read-only; it may write into an empty folder of `disk` bytes that is gone afterwards.
+    If the kernel cannot hold it there, it is not run. Where the supervisor is root, the program is
+    not: `data` must then be readable for everybody. After `limit`, in seconds or a `timedelta`, it is killed.
+    """
+    if backend not in BACKENDS:
+        raise UsageError(f"backend={backend!r} is none of {', '.join(BACKENDS)}")
+    seconds = duration(limit, "limit").total_seconds()
+    for name, given in (("memory", memory), ("disk", disk), ("processes", processes)):
+        count(given, name, least=1)
+    places = [data] if isinstance(data, (str, os.PathLike)) else data
+    bench = SandboxTools(
+        [Path(place) for place in places],
+        SandboxLimits(seconds=seconds, memory=memory, processes=processes),
+        disk,
+        BACKENDS[backend],
+    )
+    return bench.tools()
+
+
+class SandboxTools:
+    """Where programs are run, each in a sandbox of its own."""
+
+    def __init__(
+        self, data: Sequence[Path], allowance: SandboxLimits, disk: int, backends: Sequence[Backend]
+    ) -> None:
+        self._data = data
+        self._walls = walls_for(data, disk)
+        self._allowance = allowance
+        self._backends = backends
+
+    def tools(self) -> tuple[Tool, Tool]:
+        terms: dict[str, Any] = {
+            "effect": "pure",  # nothing outside of the sandbox changes
+            "timeout": timedelta(seconds=self._allowance.seconds)
+            + timedelta(seconds=2 * START)
+            + _SELF_TEST
+            + _GRACE,
+            "untrusted": bool(self._data),
+        }
+        made = (
+            tool(name="run_python", **terms)(self.run_python),
+            tool(name="run_shell", **terms)(self.run_shell),
+        )
+        python, shell = (
+            dataclasses.replace(each, description=f"{each.description} {self._terms()}")
+            for each in made
+        )
+        return python, shell
+
+    async def run_python(self, code: str, files: list[str] | None = None) -> dict[str, Any]:
+        """Run a Python program in a sandbox and return what it prints. Nothing is kept between calls.
+
+        Args:
+            code: the whole program; print what you want to know
+            files: names of files that it writes into its folder and whose contents you want
+        """
+        return _told(await self._run(_python(code, files or []), len(code)), self._allowance)
+
+    async def run_shell(self, command: str, files: list[str] | None = None) -> dict[str, Any]:
+        """Run a shell command in a sandbox and return what it prints. Nothing is kept between calls.
+
+        Args:
+            command: one command line or a whole script
+            files: names of files that it writes into its folder and whose contents you want
+        """
+        return _told(await self._run(_shell(command, files or []), len(command)), self._allowance)
+
+    def _terms(self) -> str:
+        shown = [f"{DATA}/{place.resolve().name}" for place in self._data]
+        readable = f"; readable: {', '.join(shown)}" if shown else ""
+        return (
+            f"No network; {self._allowance.seconds:g} s; {self._allowance.memory >> 20} MB of "
+            f"memory; {self._walls.disk >> 20} MB of disk in the current folder{readable}."
+        )
+
+    async def _run(self, program: SandboxProgram, size: int) -> Ending:
+        if size > MOST_CODE:
+            raise ToolError(f"a program of {size} characters is too long; {MOST_CODE} are allowed")
+        backend = await self._choose()
+        try:
+            return await self._jailed(backend, self._allowance, program)
+        except ToolError as error:
+            if error.kind == "denied":
+                _proven.discard(backend)  # whatever it was may be mended by the next call
+            raise
+
+    async def _choose(self) -> Backend:
+        """The first that passes its test; what fails later is never replaced by a weaker one."""
+        reasons = []
+        for backend in self._backends:
+            try:
+                if backend not in _proven:
+                    await self._test(backend)
+            except ToolError as error:
+                reasons.append(str(error))
+            else:
+                _proven.add(backend)
+                return backend
+        raise ToolError("\n".join(reasons), kind="denied")
+
+    async def _test(self, backend: Backend) -> None:
+        """Every run checks its walls; this one says before the first whether Python starts at all."""
+        seconds = _SELF_TEST.total_seconds()
+        allowance = dataclasses.replace(self._allowance, seconds=seconds)
+        ending = await self._jailed(backend, allowance, _python("print(6 * 7)", []))
+        if ending.stdout != "42\n":
+            shown = ending.stderr[-300:] or ending.stopped or "it prints nothing"
+            raise ToolError(f"Python does not work inside the sandbox: {shown}", kind="denied")
+
+    async def _jailed(
+        self, backend: Backend, allowance: SandboxLimits, program: SandboxProgram
+    ) -> Ending:
+        jailed = SandboxedProcess(self._walls, backend, allowance)
+        try:
+            ending: Ending = await in_thread(jailed.run, program)
+        finally:
+            jailed.kill()
+        return ending
+
+
+def _python(code: str, wanted: Sequence[str]) -> SandboxProgram:
+    return SandboxProgram(
+        # The file is the bare interpreter; its first argument makes it find this one's packages.
+        path=os.path.realpath(sys.executable),
+        argv=[sys.executable, "-u", "main.py"],
+        env=ENVIRONMENT,
+        files={"main.py": code},
+        wanted=wanted,
+    )
+
+
+def _shell(command: str, wanted: Sequence[str]) -> SandboxProgram:
+    path = shutil.which("bash", path="/usr/bin:/bin") or "/bin/sh"
+    return SandboxProgram(path=path, argv=[path, "-c", command], env=ENVIRONMENT, wanted=wanted)
+
+
+def _told(ending: Ending, allowance: SandboxLimits) -> dict[str, Any]:
+    """What the model is told; a program that fails is an answer, one that never ends is not."""
+    if ending.stopped == "too slow":
+        raise ToolError(
+            f"it took longer than {allowance.seconds:g} s and was killed. It had printed:\n"
+            f"{ending.stdout[-1500:]}\n{ending.stderr[-1500:]}".rstrip(),
+            kind="timeout",
+        )
+    told: dict[str, Any] = {"exit_code": ending.code}
+    if ending.stopped:
+        told["killed"] = ending.stopped
+    elif ending.code is not None and ending.code < 0:
+        told["killed"] = f"by signal {_signal(-ending.code)}"
+    told |= {"stdout": ending.stdout, "stderr": ending.stderr}
+    told["files"] = [_file(file) for file in ending.files if file["path"] != "main.py"]
+    return {name: value for name, value in told.items() if value not in ("", [])}
+
+
+def _signal(number: int) -> str:
+    return signal.Signals(number).name if number in list(signal.Signals) else str(number)
+
+
+def _file(file: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {"path": file["path"], "size": file["size"]}
+    if "data" in file:
+        data = base64.b64decode(file["data"])
+        try:
+            told["text"] = data.decode()
+        except UnicodeDecodeError:
+            told["base64"] = file["data"]
+        if len(data) < file["size"]:
+            told["cut"] = f"these are the first {len(data)} bytes"
+    return told

@@ -1,0 +1,213 @@
+"""Tools that answer questions in SQL over CSV, Parquet and JSON files. They change nothing."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from chargehand.errors import ToolError
+from chargehand.facts.argument_checks import LONGEST, Duration, duration
+from chargehand.tools import duckdb_process as tables
+from chargehand.tools.base import Tool, tool
+from chargehand.tools.safe_open import Root, Stamp
+
+MOST_TABLES = 100
+#: of one file
+MOST_BYTES = 512 * 1024 * 1024
+MOST_ROWS = 1_000
+#: answers that are kept until a file changes
+MOST_KEPT = 64
+_FORMS = {
+    **dict.fromkeys(("csv", "tsv"), "csv"),
+    **dict.fromkeys(("json", "jsonl", "ndjson"), "json"),
+    "parquet": "parquet",
+}
+
+
+def data(
+    root: str | os.PathLike[str],
+    *,
+    timeout: Duration = timedelta(seconds=30),
+    hidden: bool = False,
+) -> tuple[Tool, Tool]:
+    """The tools `describe_tables` and `query_tables` over the data files beneath a folder.
+
+    Queries run in DuckDB, in a process of its own, read-only, with no access to files, network or
+    extensions, and with limits on time, memory and rows. What they return is untrusted. Where DuckDB is
+    not installed, CSV files are held by SQLite, with the same answers; other files are refused.
+    """
+    longest = duration(timeout, "data: timeout")
+    store = TableStore(Root(root, hidden=hidden), longest)
+    # The first call takes all files in, which may take longer than a query.
+    whole = min(5 * longest, LONGEST)
+    terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "timeout": whole}
+    return (
+        tool(name="describe_tables", **terms)(store.describe_tables),
+        tool(name="query_tables", **terms)(store.query_tables),
+    )
+
+
+class TableStore:
+    """The files of a folder as tables of a database, kept in step with them."""
+
+    def __init__(self, root: Root, timeout: timedelta) -> None:
+        self._root = root
+        self._seconds = max(1, round(timeout.total_seconds()))
+        self._lock = threading.Lock()
+        self._folder: Path | None = None
+        self._version = 0
+        self._known: dict[str, Stamp] = {}
+        self._told: dict[str, dict[str, Any]] = {}
+        self._kept: dict[tuple[str, str, int], dict[str, Any]] = {}
+
+    def describe_tables(self) -> dict[str, Any]:
+        """List the tables that can be queried: their columns, types, number of rows, first rows."""
+        self._database()
+        if not self._told:
+            return {"tables": {}, "note": "no data files"}
+        return {"tables": self._told} | ({} if _has_duckdb() else {"sql": "SQLite"})
+
+    def query_tables(self, sql: str, most: int = 100) -> dict[str, Any]:
+        """Answer a question about the tables with one SELECT, in DuckDB's SQL unless describe_tables says SQLite.
+
+        Args:
+            sql: one SELECT; describe_tables shows the tables and columns there are
+            most: how many rows to return, at most 1000; aggregate in SQL rather than asking for many
+        """
+        if not 1 <= most <= MOST_ROWS:
+            raise ToolError(f"most is between 1 and {MOST_ROWS}")
+        key = self._database(), sql, most
+        if (known := self._kept.get(key)) is not None:
+            return dict(known)
+        answer = self._ordered({"do": "query", "database": key[0], "sql": sql, "most": most})
+        if "error" in answer:
+            there = ", ".join(self._told) or "none"
+            raise ToolError(f"the query failed: {answer['error']}\nTables: {there}")
+        if answer.pop("has_more"):
+            answer["more"] = f"only the first {most} rows are shown"
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = answer
+        return dict(answer)
+
+    def _database(self) -> str:
+        """Where the database is, after taking in what has changed among the files."""
+        with self._lock:
+            found = self._found()
+            if found and not _has_duckdb() and "csv" not in map(_form_of, found):
+                raise ToolError("tables cannot be read; install chargehand[data]", kind="denied")
+            if self._folder is None or found != self._known:
+                self._rebuild(found)
+            return str(self._path())
+
+    def _found(self) -> dict[str, Stamp]:
+        paths = ((path, stamp) for path, stamp in self._root.files() if _form_of(path))
+        return dict(sorted(paths)[:MOST_TABLES])
+
+    def _path(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="chargehand-tables-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder / f"{self._version}.db"
+
+    def _rebuild(self, found: dict[str, Stamp]) -> None:
+        """Make a new version beside the old one, which queries under way go on reading."""
+        old = self._path()
+        names, were = _names_of(found), _names_of(self._known)
+        changed = [p for p in found if self._known.get(p) != found[p] or names[p] != were.get(p)]
+        self._version += 1
+        if old.exists():
+            shutil.copyfile(old, self._path())
+        copies = old.with_name(f"{self._version}.files")
+        copies.mkdir()
+        try:
+            orders, refused = self._copies(changed, found, names, copies)
+            drop = [name for name in were.values() if name not in names.values()]
+            order = {"do": "load", "database": str(self._path()), "tables": orders, "drop": drop}
+            answer = self._ordered(order)
+        finally:
+            shutil.rmtree(copies, ignore_errors=True)
+        self._tell(names, answer, refused)
+        self._known = found
+        self._kept.clear()
+        old.unlink(missing_ok=True)
+
+    def _copies(
+        self, paths: list[str], found: dict[str, Stamp], names: dict[str, str], folder: Path
+    ) -> tuple[list[dict[str, str]], dict[str, str]]:
+        """Copies of files for DuckDB to read: it opens by path, which could be swapped meanwhile."""
+        orders: list[dict[str, str]] = []
+        refused: dict[str, str] = {}
+        for path in paths:
+            name, copy = names[path], folder / f"{len(orders)}.{_form_of(path)}"
+            try:
+                if found[path].size > MOST_BYTES:
+                    raise ToolError(f"it is larger than {MOST_BYTES // 2**20} MB")  # noqa: TRY301 - told as the others
+                with self._root.open(path) as file, copy.open("wb") as out:
+                    shutil.copyfileobj(file, out)
+            except ToolError as error:
+                refused[name] = str(error)
+            else:
+                orders.append({"name": name, "file": str(copy), "form": _form_of(path)})
+        return orders, refused
+
+    def _tell(self, names: dict[str, str], answer: dict[str, Any], refused: dict[str, str]) -> None:
+        failed = answer.get("failed", {}) | refused
+        loaded = (
+            self._told | answer.get("loaded", {}) | {n: {"error": why} for n, why in failed.items()}
+        )
+        self._told = {name: {"file": path, **loaded[name]} for path, name in names.items()}
+
+    def _ordered(self, order: dict[str, Any]) -> dict[str, Any]:
+        """What the other process answers. It gets nothing of our environment, where keys may be."""
+        seconds = self._seconds * (4 if order["do"] == "load" else 1)
+        engine = "duckdb" if _has_duckdb() else "sqlite"
+        try:
+            done = subprocess.run(  # noqa: S603 - our own program, by its own path
+                [sys.executable, "-I", tables.__file__],
+                input=json.dumps({**order, "engine": engine, "seconds": seconds}).encode(),
+                capture_output=True,
+                timeout=seconds,
+                env={},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ToolError(f"it took longer than {seconds} s", kind="timeout") from None
+        if done.returncode > 0:
+            last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ToolError(f"the tables cannot be read: {last}")
+        if done.returncode < 0:  # ended by a signal
+            raise ToolError("it needed too much memory or time; ask for less", kind="resource")
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+def _has_duckdb() -> bool:
+    return importlib.util.find_spec("duckdb") is not None
+
+
+def _form_of(path: str) -> str:
+    return _FORMS.get(path.rpartition(".")[2].lower(), "")
+
+
+def _names_of(paths: dict[str, Stamp]) -> dict[str, str]:
+    """A table's name for every file: its own without the ending, made unlike the others."""
+    names: dict[str, str] = {}
+    for path in paths:
+        stem = re.sub(r"\W+", "_", path.rpartition(".")[0].rpartition("/")[2]).strip("_").lower()
+        stem = f"t_{stem}" if not stem or stem[0].isdigit() else stem
+        name, number = stem, 1
+        while name in names.values():
+            number += 1
+            name = f"{stem}_{number}"
+        names[path] = name
+    return names
