@@ -49,12 +49,12 @@ chaos: $(VENV)/.installed tools ## real kills and power cuts: KILLS=200 CUTS=200
 mutants: $(VENV)/.installed ## plant every bug in turn; each must be caught by the test named for it
 	@$(BIN)/python -m tests.mutants
 
-docs: $(VENV)/.docs-installed ## the documentation, built strictly into site/
+docs: $(VENV)/.installed ## the documentation, built strictly into site/
 	@$(BIN)/python docs/generate_reference.py
 	@$(BIN)/python docs/generate_schemas.py
 	@$(BIN)/python docs/generate_cli.py
 	@$(BIN)/python docs/draw_scheduling.py
-	@$(BIN)/mkdocs build --quiet --strict --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too
 	@rm -rf $(VENV) .venv-* site build dist .demo .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -68,10 +68,6 @@ $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install -q -e . --group dev
-	@touch $@
-
-$(VENV)/.docs-installed: $(VENV)/.installed
-	@$(BIN)/python -m pip install -q --group docs
 	@touch $@
 
 # strace: the tests that kill a process at its n-th write. bubblewrap: one way to make a sandbox.

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from tests.watching import silent_waits, watched
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 
 BLOCK = re.compile(
     r"(?:^<!--(?P<note>[^\n]*?)-->[ \t]*\n\s*)?^```python[ \t]*\n(?P<code>.*?)^```[ \t]*$",
@@ -121,7 +124,7 @@ def test_a_note_that_leaves_something_out_is_refused(note: str) -> None:
 
 def written() -> set[str]:
     """Every word that docs/ shows as code, in headings included."""
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
     code = re.findall(r"`+[^`]*`+|^#+ .*$", pages, re.MULTILINE)
     return set(re.findall(r"\w+", "\n".join(code)))
 
@@ -152,8 +155,48 @@ def test_the_reference_is_up_to_date() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+DOORS = ["chargehand", "chargehand.patterns", "chargehand.patterns.groups"]
+DOORS += ["chargehand.patterns.pool", "chargehand.interop", "chargehand.notify"]
+DOORS += ["chargehand.tools.mcp", "chargehand.server.mcp"]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_public_class_and_function_is_in_the_reference(door: str) -> None:
+    module = import_module(door)
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in REFERENCE)
+    headings = set(re.findall(r"^## (\w+)$", pages, re.MULTILINE))
+    names = {
+        name
+        for name in module.__all__
+        if inspect.isclass(getattr(module, name)) or inspect.isroutine(getattr(module, name))
+    }
+    assert names - headings == set()
+
+
+def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    if find_spec("material") is None:
+        pytest.skip("needs mkdocs-material; get it with: pip install --group docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
+    done = subprocess.run(
+        [*command, "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", str(tmp_path)],
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    home = (tmp_path / "index.html").read_text(encoding="utf-8")
+    loaded = re.findall(r"<(?:script|img|link rel=\"stylesheet\")[^>]*https?://[^>]*>", home)
+    assert loaded == []
+    assert (tmp_path / "search" / "search_index.json").exists()
+    assert 'data-md-color-scheme="slate"' in home
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
-    pages = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))]
+    pages = [
+        *PAGES,
+        *REFERENCE,
+        *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
+    ]
     broken = [
         f"{page.name}: {target}"
         for page in pages
