@@ -12,7 +12,7 @@ _VERBS = (
     "summari[sz]e|compare|check|review|read|count|sort|rank|analy[sz]e|explain|describe|provide|"
     "retrieve|fetch|play|set|turn|add|remove|delete|update|plan|schedule|predict|identify|extract|"
     "could you|can you|would you|please|what|who|when|where|which|how|i need|i want|i would like|"
-    "i'd like|i also|let me"
+    "i'd like|i also|let me|(?:is|are|was|were|does|do|did|has|have) (?:the|an?|its?|they|there|any)"
 )
 _JOINT = re.compile(
     rf"(?:,\s*|\s+)(?:and then|then|and also|also|and finally|finally|after that|afterwards|and|but)"

@@ -14,38 +14,29 @@ from chargehand.models.base import (
     Image,
     ModelReply,
     ModelRequest,
-    Role,
     StopReason,
     Text,
     ToolCall,
 )
-from chargehand.models.offline.composing import (
+from chargehand.models.offline.calls import next_calls, told_by_tools
+from chargehand.models.offline.composition import (
     DISPUTE,
     PASSAGES,
     claims_in,
     composed,
-    confidence_in,
-    contradictions_in,
-    is_composition,
-    is_shape,
+    results_in,
 )
-from chargehand.models.offline.forms import CannotFill, Form
-from chargehand.models.offline.passages import FEWEST, MOST, answer
-from chargehand.models.offline.planning import (
-    chosen,
-    is_plan,
-    is_rewriting,
-    management_calls,
-    planned,
-)
-from chargehand.models.offline.reading import Reading, read
-from chargehand.models.offline.table_tools import told_by_tables
-from chargehand.models.offline.tool_calls import Next, next_calls, told_by_tools
+from chargehand.models.offline.conversation import Conversation, Found, asked_in, parts_of, read
+from chargehand.models.offline.form import CannotFill, filled
+from chargehand.models.offline.passages import answer
+from chargehand.models.offline.planner import chosen, is_plan, management_calls, planned
+from chargehand.models.offline.tables import told_by_tables
 from chargehand.models.openai_content import is_text
 
 #: to a token, by which the maximum length is measured
 LETTERS = 4
 
+_CLAIMS = {"answer", "claims", "contradictions", "confidence"}
 _PIECE = re.compile(r"\S+\s*")
 
 
@@ -67,16 +58,16 @@ class OfflineModel:
         _check(request)
         if calls := management_calls(request):
             return _reply(calls, StopReason.TOOLS)
-        reading = read(request)
+        known = read(request)
         can_call = request.tools and request.choice != "none"
-        ahead = next_calls(request, reading) if can_call else Next()
-        if ahead.calls:
-            return _reply(ahead.calls, StopReason.TOOLS)
-        if ahead.lack and not reading.excerpts:
-            return _unable(
-                f"the request leaves in doubt what a tool is to be called with ({ahead.lack})"
-            )
-        return _worded(request, reading) if reading.schema is None else _shaped(request, reading)
+        made, lack = next_calls(request, known) if can_call else ([], "")
+        if made:
+            return _reply(made, StopReason.TOOLS)
+        if lack and not known.excerpts:
+            return _unable(f"the request leaves in doubt what a tool is to be called with ({lack})")
+        if known.schema is not None:
+            return _shaped(request, known, known.schema)
+        return _worded(_answer_to(request, known), request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
         reply = await self.ask(request)
@@ -106,10 +97,9 @@ def _check(request: ModelRequest) -> None:
 # Answers
 
 
-def _shaped(request: ModelRequest, reading: Reading) -> ModelReply:
-    schema = reading.schema or {}
+def _shaped(request: ModelRequest, known: Conversation, schema: dict[str, Any]) -> ModelReply:
     try:
-        value = _value_for(request, reading, schema)
+        value = _value_for(request, known, schema)
     except CannotFill as fault:
         return _unable(f"it cannot fill in the answer that is asked for ({fault})")
     text = msgspec.json.encode(value).decode()
@@ -117,61 +107,52 @@ def _shaped(request: ModelRequest, reading: Reading) -> ModelReply:
     return _reply((Text(text),), StopReason.LENGTH if is_cut else StopReason.END)
 
 
-def _value_for(request: ModelRequest, reading: Reading, schema: dict[str, Any]) -> Any:
-    asked = _last_asked(request)
+def _value_for(request: ModelRequest, known: Conversation, schema: dict[str, Any]) -> Any:
+    asked = asked_in(request)
     prompts = "\n".join(turn.text for turn in request.turns)
     if is_plan(schema):
         return planned(schema, asked, prompts)
     if choice := chosen(schema, asked, prompts):
         return choice
-    if is_rewriting(schema, asked):
+    fields = set(schema.get("properties") or ())
+    if fields == {"description"} and "failure" in dict(parts_of(asked).data):
         raise CannotFill("description", "it cannot say things better than they were said")
-    if is_shape(schema) and is_composition(asked):
-        form = Form(reading, schema)
-        told = {
-            "claims": claims_in(asked),
-            "contradictions": contradictions_in(asked),
-            "confidence": confidence_in(asked),
-        }
-        return {"answer": form.field("answer"), **told}
-    return Form(reading, schema).filled()
+    if "why" in fields:
+        raise CannotFill("why", "rules cannot judge a text")
+    if fields == _CLAIMS and (results := results_in(asked)):
+        return {"answer": filled(schema["properties"]["answer"], known), **claims_in(results)}
+    return filled(schema, known)
 
 
-def _last_asked(request: ModelRequest) -> str:
-    return next((t.text for t in reversed(request.turns) if t.role is Role.USER), "")
+def _answer_to(request: ModelRequest, known: Conversation) -> Found:
+    """What the results, the tables, the tools or the documents say, whichever there are."""
+    if results := results_in(asked_in(request)):
+        return Found(composed(results))
+    if (told := told_by_tables(known)) is not None:
+        return told
+    if lines := told_by_tools(known):
+        return Found(lines)
+    if known.excerpts:
+        return answer(known.question, known.excerpts, known.subject)
+    failed = [output.text for _, output in known.outputs if output.is_error]
+    if failed:
+        return Found(gap=f"the tools that it called failed ({failed[-1][:200]})")
+    if known.outputs:
+        return Found(gap="the tools that it called returned nothing")
+    return Found(gap="it knows nothing by itself: give it data, or tools that find them")
 
 
-def _worded(request: ModelRequest, reading: Reading) -> ModelReply:
-    asked = _last_asked(request)
-    if is_composition(asked):
-        return _told(composed(asked).split("\n"), request)
-    if told := told_by_tables(reading):
-        return _told(told.lines, request, told.doubt) if told.lines else _unable(told.missing)
-    if lines := told_by_tools(reading):
-        return _told(lines, request)
-    if not reading.excerpts:
-        failed = [output.text for _, output in reading.outputs if output.is_error]
-        if failed:
-            return _unable(f"the tools that it called failed ({failed[-1][:200]})")
-        if reading.outputs:
-            return _unable("the tools that it called returned nothing")
-        return _unable("it knows nothing by itself: give it data, or tools that find them")
-    most = min(FEWEST * (1 + reading.objections), MOST)
-    found = answer(reading.question, reading.found or reading.excerpts, reading.subject, most)
+def _worded(found: Found, request: ModelRequest) -> ModelReply:
+    """The lines, or as many of the first as the request leaves room for."""
+    if not found.lines:
+        return _unable(found.gap)
     lead = DISPUTE if found.is_dispute else PASSAGES
-    return _told(found.lines, request, found.gap, lead) if found.lines else _unable(found.gap)
-
-
-def _told(
-    said: Sequence[str], request: ModelRequest, gap: str = "", lead: str = PASSAGES
-) -> ModelReply:
-    """The lines, or as many of the first as the request leaves room for; `gap`: why they do not answer it."""
+    lines = [lead, *found.lines] if found.gap else list(found.lines)
     room = LETTERS * request.settings.max_tokens
-    lines = [lead, *said] if gap else list(said)
     while len(lines) > 1 and len("\n".join(lines)) > room:
         lines.pop()
     stop = StopReason.LENGTH if len(lines[0]) > room else StopReason.END
-    return _reply((Text("\n".join(lines)),), stop, gap)
+    return _reply((Text("\n".join(lines)),), stop, found.gap)
 
 
 def _unable(why: str) -> ModelReply:

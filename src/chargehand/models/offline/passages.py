@@ -6,140 +6,77 @@ kind of thing that is asked for: a number for how many, a date for when. All els
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Mapping, Sequence
+from math import sqrt
 
-from msgspec import Struct
-
-from chargehand.models.offline.assigning import FINDING
 from chargehand.models.offline.clauses import sentences
+from chargehand.models.offline.conversation import Excerpt, Found
 from chargehand.models.offline.periods import MONTHS
-from chargehand.models.offline.reading import Excerpt
-from chargehand.models.offline.words import COUNTS, root, word_set, words
+from chargehand.models.offline.team import FINDING
+from chargehand.models.offline.words import COUNTS, LIGHT, root, roots, word_set, words
 
-FEWEST, MOST = 3, 40
+#: lines of an answer
+MOST = 3
 #: of a question's words, without which a passage is not shown
 ENOUGH = 0.4
 
-_LIGHT = word_set("""a an the of in on at for from to with by as and or that this these those is are was were be been
-    being has have had having do does did doing there here what which who whose whom when where why how me my our we us
-    i you your he she his her its it it's they their them please tell show give list find know want would like can
-    could will shall should may might must am if so then than about any all some each every many much long often old
-    soon far get gets got take takes took need needs needed allow allowed say says said mean means happen happens
-    go goes come comes use make makes made still also just only one ones thing things people someone anyone
-    exactly actually there's s according document documents file files text note notes mention mentioned""")
+_LIGHT = LIGHT | word_set("""show list find file files being having doing here why he she his her shall should may
+    might must am than about some each every many much long often old soon far gets takes need needs needed allow
+    allowed say says said mean means happens goes comes use makes still also just only one ones thing things people
+    someone anyone exactly actually there's document documents text note notes mention mentioned""")
 _BROAD = word_set("""summarise summarize summary overview digest report combine merge everything gist outline recap
-    write draft compose short brief""")
+    write draft compose letter short brief each every""")
 _JUDGING = re.compile(
     r"(?:please )?(?:review|check|verify|proofread|criticise|assess)\b", re.IGNORECASE
 )
-#: words that may stand for each other
-_KIN = [
-    {root(word) for word in group.split()}
-    for group in [
-        "cost price fee charge pay paid",
-        "start begin",
-        "end finish",
-        "holiday vacation leave",
-        "open opening",
-        "cancel terminate cancellation termination notice",
-        "phone telephone",
-        "responsible charge",
-        "close closing",
-        "last duration length",
-    ]
-]
-_COUNT = rf"(?:\d[\d.,]*|{'|'.join(list(COUNTS)[1:])}|hundred|thirty|forty|fifty|sixty|ninety|half an?|an?)"
-_UNITS = r"(?:second|minute|hour|day|night|week|weekday|weekend|month|quarter|year|decade|working day|business day)s?"
-_LENGTHS = r"(?:mm|cm|m|km|metre|meter|kilomet|mile|feet|foot|litre|liter|kg|gram|tonne|°)"
-_WEEKDAYS = r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
+_COUNTED = rf"{'|'.join(list(COUNTS)[1:])}|hundred|thirty|forty|fifty|sixty|ninety"
+_COUNT = rf"(?:\d[\d.,]*|{_COUNTED}|half an?|an?)"
+_UNITS = r"(?:second|minute|hour|day|night|week|weekday|weekend|month|quarter|year|decade)s?"
+_SPAN = rf"\b{_COUNT}[\s-](?:\w+[\s-])?{_UNITS}\b"
 _CLOCK = r"\d{1,2}[:.]\d\d\b|\d{1,2} ?(?:am|pm|a\.m|p\.m|o.clock)\b|\bnoon\b|\bmidnight\b"
-_DATE = rf"\b(?:{'|'.join(MONTHS)})\b|\b\d{{4}}-\d\d|\b(?:19|20)\d\d\b|\b{_WEEKDAYS}\b"
-_FIGURE = rf"\b{_COUNT}(?:\s|-)"
+_DATE = rf"\b(?:{'|'.join(MONTHS)})\b|\b\d{{4}}-\d\d|\b(?:19|20)\d\d\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b"
+_ROLES = """manager director head officer team department technician nurse customer supplier company party tenant
+    landlord buyer seller librarian doctor owner leader desk office staff clerk coordinator lead boss employee
+    administrator engineer committee board chair treasurer secretary user member provider contractor client"""
+_PERSON = (
+    r"\b[A-Z][\w-]+ (?:[A-Z]\. )?[A-Z][\w-]+|\b(?:Dr|Mr|Mrs|Ms|Prof)\.? [A-Z]"
+    rf"|\b(?:[Tt]he|[Aa]n?|[Oo]ur|[Yy]our|[Hh]is|[Hh]er|[Tt]heir) (?:\w+ )?\w*(?:{'|'.join(_ROLES.split())})s?\b"
+)
+_PLACE = r"\b(?:in|at|on|behind|under|near|inside|outside|opposite|beside|above|below|next to|into|to) [\w-]+"
+_REASON = r"\b(?:because|since|due to|so that|in order|reasons?|therefore|as it|as they|owing)\b"
+_OFTEN = (
+    r"\b(?:every|each|daily|weekly|monthly|yearly|annually|quarterly|hourly|once|twice|times)\b"
+    r"|\b(?:per|a) (?:day|week|month|year)\b"
+)
 #: how a question begins, what it asks for, and what that looks like
-KINDS: dict[str, tuple[str, str]] = {
-    r"how (?:long|soon|quickly)|within (?:what|how)|what (?:is the )?(?:notice )?period": (
+KINDS = {
+    r"how (?:long|soon|quickly|old)|within (?:what|how)|what (?:is the )?(?:notice )?period": (
         "a length of time",
-        rf"\b{_COUNT}[\s-](?:\w+[\s-])?{_UNITS}\b",
+        _SPAN,
     ),
-    r"how often|how frequently|how regularly": (
-        "how often",
-        rf"\b(?:every|each|daily|weekly|monthly|yearly|annually|quarterly|hourly|once|twice|times|per (?:day|week|month|year))\b|\b{_COUNT} (?:times|a (?:day|week|month|year))",
-    ),
-    r"how old": ("an age", rf"\b{_COUNT}[\s-](?:\w+[\s-])?(?:years?|months?)\b"),
+    r"how (?:often|frequently|regularly)": ("how often", _OFTEN),
     r"(?:at )?what time|what are the (?:opening )?hours|when .*\b(?:open|close)": (
         "a time of day",
         _CLOCK,
     ),
     r"when|(?:on |by |until |since )?(?:what|which) (?:date|day|year|month)|what is the (?:deadline|date)": (
         "a date or time",
-        rf"{_DATE}|{_CLOCK}|\b{_COUNT}[\s-](?:\w+[\s-])?{_UNITS}\b|\bevery\b",
+        rf"{_DATE}|{_CLOCK}|{_SPAN}|\bevery\b",
     ),
-    r"how (?:far|tall|high|deep|wide|big|large|heavy|hot|cold|warm)|what temperature": (
-        "a measure",
-        rf"\d\s?{_LENGTHS}|{_FIGURE}",
-    ),
-    r"how much|what (?:is|does|are) .*\b(?:cost|price|fee|rate|fine|penalty|salary|rent|budget|deposit)": (
+    r"how (?:much|far|tall|high|deep|wide|big|large|heavy|hot|cold|warm)|what temperature"
+    r"|what (?:is|does|are) .*\b(?:cost|price|fee|rate|fine|penalty|salary|rent|budget|deposit)": (
         "an amount",
-        r"[$€£%]\s?\d|\d\s?(?:[$€£%]|(?:eur|usd|gbp|euros?|dollars?|pounds?|per cent|percent|cents?)\b)|\bfree\b|\bat no cost\b|\d",
+        rf"\d|\bfree\b|\bat no cost\b|\b{_COUNT}[\s-]",
     ),
-    r"how many|(?:what is the )?number of": ("a number", _FIGURE),
-    r"who|whom|whose": (
-        "a person or a role",
-        r"\b[A-Z][\w-]+ (?:[A-Z]\. )?[A-Z][\w-]+|\b(?:Dr|Mr|Mrs|Ms|Prof)\.? [A-Z]|\b(?:[Tt]he|[Aa]n?|[Oo]ur|[Yy]our|[Hh]is|[Hh]er|[Tt]heir) (?:\w+ )?\w*(?:manager|director|head|officer|team|department|technician|nurse|customer|supplier|company|party|tenant|landlord|buyer|seller|librarian|doctor|owner|leader|desk|office|staff|clerk|coordinator|lead|boss|employee|administrator|engineer|committee|board|chair|treasurer|secretary|user|member|provider|contractor|client)s?\b",
-    ),
-    r"where|in which (?:room|building|city|place)": (
-        "a place",
-        r"\b(?:in|at|on|behind|under|near|inside|outside|opposite|beside|above|below|next to|into|to) (?:the |an? |our )?[\w-]+",
-    ),
-    r"why": (
-        "a reason",
-        r"\b(?:because|since|due to|so that|in order|reasons?|therefore|as it|as they|owing)\b",
-    ),
+    r"how many|(?:what is the )?number of": ("a number", rf"\b(?:\d[\d.,]*|{_COUNTED})\b"),
+    r"who|whom|whose": ("a person or a role", _PERSON),
+    r"where|in which (?:room|building|city|place)": ("a place", _PLACE),
+    r"why": ("a reason", _REASON),
 }
 #: kinds that can be put in many words, so that other words are no contradiction
 _PLAIN = ("", "a person or a role", "a place", "a reason")
-_VALUE = re.compile(
-    rf"\d[\d.,:]*\d|\d|\b(?:{'|'.join(list(COUNTS)[2:])}|thirty|forty|fifty|sixty|ninety)\b|{_DATE}",
-    re.IGNORECASE,
-)
-_LINE = re.compile(r":\d+$")
+_VALUE = re.compile(rf"\d[\d.,:]*\d|\d|\b(?:{_COUNTED})\b|{_DATE}", re.IGNORECASE)
 _BACK = re.compile(r"(?:it|they|this|these|its|their|he|she|that)\b", re.IGNORECASE)
-
-
-class Sentence(Struct, frozen=True):
-    """A sentence of the data, and what its surroundings say of it."""
-
-    text: str
-    where: str
-    about: str = ""
-    #: of a table: one of many, never the whole truth
-    is_row: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.text} [{self.where}]"
-
-    @property
-    def own(self) -> frozenset[str]:
-        return roots(self.text)
-
-    @property
-    def all(self) -> frozenset[str]:
-        return self.own | roots(f"{self.about} {_LINE.sub('', self.where)}")
-
-
-class Found(Struct, frozen=True):
-    """What the data says: lines, and what is missing from them; no lines: nothing was found."""
-
-    lines: tuple[str, ...] = ()
-    gap: str = ""
-    #: the lines do not agree
-    is_dispute: bool = False
-
-
-@lru_cache(maxsize=8192)
-def roots(text: str) -> frozenset[str]:
-    return frozenset(root(word) for word in words(text))
 
 
 def content(question: str) -> dict[str, str]:
@@ -147,40 +84,39 @@ def content(question: str) -> dict[str, str]:
     return {root(word): word for word in words(question) if word not in _LIGHT and len(word) > 1}
 
 
-def sentences_in(excerpts: Sequence[Excerpt]) -> list[Sentence]:
+def sentences_in(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
     """The sentences of the data, in order, each with its heading and what its pronoun stands for."""
-    found: list[Sentence] = []
+    found: list[Excerpt] = []
     for excerpt in excerpts:
         before = ""
-        is_row = re.search(r"\.[ct]sv(:\d+)?$", excerpt.where) is not None
         if excerpt.text.startswith("#"):
             continue  # a heading says what is spoken of, and nothing of it
         for sentence in sentences(excerpt.text):
             text = sentence.text.strip("-*• ")
             about = f"{excerpt.about} {before}" if _BACK.match(text) else excerpt.about
-            found.append(Sentence(text, excerpt.where, about, is_row))
+            found.append(Excerpt(excerpt.where, text, about))
             before = text
     return list(dict.fromkeys(found))
 
 
-def answer(
-    question: str, excerpts: Sequence[Excerpt], subject: str = "", most: int = FEWEST
-) -> Found:
+def answer(question: str, excerpts: Sequence[Excerpt], subject: str = "") -> Found:
     """What the data says to the question; `subject` is what its pronouns stand for."""
     if _JUDGING.match(question):
         return Found(gap="rules can quote, but not judge a text")
     known = sentences_in(excerpts)
-    asked = set(words(question))
-    if asked & _BROAD or asked & {"each", "every"} or question.startswith(FINDING):
-        return _overview(question.removeprefix(FINDING), known, most)
-    meant = content(subject)
-    wanted = {**content(question), **meant}
+    if {*words(question)} & _BROAD or question.startswith(FINDING):
+        return _overview(question.removeprefix(FINDING), known)
+    # Rows of a table are one of many, never the whole truth: they answer through what is computed.
+    known = [s for s in known if not s.source.endswith((".csv", ".tsv"))]
+    wanted = {**content(question), **content(subject)}
     kind, pattern = _kind_of(question)
-    near = [s for s in known if not s.is_row and _covers(s, wanted, meant)]
+    near = [s for s in known if _covers(s, wanted, content(subject))]
     whole = [s for s in near if _holds(s, question, kind, pattern)]
     if not whole or not wanted:
-        return _passages(wanted, known, kind, most)
-    return _agreed(_nearest(whole, wanted), kind, most)
+        return _passages(wanted, known, kind)
+    # Those that say most of it by themselves.
+    said = [len(s.own & wanted.keys()) for s in whole]
+    return _agreed([s for s, n in zip(whole, said, strict=True) if n == max(said)], kind)
 
 
 def _kind_of(question: str) -> tuple[str, str]:
@@ -188,114 +124,75 @@ def _kind_of(question: str) -> tuple[str, str]:
     for begins, found in KINDS.items():
         if re.match(rf"{lead}(?:{begins})\b", question, re.IGNORECASE):
             return found
-    inside = re.search(
-        r"\b(?:how (?:many|much|long|often|old)|when|who)\b.*", question, re.IGNORECASE
-    )
+    inside = re.search(r"\b(?:how (?:many|much|long|often|old)|when|who)\b.*", question, re.I)
     return _kind_of(inside[0]) if inside and inside.start() > 0 else ("", "")
 
 
-def _has(wanted: str, roots_: frozenset[str]) -> bool:
-    return wanted in roots_ or any(wanted in kin and kin & roots_ for kin in _KIN)
-
-
-def _covers(sentence: Sentence, wanted: dict[str, str], subject: dict[str, str]) -> bool:
+def _covers(sentence: Excerpt, wanted: Collection[str], subject: Collection[str]) -> bool:
     """All words are there, and half of those that do not merely name the document stand in the sentence."""
-    file = roots(_LINE.sub("", sentence.where))
-    said = [each for each in wanted if not _has(each, file) and each not in subject]
-    near = sum(_has(each, sentence.own) for each in said)
-    has_any = any(_has(each, sentence.own) for each in wanted)
-    return all(_has(each, sentence.all) for each in wanted) and 2 * near >= len(said) and has_any
+    free = {*wanted} - roots(sentence.source) - {*subject}
+    own = sentence.own
+    is_near = 2 * len(free & own) >= len(free) and not own.isdisjoint(wanted)
+    return is_near and sentence.all.issuperset(wanted)
 
 
-def _holds(sentence: Sentence, question: str, kind: str, pattern: str) -> bool:
+def _holds(sentence: Excerpt, question: str, kind: str, pattern: str) -> bool:
     """Whether the kind of thing that is asked for stands in it, and was not in the question."""
     if not kind:
         return bool(content(sentence.text).keys() - roots(question))
-    if kind == "a number" and (
-        noun := re.search(r"(?:how many|number of)\s+(\w+)", question, re.I)
-    ):
-        said = words(sentence.text)
-        spots = [
-            n
-            for n, word in enumerate(said)
-            if _has(root(noun[1].lower()), frozenset((root(word),)))
-        ]
-        return any(
-            re.fullmatch(_COUNT, each) and each not in ("a", "an")
-            for n in spots
-            for each in said[max(0, n - 3) : n + 4]
-        )
-    flags = 0 if kind == "a person or a role" else re.IGNORECASE
-    asked = question.lower()
+    text = sentence.text
+    if noun := re.search(r"(?:how many|number of)\s+(\w+)", question, re.I):
+        said = words(text)
+        spots = [n for n, word in enumerate(said) if root(word) == root(noun[1])]
+        text = " ".join(word for n in spots for word in said[max(0, n - 3) : n + 4])
+    flags = 0 if kind == "a person or a role" else re.I
     return any(
-        found[0].lower() not in asked for found in re.finditer(pattern, sentence.text, flags)
+        found[0].lower() not in question.lower() for found in re.finditer(pattern, text, flags)
     )
 
 
-def _nearest(whole: list[Sentence], wanted: dict[str, str]) -> list[Sentence]:
-    """Those that say most of it by themselves."""
-    near = [sum(_has(each, s.own) for each in wanted) for s in whole]
-    return [s for s, n in zip(whole, near, strict=True) if n == max(near)]
-
-
-def _agreed(whole: list[Sentence], kind: str, most: int) -> Found:
+def _agreed(whole: list[Excerpt], kind: str) -> Found:
     values = {frozenset(v[0].lower() for v in _VALUE.finditer(s.text)) for s in whole}
     lines = tuple(dict.fromkeys(map(str, whole)))
     if kind not in _PLAIN and len(values) > 1 and len({s.text for s in whole}) > 1:
-        return Found(
-            lines[: max(most, 4)],
-            "these passages do not agree, and rules cannot tell which one holds",
-            is_dispute=True,
-        )
-    if len(lines) > most:
-        return Found(lines[:most], f"{len(lines)} passages speak of it; the first {most} are shown")
+        gap = "these passages do not agree, and rules cannot tell which one holds"
+        return Found(lines[: MOST + 1], gap, is_dispute=True)
+    if len(lines) > MOST:
+        return Found(lines[:MOST], f"{len(lines)} passages speak of it; the first {MOST} are shown")
     return Found(lines)
 
 
-def _passages(wanted: dict[str, str], known: list[Sentence], kind: str, most: int) -> Found:
-    known = [s for s in known if not s.is_row]  # rows answer only through what is computed
-    spread = {each: sum(_has(each, s.all) for s in known) for each in wanted}
-    scored = sorted(((_score(s, spread), -n) for n, s in enumerate(known)), reverse=True)
-    texts = [
-        known[-n] for score, n in scored[:most] if score >= ENOUGH * scored[0][0] and score > 0
-    ]
-    covered = {each for each in wanted for s in texts if _has(each, s.all)}
-    missing = [f"“{word}”" for each, word in wanted.items() if each not in covered]
-    if (
-        not texts
-        or len(covered) < ENOUGH * len(wanted)
-        or not any(_has(each, s.own) for each in wanted for s in texts)
-    ):
-        return Found(
-            gap=f"no passage speaks of {', '.join(f'“{w}”' for w in wanted.values()) or 'this'}"
-        )
-    what = f"gives {kind}" if kind else "answers it"
-    lack = f"; nothing speaks of {', '.join(missing)}" if missing else ""
-    return Found(
-        tuple(map(str, texts)), f"these are passages near the question; none surely {what}{lack}"
-    )
+def _passages(wanted: Mapping[str, str], known: list[Excerpt], kind: str) -> Found:
+    spread = {each: sum(each in s.all for s in known) for each in wanted}
+    scored = sorted(((_score(s, spread), -n) for n, s in enumerate(known)), reverse=True)[:MOST]
+    best = [known[-n] for score, n in scored if score >= ENOUGH * scored[0][0] and score > 0]
+    covered = [each for each in wanted if any(each in s.all for s in best)]
+    is_near = len(covered) >= ENOUGH * len(wanted) and any(wanted.keys() & s.own for s in best)
+    if not best or not is_near:
+        named = ", ".join(f"“{word}”" for word in wanted.values())
+        return Found(gap=f"no passage speaks of {named or 'this'}")
+    missing = ", ".join(f"“{word}”" for each, word in wanted.items() if each not in covered)
+    gap = f"these are passages near the question; none surely {f'gives {kind}' if kind else 'answers it'}"
+    return Found(tuple(map(str, best)), f"{gap}; nothing speaks of {missing}" if missing else gap)
 
 
-def _score(sentence: Sentence, spread: Mapping[str, int]) -> float:
+def _score(sentence: Excerpt, spread: Mapping[str, int]) -> float:
     """How much of the question's words it has; rare ones count for more, those of its surroundings for half."""
-    own: float = sum(1 / (1 + n) ** 0.5 for each, n in spread.items() if _has(each, sentence.own))
-    near: float = sum(
-        0.5 / (1 + n) ** 0.5 for each, n in spread.items() if _has(each, sentence.all)
-    )
-    return own + near
+    own, near = sentence.own, sentence.all
+    return sum(((each in own) + (each in near) / 2) / sqrt(1 + n) for each, n in spread.items())
 
 
-def _overview(question: str, known: list[Sentence], most: int) -> Found:
+def _overview(question: str, known: list[Excerpt]) -> Found:
     """The sentences of each source that say most of what the sources say, in their order."""
     topic = {each: word for each, word in content(question).items() if word not in _BROAD}
-    about = [s for s in known if all(_has(each, s.all) for each in topic)] if topic else known
+    about = [s for s in known if s.all.issuperset(topic)]
     if not about:
-        return _passages(topic, known, "", most)
+        return _passages(topic, known, "")
     counts = Counter(each for s in about for each in s.own)
     by_source: dict[str, list[tuple[float, int]]] = {}
     for n, s in enumerate(about):
         worth = sum(counts[each] for each in s.own) / (len(s.own) + 3)
-        by_source.setdefault(_LINE.sub("", s.where), []).append((worth, -n))
-    each = max(1, most // max(len(by_source), 1))
+        by_source.setdefault(s.source, []).append((worth, -n))
+    each = max(1, MOST // len(by_source))
     kept = [-n for ranked in by_source.values() for _, n in sorted(ranked, reverse=True)[:each]]
-    return Found(tuple(str(about[n]) for n in sorted(kept)[:MOST]))
+    return Found(tuple(str(about[n]) for n in sorted(kept)))

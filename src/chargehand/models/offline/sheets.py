@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from chargehand.models.offline.words import root, word_set, words
+from chargehand.models.offline.words import root, roots, word_set, words
 
 #: of all columns of a table that are looked at
 MOST_VALUES = 900
 
-_NUMERIC = ("INT", "DECIMAL", "DOUBLE", "FLOAT", "REAL", "NUMERIC")
+_NUMERIC = re.compile("INT|DECIMAL|DOUBLE|FLOAT|REAL|NUMERIC", re.IGNORECASE)
 _DAY = re.compile(r"\d{4}-\d\d(-\d\d.*)?")
 _IDS = word_set(
     "id ids no nr num number code zip postcode phone sku isbn ref key barcode index serial"
@@ -44,8 +44,8 @@ class Column(Struct, frozen=True, kw_only=True):
 
     @property
     def stems(self) -> frozenset[str]:
-        own = {root(word) for word in words(self.name)}
-        return frozenset(own | {root("number")} if own & {"no", "nr", "num"} else own)
+        own = roots(self.name)
+        return own | {root("number")} if own & {"no", "nr", "num"} else own
 
     @property
     def is_flag(self) -> bool:
@@ -67,13 +67,21 @@ class Sheet(Struct, frozen=True, kw_only=True):
     file: str
     rows: int
     columns: tuple[Column, ...]
-    #: row n stands in line n + 1 of its file
-    has_lines: bool
 
     @property
     def stems(self) -> frozenset[str]:
         """The words that mean its rows."""
-        return frozenset(root(word) for word in words(self.table))
+        return roots(self.table)
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether row n stands in line n + 1 of its file: no cell before it has a line break."""
+        is_plain = (
+            self.file.lower().endswith((".csv", ".tsv")) and self.columns[0].name != "column0"
+        )
+        texts = [column for column in self.columns if column.kind != "number"]
+        is_known = all(len(column.values) == column.different for column in texts)
+        return is_plain and is_known and not any("\n" in v for c in texts for v in c.values)
 
     def unique(self, column: Column) -> bool:
         return column.different == self.rows
@@ -82,24 +90,21 @@ class Sheet(Struct, frozen=True, kw_only=True):
     def label(self) -> Column | None:
         """What a row is called by: its name, else its id; no two rows share it."""
         own = [c for c in self.columns if self.unique(c) and (c.is_id or c.kind == "text")]
-        return next(iter([c for c in own if not c.is_id] or own), None)
+        return min(own, key=lambda column: column.is_id, default=None)
 
 
 def profile_sql(table: str, columns: Mapping[str, str]) -> str:
-    """A query that tells of each column how many values it has, which they are or between which."""
-    source, texts = quoted(table), [n for n in columns if not _is_number(columns[n])]
-    most = MOST_VALUES // max(1, len(texts)) - len(columns)
-    parts = []
-    for name in columns:
-        told = quoted(name)
-        ends = f"cast(min({told}) as varchar), cast(max({told}) as varchar)"
-        parts.append(
-            f"select {literal(name)} as what, 'all' as told, "  # noqa: S608 - names are quoted, and the tool only reads
-            f"cast(count(distinct {told}) as varchar) as a, {ends} from {source}"
-        )
+    """A query that tells of each column how many values it has, between which, and of texts which."""
+    source, texts = quoted(table), [n for n in columns if not _NUMERIC.search(columns[n])]
+    most = max(1, MOST_VALUES // max(1, len(texts)) - len(columns))
+    parts = [
+        f"select {literal(name)}, 'all', cast(count(distinct {told}) as varchar), "  # noqa: S608 - names are quoted, and the tool only reads
+        f"cast(min({told}) as varchar), cast(max({told}) as varchar) from {source}"
+        for name, told in zip(columns, map(quoted, columns), strict=True)
+    ]
     parts += (
         f"select * from (select distinct {literal(name)}, 'value', cast({quoted(name)} as varchar), "  # noqa: S608 - as above
-        f"'', '' from {source} where {quoted(name)} is not null limit {max(most, 1)})"
+        f"'', '' from {source} where {quoted(name)} is not null limit {most})"
         for name in texts
     )
     return " union all ".join(parts)
@@ -108,42 +113,25 @@ def profile_sql(table: str, columns: Mapping[str, str]) -> str:
 def sheet_of(name: str, told: Mapping[str, Any], profile: Sequence[Sequence[Any]]) -> Sheet:
     """A table from its description and its profile."""
     rows = int(told.get("rows") or 0)
-    file = str(told.get("file") or name)
-    kinds = told["columns"].items()
-    columns = tuple(_column(each, str(kind), rows, profile) for each, kind in kinds)
-    texts = [column for column in columns if column.kind != "number"]
-    is_known = all(len(column.values) == column.different for column in texts)
-    is_flat = not any("\n" in value for column in texts for value in column.values)
-    is_plain = file.lower().endswith((".csv", ".tsv")) and columns[0].name != "column0"
-    has_lines = is_plain and is_known and is_flat
-    return Sheet(table=name, file=file, rows=rows, columns=columns, has_lines=has_lines)
+    columns = [_column(each, str(kind), rows, profile) for each, kind in told["columns"].items()]
+    return Sheet(table=name, file=str(told.get("file") or name), rows=rows, columns=(*columns,))
 
 
 def _column(name: str, kind: str, rows: int, profile: Sequence[Sequence[Any]]) -> Column:
     about = next((row for row in profile if row[:2] == [name, "all"]), ("", "", 0, "", ""))
     values = tuple(str(row[2]) for row in profile if row[:2] == [name, "value"])
     different, low, high = int(about[2] or 0), str(about[3] or ""), str(about[4] or "")
-    is_named = bool(words(name)) and words(name)[-1] in _IDS
     is_counter = "INT" in kind.upper() and 2 < rows == different == int(high) - int(low) + 1
+    is_date = bool(values) and all(map(_DAY.fullmatch, values))
     return Column(
         name=name,
-        kind=_kind(kind, values),
+        kind="number" if _NUMERIC.search(kind) else "date" if is_date else "text",
         different=different,
         low=low,
         high=high,
         values=values,
-        is_id=is_named or is_counter,
+        is_id=is_counter or bool({*words(name)[-1:]} & _IDS),
     )
-
-
-def _kind(kind: str, values: Sequence[str]) -> str:
-    if _is_number(kind):
-        return "number"
-    return "date" if values and all(_DAY.fullmatch(value) for value in values) else "text"
-
-
-def _is_number(kind: str) -> bool:
-    return any(each in kind.upper() for each in _NUMERIC)
 
 
 def quoted(name: str) -> str:

@@ -1,0 +1,364 @@
+"""What each word of a question stands for in a table. One rule: every word must be accounted for.
+
+A word is a column, a value in one, an aggregate, a comparison, a period, the name of the table, or carries no
+meaning of its own. If one is left over, or may be two things, nothing is answered from this table.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.models.offline.periods import PERIOD, period_in
+from chargehand.models.offline.query import MOST_ROWS, Condition, Query
+from chargehand.models.offline.sheets import Column, Sheet, literal
+from chargehand.models.offline.words import COUNTS, LIGHT, root, roots, word_set
+
+_TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)*|[A-Za-z\d]+")
+_LIGHT = LIGHT | word_set("""show list find file files name record records recorded row rows entry entries line lines
+    table tables data csv listed column same overall far happened taken altogether came went""")
+_ROWS = word_set("record records row rows entry entries line lines item items thing things")
+#: turn a question round, which no rule here follows; in "no more than 5" they are part of a comparison
+_NOT = word_set("no not")
+#: words that may stand for a column of numbers
+_KIN = [
+    roots("sold sell sale unit quantity qty piece"),
+    roots("earn revenue turnover income bring brought"),
+    roots("price cost cheap cheaper expensive fee charge pay paid"),
+    roots("weight heavy weigh kg"),
+    roots("length long duration last minutes hours"),
+]
+_MOST = word_set("highest most largest maximum max top greatest biggest")
+_LEAST = word_set("lowest least smallest minimum min fewest")
+_PRICE, _SPAN = (
+    "price cost fee charge",
+    "duration length days hours minutes months distance km time",
+)
+_SINCE = "date born birth built founded year since joined hired"
+#: superlatives that name their column themselves: which way, and the words of the column
+_SPECIAL = {
+    **dict.fromkeys(("expensive", "priciest", "dearest"), ("desc", _PRICE)),
+    **dict.fromkeys(("newest", "youngest"), ("desc", _SINCE)),
+    **dict.fromkeys(("latest", "last", "recent"), ("desc", "date")),
+    **dict.fromkeys(("earliest", "first"), ("asc", "date")),
+    "cheapest": ("asc", _PRICE),
+    "oldest": ("asc", _SINCE),
+    "longest": ("desc", _SPAN),
+    "shortest": ("asc", _SPAN),
+    "heaviest": ("desc", "weight kg"),
+    "lightest": ("asc", "weight kg"),
+}
+_SUMS, _MEANS = word_set("total sum combined together"), word_set("average mean avg")
+_AMOUNTS = "quantity qty amount units stock copies pieces count"
+#: the columns that may answer such a question
+_KINDS = {
+    "who": """name employee member customer author person technician patient staff borrower owner doctor teacher
+    manager contact client user driver reader vet mechanic volunteer student tenant nurse assignee agent""",
+    "where": "location place room shelf site city town country address store building pen aisle zone bench",
+}
+_SIGNS = {
+    "more than|over|above|greater than|exceeding|higher than|larger than|longer than|heavier than": ">",
+    "less than|fewer than|under|below|lower than|smaller than|shorter than|lighter than|cheaper than": "<",
+    "at least|no less than|no fewer than": ">=",
+    "at most|no more than|up to": "<=",
+}
+_BOUND = re.compile(rf"\b({'|'.join(_SIGNS)})\s+[$€£]?(\d[\d,]*(?:\.\d+)?)", re.IGNORECASE)
+_ID_WORDS = roots("id number no code key isbn sku")
+_COUNTING = re.compile(
+    r"\bhow many\b|\b(?:the|total|^) ?(?:number|count) of\b|^count\b", re.IGNORECASE
+)
+_DIFFERENT = word_set("different distinct unique kinds types")
+_PER = re.compile(r"\b(?:per|by|for each|for every|each|every|in each)\s+(\w+)", re.IGNORECASE)
+_CLOSED = re.compile(
+    r"(?:is|are|was|were|do|does|did|has|have|had|can|may|must|should|will)\b", re.IGNORECASE
+)
+
+
+class Word(Struct):
+    """A word of the question, and what it stands for."""
+
+    text: str
+    start: int
+    end: int
+    is_used: bool = False
+    #: that it names
+    column: Column | None = None
+
+    @property
+    def root(self) -> str:
+        return root(self.text)
+
+
+class Account:
+    """The words of a question, and what each stands for in one table."""
+
+    def __init__(self, question: str, sheet: Sheet) -> None:
+        self._text = question
+        self._sheet = sheet
+        found = [(match[0].lower(), *match.span()) for match in _TOKEN.finditer(question)]
+        self._words = [Word(text, start, end, text in _LIGHT) for text, start, end in found]
+        self._said = {word.text for word in self._words}
+        self._where: list[Condition] = []
+        self._filtered: set[Column] = set()
+        self._counts_rows = False
+        self._is_doubtful = False
+        self.left: tuple[str, ...] = ()
+
+    def queries(self) -> list[Query]:
+        """All readings that leave no word over; none if there are such words, or no way to compute it."""
+        if _CLOSED.match(self._text):
+            self.left = ("yes or no",)
+            return []
+        self._take_values()
+        self._take_names()
+        self._take_periods()
+        self._take_bounds()
+        found = self._computed()
+        self.left = tuple(word.text for word in self._words if not word.is_used)
+        is_sure = not self.left and not self._is_doubtful
+        return [replace(query, where=tuple(self._where)) for query in found] if is_sure else []
+
+    def _use(self, match: re.Match[str]) -> None:
+        for word in self._words:
+            word.is_used |= match.start() <= word.start and word.end <= match.end()
+
+    def _use_words(self, these: frozenset[str]) -> bool:
+        """Whether one of these was said; it is accounted for then."""
+        for word in self._words:
+            word.is_used |= word.text in these
+        return bool(self._said & these)
+
+    # which rows
+
+    def _take_values(self) -> None:
+        """What text columns hold, the longest first; what two columns hold is in doubt."""
+        hits = sorted(self._value_hits(), key=lambda hit: len(hit[0]), reverse=True)
+        taken: dict[int, range] = {}
+        meant: dict[Column, list[str]] = {}
+        for place, column, value in hits:
+            if all(taken.get(n, place) == place for n in place):
+                taken |= dict.fromkeys(place, place)
+                meant.setdefault(column, []).append(value)
+                self._is_doubtful |= any(hit[0] == place and hit[1] is not column for hit in hits)
+        for n in taken:
+            self._words[n].is_used = True
+        for column, values in meant.items():
+            listed = ", ".join(map(literal, values))
+            told = f"{column.name} = {' or '.join(values)}"
+            self._where.append(Condition(f"{column.text_sql} in ({listed})", told))
+            self._filtered.add(column)
+
+    def _value_hits(self) -> Iterator[tuple[range, Column, str]]:
+        asked = [word.root for word in self._words]
+        texts = [c for c in self._sheet.columns if c.kind == "text"]
+        for column, value in [(c, value) for c in texts for value in c.values]:
+            own = [root(found[0]) for found in _TOKEN.finditer(value)]
+            for n in range(len(asked) - len(own) + 1 if own else 0):
+                said = [word.text for word in self._words[n : n + len(own)]]
+                is_said = asked[n : n + len(own)] == own and {*said} - _LIGHT - _NOT
+                if is_said and not (len(own) == 1 and self._is_name(said[0], column, value)):
+                    yield range(n, n + len(own)), column, value
+
+    def _is_name(self, said: str, column: Column, value: str) -> bool:
+        """Whether a word rather names another column: that has it, and it is not the value to the letter."""
+        named = [c for c in self._sheet.columns if c is not column and root(said) in c.stems]
+        return bool(named) and (said != value.lower() or said in {c.name.lower() for c in named})
+
+    def _take_names(self) -> None:
+        """Words for columns, and for the rows: the table's name, or its key where that is not asked for."""
+        asked = {word.root for word in self._words}
+        for word in self._words:
+            if word.is_used or word.text in _NOT:
+                continue
+            fits = {each: _fit(each, word.root, asked) for each in self._sheet.columns}
+            best = max(fits.values(), default=0.0)
+            columns = [column for column, fit in fits.items() if fit == best > 0]
+            is_id = bool(columns) and all(c.is_id for c in columns) and not asked & _ID_WORDS
+            is_rows = word.root in self._sheet.stems or word.text in _ROWS
+            word.is_used = bool(columns) or is_rows
+            if (is_id and all(map(self._sheet.unique, columns))) or (is_rows and best < 1):
+                self._counts_rows = True
+            elif columns:
+                word.column = columns[0]
+                # What an id stands for is told in another table; yes and no are no names of things.
+                self._is_doubtful |= len(columns) > 1 or is_id or columns[0].is_flag
+
+    def _take_periods(self) -> None:
+        dates = [c for c in self._sheet.columns if c.kind == "date"]
+        named = [word for word in self._words if word.column in dates]
+        meant = list(dict.fromkeys(word.column for word in named if word.column)) or dates
+        matches = list(PERIOD.finditer(self._text))
+        for match in matches:
+            self._use(match)
+            found = [(c, p) for c in meant if (p := period_in(match, c.low, c.high))]
+            self._where += (Condition(p.sql(c.text_sql), f"{c.name} {p.told}") for c, p in found)
+            self._is_doubtful |= len(found) != 1 or len(matches) > 1
+            for word in named:
+                word.column = None
+
+    def _take_bounds(self) -> None:
+        measures = [c for c in self._sheet.columns if c.is_measure]
+        for match in _BOUND.finditer(self._text):
+            named = [word for word in self._words if word.column in measures]
+            # The nearest word says what is compared, else there must be but one column to compare.
+            near = min(named, key=lambda w: abs(w.start - match.end()), default=None)
+            column = near.column if near else measures[0] if len(measures) == 1 else None
+            number = next(word for word in self._words if word.start >= match.start(2))
+            if column is None or number.is_used:
+                continue  # nothing to compare, or a year
+            self._use(match)
+            for word in named:
+                word.column = None if word.column is column else word.column
+            sign = next(s for said, s in _SIGNS.items() if match[1].lower() in said.split("|"))
+            told = f"{sign} {match[2].replace(',', '')}"
+            self._where.append(Condition(f"{column.sql} {told}", f"{column.name} {told}"))
+
+    # what is computed
+
+    def _computed(self) -> list[Query]:
+        group = self._group()
+        measure, label = self._columns_named(group)
+        is_mean = self._use_words(_MEANS)
+        is_sum = measure is not None and self._use_words(_SUMS)
+        self._use_words(word_set("many number count much"))
+        order, ordered = self._superlative(measure)
+        if order:
+            hows = ["avg"] if is_mean else ["sum"] if is_sum else ["sum", "value"]
+            return self._first(order, ordered, hows, group or label or self._asked_kind())
+        if is_mean:
+            return [self._query("avg", measure, group)] if measure else []
+        if _COUNTING.search(self._text):
+            return self._counted(measure, label, group)
+        can_add = measure is not None and measure.adds_up
+        if is_sum or (can_add and ("much" in self._said or group)):
+            return [self._query("sum", measure, group)] if can_add else []
+        if measure is not None:
+            return [self._query("value", measure, None)] if self._where and not label else []
+        return self._listed(label or self._asked_kind())
+
+    def _query(
+        self, how: str, measure: Column | None, label: Column | None, order: str = "", most: int = 1
+    ) -> Query:
+        return Query(
+            sheet=self._sheet, how=how, measure=measure, label=label, order=order, most=most
+        )
+
+    def _group(self) -> Column | None:
+        for match in _PER.finditer(self._text):
+            word = next((word for word in self._words if word.start == match.start(1)), None)
+            if word and word.column and not word.column.is_measure:
+                self._use(match)
+                return word.column
+        return None
+
+    def _columns_named(self, group: Column | None) -> tuple[Column | None, Column | None]:
+        """The measure and the label that the question names beside its filters; two are in doubt."""
+        asked = [
+            word.column
+            for before, word in pairwise([Word("", 0, 0), *self._words])
+            if before.text in ("which", "what") or word.column not in self._filtered
+        ]
+        named = dict.fromkeys(column for column in asked if column and column is not group)
+        measures = [column for column in named if column.is_measure]
+        labels = [column for column in named if not column.is_measure]
+        self._is_doubtful |= len(measures) > 1 or len(labels) > 1
+        return next(iter(measures), None), next(iter(labels), None)
+
+    def _superlative(self, measure: Column | None) -> tuple[str, Column | None]:
+        """Which way rows are put in order, if the first are asked for, and by which column."""
+        free = [word for word in self._words if not word.is_used]
+        for word in free:
+            order, hints = _SPECIAL.get(word.text, ("", ""))
+            if columns := self._hinted(hints):
+                word.is_used = self._use_words(word_set("most least")) or True
+                self._is_doubtful |= len(columns) > 1 and measure not in columns
+                order = "asc" if "least" in self._said else order
+                return order, measure if measure in columns else columns[0]
+        for word in free:
+            if word.text in _MOST | _LEAST:
+                word.is_used = True
+                return ("asc" if word.text in _LEAST else "desc"), measure
+        return "", None
+
+    def _hinted(self, hints: str) -> list[Column]:
+        """The columns with the first of these words that any has."""
+        usable = [c for c in self._sheet.columns if c.is_measure or c.kind == "date"]
+        found = ([c for c in usable if root(w) in c.stems or w == c.kind] for w in hints.split())
+        return next(filter(None, found), [])
+
+    def _first(
+        self, order: str, ordered: Column | None, hows: list[str], label: Column | None
+    ) -> list[Query]:
+        """The first rows, or the first of what is computed for each label."""
+        most = self._most()
+        is_most = bool(self._said & {"most", "least", "fewest"})
+        if ordered is None:
+            is_open = self._words[-1].text in ("most", "least")  # most rows, or most of something?
+            can_count = label is not None and self._counts_rows and is_most and not is_open
+            return [self._query("count", None, label, order, most)] if can_count else []
+        if label is None or label is ordered:
+            label = self._asked_kind() or self._sheet.label
+        if label is None or self._sheet.unique(label):
+            hows = ["value"]
+            if label is not None and label.is_id and self._said & _KINDS.keys():
+                return []  # a number is nobody, and no place
+        elif not ordered.adds_up or self._said & _SPECIAL.keys():
+            hows = [how for how in hows if how != "sum"]
+        elif is_most:
+            hows = [how for how in hows if how != "value"]
+        return [self._query(how, ordered, label, order, most) for how in hows]
+
+    def _most(self) -> int:
+        """How many of the first are asked for."""
+        for word in self._words:
+            is_short = word.text.isdecimal() and len(word.text) < 3
+            number = int(word.text) if is_short else COUNTS.get(word.text, 0)
+            if not word.is_used and 1 < number <= MOST_ROWS:
+                word.is_used = True
+                return number
+        return 1
+
+    def _counted(
+        self, measure: Column | None, label: Column | None, group: Column | None
+    ) -> list[Query]:
+        if measure is not None:
+            can_add = measure.adds_up and label is None
+            return [self._query("sum", measure, group)] if can_add else []
+        is_different = self._use_words(_DIFFERENT)
+        if label is not None:
+            is_clear = is_different or self._sheet.unique(label) or not self._counts_rows
+            return [self._query("distinct", label, group)] if is_clear else []
+        if not (self._counts_rows or self._where):
+            return []
+        # lamps: rows about lamps, or pieces?
+        amounts = [] if self._counts_rows else [c for c in self._hinted(_AMOUNTS) if c.adds_up]
+        counted = self._query("count", None, group)
+        return [counted, *(self._query("sum", column, group) for column in amounts)]
+
+    def _asked_kind(self) -> Column | None:
+        """The column that who, when or where asks for, if only one can be meant."""
+        first = {word.text for word in self._words[:3]}
+        stems = roots(" ".join(_KINDS.get(word, "") for word in first))
+        kind = "date" if "when" in first else "text"
+        found = [c for c in self._sheet.columns if c.kind == kind and c not in self._filtered]
+        found = [c for c in found if kind == "date" or c.stems & stems]
+        return found[0] if len(found) == 1 else None
+
+    def _listed(self, label: Column | None) -> list[Query]:
+        """The one label that is asked for, of the rows that are spoken of."""
+        is_open = not {word.text for word in self._words[:3]} & {"who", "when", "where", "how"}
+        if label is None and self._where and self._counts_rows and is_open:
+            label = self._sheet.label
+        is_short = label is not None and (self._where or label.different <= MOST_ROWS)
+        return [self._query("value", None, label)] if is_short else []
+
+
+def _fit(column: Column, said: str, asked: set[str]) -> float:
+    """How well a word names a column, by the other words that are asked."""
+    own = column.stems
+    if said in own:
+        return 1 + len(own & asked) / 10 - len(own - asked) / 100
+    is_kin = column.kind == "number" and any(said in kin and own & kin for kin in _KIN)
+    return 0.5 if is_kin else 0.0

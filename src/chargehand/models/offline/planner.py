@@ -1,0 +1,178 @@
+"""Plans, choices and turns of a group by rules, in the shapes that the supervisor asks for."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from chargehand.models.base import ModelRequest, Role, ToolCall
+from chargehand.models.offline.conversation import parts_of
+from chargehand.models.offline.team import LONGEST, MOST, Team
+
+#: a task that was done, runs, or came to nothing
+_TASK = re.compile(
+    r"^- (?P<id>\S+) \((?P<worker>[^)\n]*)\): (?P<words>.+)(?:\n  skipped: because of (?P<cause>\S+))?",
+    re.MULTILINE,
+)
+#: the name of a message between its borders
+_SAID = re.compile(r"t\d+ from (.+) to .+")
+_REQUEST = re.compile(r"^(?:request|goal|question): *(.+)", re.IGNORECASE | re.MULTILINE)
+_UNHEARD = re.compile(r"Not asked yet: (\[.*\])")
+FORM = "A short answer to the request; every statement with its source."
+FINISH, UNCLEAR, TO_ALL = "finish", "unclear", "assign_to_all"
+_MANAGES = {TO_ALL, "assign_to_one", FINISH}
+
+Schema = dict[str, Any]
+
+
+def is_plan(schema: Schema) -> bool:
+    """Whether the schema asks for tasks, each for one of several workers."""
+    return {"description", "worker"} <= _task_schema(schema).keys()
+
+
+def planned(schema: Schema, asked: str, prompts: str) -> dict[str, Any]:
+    """A plan for the request in `asked`; who the workers are is read from all the `prompts`."""
+    properties = _task_schema(schema)
+    team = Team(roster_in(properties["worker"]["enum"], prompts))
+    ids = properties["id"].get("enum") or [f"t{number}" for number in range(1, MOST + 1)]
+    if "replaced" in schema["properties"]:
+        return _changed(schema, asked, team, ids)
+    request = request_in(asked)
+    tasks = [
+        _task(properties, ids[n], step.description, step.worker, [ids[need] for need in step.needs])
+        for n, step in enumerate(team.steps_for(request, min(len(ids), MOST)))
+    ]
+    whole = {"goal": request[:LONGEST], "instruction": FORM, "strategy": "merge", "tasks": tasks}
+    return {key: value for key, value in whole.items() if key in schema["properties"]}
+
+
+def _changed(schema: Schema, asked: str, team: Team, ids: Sequence[str]) -> dict[str, Any]:
+    """What failed with whoever reckons is given to whoever finds things; what waited for it follows."""
+    made: dict[str, dict[str, Any]] = {}
+    failures = "\n".join(text for name, text in parts_of(asked).data if name == "failures")
+    for lost in _TASK.finditer(failures):
+        can_move = team.finder and team.reckoner == lost["worker"] != team.finder
+        if len(made) < len(ids) and (lost["cause"] in made if lost["cause"] else can_move):
+            worker = lost["worker"] if lost["cause"] else team.finder
+            needs = [made[lost["cause"]]["id"]] if lost["cause"] else []
+            id_ = ids[len(made)]
+            made[lost["id"]] = _task(_task_schema(schema), id_, lost["words"], worker, needs)
+    why = "who finds things gets what the tables do not hold"
+    whole = {
+        "reason": why if made else "the rules of the offline model know no other way",
+        "replaced": list(made),
+        "removed": [],
+        "tasks": list(made.values()),
+    }
+    return {key: value for key, value in whole.items() if key in schema["properties"]}
+
+
+def _task_schema(schema: Schema) -> dict[str, Any]:
+    """The properties of a task of the plan that is asked for; none if no plan is."""
+    tasks = (schema.get("properties") or {}).get("tasks") or {}
+    properties: dict[str, Any] = (tasks.get("items") or {}).get("properties") or {}
+    return properties
+
+
+def _task(
+    properties: Schema, id_: str, description: str, worker: str, needs: list[str]
+) -> dict[str, Any]:
+    known = {"id": id_, "description": description, "worker": worker, "needs": needs}
+    usual = {name: each["default"] for name, each in properties.items() if "default" in each}
+    return {**usual, **known}
+
+
+# Out of the words that ask for it
+
+
+def roster_in(workers: Iterable[str], prompts: str) -> dict[str, str]:
+    """The workers with what the prompts say of each."""
+    told = dict(re.findall(r"^- ([^:\n]+): (.+)$", prompts, re.MULTILINE))
+    return {worker: told.get(worker, "") for worker in workers}
+
+
+def request_in(asked: str) -> str:
+    """The request among the words that ask for a plan."""
+    parts = parts_of(asked)
+    plain = f"{parts.head}\n{parts.tail}".strip()
+    named = _REQUEST.search(plain)
+    return next(
+        (text for name, text in parts.data if name == "request"), named[1] if named else plain
+    )
+
+
+# Choices: who gets a request, who goes on
+
+
+def chosen(schema: Schema, asked: str, prompts: str) -> dict[str, Any] | None:
+    """The choice that the schema asks for; None if it asks for none that is known here."""
+    properties = schema.get("properties") or {}
+    choosers = {
+        ("task", "why", "worker"): ("worker", _route),
+        ("next", "task", "why"): ("next", _next_step),
+        ("next", "why"): ("next", _next_speaker),
+    }
+    name, choose = choosers.get(tuple(sorted(properties)), ("", None))
+    choices = [str(each) for each in properties[name].get("enum") or ()] if choose else []
+    return choose(choices, asked, prompts) if choose and choices else None
+
+
+def _route(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any]:
+    team = Team(roster_in([each for each in choices if each != UNCLEAR], prompts))
+    request = request_in(asked)
+    if UNCLEAR in choices and not team.best_for(request):
+        return {"worker": UNCLEAR, "task": request, "why": "no description has a word of it"}
+    worker = team.worker_for(request)
+    return {"worker": worker, "task": request, "why": "its description fits the words best"}
+
+
+def _next_step(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
+    """The first step of the plan for the request that nobody has taken up yet."""
+    team = Team(roster_in([each for each in choices if each != FINISH], prompts))
+    taken = {_plain(found["words"]) for found in _TASK.finditer(asked)}
+    steps = team.steps_for(request_in(asked))
+    for number, step in enumerate(steps, 1):
+        if _plain(step.description) not in taken:
+            why = f"it is part {number} of {len(steps)} of what is asked"
+            return {"next": step.worker, "task": step.description, "why": why}
+    if FINISH not in choices:
+        return None
+    return {"next": FINISH, "task": "", "why": "all that is asked for was taken up"}
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _next_speaker(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
+    """Whoever was not asked yet and fits the request best; then the word that ends it."""
+    roster = {name: told for name, told in roster_in(choices, prompts).items() if told}
+    listed = _UNHEARD.search(asked.partition("\n")[0])
+    waiting = list(roster) if listed is None else msgspec.json.decode(listed[1])
+    unheard = {name: told for name, told in roster.items() if name in waiting}
+    if unheard:
+        worker = Team(unheard).worker_for(request_in(asked))
+        return {"next": worker, "why": "of those not asked yet, its description fits best"}
+    ends = [choice for choice in choices if choice not in roster]
+    return {"next": ends[0], "why": "everybody was asked"} if ends else None
+
+
+# Groups: everybody is asked once, and what they said is the answer
+
+
+def management_calls(request: ModelRequest) -> list[ToolCall]:
+    """What a manager calls next, if these are a manager's tools; none if they are not."""
+    names = {tool.name for tool in request.tools}
+    if not names or not names <= _MANAGES:
+        return []
+    asked = next((t.text for t in reversed(request.turns) if t.role is Role.USER), "")
+    found = [(_SAID.fullmatch(name), text.strip()) for name, text in parts_of(asked).data]
+    said = [f"{name[1]}: {text}" for name, text in found if name is not None]
+    if said and FINISH in names:
+        return [_call(FINISH, answer="\n".join(said))]
+    return [_call(TO_ALL, message=request_in(asked))] if TO_ALL in names else []
+
+
+def _call(name: str, **arguments: str) -> ToolCall:
+    return ToolCall(f"offline-{name}", name, msgspec.json.encode(arguments).decode())

@@ -1,0 +1,126 @@
+"""Who does what: the clauses of a request, each for the worker that it suits."""
+
+import re
+
+from msgspec import Struct
+
+from chargehand.models.offline.clauses import Clause, clauses
+from chargehand.models.offline.routing import Lexicon
+from chargehand.models.offline.words import LIGHT, roots, words
+
+MOST = 12
+#: characters of a description
+LONGEST = 1_000
+#: before what somebody is to write of
+FINDING = "Find what there is on this: "
+#: behind a description that means nothing without the one before it
+GOES_ON = " (this goes on from: "
+
+_BACK = re.compile(
+    r"\b(?:it(?! takes?\b)|its|them|these|those|they|their|results?|findings|above|based on|both|"
+    r"each of|the same)\b|\b(?:this|that)\b(?=\s*(?:$|[?.!,]|(?:one|product|item|is|was)\b))",
+    re.IGNORECASE,
+)
+_ONE = re.compile(r"\b(?:it|its|this|that)\b", re.IGNORECASE)
+_THEN = re.compile(r"\b(?:then|after that|afterwards|finally|next|once)\b\W*$", re.IGNORECASE)
+_POLITE = re.compile(
+    r"^(?:(?:please|can you|could you|would you|i (?:want|need|would like) you to|also|then|and|now)\s+)*",
+    re.IGNORECASE,
+)
+_WRITES = roots("write compose draft combine merge summarise summarize report")
+_REVIEWS = roots("review check verify proofread critic")
+_FINDS = "find fact document file read source web look research library archive"
+_RECKONS = "table data number calculate compute figure statistic spreadsheet csv sql maths"
+#: words of a question for figures
+_FIGURES = roots("""cost price cheap cheaper cheapest expensive dearest average mean median total sum percent percentage
+    revenue turnover earn sold sell sales units count many much calculate compute highest lowest most least fewest
+    largest smallest longest shortest latest earliest""")
+#: words of a question for what was written
+_PAPERS = roots("""policy meeting minutes notes review reviewer document article letter contract report say said decide
+    complain complaint mention according about can may must should allowed why""")
+#: tables do not say yes or no
+_CLOSED = re.compile(r"(?:is|are|was|were|do|does|did|has|have|will)\b", re.IGNORECASE)
+
+
+class Step(Struct, frozen=True):
+    """A task in the making; it needs the steps of these numbers."""
+
+    description: str
+    worker: str
+    needs: tuple[int, ...] = ()
+
+
+class Team:
+    """Workers by name and description, and what each is for as far as words tell."""
+
+    def __init__(self, roster: dict[str, str]) -> None:
+        self._names = list(roster)
+        self._lexicon = Lexicon(f"{name} {name} {told}" for name, told in roster.items())
+        does = {name: roots(" ".join([name, *words(told)[:1]])) for name, told in roster.items()}
+        self._writer = next((name for name in roster if does[name] & _WRITES), "")
+        self._reviewer = next((name for name in roster if does[name] & _REVIEWS), "")
+        self._desk = {name for name in roster if does[name] & (_WRITES | _REVIEWS)}
+        self.finder = self.best_for(_FINDS)
+        self.reckoner = self.best_for(_RECKONS)
+
+    def best_for(self, text: str) -> str:
+        """Whose description fits the text best, but for those who write or review; empty if none does."""
+        fits = dict(zip(self._names, self._lexicon.scores(text), strict=True))
+        able = [name for name in self._names if name not in self._desk] or self._names
+        best = max(able, key=lambda name: fits[name])
+        return best if fits[best] else ""
+
+    def worker_for(self, text: str) -> str:
+        """The worker for this clause. Who writes or reviews gets it only if that is asked for."""
+        verb = roots(_POLITE.sub("", text, count=1).partition(" ")[0])
+        if verb & _WRITES and self._writer:
+            return self._writer
+        if verb & _REVIEWS and self._reviewer:
+            return self._reviewer
+        asked = roots(text)
+        if asked & _FIGURES:
+            return self.best_for(f"{text} {_RECKONS}") or self._names[0]
+        if asked & _PAPERS or _CLOSED.match(text):
+            return self.best_for(f"{text} {_FINDS}") or self._names[0]
+        # Tables say for sure whether they hold an answer; documents always hold something like it.
+        return self.best_for(text) or self.reckoner or self.finder or self._names[0]
+
+    def steps_for(self, request: str, most: int = MOST) -> list[Step]:
+        """The steps of a request: side by side, unless one speaks of what came before it.
+
+        No step puts the results together: whoever leads the work does that.
+        """
+        steps: list[Step] = []
+        for part in [part for part in clauses(request) if set(words(part.text)) - LIGHT][:most]:
+            steps += self._steps_of(part, request, steps)
+        return steps[:most] or [Step(request, self.worker_for(request))]
+
+    def _steps_of(self, part: Clause, request: str, steps: list[Step]) -> list[Step]:
+        description = (part.text[0].upper() + part.text[1:])[:LONGEST]
+        worker = self.worker_for(part.text)
+        if worker in self._desk and not steps and self.finder:
+            # There is nothing yet to work from: somebody finds it first.
+            found = Step(f"{FINDING}{description}"[:LONGEST], self.finder)
+            return [found, Step(description, worker, (0,))]
+        lead = request[max(0, part.start - 20) : part.start].strip(" ,")
+        refers = refers_back(part.text) or _THEN.search(lead) is not None
+        if not steps or not (refers or worker in self._desk):
+            return [Step(description, worker)]
+        # One thing is that which was spoken of last; several may be anything so far.
+        needed = {need for step in steps for need in step.needs}
+        ends = tuple(number for number in range(len(steps)) if number not in needed)
+        needs = (len(steps) - 1,) if _ONE.search(part.text) else ends
+        if worker not in self._desk:
+            whole = f"{description.rstrip('.')}{GOES_ON}{bare(steps[-1].description).rstrip('.?')})"
+            description = whole[:LONGEST]
+        return [Step(description, worker, needs)]
+
+
+def refers_back(text: str) -> bool:
+    """Whether the text speaks of something that was said before it."""
+    return _BACK.search(text) is not None
+
+
+def bare(description: str) -> str:
+    """The description without what it goes on from."""
+    return description.partition(GOES_ON)[0]
