@@ -10,8 +10,8 @@ import pytest
 
 import chargehand as ch
 from chargehand.cli.ask_person import question_lines
-from chargehand.cli.progress_lines import ProgressLines
 from chargehand.errors import UsageError
+from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.testing import FakeClock, run_virtual
 
 

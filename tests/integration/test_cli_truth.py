@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 import chargehand as ch
 from chargehand.cli import main
-from chargehand.cli.progress_lines import ProgressLines
 from chargehand.crews.python_crews import load
+from chargehand.presentation.progress_lines import ProgressLines
 
 CREW = """
 import os

@@ -11,10 +11,10 @@ import pytest
 import chargehand as ch
 from chargehand.crews.crew import Crew
 from chargehand.crews.default_crew import default_crew
-from chargehand.crews.durations import length_of, shown_length
 from chargehand.crews.python_crews import load, python_crew
 from chargehand.crews.toml_crews import toml_crew
 from chargehand.errors import ChargehandError, UsageError
+from chargehand.facts.durations import length_of, shown_length
 from chargehand.settings import Choice, crew_for, journal_place, supervisor_for
 
 ROOT = Path(__file__).parents[2]

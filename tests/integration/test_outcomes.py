@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.cli.progress_lines import summary
 from chargehand.facts.plan import is_vague
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Text
 from chargehand.patterns import route
+from chargehand.presentation.progress_lines import summary
 from chargehand.testing import FakeClock, run_virtual
 
 CUT = ModelReply(parts=(Text("It is open [t1] until"),), stop=StopReason.LENGTH)

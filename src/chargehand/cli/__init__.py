@@ -1,22 +1,13 @@
-"""The command line. Every command imports what it needs itself, so that `--help` stays quick."""
+"""The command line. A command's module is imported when the command is called, so that `--help` stays quick."""
 
 import logging
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
 
-from chargehand.cli.init import init
-from chargehand.cli.mcp import mcp
-from chargehand.cli.models import models
 from chargehand.cli.output import lost, say
-from chargehand.cli.pause_and_steer import pause, steer, unpause
-from chargehand.cli.plan import plan
-from chargehand.cli.run import resume, run
-from chargehand.cli.runs import answer, cancel, runs, show, trace
-from chargehand.cli.simulate import simulate
-from chargehand.cli.status import status
-from chargehand.cli.verify import verify
 from chargehand.errors import (
     ChargehandError,
     JournalError,
@@ -28,6 +19,26 @@ from chargehand.errors import (
 _USAGE, _FAILED, _INTERRUPTED = 2, 1, 130
 #: what the person can change, and try again
 _TO_BE_SET_RIGHT = (UsageError, JournalError, ModelDenied)
+#: by name, in the order of a first day's work: the module and the line in the list of commands
+COMMANDS = {
+    "run": ("run", "Run a request and print the answer."),
+    "plan": ("plan", "Write a plan; look at it, edit it, check it."),
+    "simulate": ("simulate", "Say how long a plan will take, and with how many workers."),
+    "resume": ("run", "Go on with a run that was interrupted."),
+    "runs": ("runs", "List the runs, the newest first."),
+    "status": ("status", "Say what runs, and what waits for what."),
+    "show": ("runs", "Show how a run stands, and its answer."),
+    "trace": ("runs", "Print all that happened in a run, as JSON."),
+    "answer": ("run_control", "Answer a question that a run asks."),
+    "cancel": ("run_control", "End a run, or have its answer now."),
+    "pause": ("run_control", "Have a run start nothing new for now."),
+    "unpause": ("run_control", "Have a paused run go on."),
+    "steer": ("run_control", "Tell a run what else is wanted."),
+    "verify": ("verify", "Check whether the runs of a journal can be read."),
+    "init": ("init", "Write a crew file to start from."),
+    "models": ("models", "Models that run on this machine."),
+    "mcp": ("mcp", "Serve the crew to other agents, over MCP."),
+}
 
 
 def _unless_lost(done: Any) -> Any:
@@ -54,8 +65,19 @@ class _Commands(click.Group):
         except (KeyboardInterrupt, click.Abort):
             sys.exit(_INTERRUPTED)
 
-    def list_commands(self, context: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
-        return list(self.commands)  # in the order of a first day's work, not of the alphabet
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"chargehand.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 class _Warnings(logging.Handler):
@@ -72,10 +94,3 @@ def main() -> None:
     log = logging.getLogger("chargehand")
     if not log.handlers:
         log.addHandler(_Warnings(logging.WARNING))
-
-
-for _command in (
-    *(run, plan, simulate, resume, runs, status, show, trace),
-    *(answer, cancel, pause, unpause, steer, verify, init, models, mcp),
-):
-    main.add_command(_command)

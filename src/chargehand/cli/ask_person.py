@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import msgspec
 
 from chargehand.cli.output import say
-from chargehand.cli.safe_text import clean, one_line
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
+from chargehand.presentation.safe_text import clean, one_line
 
 
 class TerminalPrompt:

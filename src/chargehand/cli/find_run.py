@@ -1,35 +1,24 @@
 """Runs by what a person types: an id, the beginning of one, or `last`."""
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from chargehand.cli.run_table import status_of
-from chargehand.errors import (
-    ChargehandError,
-    InternalError,
-    JournalDamaged,
-    JournalReadOnly,
-    JournalVersion,
-    NotLeading,
-    UnknownRun,
-    UsageError,
-)
+from chargehand.errors import JournalReadOnly, NotLeading, UnknownRun, UsageError
 from chargehand.facts.events import RunRequested, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
 from chargehand.journal.open_journal import open_journal
+from chargehand.presentation.run_status import is_nested, status_of
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import answer_in_mail
 from chargehand.settings import journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
 LAST = "last"
-#: ids of runs that are tasks of others begin so
-NESTED = "n"
 T = TypeVar("T")
 
 
@@ -42,24 +31,6 @@ async def heads_in(place: Path) -> list[Head]:
         return [head for head in await journal.heads() if not head.is_forgotten]
     finally:
         await journal.close()
-
-
-async def looked_at(
-    heads: Iterable[Head], look: Callable[[Head], Awaitable[T]]
-) -> list[tuple[Head, T | ChargehandError]]:
-    """What looking at each of these runs shows; of one that cannot be read, why."""
-    found: list[tuple[Head, T | ChargehandError]] = []
-    for head in heads:
-        try:
-            found.append((head, await look(head)))
-        except (JournalDamaged, JournalVersion, InternalError) as error:
-            found.append((head, error))
-    return found
-
-
-def is_nested(head: Head) -> bool:
-    """Whether this run is a task of another."""
-    return head.stream.startswith(NESTED)
 
 
 class FoundRun(Struct, frozen=True):

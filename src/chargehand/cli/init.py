@@ -1,20 +1,18 @@
 """`chargehand init`: a crew file to start from."""
 
+from importlib.resources import files
 from pathlib import Path
 
 import click
 
-from chargehand.cli import output
+from chargehand.cli.output import say
+from chargehand.errors import UsageError
 
 
-@click.command(short_help="Write a crew file to start from.")
+@click.command()
 @click.argument("path", default="crew.toml", type=click.Path(path_type=Path))
 def init(path: Path) -> None:
     """Write a commented crew file to PATH (default: crew.toml) and say what to try next."""
-    from importlib.resources import files
-
-    from chargehand.errors import UsageError
-
     target = path / "crew.toml" if path.is_dir() else path
     if target.suffix != ".toml":
         raise UsageError(f"{target} does not end in .toml, as crew files do; try {target}.toml")
@@ -28,6 +26,6 @@ def init(path: Path) -> None:
         ) from None
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}") from None
-    output.say(f"{target}: three workers, ready to be changed. Try:")
-    output.say(f'  chargehand plan --crew {target} "What do these files say about …?"')
-    output.say(f'  chargehand run --crew {target} --files PATH "What do these files say about …?"')
+    say(f"{target}: three workers, ready to be changed. Try:")
+    say(f'  chargehand plan --crew {target} "What do these files say about …?"')
+    say(f'  chargehand run --crew {target} --files PATH "What do these files say about …?"')

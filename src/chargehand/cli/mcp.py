@@ -11,6 +11,7 @@ import click
 
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
 from chargehand.cli.output import say
+from chargehand.errors import UsageError
 from chargehand.terminal import is_terminal
 
 TOKEN_VARIABLE = "CHARGEHAND_MCP_TOKEN"  # noqa: S105 - where the token is, not what it is
@@ -26,7 +27,7 @@ def place(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-@click.command(cls=PathsCommand, short_help="Serve the crew to other agents, over MCP.")
+@click.command(cls=PathsCommand)
 @crew_options
 @click.option(
     "--http",
@@ -46,8 +47,6 @@ def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> Non
     Tools: plan, run, resume, status, result, report, answer, cancel, runs. stdout carries the protocol
     and nothing else.
     """
-    from chargehand.errors import UsageError
-
     try:
         from chargehand.server.mcp import serve_http, serve_stdio
     except ModuleNotFoundError as error:

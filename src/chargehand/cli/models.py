@@ -2,6 +2,8 @@
 
 import click
 
+from chargehand.models.model_files import get_model
+
 
 @click.group()
 def models() -> None:
@@ -12,6 +14,4 @@ def models() -> None:
 @click.argument("name")
 def get(name: str) -> None:
     """Fetch the weights of a small model into the user's cache, once."""
-    from chargehand.models.model_files import get_model
-
     click.echo(f"{name}: {get_model(name)}")

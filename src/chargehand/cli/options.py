@@ -1,27 +1,25 @@
 """Options that several commands share, and what they become."""
 
+import shlex
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from chargehand.cli.output import say
-
-if TYPE_CHECKING:
-    from chargehand.result import RunResult
-    from chargehand.settings import Choice
-    from chargehand.supervisor import Supervisor
+from chargehand.errors import UsageError
+from chargehand.facts.durations import length_of
+from chargehand.result import RunResult
+from chargehand.settings import Choice, supervisor_for
+from chargehand.supervisor import Supervisor
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def length(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
     """What an option that is a length of time becomes."""
-    from chargehand.crews.durations import length_of
-    from chargehand.errors import UsageError
-
     try:
         return None if value is None else length_of(value)
     except UsageError as error:
@@ -110,10 +108,8 @@ def notify_option(command: Command) -> Command:
     )(command)
 
 
-def choice_of(options: dict[str, Any]) -> "Choice":
+def choice_of(options: dict[str, Any]) -> Choice:
     """Take the crew's options out of a command's."""
-    from chargehand.settings import Choice
-
     return Choice(
         crew=options.pop("crew"),
         files=options.pop("files"),
@@ -124,23 +120,19 @@ def choice_of(options: dict[str, Any]) -> "Choice":
     )
 
 
-def boss_for(choice: "Choice", *, quiet: bool = False) -> "Supervisor":
+def boss_for(choice: Choice, *, quiet: bool = False) -> Supervisor:
     """The supervisor that the options ask for; what was chosen for the user is said on stderr."""
-    from chargehand.settings import supervisor_for
-
     return supervisor_for(choice, (lambda _: None) if quiet else say)
 
 
-def resume_words(result: "RunResult", choice: "Choice") -> str:
+def resume_words(result: RunResult, choice: Choice) -> str:
     """The command line that goes on with a run; one begun in Python needs to be told its crew."""
     words = again("resume", result.id, choice)
     return words if result.source or choice.crew else f"{words} --crew FILE.py:NAME"
 
 
-def again(command: str, run: str, choice: "Choice") -> str:
+def again(command: str, run: str, choice: Choice) -> str:
     """A command line about this run, with what must be said again."""
-    import shlex
-
     parts = ["chargehand", command, run]
     if command == "resume":
         parts += [word for way in choice.notify for word in ("--notify", way)]

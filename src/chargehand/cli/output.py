@@ -2,13 +2,15 @@
 
 import os
 import sys
+from typing import Any
 
 import click
+import msgspec
 
-from chargehand.cli.safe_text import clean, clean_json
+from chargehand.presentation.safe_text import clean, clean_json
 from chargehand.terminal import is_interactive, is_plain
 
-__all__ = ["is_interactive", "is_plain", "lost", "piece", "raw", "result", "say"]
+__all__ = ["as_json", "is_interactive", "is_plain", "lost", "piece", "raw", "result", "say"]
 
 #: why stdout could not be written to, though somebody listens
 lost: list[str] = []
@@ -29,8 +31,13 @@ def piece(text: str) -> None:
     _echo(clean(text), nl=False)
 
 
+def as_json(value: Any) -> None:
+    """A value as one line of JSON on stdout, at once: a program may wait for it at the other end of a pipe."""
+    raw(msgspec.json.encode(value))
+
+
 def raw(line: bytes) -> None:
-    """One line of JSON on stdout, at once: somebody may be waiting for it at the other end of a pipe."""
+    """JSON on stdout, without anything that a terminal would obey."""
     _echo(clean_json(line).decode())
 
 

@@ -1,20 +1,26 @@
 """`chargehand plan`: write a plan and look at it, save it, edit it, check it."""
 
+import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from chargehand.cli import output
+from chargehand.cli.find_run import find_run
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
+from chargehand.cli.plan_input import given_plan, given_request
+from chargehand.crews.crew import Crew
+from chargehand.errors import UsageError
+from chargehand.facts.plan import Plan
+from chargehand.presentation.safe_text import clean, counted, outline
+from chargehand.roles.roster import Roster
+from chargehand.settings import Choice, crew_for, journal_place
+from chargehand.supervisor import Supervisor
 
-if TYPE_CHECKING:
-    from chargehand.facts.plan import Plan
-    from chargehand.settings import Choice
 
-
-@click.command(cls=PathsCommand, short_help="Write a plan; look at it, edit it, check it.")
+@click.command(cls=PathsCommand)
 @click.argument("request", required=False)
 @crew_options
 @click.option("--after", metavar="RUN", help="Go on from this run's answer.")
@@ -43,17 +49,11 @@ def plan(
         _write(request, choice, options)
 
 
-def _write(request: str, choice: "Choice", options: dict[str, Any]) -> None:
-    import asyncio
-
-    from chargehand.cli.find_run import find_run
-    from chargehand.cli.read_request import given_request
-    from chargehand.settings import journal_place
-
+def _write(request: str, choice: Choice, options: dict[str, Any]) -> None:
     asked = given_request(request)
     boss = boss_for(choice)
 
-    async def written() -> "Plan":
+    async def written() -> Plan:
         async with boss:
             if not options["after"]:
                 return await boss.plan(asked)
@@ -67,10 +67,7 @@ def _write(request: str, choice: "Choice", options: dict[str, Any]) -> None:
         _print(made, options)
 
 
-def _save(made: "Plan", file: str) -> None:
-    from chargehand.cli.safe_text import outline
-    from chargehand.errors import UsageError
-
+def _save(made: Plan, file: str) -> None:
     try:
         Path(file).write_text(made.to_json() + "\n", encoding="utf-8")
     except OSError as error:
@@ -80,23 +77,17 @@ def _save(made: "Plan", file: str) -> None:
     output.say(f"carry it out with:   chargehand run --plan {file}")
 
 
-def _print(made: "Plan", options: dict[str, Any]) -> None:
-    from chargehand.cli.safe_text import clean, clean_json, outline
-
+def _print(made: Plan, options: dict[str, Any]) -> None:
     if options["as_json"]:
-        output.raw(clean_json(made.to_json().encode()))
+        output.raw(made.to_json().encode())
     elif options["mermaid"]:
-        output.result(clean(made.to_mermaid()).rstrip())
+        output.result(made.to_mermaid().rstrip())
     else:
         output.result(outline(made))
 
 
-def _look_at(file: str, choice: "Choice", *, is_edited: bool) -> None:
+def _look_at(file: str, choice: Choice, *, is_edited: bool) -> None:
     """Check a plan file against the crew's roster, after the person has edited it."""
-    from chargehand.cli.read_request import given_plan
-    from chargehand.cli.safe_text import clean, counted
-    from chargehand.errors import UsageError
-
     if is_edited:
         if not Path(file).exists():
             raise UsageError(
@@ -114,13 +105,8 @@ def _look_at(file: str, choice: "Choice", *, is_edited: bool) -> None:
     output.result(f"{file}: sound, {counted(len(found.tasks), 'task')}")
 
 
-def _roster(choice: "Choice") -> set[str]:
+def _roster(choice: Choice) -> set[str]:
     """What tasks may name, without a journal or a model: nothing is run."""
-    from chargehand.crews.crew import Crew
-    from chargehand.roles.roster import Roster
-    from chargehand.settings import crew_for
-    from chargehand.supervisor import Supervisor
-
     crew = crew_for(choice, lambda _: None)
     if isinstance(crew, Supervisor):
         return crew.roster.names

@@ -1,14 +1,17 @@
 """`chargehand run` and `chargehand resume`."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from chargehand.cli import output
+from chargehand.cli.find_run import find_run, has_ended, source_of, standing_of
 from chargehand.cli.options import (
     PathsCommand,
     again,
@@ -18,15 +21,17 @@ from chargehand.cli.options import (
     length,
     notify_option,
 )
+from chargehand.cli.plan_input import given_plan, given_request, review
+from chargehand.cli.run_events import RunView, WatchOptions
+from chargehand.cli.run_session import RunSession
+from chargehand.decisions.schedule import RunState
+from chargehand.facts.events import KINDS
+from chargehand.facts.limits import Limits
+from chargehand.facts.plan import Plan
+from chargehand.settings import Choice, journal_place, reader_of
+from chargehand.supervisor import Supervisor
+from chargehand.supervisor.requests import RunOptions
 from chargehand.terminal import is_terminal
-
-if TYPE_CHECKING:
-    from chargehand.cli.run_events import WatchOptions
-    from chargehand.facts.limits import Limits
-    from chargehand.facts.plan import Plan
-    from chargehand.settings import Choice
-    from chargehand.supervisor import Supervisor
-    from chargehand.supervisor.requests import RunOptions
 
 
 def _writable(_: click.Context, __: click.Parameter, file: str) -> str:
@@ -119,15 +124,11 @@ def showing_options(command: Any) -> Any:
 @notify_option
 @showing_options
 def run(request: str | None, plan_file: str | None, **options: Any) -> None:
-    """Have a REQUEST done, and print the answer. `-` reads the request from stdin.
+    """Run a REQUEST and print the answer. `-` reads the request from stdin.
 
     Exit code: 0 done, 1 failed, 2 wrong usage, 3 partial answer, 4 a person is needed,
     5 over budget, 130 interrupted.
     """
-    from chargehand.cli.read_request import given_plan, given_request
-    from chargehand.cli.run_events import RunView
-    from chargehand.cli.run_session import RunSession
-
     if (request is None) == (plan_file is None):
         raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
     asked = given_request(request) if plan_file is None else given_plan(plan_file)
@@ -135,18 +136,18 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     manner = _manner(choice, options)
     boss = boss_for(choice, quiet=manner.quiet)
     terms = _terms(boss, choice, options)
-    review = _reviewing(boss) if options["review"] else None
+    reviewed = _reviewing(boss) if options["review"] else None
     watch = RunView(manner)
 
     async def start() -> None:
-        wanted = asked if review is None else await review(asked)
+        wanted = asked if reviewed is None else await reviewed(asked)
         async for heard in boss.stream(wanted, **terms):
             watch.hear(heard)
 
     sys.exit(RunSession(boss, watch, manner).conduct(start))
 
 
-@click.command(cls=PathsCommand, short_help="Go on with a run that was interrupted.")
+@click.command(cls=PathsCommand)
 @click.argument("run_id", metavar="RUN")
 @click.option("--accept", is_flag=True, help="Go on although the crew has changed.")
 @crew_options
@@ -158,15 +159,6 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     RUN is an id, the beginning of one, or `last`. The crew is found as it was at the start, unless you give
     another.
     """
-    import asyncio
-
-    from chargehand.cli.find_run import find_run, has_ended, source_of, standing_of
-    from chargehand.cli.run_events import RunView
-    from chargehand.cli.run_session import RunSession
-    from chargehand.decisions.schedule import RunState
-    from chargehand.facts.events import KINDS
-    from chargehand.settings import journal_place, reader_of
-
     choice = choice_of(options)
     manner = _manner(choice, options)
     place = journal_place(choice.journal)
@@ -195,9 +187,7 @@ async def _nothing() -> None:
     """What is left to do of a run that has ended."""
 
 
-def _manner(choice: "Choice", options: dict[str, Any]) -> "WatchOptions":
-    from chargehand.cli.run_events import WatchOptions
-
+def _manner(choice: Choice, options: dict[str, Any]) -> WatchOptions:
     is_plain = options["display"] == "plain" or options["as_json"] or options["quiet"]
     waits = options["on_question"] in (None, "wait", "supervisor")
     return WatchOptions(
@@ -212,13 +202,7 @@ def _manner(choice: "Choice", options: dict[str, Any]) -> "WatchOptions":
     )
 
 
-def _terms(boss: "Supervisor", choice: "Choice", options: dict[str, Any]) -> "RunOptions":
-    import asyncio
-
-    from chargehand.cli.find_run import find_run
-    from chargehand.settings import journal_place
-    from chargehand.supervisor.requests import RunOptions
-
+def _terms(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> RunOptions:
     terms = RunOptions(
         priority=options["priority"],
         deadline=options["deadline"],
@@ -239,21 +223,16 @@ def _terms(boss: "Supervisor", choice: "Choice", options: dict[str, Any]) -> "Ru
     return terms
 
 
-def _limits(boss: "Supervisor", options: dict[str, Any]) -> "Limits | None":
+def _limits(boss: Supervisor, options: dict[str, Any]) -> Limits | None:
     """The supervisor's limits with what the flags say otherwise."""
-    from msgspec.structs import replace
-
     given = {
         name: options[name] for name in ("money", "tokens", "calls") if options[name] is not None
     }
     return replace(boss.limits, **given) if given else None
 
 
-def _reviewing(boss: "Supervisor") -> "Callable[[str | Plan], Awaitable[Plan]]":
+def _reviewing(boss: Supervisor) -> Callable[[str | Plan], Awaitable[Plan]]:
     """Makes of a request the plan that the person wants."""
-    from chargehand.cli.plan_review import review
-    from chargehand.facts.plan import Plan
-
     if not output.is_interactive():
         raise click.UsageError(
             "--review needs a terminal; write the plan with chargehand plan … --save plan.json, "

@@ -1,21 +1,20 @@
 """One run for reading: where every task stands, the answer, what is missing, what is asked."""
 
 from collections.abc import Iterator, Sequence
-
-import msgspec
+from typing import Any
 
 from chargehand.cli.ask_person import question_lines
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words
-from chargehand.cli.progress_lines import gain_of, task_counts
-from chargehand.cli.safe_text import answer_words, clean, clean_json, one_line
-from chargehand.crews.durations import shown_length
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
 from chargehand.errors import UnknownQuestion, UsageError
+from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.patterns.groups.messages import SpokenTurn, told_in
+from chargehand.presentation.progress_lines import gain_of, task_counts
+from chargehand.presentation.safe_text import answer_words, clean, one_line
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
 
@@ -80,10 +79,10 @@ def _asked(question: Question, result: RunResult, choice: Choice) -> Iterator[st
         yield f"  then:      {resume_words(result, choice)}"
 
 
-def shown_json(standing: FoundRun, _: str) -> Iterator[str]:
+def shown_json(standing: FoundRun) -> dict[str, Any]:
     """The run as one JSON object."""
     result = standing.result
-    facts = {
+    return {
         "run": result.id,
         "status": standing.status,
         "request": result.request,
@@ -105,13 +104,12 @@ def shown_json(standing: FoundRun, _: str) -> Iterator[str]:
         "questions": standing.asked,
         "answered": standing.answered,
     }
-    yield clean_json(msgspec.json.encode(facts)).decode()
 
 
-def ended_json(result: RunResult) -> bytes:
+def ended_json(result: RunResult) -> dict[str, Any]:
     """What a run came to, as one JSON object."""
     answer = result.answer
-    facts = {
+    return {
         "run": result.id,
         "status": result.status.value,
         "answer": answer.output,
@@ -121,7 +119,6 @@ def ended_json(result: RunResult) -> bytes:
         "usage": result.usage,
         "questions": result.questions,
     }
-    return msgspec.json.encode(facts)
 
 
 def question_meant(asked: Sequence[Question], run: str, id_: str) -> Question:

@@ -2,13 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
 from chargehand.cli import output
-from chargehand.cli.progress_lines import ProgressLines
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.events import (
     AttemptFinished,
@@ -20,12 +19,10 @@ from chargehand.facts.events import (
     encode,
 )
 from chargehand.facts.outcome import NeedsInput, Question
+from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.result import RunResult
 from chargehand.settings import Choice
-from chargehand.supervisor import Supervisor
 from chargehand.terminal import is_terminal
-
-BELOW = " › "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +97,7 @@ class RunView:
         data = msgspec.json.encode(heard) if isinstance(heard, AnswerPiece) else encode(heard)
         # Every line says whose it is, also where a key or `resume` leads to an older run.
         named = {"run": self.run, **msgspec.json.decode(data, type=dict[str, msgspec.Raw])}
-        output.raw(msgspec.json.encode(named))
+        output.as_json(named)
 
     def _hear_piece(self, heard: AnswerPiece) -> None:
         if not self._streams:
@@ -131,12 +128,3 @@ class RunView:
             case _:
                 pass
         self.changed.set()
-
-
-def nested_in(boss: Supervisor, above: str = "") -> Iterator[tuple[str, Supervisor]]:
-    """The supervisors on its roster, and on theirs, each with the path that leads to it."""
-    for member in boss.roster:
-        if isinstance(member, Supervisor):
-            path = f"{above}{member.name}{BELOW}"
-            yield path, member
-            yield from nested_in(member, path)

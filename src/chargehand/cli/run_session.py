@@ -14,10 +14,8 @@ import click
 from chargehand.cli import output
 from chargehand.cli.ask_person import TerminalPrompt, ask, question_lines
 from chargehand.cli.options import again
-from chargehand.cli.progress_lines import summary
 from chargehand.cli.run_details import ended_json
-from chargehand.cli.run_events import RunView, WatchOptions, nested_in
-from chargehand.cli.safe_text import answer_words, clean, one_line
+from chargehand.cli.run_events import RunView, WatchOptions
 from chargehand.decisions.budget import OVER_BUDGET
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.wait_reasons import Cause
@@ -25,6 +23,9 @@ from chargehand.errors import ChargehandError, RunInterrupted, UnknownQuestion
 from chargehand.facts.events import KINDS, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.interrupt_signals import counting_signals
+from chargehand.presentation.progress_lines import summary
+from chargehand.presentation.run_status import nested_in
+from chargehand.presentation.safe_text import answer_words, clean, one_line
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.runtimes import GRACE
@@ -173,7 +174,7 @@ class RunSession:
         if not self._manner.as_json:
             self._tell_answer(result)
         elif self._manner.quiet:
-            output.raw(ended_json(result))
+            output.as_json(ended_json(result))
         if self._manner.as_json and self._manner.file:
             self._is_written(answer_words(result.answer, is_shown=False))
         if self._manner.report:

@@ -1,21 +1,31 @@
 """`chargehand simulate`: what a plan will take and cost, before any of it is spent."""
 
 import asyncio
+import json
+import shutil
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from chargehand.cli import output
 from chargehand.cli.options import journal_option, json_option
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from chargehand.decisions.forecast import Forecast, Outlook, Range
-    from chargehand.facts.plan import Plan
-    from chargehand.journal.base import Journal
+from chargehand.cli.plan_input import given_plan
+from chargehand.cli.text_charts import bars, gantt
+from chargehand.decisions.forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
+from chargehand.decisions.trace import trace_of
+from chargehand.errors import UsageError
+from chargehand.facts.durations import shown_length
+from chargehand.facts.plan import Plan
+from chargehand.journal.base import Journal
+from chargehand.journal.open_journal import open_journal
+from chargehand.presentation.safe_text import clean, counted, money_words, one_line
+from chargehand.run_archive import LEARNED_RUNS, PastPaces
+from chargehand.settings import journal_place
 
 #: of past runs that are read for what their tasks have cost
 MOST_EVENTS = 50_000
@@ -24,7 +34,7 @@ MOST_CRITICAL = 5
 _NAMES = 11
 
 
-@click.command(short_help="Say how long a plan will take, and with how many workers.")
+@click.command()
 @click.argument("file", metavar="PLAN")
 @journal_option
 @click.option(
@@ -59,10 +69,6 @@ def simulate(
     The scheduler that would lead it leads it on a virtual clock, with lengths that past runs in the
     journal taught, that the plan expects, or that a file gives. PLAN may be - for stdin.
     """
-    from chargehand.cli.read_request import given_plan
-    from chargehand.decisions.forecast import Outlook, forecast, places_for
-    from chargehand.settings import journal_place
-
     plan = given_plan(file)
     learned = asyncio.run(_learned(journal_place(journal)))
     given, prices = _given(durations) if durations else ({}, {})
@@ -72,7 +78,7 @@ def simulate(
         plan, places_for(plan), parallel=parallel, outlook=outlook, runs=runs, seed=seed
     )
     if as_json:
-        output.raw(_as_json(told))
+        output.as_json(_in_numbers(told))
         return
     for line in _shown(told, plan):
         output.result(line)
@@ -81,12 +87,8 @@ def simulate(
 # What is known
 
 
-async def _learned(place: Path) -> "Outlook":
+async def _learned(place: Path) -> Outlook:
     """What the finished runs of a journal teach; nothing, where there is none yet."""
-    from chargehand.decisions.forecast import Outlook
-    from chargehand.journal.open_journal import open_journal
-    from chargehand.run_archive import PastPaces
-
     if not place.exists():  # noqa: ASYNC240 - nothing else runs yet
         return Outlook()
     journal = open_journal(place)
@@ -96,11 +98,8 @@ async def _learned(place: Path) -> "Outlook":
         await journal.close()
 
 
-async def _prices(journal: "Journal") -> dict[str, float]:
+async def _prices(journal: Journal) -> dict[str, float]:
     """By worker, what a task that it did has cost, failed attempts included."""
-    from chargehand.decisions.trace import trace_of
-    from chargehand.run_archive import LEARNED_RUNS
-
     spent: dict[str, float] = {}
     done: dict[str, int] = {}
     left = MOST_EVENTS
@@ -114,12 +113,8 @@ async def _prices(journal: "Journal") -> dict[str, float]:
     return {worker: money / done[worker] for worker, money in spent.items() if done[worker]}
 
 
-def _refuse_unknown(file: str, names: Sequence[str], plan: "Plan") -> None:
+def _refuse_unknown(file: str, names: Sequence[str], plan: Plan) -> None:
     """Raise `UsageError` for a name in the durations that no task of the plan has: it would say nothing."""
-    from difflib import get_close_matches
-
-    from chargehand.errors import UsageError
-
     known = list(dict.fromkeys(task.worker or task.skill for task in plan.tasks))
     for name in names:
         if name not in known:
@@ -128,12 +123,8 @@ def _refuse_unknown(file: str, names: Sequence[str], plan: "Plan") -> None:
             raise UsageError(f"{file}: no task of the plan is for {name!r}; {meant}")
 
 
-def _given(file: str) -> "tuple[dict[str, Range], dict[str, float]]":
+def _given(file: str) -> tuple[dict[str, Range], dict[str, float]]:
     """Lengths and prices from a file, by worker."""
-    import json
-
-    from chargehand.errors import UsageError
-
     try:
         content = json.loads(Path(file).read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -157,16 +148,12 @@ def _given(file: str) -> "tuple[dict[str, Range], dict[str, float]]":
     return ranges, prices
 
 
-def _range(said: object, where: str) -> "Range":
-    from chargehand.decisions.forecast import Range
-
+def _range(said: object, where: str) -> Range:
     both = said if isinstance(said, list) and len(said) == 2 else [said, said]
     return Range(*(_number(each, where) for each in both))
 
 
 def _number(said: object, where: str) -> float:
-    from chargehand.errors import UsageError
-
     if isinstance(said, bool) or not isinstance(said, (int, float)) or not said >= 0:
         raise UsageError(f"{where} is {said!r}; give a number from 0 on, or two: [least, most]")
     return float(said)
@@ -175,13 +162,7 @@ def _number(said: object, where: str) -> float:
 # What is told
 
 
-def _shown(told: "Forecast", plan: "Plan") -> Iterator[str]:
-    import shutil
-    import textwrap
-
-    from chargehand.cli.safe_text import counted, one_line
-    from chargehand.cli.text_charts import bars, gantt
-
+def _shown(told: Forecast, plan: Plan) -> Iterator[str]:
     width = shutil.get_terminal_size().columns
     yield one_line(plan.goal, width)
     for name, words in _facts(told, plan):
@@ -193,11 +174,7 @@ def _shown(told: "Forecast", plan: "Plan") -> Iterator[str]:
     yield from bars(told.sweep, told.best, width)
 
 
-def _facts(told: "Forecast", plan: "Plan") -> Iterator[tuple[str, str]]:
-    from chargehand.cli.safe_text import clean, counted, money_words
-    from chargehand.crews.durations import shown_length
-    from chargehand.decisions.forecast import GUESS
-
+def _facts(told: Forecast, plan: Plan) -> Iterator[tuple[str, str]]:
     tasks = counted(len(plan.tasks), "task")
     faster = f"{told.speedup:.1f} times as fast as one after another"
     first = list(told.critical.items())[:MOST_CRITICAL]
@@ -212,9 +189,7 @@ def _facts(told: "Forecast", plan: "Plan") -> Iterator[tuple[str, str]]:
         yield "guessed", f"{GUESS:g}s a task of {names}: no past run, expect or --durations tells"
 
 
-def _cost(told: "Forecast", money: str) -> str:
-    from chargehand.cli.safe_text import clean
-
+def _cost(told: Forecast, money: str) -> str:
     if not told.unpriced:
         return money
     names = clean(", ".join(told.unpriced))
@@ -223,15 +198,11 @@ def _cost(told: "Forecast", money: str) -> str:
     return f"{money}, and what {names} costs, which is not known"
 
 
-def _as_json(told: "Forecast") -> bytes:
-    import msgspec
-
-    from chargehand.cli.safe_text import clean_json
-
-    def seconds(each: "timedelta") -> float:
+def _in_numbers(told: Forecast) -> dict[str, Any]:
+    def seconds(each: timedelta) -> float:
         return round(each.total_seconds(), 3)
 
-    content = {
+    return {
         "parallel": told.parallel,
         "runs": told.runs,
         "seconds": {"p50": seconds(told.p50), "p95": seconds(told.p95)},
@@ -261,4 +232,3 @@ def _as_json(told: "Forecast") -> bytes:
             for span in told.typical.spans
         ],
     }
-    return clean_json(msgspec.json.encode(content))

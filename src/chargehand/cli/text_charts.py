@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from chargehand.cli.safe_text import clean, one_line
-from chargehand.crews.durations import shown_length
 from chargehand.decisions.forecast import Level
 from chargehand.decisions.plan_simulation import Simulation, Span
+from chargehand.facts.durations import shown_length
 from chargehand.facts.plan import Plan
+from chargehand.presentation.safe_text import clean, one_line
 
 MOST_ROWS = 30
 ON_PATH, WORKED, WAITED = "█", "▒", "·"

@@ -2,18 +2,21 @@
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from chargehand.cli import output
+from chargehand.cli.find_run import find_run
 from chargehand.cli.options import journal_option, json_option
+from chargehand.errors import JournalDamaged, UsageError
+from chargehand.journal.open_journal import open_journal
+from chargehand.journal.verify import Finding, verified
+from chargehand.presentation.safe_text import one_line
+from chargehand.settings import journal_place
 
-if TYPE_CHECKING:
-    from chargehand.journal.verify import Finding
 
-
-@click.command(short_help="Check whether the runs of a journal can be read.")
+@click.command()
 @click.argument("run_id", metavar="RUN", required=False)
 @journal_option
 @json_option("One JSON object per run.")
@@ -23,19 +26,13 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
     Boards with a name of their own and runs that retention deleted are not checked.
     Says of each run that is not whole what is wrong and what can be saved. Exit code 1 if any is not.
     """
-    import msgspec
-
-    from chargehand.cli.safe_text import clean_json
-    from chargehand.errors import UsageError
-    from chargehand.settings import journal_place
-
     place = journal_place(journal)
     if not place.exists():
         raise UsageError(f"there is no journal at {place}; name another with --journal")
-    found = asyncio.run(_check(str(place), run_id))
+    found = asyncio.run(_check(place, run_id))
     for each in found:
         if as_json:
-            output.result(clean_json(msgspec.json.encode(each)).decode())
+            output.as_json(each)
         elif each.faults:
             output.result(_in_words(each))
     broken = [each for each in found if each.faults]
@@ -46,14 +43,7 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
         sys.exit(1)
 
 
-async def _check(place: str, typed: str | None) -> "list[Finding]":
-    from pathlib import Path
-
-    from chargehand.cli.find_run import find_run
-    from chargehand.errors import JournalDamaged
-    from chargehand.journal.open_journal import open_journal
-    from chargehand.journal.verify import Finding, verified
-
+async def _check(place: Path, typed: str | None) -> list[Finding]:
     found: list[Finding] = []
     try:
         journal = open_journal(place)
@@ -61,16 +51,14 @@ async def _check(place: str, typed: str | None) -> "list[Finding]":
         found.append(Finding(run="", faults=(str(error),)))
         journal = open_journal(place, accept_damage=True)
     try:
-        only = None if typed is None else await find_run(typed, Path(place))
+        only = None if typed is None else await find_run(typed, place)
         found += [each async for each in verified(journal, only)]
     finally:
         await journal.close()
     return found
 
 
-def _in_words(finding: "Finding") -> str:
-    from chargehand.cli.safe_text import one_line
-
+def _in_words(finding: Finding) -> str:
     lines = [finding.run or "the journal as a whole"]
     lines += [f"    wrong: {one_line(fault, 400)}" for fault in finding.faults]
     if finding.run:

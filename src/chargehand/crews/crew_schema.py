@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from chargehand.crews.durations import length_of
 from chargehand.errors import UsageError
+from chargehand.facts.durations import length_of
 
 
 def _length(value: object) -> object:

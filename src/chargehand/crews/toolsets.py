@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from chargehand.crews.crew_schema import ServerForm, ToolsetForm
-from chargehand.crews.durations import length_of
 from chargehand.crews.python_crews import load
 from chargehand.errors import ToolError, UsageError
+from chargehand.facts.durations import length_of
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.safe_open import NoSuchFile, Root, Stamp
 

@@ -9,10 +9,10 @@ from mcp.server.mcpserver import Context
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 
-from chargehand.cli.safe_text import clean, one_line
 from chargehand.errors import UsageError
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
+from chargehand.presentation.safe_text import clean, one_line
 
 #: the one field of a form
 ANSWER = "answer"

@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chargehand.cli.progress_lines import ProgressLines
-from chargehand.cli.run_events import nested_in
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.facts.events import (
     KINDS,
@@ -22,6 +20,8 @@ from chargehand.facts.events import (
     TaskSkipped,
 )
 from chargehand.facts.outcome import Done, NeedsInput
+from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.presentation.run_status import nested_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 

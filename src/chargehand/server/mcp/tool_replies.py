@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, Field
 
-from chargehand.cli.safe_text import outline
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts.answer import Answer, Claim
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
+from chargehand.presentation.safe_text import outline
 from chargehand.result import RunResult, TaskResult
 
 #: of a run that one reply lists; those that are not done come first

@@ -11,15 +11,14 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import InputRequiredResult
 from pydantic import Field
 
-from chargehand.cli.find_run import is_nested, looked_at
-from chargehand.cli.run_table import UNREADABLE, status_of
-from chargehand.crews.durations import length_of
 from chargehand.errors import ChargehandError, InternalError, UsageError
+from chargehand.facts.durations import length_of
 from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
+from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
 from chargehand.server.mcp.client_questions import ClientQuestions, is_taken
 from chargehand.server.mcp.client_session import AnyContext, Client

@@ -1,5 +1,6 @@
-"""A person looks at a plan, edits it until it is sound, and says whether it is carried out."""
+"""What a person hands in: a request in words, a plan in a file, a plan that they review and edit."""
 
+import sys
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
@@ -7,10 +8,38 @@ from pathlib import Path
 import click
 
 from chargehand.cli.output import say
-from chargehand.cli.read_request import given_plan
-from chargehand.cli.safe_text import outline
 from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.plan import Plan
+from chargehand.presentation.safe_text import clean, outline
+from chargehand.supervisor.requests import LONGEST_REQUEST
+
+STDIN = "-"
+
+
+def given_request(typed: str | None) -> str:
+    """The request, typed or read from stdin, within its cap."""
+    text = sys.stdin.read(4 * LONGEST_REQUEST) if typed == STDIN else typed or ""
+    if not text.strip():
+        raise UsageError('the request is empty; say what is to be done: chargehand run "…"')
+    if len(text) > LONGEST_REQUEST:
+        raise UsageError(
+            f"the request is longer than {LONGEST_REQUEST:,} characters; put the material into a "
+            'file, and ask about it: chargehand run --files FILE "…"'
+        )
+    return clean(text).strip()
+
+
+def given_plan(file: str) -> Plan:
+    """The plan in a file, or from stdin. Raises `UsageError` that names the file and the place."""
+    try:
+        text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"the plan {file} cannot be read: {why}") from None
+    try:
+        return Plan.from_json(text)
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from None
 
 
 def review(plan: Plan, roster: Collection[str]) -> Plan:

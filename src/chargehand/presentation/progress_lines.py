@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from chargehand.cli.safe_text import clock_words, counted, money_words, one_line
-from chargehand.crews.durations import shown_length
 from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
+from chargehand.facts.durations import shown_length
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -40,6 +39,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
+from chargehand.presentation.safe_text import clock_words, counted, money_words, one_line
 from chargehand.result import RunResult
 
 #: tasks of a plan that are listed when it is adopted

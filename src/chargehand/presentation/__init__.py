@@ -1,0 +1,1 @@
+"""How runs are shown to people: at the command line and to clients of the servers."""

@@ -1,0 +1,54 @@
+"""How runs stand: their status in a word, also of runs that no process leads or that cannot be read."""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
+
+from chargehand.errors import ChargehandError, InternalError, JournalDamaged, JournalVersion
+from chargehand.facts.events import Approach, RunStatus
+from chargehand.journal.base import Head
+from chargehand.result import RunResult
+from chargehand.supervisor import Supervisor
+
+#: ids of runs that are tasks of others begin so
+NESTED = "n"
+BELOW = " › "
+#: the status of a run that is there and cannot be read
+UNREADABLE = "unreadable"
+T = TypeVar("T")
+
+
+def status_of(result: RunResult, owner: str) -> str:
+    """How a run stands; one that no living process leads is interrupted."""
+    if isinstance(result.status, RunStatus):
+        return result.status.value
+    if result.parked:
+        return "parked"
+    is_left = result.approach is not Approach.POOL and not owner
+    return "interrupted" if is_left else result.status.value
+
+
+def is_nested(head: Head) -> bool:
+    """Whether this run is a task of another."""
+    return head.stream.startswith(NESTED)
+
+
+async def looked_at(
+    heads: Iterable[Head], look: Callable[[Head], Awaitable[T]]
+) -> list[tuple[Head, T | ChargehandError]]:
+    """What looking at each of these runs shows; of one that cannot be read, why."""
+    found: list[tuple[Head, T | ChargehandError]] = []
+    for head in heads:
+        try:
+            found.append((head, await look(head)))
+        except (JournalDamaged, JournalVersion, InternalError) as error:
+            found.append((head, error))
+    return found
+
+
+def nested_in(boss: Supervisor, above: str = "") -> Iterator[tuple[str, Supervisor]]:
+    """The supervisors on its roster, and on theirs, each with the path that leads to it."""
+    for member in boss.roster:
+        if isinstance(member, Supervisor):
+            path = f"{above}{member.name}{BELOW}"
+            yield path, member
+            yield from nested_in(member, path)
