@@ -230,6 +230,33 @@ def impurities(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield function.lineno, f"has an async def: {function.name}"
 
 
+#: where events change a run's state, and where reports about it are admitted
+LIVE_RUN = "chargehand.decisions.live_run"
+STATE_OF_A_RUN = {"schedule", "results", "Schedule"}
+
+
+def fold_faults(package: Path) -> list[str]:
+    """Places beside the live run that apply events to a run, admit reports, or make a schedule."""
+    return [
+        f"{module}:{line} {what}"
+        for module, path in modules_under(package).items()
+        if module != LIVE_RUN
+        for line, what in folds_in(parsed(path))
+    ]
+
+
+def folds_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="Schedule") | ast.Attribute(attr="Schedule")):
+                yield node.lineno, "makes a Schedule: make a LiveRun"
+            case ast.Call(func=ast.Attribute(attr="admit")):
+                yield node.lineno, "admits a report: LiveRun.take does"
+            case ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr="apply"):
+                if name.lstrip("_") in STATE_OF_A_RUN:
+                    yield node.lineno, f"applies an event to {name}: LiveRun does"
+
+
 MACHINE_PATH = re.compile(r"(?<![\w.)}*~-])/(?:home|Users|root|work|tmp|private/var)/\w+")
 UNNUMBERED = re.compile(r"(?:#|--|//|<!--).*\b(?:TO[D]O|FIX[M]E)\b(?!\W{0,3}(?:issue )?\d)")
 TEXTS = {".py", ".md", ".toml", ".yml", ".yaml", ".sql", ".sh", ".cfg", ".ini", ""}
@@ -261,9 +288,13 @@ def texts_under(folder: Path) -> Iterator[Path]:
 # The source keeps them
 
 
-@pytest.mark.parametrize("rule", [layer_faults, banned_faults, purity_faults])
+@pytest.mark.parametrize("rule", [layer_faults, banned_faults, purity_faults, fold_faults])
 def test_the_source_keeps_the_rule(rule: Rule) -> None:
     assert rule(SOURCE) == []
+
+
+def test_the_fault_simulation_leads_runs_as_the_kernel_does() -> None:
+    assert fold_faults(ROOT / "tests" / "simulation") == []
 
 
 def test_no_text_names_a_place_of_one_machine_or_puts_work_off() -> None:
@@ -421,6 +452,24 @@ def test_what_only_looks_banned_is_left_alone(tmp_path: Path, text: str) -> None
 def test_an_impure_fact_or_decision_is_found(tmp_path: Path, room: str, text: str) -> None:
     assert purity_faults(plant(tmp_path, {f"{room}/thing.py": text}))
     assert not purity_faults(plant(tmp_path / "elsewhere", {"roles/thing.py": text}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "self.schedule.apply(event)",
+        "live_run.results.apply(event)",
+        "self._schedule.apply(event)",
+        "Schedule.apply(schedule, event)",
+        "apply = schedule.apply",
+        "live_run.schedule.admit(event)",
+        "schedule = Schedule(None)",
+        "import chargehand.decisions.schedule as s\ns.Schedule()",
+    ],
+)
+def test_a_second_fold_is_found(tmp_path: Path, text: str) -> None:
+    assert fold_faults(plant(tmp_path, {"roles/thing.py": text}))
+    assert not fold_faults(plant(tmp_path / "there", {"decisions/live_run.py": text}))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from chargehand.background_loop import read_in_background
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.rule_answer import answer_of, done_in, why_not_done
 from chargehand.decisions.schedule import RunState

@@ -5,10 +5,8 @@ from contextlib import suppress
 
 from chargehand.decisions.budget import runs_below, spent_in
 from chargehand.decisions.duration_estimates import learn
-from chargehand.decisions.kernel import LiveRun, mistake_in
+from chargehand.decisions.live_run import LiveRun, mistake_in
 from chargehand.decisions.retry import RetryPolicy
-from chargehand.decisions.run_results import RunResults
-from chargehand.decisions.schedule import Schedule
 from chargehand.errors import JournalDamaged, KeyConflict, UnknownRun
 from chargehand.facts.events import Event, Pace, PlanAdopted, RunFinished, RunRequested
 from chargehand.facts.outcome import Usage
@@ -21,11 +19,10 @@ LEARNED_RUNS = 50
 
 async def fold(journal: Journal, run: str, retry: RetryPolicy | None) -> LiveRun:
     """A run as its events tell it. Raises `UnknownRun` if there is none."""
-    live_run = LiveRun(Schedule(retry), RunResults())
+    live_run = LiveRun(run, retry=retry)
     async for entry in journal.read(run):
         try:
-            live_run.schedule.apply(entry.event)
-            live_run.results.apply(entry.event)
+            live_run.replay((entry.event,))
         except Exception as error:
             raise mistake_in(run, error) from error
     return live_run

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 import chargehand as ch
-from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts.events import (
@@ -229,11 +229,11 @@ def _check_replay(run: str, entries: Sequence[Entry], verdict: Verdict) -> None:
 
 def fold_digest(entries: Iterable[Entry]) -> str:
     """A digest of everything a replay comes to; states its invariants on the way."""
-    schedule, results = Schedule(), RunResults()
+    live_run = LiveRun()
+    schedule, results = live_run.schedule, live_run.results
     for entry in entries:
         _check_needs(schedule, entry.event)
-        schedule.apply(entry.event)
-        results.apply(entry.event)
+        live_run.replay((entry.event,))
         # Decisions are written down in the group of the event that caused them, so only between
         # groups, which are not kept, must all hold; the end of a journal is such a place.
     if schedule.requested is not None:

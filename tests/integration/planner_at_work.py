@@ -8,12 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.kernel import LiveRun
-from chargehand.decisions.run_results import RunResults, StepLog, StepRecord
-from chargehand.decisions.schedule import RULES, Schedule
+from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.decisions.schedule import RULES
 from chargehand.decisions.system_tasks import of_plan
 from chargehand.engines.brief import Brief, Fenced
-from chargehand.facts.commands import Record
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -91,7 +90,7 @@ class Seated:
         workers: Sequence[Any] = CREW,
         **more: Any,
     ) -> None:
-        self.live_run = LiveRun(Schedule(), RunResults())
+        self.live_run = LiveRun()
         self.roster = Roster(workers)
         self.resources = Resources(model=model)
         self.journal: list[Event] = []
@@ -125,16 +124,10 @@ class Seated:
 
     def tell(self, event: Event) -> Event | None:
         """Let something happen, and all that follows from it."""
-        admitted = self.live_run.schedule.admit(event)
-        if admitted is None:
-            return None
-        pending = [admitted]
-        for each in pending:  # grows while it is walked
-            self.journal.append(each)
-            self.live_run.results.apply(each)
-            commands = self.live_run.schedule.apply(each)
-            pending += [command.event for command in commands if isinstance(command, Record)]
-        return admitted
+        written: list[Event] = []
+        self.live_run.take(event, written)
+        self.journal += written
+        return written[0] if written else None
 
     def finish(self, task: str, outcome: Outcome, worker: str = "finder") -> None:
         """Have the next attempt of a task come to this."""

@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.kernel import LiveRun
-from chargehand.decisions.run_results import RunResults, StepLog, StepRecord
-from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.decisions.system_tasks import ANSWER, ANSWERER
 from chargehand.engines.brief import Brief
 from chargehand.errors import ModelDenied, ModelUnreachable
@@ -66,12 +65,10 @@ class FakeSeat:
     """A seat over a run that was folded from its events; large values lie in `blobs`."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self.live_run = LiveRun(Schedule(), RunResults())
+        self.live_run = LiveRun()
         self.heard: list[str | None] = []
         self.blobs: dict[str, Value] = {}
-        for event in events:
-            self.live_run.schedule.apply(event)
-            self.live_run.results.apply(event)
+        self.live_run.replay(events)
 
     @property
     def roster(self) -> Roster:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from chargehand.decisions.budget import OVER_BUDGET
 from chargehand.decisions.hedging import is_hedge
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.quorum import count
 from chargehand.decisions.run_results import StepRecord

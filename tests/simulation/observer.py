@@ -7,8 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from msgspec.json import encode as json_of
 
-from chargehand.decisions.dispatch import Balance, Dispatch
-from chargehand.decisions.kernel import Kernel, LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.task_graph import TaskNode
 from chargehand.facts.events import Effect, encode
 from tests.simulation.attempt import Attempt
@@ -98,7 +97,8 @@ class Observer:
 
     def compare(self, live_run: LiveRun, stream: Stream) -> None:
         """A fold of the journal must be the live state, and looking at it must not change it."""
-        again = Kernel(Dispatch(1, Balance.LEAST_BUSY)).open(stream.run, stream.history())
+        again = LiveRun(stream.run)
+        again.replay(stream.history())
         live, folded = portrait(live_run), portrait(again)
         if live != folded:
             difference = next(

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Dispatch, Place
-from chargehand.decisions.kernel import Batch, Kernel, LiveRun, RunMessage, StopAct
+from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
+from chargehand.decisions.live_run import LiveRun
 from chargehand.errors import JournalFull, NotLeading
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import AttemptFinished, AttemptLost, Event, RunLed, RunReleased

@@ -8,7 +8,7 @@ from datetime import datetime
 from random import Random
 
 from chargehand.decisions.hedging import hedged, is_hedge
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.quorum import VOTE
 from chargehand.facts.events import (
     Approach,

@@ -5,28 +5,23 @@ drains its inbox into `decide`, appends the round's entries to the journal, and 
 out the round's acts. The simulator does the same with a journal and a clock that it breaks.
 """
 
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from chargehand.decisions.budget import Account, has_caps, task_caps
+from chargehand.decisions.budget import Account
 from chargehand.decisions.dispatch import Dispatch
+from chargehand.decisions.live_run import LiveRun, mistake_in
 from chargehand.decisions.retry import RetryPolicy
-from chargehand.decisions.run_results import RunResults
-from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.timers import Timers
 from chargehand.errors import InternalError
 from chargehand.facts.commands import (
     Command,
     OfferAttempt,
     PreemptAttempt,
-    Record,
-    SetTimer,
     StartAttempt,
     StopAttempt,
     WithdrawOffer,
@@ -36,22 +31,14 @@ from chargehand.facts.events import (
     AttemptLost,
     AttemptStarted,
     Event,
-    PlanAdopted,
-    PlanAmended,
     RunFinished,
-    RunPaused,
     RunRequested,
     RunStatus,
     StartMissed,
-    StepFinished,
-    StepStarted,
-    TaskAdded,
 )
-from chargehand.facts.outcome import Done, Failed, failed_by
-from chargehand.facts.value import Value
+from chargehand.facts.outcome import Done, Failed
 
 _A_MOMENT = timedelta(milliseconds=1)
-_BRINGS_TASKS = (PlanAdopted, TaskAdded, PlanAmended)
 
 
 #: a result that we could not keep says nothing of who brought it forth; providers have their own breaker
@@ -88,21 +75,6 @@ class StopAct(Struct, frozen=True, gc=False):
 Act: TypeAlias = StartAttempt | StopAct | PreemptAttempt
 
 
-class LiveRun(Struct):
-    """A run that this process leads."""
-
-    schedule: Schedule
-    results: RunResults
-    #: if something that it spends is limited, for itself or above it
-    account: Account | None = None
-    #: results of an earlier run, by the key of all they rest on
-    reusable: dict[str, Value] = {}
-    #: of the workers that have changed since the run began
-    versions: dict[str, str] = {}
-    #: of its lease, before the schedule has heard of it
-    epoch: int = 0
-
-
 class Batch(Struct):
     """What one decision came to. First all `entries` are written down, then the rest is done."""
 
@@ -130,11 +102,8 @@ class Kernel:
         #: nothing new is started any more
         self.is_draining = False
         self._retry = retry
-        self._timers: list[tuple[datetime, int, str, Event]] = []
-        self._timer_count = 0
+        self._timers = Timers()
         self._backlog: list[tuple[str, list[Command]]] = []
-        #: by run: the account of the run above it
-        self._above: dict[str, Account | None] = {}
         #: when a worker that rests may be given something again
         self._probe_at: datetime | None = None
         #: what the supervisor is to do itself; it needs no place in the pool
@@ -148,14 +117,12 @@ class Kernel:
 
         What it spends counts against the account `above` it, too.
         """
-        live_run = self.runs[run] = LiveRun(Schedule(self._retry), RunResults())
-        self._above[run] = above
+        live_run = LiveRun(run, retry=self._retry, above=above, timers=self._timers)
+        self.runs[run] = live_run
         if above is not None:
             above.hand_over(run)
         try:
-            for event in history:
-                live_run.schedule.apply(event)
-                self._note(live_run, event)
+            live_run.replay(history)
             requested = live_run.schedule.requested
             if requested is not None:
                 self.dispatch.open_run(run, requested.at, requested.limits.parallel)
@@ -167,7 +134,6 @@ class Kernel:
 
     def close(self, run: str) -> None:
         """Lead this run no longer. Attempts of it that still run keep their places until they end."""
-        self._above.pop(run, None)
         live_run = self.runs.pop(run, None)
         if live_run is not None:
             if live_run.account is not None:
@@ -184,17 +150,19 @@ class Kernel:
         for run, commands in backlog:
             if run in self.runs:
                 try:
-                    self._carry(run, self.runs[run], commands, batch, now)
+                    self._resume(run, self.runs[run], commands, batch, now)
                 except Exception as error:  # noqa: BLE001 - of this run; the others go on
                     self.break_off(run, error, batch, now)
         self._hear(messages, batch, now)
-        while self._timers and self._timers[0][0] <= now:
-            _, _, run, event = heappop(self._timers)
-            self._hear([RunMessage(run, replace(event, at=now))], batch, now, is_timed=True)
+        while (due := self._timers.pop(now)) is not None:
+            self._hear([RunMessage(*due)], batch, now, is_timed=True)
         if not self.is_draining:
             self._fill_places(batch, now)
         for run in batch.ended:
             self.close(run)
+        for run in [run for run, events in batch.entries.items() if not events]:
+            if run not in batch.mail:  # nothing was said that was new
+                del batch.entries[run]
         return batch
 
     def break_off(self, run: str, error: Exception, batch: Batch, now: datetime) -> None:
@@ -219,7 +187,7 @@ class Kernel:
         self.close(run)
         finished = RunFinished(status=RunStatus.FAILED, reason=str(mistake), at=now)
         try:
-            live_run.schedule.apply(finished)
+            live_run.enter(finished, [])
         except Exception:  # noqa: BLE001 - nothing more can be decided about it
             batch.ended.pop(run, None)
         if not live_run.schedule.epoch:  # not even its beginning could be decided: it never was
@@ -234,9 +202,7 @@ class Kernel:
 
     def next_due(self) -> datetime | None:
         """When `decide` is to be called at the latest, if nothing comes before."""
-        while self._timers and self._timers[0][2] not in self.runs:
-            heappop(self._timers)
-        timer_at = self._timers[0][0] if self._timers else None
+        timer_at = self._timers.next_due(self.runs)
         probe_at = None if self.is_draining else self._probe_at
         if timer_at is None or probe_at is None:
             return timer_at or probe_at
@@ -291,43 +257,46 @@ class Kernel:
     def _take(
         self, message: RunMessage, batch: Batch, now: datetime, *, is_timed: bool = False
     ) -> None:
-        live_run = self.runs.get(message.run)
-        admitted = None if live_run is None else live_run.schedule.admit(message.event)
-        if (
-            type(admitted) is StepFinished
-            and live_run is not None
-            and not live_run.results.has_begun(admitted)
-        ):
-            admitted = (
-                None  # its beginning was refused: the attempt is to stop, and did not wait to hear
-            )
-        account = None if live_run is None else live_run.account
-        if (
-            type(admitted) is StepStarted
-            and account is not None
-            and account.refusal(admitted.task, admitted.reserve)
-        ):
-            admitted = None
-        if message.ticket is not None:
-            batch.tickets.append((message.ticket, admitted))
+        run, live_run = message.run, self.runs.get(message.run)
         if live_run is None:
+            if message.ticket is not None:
+                batch.tickets.append((message.ticket, None))
             return
         if message.mail:
-            batch.mail.setdefault(message.run, []).append(message.mail)
-            batch.entries.setdefault(message.run, [])
+            batch.mail.setdefault(run, []).append(message.mail)
+        schedule = live_run.schedule
+        paused_at = schedule.paused_at
+        written = batch.entries.setdefault(run, [])
+        count = len(written)
+        commands = live_run.take(message.event, written)
+        admitted = written[count] if len(written) > count else None
+        if message.ticket is not None:
+            batch.tickets.append((message.ticket, admitted))
         if admitted is None:
             return
         if type(admitted) is AttemptFinished:
-            self._judge_worker(message.run, live_run, admitted, now)
+            self._judge_worker(run, live_run, admitted, now)
         elif type(admitted) is AttemptLost and not is_timed:
             # One that was told to stop and did not is lost by a timer; that is not held against it.
-            worker = live_run.schedule.nodes[admitted.task].worker
-            self._blame(message.run, admitted, worker, admitted.reason, now)
+            worker = schedule.nodes[admitted.task].worker
+            self._blame(run, admitted, worker, admitted.reason, now)
         elif type(admitted) is RunRequested:
-            self.dispatch.open_run(message.run, admitted.at, admitted.limits.parallel)
-        commands = self._enter(message.run, live_run, admitted, batch)
+            self.dispatch.open_run(run, admitted.at, admitted.limits.parallel)
+        if schedule.paused_at is not paused_at and schedule.is_paused:
+            batch.acts += _stops_for_pause(run, live_run)
         if commands:
-            self._carry(message.run, live_run, commands, batch, now)
+            self._carry(run, commands, batch, now)
+        if schedule.status is not None:
+            batch.ended[run] = live_run
+
+    def _resume(
+        self, run: str, live_run: LiveRun, commands: list[Command], batch: Batch, now: datetime
+    ) -> None:
+        """Do what was outstanding when the history of a run had been read."""
+        left = live_run.follow(commands, batch.entries.setdefault(run, []))
+        self._carry(run, left, batch, now)
+        if live_run.schedule.status is not None:
+            batch.ended[run] = live_run
 
     def _judge_worker(
         self, run: str, live_run: LiveRun, event: AttemptFinished, now: datetime
@@ -346,66 +315,24 @@ class Kernel:
     ) -> None:
         self.dispatch.failed(run, event.task, event.attempt, worker, now.timestamp(), why)
 
-    def _carry(
-        self, run: str, live_run: LiveRun, commands: list[Command], batch: Batch, now: datetime
-    ) -> None:
-        schedule = live_run.schedule
+    def _carry(self, run: str, commands: list[Command], batch: Batch, now: datetime) -> None:
         timestamp = now.timestamp()
-        pending = list(commands)
-        for command in pending:  # grows while it is walked
+        for command in commands:
             match command:
-                case Record(event):
-                    if schedule.status is None and not schedule.is_moot(event):
-                        pending.extend(self._enter(run, live_run, event, batch))
                 case OfferAttempt(task) if is_system_task(command.worker):
                     self._system_tasks[run, task] = command
                 case OfferAttempt(task, attempt):
                     self.dispatch.offer(run, command, timestamp)
                     if command.latest_at is not None:
                         missed = StartMissed(task=task, attempt=attempt, at=command.latest_at)
-                        self._set_timer(command.latest_at, run, missed)
-                case SetTimer(due_at, event):
-                    self._set_timer(due_at, run, event)
+                        self._timers.set(command.latest_at, run, missed)
                 case StopAttempt(task, attempt, reason, _):
                     batch.acts.append(StopAct(run, task, attempt, reason))
                 case WithdrawOffer(task):
                     if self._system_tasks.pop((run, task), None) is None:
                         self.dispatch.withdraw(run, task)
-
-    def _set_timer(self, due_at: datetime, run: str, event: Event) -> None:
-        self._timer_count += 1
-        heappush(self._timers, (due_at, self._timer_count, run, event))
-
-    def _enter(self, run: str, live_run: LiveRun, event: Event, batch: Batch) -> list[Command]:
-        """Write an event down and apply it. One that cannot be applied is not written: nobody could read it."""
-        entries = batch.entries.get(run)
-        if entries is None:
-            entries = batch.entries[run] = []
-        entries.append(event)
-        try:
-            self._note(live_run, event)
-            if type(event) is RunFinished:
-                batch.ended[run] = live_run
-            elif type(event) is RunPaused:
-                batch.acts += _stops_for_pause(run, live_run)
-            return live_run.schedule.apply(event)
-        except Exception:
-            entries.pop()
-            raise
-
-    def _note(self, live_run: LiveRun, event: Event) -> None:
-        live_run.results.apply(event)
-        if live_run.account is not None:
-            live_run.account.apply(event)
-        elif type(event) is RunRequested:
-            above = self._above.get(event.run)
-            if above is not None or has_caps(event.limits):
-                live_run.account = Account(
-                    event.limits, keeps_back=event.answers, above=above, run=event.run
-                )
-        elif isinstance(event, _BRINGS_TASKS) and task_caps(event):
-            live_run.account = Account(live_run.schedule.limits)
-            live_run.account.apply(event)
+                case _:
+                    pass  # nothing else is left to do
 
     def _fill_places(self, batch: Batch, now: datetime) -> None:
         timestamp = now.timestamp()
@@ -439,12 +366,8 @@ class Kernel:
             version=live_run.versions.get(start.worker, "") if live_run.versions else "",
             at=now,
         )
-        # Not `_enter`: that somebody began has brought forth no result yet.
-        live_run.results.start(started)
-        timers = live_run.schedule.apply(started)
-        batch.entries.setdefault(start.run, []).append(started)
-        if timers:
-            self._carry(start.run, live_run, timers, batch, now)
+        # Only timers follow from a start, and the run sets those itself.
+        live_run.enter(started, batch.entries.setdefault(start.run, []))
         batch.acts.append(start)
 
     def _start_system_tasks(self) -> list[StartAttempt]:
@@ -459,18 +382,6 @@ class Kernel:
             (start.run, start.task, start.attempt) for start in starts
         )
         return starts
-
-
-def mistake_in(run: str, error: Exception) -> InternalError:
-    """What is said of a run about which a decision raised: where, and whom to tell."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    place = "".join(f" in {each.name} ({each.filename}:{each.lineno})" for each in last)
-    words = failed_by(error).message
-    return InternalError(
-        f"run {run} was broken off by {type(error).__name__}: {words}{place}; this is a mistake of "
-        "chargehand, please report it with these words; where the journal is a file, add the output "
-        f"of: chargehand trace {run}"
-    )
 
 
 def _stops_for_pause(run: str, live_run: LiveRun) -> Iterator[PreemptAttempt]:

@@ -87,9 +87,13 @@ class StepLog(Struct):
 
 
 class RunResults:
-    """Everything that later tasks and the answer are made of."""
+    """Everything that later tasks and the answer are made of.
 
-    def __init__(self) -> None:
+    One that only watches the run keeps outputs of at most `longest` bytes, and no steps.
+    """
+
+    def __init__(self, longest: int | None = None) -> None:
+        self._longest = longest
         self.outputs: dict[str, Value] = {}
         self.steps: dict[str, StepLog] = {}
         #: by task that is not done: who had it last
@@ -142,7 +146,8 @@ class RunResults:
         if outcome.usage != NO_USAGE:
             self.usage += outcome.usage
         if type(outcome) is Done:
-            self.outputs[event.task] = outcome.value
+            if self._keeps(outcome.value):
+                self.outputs[event.task] = outcome.value
             self._workers.pop(event.task, None)
             if self.steps:
                 self.steps.pop(event.task, None)
@@ -163,6 +168,10 @@ class RunResults:
             log.start_over()
             log.turns = 0
 
+    def _keeps(self, output: Value) -> bool:
+        longest = self._longest
+        return longest is None or (not output.blob and len(output.json) <= longest)
+
     def _write_off(self, task: str, attempt: int, *, is_spent: bool = True) -> None:
         """What nobody saw the end of may have been spent, unless it was never sent."""
         steps = self._open.pop((task, attempt), None) if self._open else None
@@ -177,7 +186,9 @@ class RunResults:
         if event.name == NESTED:
             about = event.about.read()
             if isinstance(about, dict) and "run" in about:
-                self.nested[event.task] = about["run"]
+                self.nested[event.task] = str(about["run"])
+        if self._longest is not None:
+            return
         log = self.steps.get(event.task)
         if log is None:
             worker = self._workers.get(event.task, "")
@@ -202,6 +213,8 @@ class RunResults:
         # Counted here, step by step: what an attempt has spent is spent, even if it is lost.
         if event.outcome.usage != NO_USAGE:
             self.usage += event.outcome.usage
+        if self._longest is not None:
+            return
         log = self.steps[event.task]
         begun = log.find(event.name, event.ordinal, event.key)
         if begun is not None:

@@ -290,6 +290,11 @@ class Schedule:
         worker = node.failed_first or node.worker or node.task.worker
         return policies.get(worker) or policies.get("")
 
+    def may_begin(self, step: StepStarted) -> bool:
+        """Whether a step may begin, as far as that is not a question of money."""
+        is_open = self.status is None and self._holds(step.task, step.attempt)
+        return is_open and not self._is_told_to_stop(step.task) and may_begin(step)
+
     def check_amendment(self, event: PlanAmended) -> list[Fault]:
         """Everything that speaks against this change of plan."""
         if self._stop_reason or self.status is not None or not self._is_sealed:
@@ -595,9 +600,7 @@ class Schedule:
                 is_new = self.nodes[event.task].is_held_up is isinstance(event, AttemptWentOn)
                 return event if is_new and self._holds(event.task, event.attempt) else None
             case StepStarted():
-                is_open = self._holds(event.task, event.attempt)
-                is_free = not self._is_told_to_stop(event.task) and may_begin(event)
-                return event if is_open and is_free else None
+                return event if self.may_begin(event) else None
             case HedgeDue():
                 return event if self._is_straggling(event) else None
             case AttemptStarted():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.facts.outcome import Done, Failed
 
 

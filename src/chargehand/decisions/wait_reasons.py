@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from chargehand.decisions.dispatch import Dispatch
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.plan import Task

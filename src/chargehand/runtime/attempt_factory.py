@@ -9,7 +9,7 @@ import msgspec
 
 from chargehand.clock import Clock
 from chargehand.decisions.hedging import is_hedge
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import ANSWERER, PLANNER, REFINER, is_system_task
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.budget import OVER_BUDGET, Account, Shortage, has_caps
-from chargehand.decisions.kernel import Batch, Kernel, LiveRun, RunMessage, StopAct
+from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.run_results import StepRecord
 from chargehand.decisions.schedule import RunState
@@ -811,7 +812,7 @@ class Runtime:
         """
         live_run = self.kernel.runs.get(brief.run)
         account = self.account_of(brief.run)
-        if live_run is None or account is None or live_run.schedule.admit(step) is None:
+        if live_run is None or account is None or not live_run.schedule.may_begin(step):
             raise Fenced(_why_fenced(live_run))
         short = account.shortage(brief.task.id, step.reserve)
         if short is None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.result import RunResult
 from chargehand.supervisor.run_control import RunControl
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from chargehand.decisions.budget import has_caps
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.wait_reasons import Explainer
 from chargehand.errors import KeyConflict, NotLeading, UnknownQuestion, UnknownRun, UsageError
 from chargehand.facts import argument_checks as checks

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from chargehand.decisions.budget import Account
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.errors import RosterMismatch, UsageError
 from chargehand.facts.events import Approach, RunRequested, RunStatus

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.budget import NESTED
 from chargehand.decisions.coordination.run_progress import Load, Progress, progress_of
 from chargehand.decisions.coordination.worker_health import WorkerPulse
 from chargehand.decisions.hedging import hedged, is_hedge
-from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.system_tasks import ANSWER, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.answer import Answer, Contradiction
@@ -28,7 +28,6 @@ from chargehand.facts.events import (
     StepStarted,
 )
 from chargehand.facts.outcome import Done, Failed, Question
-from chargehand.facts.value import Value
 
 #: bytes of a result; longer ones differ in words without contradicting each other
 COMPARED = 1000
@@ -72,18 +71,19 @@ class RunWatch:
         self.run = run
         #: of the newest event that it has seen
         self.seq = 0
-        self.schedule = Schedule()
+        self._live_run = LiveRun(run, results=RunResults(longest=COMPARED))
+        self.schedule = self._live_run.schedule
+        #: results that are short enough to be compared
+        self.outputs = self._live_run.results.outputs
+        #: by task: the run that a supervisor below leads for it
+        self.nested = self._live_run.results.nested
         #: attempts that are open
         self.holds: dict[tuple[str, int], Hold] = {}
         #: by task: when its result came
         self.ended: dict[str, datetime] = {}
-        #: results that are short enough to be compared
-        self.outputs: dict[str, Value] = {}
         self.clashes: list[Clash] = []
         #: as the composed answer names them
         self.contradictions: tuple[Contradiction, ...] = ()
-        #: by task: the run that a supervisor below leads for it
-        self.nested: dict[str, str] = {}
         self._pulse = pulse or WorkerPulse()
         self._tallies: dict[str, _Tally] = {}
         #: by task: all its attempts, open or not
@@ -140,7 +140,7 @@ class RunWatch:
     def apply(self, seq: int, event: Event, author: str = "") -> None:
         """Take in the next event of the run, and the node that wrote it."""
         self.seq = seq
-        self.schedule.apply(event)
+        self._live_run.replay((event,))
         match event:
             case AttemptStarted():
                 self._start(event, author)
@@ -150,10 +150,7 @@ class RunWatch:
                 self._fail(event.task, event.attempt, event.at, f"lost: {event.reason}")
             case AttemptPreempted() | AttemptParked():
                 self._let_go(event.task, event.attempt, event.at)
-            case StepStarted():
-                self._hear(event.task, event.attempt, event.at)
-                self._nest(event)
-            case StepFinished() | ProgressNoted():
+            case StepStarted() | StepFinished() | ProgressNoted():
                 self._hear(event.task, event.attempt, event.at)
             case ResultRefused():
                 self._refuse(event)
@@ -185,8 +182,6 @@ class RunWatch:
         if hold is None or not isinstance(outcome, Done):
             return
         self.ended[event.task] = event.at
-        if not outcome.value.blob and len(outcome.value.json) <= COMPARED:
-            self.outputs[event.task] = outcome.value
         if is_hedge(event.task):
             self._won.add(hedged(event.task))
         if event.task in self._won:
@@ -223,12 +218,6 @@ class RunWatch:
         if hold is not None:
             hold.last_at = at
             self._tally(hold.worker, at)
-
-    def _nest(self, event: StepStarted) -> None:
-        if event.name == NESTED:
-            about = event.about.read()
-            if isinstance(about, dict) and "run" in about:
-                self.nested[event.task] = str(about["run"])
 
     def _read_answer(self, outcome: object) -> None:
         if isinstance(outcome, Done) and not outcome.value.blob:

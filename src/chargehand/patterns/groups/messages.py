@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.rule_answer import why_not_done
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.errors import UsageError

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from chargehand.decisions.coordination.conflicts import ConflictKind
-from chargehand.decisions.kernel import LiveRun
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.quorum import count
 from chargehand.decisions.rule_answer import answer_of, contradictions_in, done_in, share_done
 from chargehand.decisions.run_results import StepRecord

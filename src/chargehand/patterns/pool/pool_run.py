@@ -12,8 +12,7 @@ from heapq import heappop, heappush
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.kernel import LiveRun
-from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.errors import InternalError, TaskTaken, UsageError
@@ -21,8 +20,6 @@ from chargehand.facts.commands import (
     Command,
     OfferAttempt,
     Rank,
-    Record,
-    SetTimer,
     StopAttempt,
 )
 from chargehand.facts.events import (
@@ -35,7 +32,6 @@ from chargehand.facts.events import (
     Event,
     RetryHow,
     RetryPlanned,
-    StepFinished,
 )
 from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.journal.base import Entry, Tail
@@ -82,7 +78,7 @@ class PoolRun:
         self.seq = 0
         #: it holds what was never stored, and is of no use any more
         self.is_void = False
-        self.live_run = LiveRun(Schedule(), RunResults())
+        self.live_run = LiveRun(request)
         #: by task that is being done
         self.holders: dict[str, Holder] = {}
         #: tasks that somebody had begun and could not end
@@ -91,8 +87,6 @@ class PoolRun:
         self.stops: deque[tuple[str, int, str]] = deque()
         #: by worker or skill: tasks that were offered, each with the number of its next attempt
         self._queues: dict[str, list[tuple[Rank, int, str]]] = {}
-        self._timers: list[tuple[datetime, int, Event]] = []
-        self._timer_count = 0
 
     @property
     def schedule(self) -> Schedule:
@@ -123,7 +117,9 @@ class PoolRun:
     def read(self, entry: Entry) -> None:
         """Take in the next entry of the journal."""
         self.seq = entry.seq
-        self._apply(entry.event, entry.author)
+        commands = self.live_run.read(entry.event)
+        self._note(entry.event, entry.author)
+        self._carry(commands)
 
     def catch_up(self, tail: Tail) -> bool:
         """Take in all that is there; False if this ledger knows of what is not."""
@@ -145,31 +141,25 @@ class PoolRun:
         last_at = self.schedule.last_at
         if last_at is not None and event.at < last_at:  # by the clock of another process
             event = replace(event, at=last_at)
-        admitted = self.schedule.admit(event)
-        if type(admitted) is StepFinished and not self.live_run.results.has_begun(admitted):
-            admitted = None  # its beginning was refused, and its attempt did not wait to hear
-        if admitted is None:
-            return []
-        written = [admitted]
-        pending = self._apply(admitted, node)
-        for command in pending:  # grows while it is walked
-            if isinstance(command, Record) and not self._is_moot(command.event):
-                written.append(command.event)
-                pending += self._apply(command.event, node)
+        written: list[Event] = []
+        commands = self.live_run.take(event, written)
+        for each in written:
+            self._note(each, node)
+        self._carry(commands)
         self.seq += len(written)
         return written
 
     def tick(self, moment: DecisionTime) -> list[Event]:
         """Have all happen that is due by now."""
         written: list[Event] = []
-        while self._timers and self._timers[0][0] <= moment.at:
-            _, _, event = heappop(self._timers)
-            written += self.write(replace(event, at=moment.at), moment.node)
+        while (due := self.live_run.timers.pop(moment.at)) is not None:
+            written += self.write(due[1], moment.node)
         return written
 
     def is_due(self, at: datetime) -> bool:
         """Whether something happens by itself now."""
-        return bool(self._timers) and self._timers[0][0] <= at
+        due_at = self.live_run.timers.next_due()
+        return due_at is not None and due_at <= at
 
     def reap(self, moment: DecisionTime) -> Decision:
         """Take from those who are gone what they had begun."""
@@ -257,9 +247,8 @@ class PoolRun:
 
     # how it is done
 
-    def _apply(self, event: Event, author: str) -> list[Command]:
-        commands = self.schedule.apply(event)
-        self.live_run.results.apply(event)
+    def _note(self, event: Event, author: str) -> None:
+        """Keep who holds what."""
         if type(event) is AttemptStarted:
             holder = Holder(author, event.worker, event.attempt, event.at)
             self.holders[event.task] = holder
@@ -270,16 +259,14 @@ class PoolRun:
                 self.given_back.add(event.task)
         elif type(event) is RetryPlanned:
             self.given_back.discard(event.task)
+
+    def _carry(self, commands: list[Command]) -> None:
         for command in commands:
-            if isinstance(command, SetTimer):
-                self._timer_count += 1
-                heappush(self._timers, (command.due_at, self._timer_count, command.event))
-            elif isinstance(command, StopAttempt):
+            if isinstance(command, StopAttempt):
                 self.stops.append((command.task, command.attempt, command.reason))
             elif isinstance(command, OfferAttempt):
                 queue = self._queues.setdefault(command.worker or command.skill, [])
                 heappush(queue, (command.rank, command.attempt, command.task))
-        return commands
 
     def _queue(self, name: str) -> list[tuple[Rank, int, str]]:
         """What waits for somebody of this name, the most urgent first, and nothing else before that."""
@@ -292,9 +279,6 @@ class PoolRun:
         node = self.schedule.nodes[task]
         is_meant = name == (node.task.worker or node.task.skill)
         return is_meant and node.state is TaskState.READY and node.attempt + 1 == attempt
-
-    def _is_moot(self, event: Event) -> bool:
-        return self.schedule.status is not None or self.schedule.is_moot(event)
 
     def _free(self, task: str, moment: DecisionTime) -> list[Event]:
         """Have all happen that is due, and take the task from a holder who is gone."""

@@ -1,0 +1,145 @@
+"""A run that goes on: its schedule, results, account and timers, changed by one event at a time.
+
+The kernel leads several of these, a pool decides about one inside a transaction, and history is read
+through one. Nothing else applies events to a run or admits reports about it.
+"""
+
+import traceback
+from collections.abc import Iterable
+
+from chargehand.decisions.budget import Account, has_caps, task_caps
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.timers import Timers
+from chargehand.errors import InternalError
+from chargehand.facts.commands import Command, Record, SetTimer
+from chargehand.facts.events import (
+    Event,
+    PlanAdopted,
+    PlanAmended,
+    RunRequested,
+    StepFinished,
+    StepStarted,
+    TaskAdded,
+)
+from chargehand.facts.outcome import failed_by
+from chargehand.facts.value import Value
+
+
+class LiveRun:
+    """One run. Holds no clock and does no I/O.
+
+    `take` is for what is reported, `enter` for what was decided outside, `read` and `replay` for what
+    is stored already.
+    """
+
+    def __init__(
+        self,
+        run: str = "",
+        *,
+        retry: RetryPolicy | None = None,
+        results: RunResults | None = None,
+        above: Account | None = None,
+        timers: Timers | None = None,
+    ) -> None:
+        self.run = run
+        self.schedule = Schedule(retry)
+        self.results = results or RunResults()
+        #: if something that it spends is limited, for itself or above it
+        self.account: Account | None = None
+        #: may be shared with other runs
+        self.timers = timers or Timers()
+        #: results of an earlier run, by the key of all they rest on
+        self.reusable: dict[str, Value] = {}
+        #: of the workers that have changed since the run began
+        self.versions: dict[str, str] = {}
+        #: of its lease, before the schedule has heard of it
+        self.epoch = 0
+        #: the account of the run above it
+        self._above = above
+
+    def take(self, event: Event, written: list[Event]) -> list[Command]:
+        """Take in a report, with every decision that follows from it.
+
+        Adds to `written` what is to be stored, in order: nothing if the report says nothing new. Returns
+        the commands that are left to the caller: offers, withdrawals and stops. If a decision raises,
+        what was applied before is written.
+        """
+        admitted = self._admit(event)
+        return [] if admitted is None else self.enter(admitted, written)
+
+    def enter(self, event: Event, written: list[Event]) -> list[Command]:
+        """Like `take`, for an event that need not be admitted."""
+        commands = self._apply(event)
+        written.append(event)
+        return self.follow(commands, written) if commands else commands
+
+    def follow(self, commands: list[Command], written: list[Event]) -> list[Command]:
+        """Take in what is to be recorded and set the timers; returns the other commands."""
+        schedule, left = self.schedule, []
+        for command in commands:  # grows while it is walked
+            if type(command) is Record:
+                event = command.event
+                if schedule.status is None and not schedule.is_moot(event):
+                    commands += self._apply(event)
+                    written.append(event)
+            elif type(command) is SetTimer:
+                self.timers.set(command.due_at, self.run, command.event)
+            else:
+                left.append(command)
+        return left
+
+    def read(self, event: Event) -> list[Command]:
+        """Take in an event that another process has stored; it stores its decisions, too."""
+        commands = [each for each in self._apply(event) if type(each) is not Record]
+        return self.follow(commands, [])
+
+    def replay(self, events: Iterable[Event]) -> None:
+        """Take in events of the past; `Schedule.outstanding` says what is to be done after them."""
+        for event in events:
+            self._apply(event)
+
+    def _admit(self, event: Event) -> Event | None:
+        """What is to be written down when `event` is reported, if anything is."""
+        admitted = self.schedule.admit(event)
+        if type(admitted) is StepStarted:
+            account = self.account
+            if account is not None and account.refusal(admitted.task, admitted.reserve):
+                return None
+        elif type(admitted) is StepFinished and not self.results.has_begun(admitted):
+            return None  # its beginning was refused, and its attempt did not wait to hear
+        return admitted
+
+    def _apply(self, event: Event) -> list[Command]:
+        self.results.apply(event)
+        if self.account is not None:
+            self.account.apply(event)
+        elif type(event) in _OPENS_ACCOUNT:
+            self._open_account(event)
+        return self.schedule.apply(event)
+
+    def _open_account(self, event: Event) -> None:
+        if isinstance(event, RunRequested):
+            if self._above is not None or has_caps(event.limits):
+                self.account = Account(
+                    event.limits, keeps_back=event.answers, above=self._above, run=event.run
+                )
+        elif isinstance(event, (PlanAdopted, TaskAdded, PlanAmended)) and task_caps(event):
+            self.account = Account(self.schedule.limits)
+            self.account.apply(event)
+
+
+_OPENS_ACCOUNT = {RunRequested, PlanAdopted, TaskAdded, PlanAmended}
+
+
+def mistake_in(run: str, error: Exception) -> InternalError:
+    """What is said of a run about which a decision raised: where, and whom to tell."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f" in {each.name} ({each.filename}:{each.lineno})" for each in last)
+    words = failed_by(error).message
+    return InternalError(
+        f"run {run} was broken off by {type(error).__name__}: {words}{place}; this is a mistake of "
+        "chargehand, please report it with these words; where the journal is a file, add the output "
+        f"of: chargehand trace {run}"
+    )
