@@ -3,12 +3,14 @@
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from chargehand.errors import UsageError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _lock = threading.Lock()
@@ -34,6 +36,16 @@ def wait_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
             "(`await boss.run(…)`), put the supervisor on the roster, or make the worker a plain function"
         )
     return run_in_background(coroutine).result()
+
+
+def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Make an async function a plain one that waits for its result: see `wait_in_background`."""
+
+    @wraps(function)
+    def waiting(*args: P.args, **kwargs: P.kwargs) -> T:
+        return wait_in_background(function(*args, **kwargs))
+
+    return waiting
 
 
 def read_in_background(coroutine: Coroutine[Any, Any, T]) -> T:

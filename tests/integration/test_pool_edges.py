@@ -1,5 +1,6 @@
 """The pool at its edges: when a workflow is over, what the memory means, what is refused by name."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -193,7 +194,7 @@ def test_p04_a_task_that_another_took_first_does_not_let_a_less_urgent_one_pass(
 
     async def late(self: Execution, request: str, *args: Any) -> Any:
         monkeypatch.setattr(Execution, "do_next", claim)
-        await faster._execute(urgent["request_id"], "urgent")
+        await asyncio.to_thread(faster.execute_task, urgent)
         return await claim(self, request, *args)
 
     monkeypatch.setattr(Execution, "do_next", late)

@@ -6,12 +6,14 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
+from chargehand.decisions.board import diff
 from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.errors import (
+    BlockChanged,
     ModelError,
     ModelUnreachable,
     StepMismatch,
@@ -21,7 +23,15 @@ from chargehand.errors import (
 )
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
-from chargehand.facts.board import Block, Hit, Label, Match, Note, NoteOrder, Segment
+from chargehand.facts.board import (
+    Block,
+    Hit,
+    Label,
+    Note,
+    NoteFilters,
+    NoteOptions,
+    NoteOrder,
+)
 from chargehand.facts.events import Effect
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking
@@ -49,6 +59,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 #: of what a step was given; more is left out of the trace
 ABOUT_BYTES = 32 * 1024
+#: times that an update of a block loses against other writers before it gives up
+RACES = 1000
 
 
 class AskedPerson(BaseException):
@@ -82,30 +94,22 @@ class StepHost(Protocol):
 class SharedBoard(Protocol):
     """What a worker may do with the board of its run; `chargehand.Board` says more of each."""
 
-    async def post(
-        self,
-        content: object,
-        *,
-        tags: Sequence[str] = (),
-        segment: str = Segment.NOTES,
-        importance: float = 0.5,
-        metadata: dict[str, Any] | None = None,
-    ) -> Note:
+    async def post(self, content: object, **options: Unpack[NoteOptions]) -> Note:
         """Put a note on the board."""
 
     async def notes(
         self,
         *,
-        tags: Sequence[str] = (),
-        match: Match | str = Match.ANY,
-        segments: Sequence[str] = (),
-        min_importance: float = 0.0,
-        author: str = "",
-        exclude_own: bool = False,
         order: NoteOrder | str = NoteOrder.NEWEST,
         limit: int = 100,
+        **filters: Unpack[NoteFilters],
     ) -> list[Note]:
-        """The notes that fit all that is asked for."""
+        """The notes that pass all `filters`."""
+
+    async def search(
+        self, words: str, *, limit: int = 10, by: str = "", **filters: Unpack[NoteFilters]
+    ) -> list[Hit]:
+        """The notes about this that pass all `filters`, the best first."""
 
     async def write(self, label: str, value: object, *, expect: int | None = None) -> Block:
         """Write the next version of a block."""
@@ -113,40 +117,40 @@ class SharedBoard(Protocol):
     async def read(self, label: str, version: int = 0) -> Block:
         """One version of a block; 0 is the newest."""
 
-    async def update(self, label: str, change: Callable[[Any], object]) -> Block:
-        """Write what `change` makes of the newest value; nobody's update is lost."""
-
-    async def search(
-        self,
-        words: str,
-        *,
-        tags: Sequence[str] = (),
-        match: Match | str = Match.ANY,
-        segments: Sequence[str] = (),
-        min_importance: float = 0.0,
-        author: str = "",
-        exclude_own: bool = False,
-        limit: int = 10,
-        by: str = "",
-    ) -> list[Hit]:
-        """The notes that are about this, the best first."""
-
     async def find(self, label: str, version: int = 0) -> Block | None:
         """One version of a block, or None; 0 is the newest."""
 
     async def labels(self) -> list[Label]:
         """All blocks with their newest version and guard; no value is loaded."""
 
-    async def history(self, label: str) -> list[Block]:
-        """All versions of a block, the oldest first."""
-
-    async def diff(self, label: str, old: int, new: int = 0) -> str:
-        """What changed from one version to another, line by line."""
-
     async def guard(
         self, label: str, *, readers: Sequence[str] = (), writers: Sequence[str] = ()
     ) -> None:
         """Let only these roles or authors read and write a block from now on."""
+
+    async def update(self, label: str, change: Callable[[Any], object]) -> Block:
+        """Write what `change` makes of the newest value; no update is lost."""
+        for _ in range(RACES):
+            known = await self.find(label)
+            value = change(None if known is None else known.value)
+            try:
+                return await self.write(label, value, expect=0 if known is None else known.version)
+            except BlockChanged:
+                continue
+        raise UsageError(
+            f"block {label!r} was changed by others {RACES} times in a row; write it less"
+        )
+
+    async def history(self, label: str) -> list[Block]:
+        """All versions of a block, the oldest first."""
+        newest = await self.find(label)
+        if newest is None:
+            return []
+        return [await self.read(label, version) for version in range(1, newest.version + 1)]
+
+    async def diff(self, label: str, old: int, new: int = 0) -> str:
+        """What changed from one version to another (0: the newest), line by line."""
+        return diff(await self.read(label, old), await self.read(label, new))
 
 
 class Answerer(Protocol):

@@ -165,6 +165,15 @@ def refuse_unknown(given: Iterable[object], known: Iterable[str], what: str) -> 
             raise UnknownKeyword(what, str(each), there, close[0] if close else "")
 
 
+def texts(value: object, what: str) -> tuple[str, ...]:
+    """Several texts. A lone text is refused: it would be taken for its letters."""
+    if isinstance(value, str):
+        raise UsageError(f"{what}={shown(value)} is one text; give a list: [{shown(value)}]")
+    if not isinstance(value, Iterable):
+        raise UsageError(f"{what}={shown(value)} must be a list of texts")
+    return tuple(text(each, f"each of {what}") for each in value)
+
+
 def names(value: object, what: str) -> tuple[str, ...]:
     """Several names, as a list or a set of texts."""
     if isinstance(value, str) or not isinstance(value, (Sequence, Set)):

@@ -3,15 +3,16 @@
 A board is a stream of its own in the journal. The events below are all that can happen to one.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from chargehand.errors import JournalDamaged, JournalVersion, UsageError
-from chargehand.facts.argument_checks import amount, count, text
+from chargehand.facts.argument_checks import amount, count, one_of, refuse_unknown, text, texts
 from chargehand.facts.events import VERSION
 from chargehand.facts.value import Value
 
@@ -146,6 +147,52 @@ class NoteQuery(Struct, frozen=True, kw_only=True):
         amount(self.min_importance, "min_importance", least=-1)
         for field in ("author", "not_by"):
             text(getattr(self, field), field)
+
+
+class NoteFilters(TypedDict, total=False):
+    """Which notes are wanted. What is left out filters nothing."""
+
+    tags: Sequence[str] | None
+    #: `any` (default): one of the tags is enough; `all`: a note must have all of them
+    match: Match | str
+    #: a note of any of these
+    segments: Sequence[str] | None
+    min_importance: float
+    author: str
+    #: leave out the notes of whoever asks
+    exclude_own: bool
+
+
+def note_query(
+    filters: NoteFilters,
+    own: str = "",
+    *,
+    order: NoteOrder | str = NoteOrder.NEWEST,
+    limit: int = 100,
+) -> NoteQuery:
+    """The query that a caller means, who is called `own`. Raises `UsageError` for what is none."""
+    refuse_unknown(filters, NoteFilters.__annotations__, "a query for notes")
+    return NoteQuery(
+        tags=texts(filters.get("tags") or (), "tags"),
+        match=one_of(filters.get("match", Match.ANY), Match, "match"),
+        segments=texts(filters.get("segments") or (), "segments"),
+        min_importance=filters.get("min_importance", 0.0),
+        author=filters.get("author", ""),
+        not_by=own if filters.get("exclude_own") else "",
+        order=one_of(order, NoteOrder, "order"),
+        limit=limit,
+    )
+
+
+class NoteOptions(TypedDict, total=False):
+    """What a note says about itself beside its content."""
+
+    tags: Sequence[str]
+    #: `Segment.NOTES` if it is left out
+    segment: str
+    #: from 0 to 1; 0.5 if it is left out
+    importance: float
+    metadata: dict[str, Any] | None
 
 
 # What is asked of a board

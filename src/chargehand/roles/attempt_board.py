@@ -34,6 +34,8 @@ class BriefBoard(Board):
         name: str = "",
         role: str = "",
         scope: str = "",
+        *,
+        with_run: bool = False,
     ) -> None:
         super().__init__(
             journal,
@@ -41,7 +43,7 @@ class BriefBoard(Board):
             name or board_of_run(brief.run),
             author=brief.worker,
             role=role or brief.worker,
-            run="" if name else brief.run,
+            run=brief.run if with_run or not name else "",
         )
         self.brief = brief
         #: what its steps are named by beside what they do. Steps inside of a step need one that is

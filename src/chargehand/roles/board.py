@@ -1,12 +1,12 @@
 """The board: what workers and people share while they work, and after."""
 
 from asyncio import AbstractEventLoop, Lock, get_running_loop, to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
@@ -14,13 +14,12 @@ from chargehand.decisions.board import (
     block_of,
     check_board_name,
     check_reader,
-    diff,
     matches,
     note_of,
     select,
 )
-from chargehand.decisions.run_notes import RunNotes
-from chargehand.errors import BlockChanged, BlockDenied, InternalError, UnknownRun, UsageError
+from chargehand.engines.brief import SharedBoard
+from chargehand.errors import BlockChanged, BlockDenied, InternalError, UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.board import (
     LEADER,
@@ -33,26 +32,27 @@ from chargehand.facts.board import (
     GuardBlock,
     Hit,
     Label,
-    Match,
     Note,
+    NoteFilters,
+    NoteOptions,
     NoteOrder,
     NotePosted,
     NoteQuery,
     Segment,
     WriteBlock,
+    note_query,
     stream_of,
 )
 from chargehand.facts.events import Effect
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal, Key
+from chargehand.journal.blob_values import load_value, store_value
+from chargehand.roles.run_history import RunHistory
 
 if TYPE_CHECKING:
     from chargehand.roles.semantic_search import NoteIndex
 
 T = TypeVar("T")
-
-#: times that `update` loses against other writers before it gives up
-RACES = 1000
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Glance(msgspec.Struct, frozen=True):
     stored: Value | None = None
 
 
-class Board:
+class Board(SharedBoard):
     """Notes that anybody adds and blocks that are written version by version, kept in the journal.
 
     A call that writes returns once a crash cannot lose what it wrote. All boards of one name in one
@@ -87,7 +87,7 @@ class Board:
         self._journal = journal
         self._clock = clock
         self._run = run
-        self._lifecycle = RunNotes(run)
+        self._history = RunHistory(journal, run)
 
     @property
     def journal(self) -> Journal:
@@ -105,24 +105,17 @@ class Board:
 
     # Notes
 
-    async def post(
-        self,
-        content: object,
-        *,
-        tags: Sequence[str] = (),
-        segment: str = Segment.NOTES,
-        importance: float = 0.5,
-        metadata: dict[str, Any] | None = None,
-    ) -> Note:
+    async def post(self, content: object, **options: Unpack[NoteOptions]) -> Note:
         """Put a note on the board. `content` is anything that JSON can hold."""
+        checks.refuse_unknown(options, NoteOptions.__annotations__, "Board.post")
         act = NotePosted(
             at=self._clock.now(),
             author=self.author,
             content=self._trusting(content),
-            tags=_words(tags, "tags"),
-            segment=checks.text(segment, "segment"),
-            importance=checks.amount(importance, "importance", most=1),
-            metadata=_mapping(metadata or {}),
+            tags=checks.texts(options.get("tags", ()), "tags"),
+            segment=checks.text(options.get("segment", Segment.NOTES), "segment"),
+            importance=checks.amount(options.get("importance", 0.5), "importance", most=1),
+            metadata=_mapping(options.get("metadata") or {}),
         )
         event, seq = await self._act("board.post", act)
         note = note_of(self.name, seq, event)
@@ -133,76 +126,47 @@ class Board:
     async def notes(
         self,
         *,
-        tags: Sequence[str] = (),
-        match: Match | str = Match.ANY,
-        segments: Sequence[str] = (),
-        min_importance: float = 0.0,
-        author: str = "",
-        exclude_own: bool = False,
         order: NoteOrder | str = NoteOrder.NEWEST,
         limit: int = 100,
+        **filters: Unpack[NoteFilters],
     ) -> list[Note]:
-        """The notes that fit all that is asked for, newest or most important first.
+        """The notes that pass all `filters`, newest or most important first.
 
         On the board of a run, what happened to the run is among them.
         """
-        query = NoteQuery(
-            tags=_words(tags, "tags"),
-            match=Match(match),
-            segments=_words(segments, "segments"),
-            min_importance=min_importance,
-            author=author,
-            not_by=self.author if exclude_own else "",
-            order=NoteOrder(order),
-            limit=limit,
-        )
+        query = note_query(filters, self.author, order=order, limit=limit)
 
         async def find(_: str) -> list[Note]:
-            found = await self._journal.boards.notes(self.name, query)
-            if self._run:
-                await self._catch_up(self._lifecycle)
-                found = select([*found, *self._lifecycle.notes], query)
-            return [replace(note, stored=await self._bring(note.stored)) for note in found]
+            return await self.matching(query)
 
         identity = msgspec.to_builtins(query)
         return await self._recorded("board.notes", identity, find, list[Note], _taint_of)
 
+    async def matching(self, query: NoteQuery) -> list[Note]:
+        """The notes that a query asks for. No step, whoever holds the board."""
+        found = await self._journal.boards.notes(self.name, query)
+        if self._run:
+            found = select([*found, *await self._history.notes(query)], query)
+        return [replace(note, stored=await self._load(note.stored)) for note in found]
+
     async def search(
-        self,
-        words: str,
-        *,
-        tags: Sequence[str] = (),
-        match: Match | str = Match.ANY,
-        segments: Sequence[str] = (),
-        min_importance: float = 0.0,
-        author: str = "",
-        exclude_own: bool = False,
-        limit: int = 10,
-        by: str = "",
+        self, words: str, *, limit: int = 10, by: str = "", **filters: Unpack[NoteFilters]
     ) -> list[Hit]:
-        """The notes that are about this, the best first, of those that fit all else that is asked for.
+        """The notes about this that pass all `filters`, the best first.
 
         They are compared by meaning if `chargehand[semantic]` is installed, else by their words; `by`
         says which, and each hit tells. The first search of a board reads all of it, later ones what is new.
         """
         from chargehand.roles.semantic_search import index_of, way_of
 
-        query = NoteQuery(
-            tags=_words(tags, "tags"),
-            match=Match(match),
-            segments=_words(segments, "segments"),
-            min_importance=min_importance,
-            author=author,
-            not_by=self.author if exclude_own else "",
-            limit=limit,
-        )
+        query = note_query(filters, self.author, limit=limit)
         way = way_of(by)
 
         async def look(_: str) -> list[Hit]:
             index = await to_thread(index_of, self._journal, self.name, way)  # loads a model
             await self._take_in(index)
             hits = await to_thread(index.find, words, query)
-            notes = [replace(hit.note, stored=await self._bring(hit.note.stored)) for hit in hits]
+            notes = [replace(hit.note, stored=await self._load(hit.note.stored)) for hit in hits]
             return [replace(hit, note=note) for hit, note in zip(hits, notes, strict=True)]
 
         def taint_of(hits: list[Hit]) -> tuple[str, ...]:
@@ -221,40 +185,31 @@ class Board:
             seq = entry.seq
             note = note_of(self.name, entry.seq, entry.event)
             found += [] if note is None else [note]
-        await self._catch_up(self._lifecycle)
-        found += [note for note in self._lifecycle.notes if not index.knows(note)]
-        texts = [text_of((await self._bring(note.stored)).read()) for note in found]
+        lived = await self._history.notes(NoteQuery())
+        found += [note for note in lived if not index.knows(note)]
+        texts = [text_of((await self._load(note.stored)).read()) for note in found]
         await to_thread(index.take, list(zip(found, texts, strict=True)), seq)
 
     async def follow(
-        self,
-        *,
-        tags: Sequence[str] = (),
-        segments: Sequence[str] = (),
-        min_importance: float = 0.0,
-        from_now: bool = False,
+        self, *, from_now: bool = False, **filters: Unpack[NoteFilters]
     ) -> AsyncIterator[Note]:
         """Notes as they come, without end: first those that are there, unless `from_now`.
 
         On the board of a run, what happens to the run is among them.
         """
-        query = NoteQuery(
-            tags=_words(tags, "tags"),
-            segments=_words(segments, "segments"),
-            min_importance=min_importance,
-        )
+        query = note_query(filters, self.author)
         signal = self._journal.boards.signal
-        life, seq = RunNotes(self._run), 0
+        history, seq = RunHistory(self._journal, self._run), 0
         while True:
             known = signal.count
             posted = [entry async for entry in self._journal.boards.read(self.name, seq)]
             seq = posted[-1].seq if posted else seq
             notes = [note_of(self.name, entry.seq, entry.event) for entry in posted]
-            fresh = [note for note in notes if note is not None] + await self._catch_up(life)
+            fresh = [note for note in notes if note is not None] + await history.catch_up()
             for note in sorted(fresh, key=lambda note: note.at):
                 if matches(note, query) and not from_now:
                     self._distrust(note.taint)
-                    yield replace(note, stored=await self._bring(note.stored))
+                    yield replace(note, stored=await self._load(note.stored))
             from_now = False
             await signal.wait(since=known)
 
@@ -282,21 +237,10 @@ class Board:
     async def update(self, label: str, change: Callable[[Any], object]) -> Block:
         """Write what `change` makes of the newest value (None if there is none).
 
-        When somebody else writes meanwhile, it is called again with what they wrote: no update of
-        anybody is lost.
+        When another writer is faster, `change` is called again with the new value: no update is lost.
         """
         async with _queue(self.name, label):
-            for _ in range(RACES):
-                known = await self.find(label)
-                value = change(None if known is None else known.value)
-                expect = 0 if known is None else known.version
-                try:
-                    return await self.write(label, value, expect=expect)
-                except BlockChanged:
-                    continue
-        raise UsageError(
-            f"block {label!r} was changed by others {RACES} times in a row; write it less"
-        )
+            return await super().update(label, change)
 
     async def read(self, label: str, version: int = 0) -> Block:
         """One version of a block; 0 is the newest. Raises `UsageError` if there is none."""
@@ -314,7 +258,7 @@ class Board:
         async def look(_: str) -> Block | None:
             await self._check_reader(label)
             block = await self._journal.boards.block(self.name, label, version)
-            return None if block is None else replace(block, stored=await self._bring(block.stored))
+            return None if block is None else replace(block, stored=await self._load(block.stored))
 
         identity = [label, version]
         return await self._recorded("board.read", identity, look, Block | None, _taint_of_block)
@@ -336,7 +280,7 @@ class Board:
             size = block.stored.size or len(block.stored.json)
             value = block.stored if size <= most else None
             return Glance(
-                label, block.version, size, None if value is None else await self._bring(value)
+                label, block.version, size, None if value is None else await self._load(value)
             )
 
         def taint_of(seen: Glance | None) -> tuple[str, ...]:
@@ -364,17 +308,6 @@ class Board:
 
         return await self._recorded("board.labels", [], look, list[Label], taint_of)
 
-    async def history(self, label: str) -> list[Block]:
-        """All versions of a block, the oldest first."""
-        newest = await self.find(label)
-        if newest is None:
-            return []
-        return [await self.read(label, version) for version in range(1, newest.version + 1)]
-
-    async def diff(self, label: str, old: int, new: int = 0) -> str:
-        """What changed from one version to another (0: the newest), line by line."""
-        return diff(await self.read(label, old), await self.read(label, new))
-
     async def guard(
         self, label: str, *, readers: Sequence[str] = (), writers: Sequence[str] = ()
     ) -> None:
@@ -383,7 +316,7 @@ class Board:
         Whoever may write a block may guard it. The supervisor's own role may always do both.
         """
         taint = self._trusting(None).taint or UNSET
-        guard = Guard(_words(readers, "readers"), _words(writers, "writers"), taint)
+        guard = Guard(checks.texts(readers, "readers"), checks.texts(writers, "writers"), taint)
         act = GuardBlock(
             at=self._clock.now(),
             author=self.author,
@@ -443,35 +376,15 @@ class Board:
         for known in await self._journal.boards.labels(self.name, only=label):
             check_reader(self.author, self.role, known)
 
-    async def _catch_up(self, life: RunNotes) -> list[Note]:
-        """The notes of what has happened to the run since this was last asked."""
-        fresh: list[Note] = []
-        if not self._run:
-            return fresh
-        try:
-            async for entry in self._journal.read(self._run, life.seq):
-                if entry.seq == life.seq + 1:  # another call may have been faster
-                    fresh += life.apply(entry.seq, entry.event)
-        except UnknownRun:
-            pass  # it has not begun, or is forgotten; then nothing is known of it
-        return fresh
-
-    async def _bring(self, value: Value) -> Value:
-        if not value.blob:
-            return value
-        return Value(json=Raw(await self._journal.blobs.get(value.blob)), taint=value.taint)
-
-    async def _spill(self, value: Value) -> Value:
-        if not value.is_large:
-            return value
-        digest = await self._journal.blobs.put(bytes(value.json))
-        return Value(blob=digest, size=len(value.json), taint=value.taint)
+    async def _load(self, value: Value) -> Value:
+        return await load_value(value, self._journal.blobs)
 
     async def _spilled(self, act: Act) -> Act:
+        blobs = self._journal.blobs
         if isinstance(act, NotePosted):
-            return replace(act, content=await self._spill(act.content))
+            return replace(act, content=await store_value(act.content, blobs))
         if isinstance(act, WriteBlock):
-            return replace(act, value=await self._spill(act.value))
+            return replace(act, value=await store_value(act.value, blobs))
         return act
 
 
@@ -516,14 +429,6 @@ def _identity(act: Act) -> dict[str, object]:
         name: value.digest if isinstance(value, Value) else msgspec.to_builtins(value)
         for name, value in said.items()
     }
-
-
-def _words(words: Sequence[str], what: str) -> tuple[str, ...]:
-    if isinstance(words, str):
-        raise UsageError(f"{what}={words!r} is one word; give a list: [{words!r}]")
-    if not isinstance(words, Iterable):
-        raise UsageError(f"{what}={words!r} must be a list of texts")
-    return tuple(checks.text(word, f"each of {what}") for word in words)
 
 
 def _named(label: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.clock import Clock, SystemClock
@@ -26,12 +26,18 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
 )
-from chargehand.facts.argument_checks import Duration, arguments_checked, duration, duration_or_none
+from chargehand.facts.argument_checks import (
+    Duration,
+    arguments_checked,
+    duration,
+    duration_or_none,
+    texts,
+)
 from chargehand.facts.board import board_of_run
 from chargehand.facts.events import AttemptFinished, Event
 from chargehand.facts.outcome import Done
-from chargehand.facts.value import Value
 from chargehand.journal.base import Head, Journal, Tail
+from chargehand.journal.blob_values import load_value
 from chargehand.journal.open_journal import open_journal
 
 #: how long an attempt may be silent whose worker nobody knows
@@ -73,8 +79,6 @@ class Coordinator:
         patience: Duration = PATIENCE,
         recent: Duration | None = None,
     ) -> None:
-        if isinstance(boards, str):
-            raise UsageError(f"boards={boards!r} is one word; give a list: boards=[{boards!r}]")
         self._journal, self._is_ours = _opened(journal)
         self._clock = clock or SystemClock()
         self._patience = duration(patience, "patience")
@@ -86,7 +90,7 @@ class Coordinator:
         #: of all that have ended; None: to be added up anew
         self._sum: Progress | None = Progress()
         self._pulse = WorkerPulse()
-        self._boards = {name: BoardWatch(name) for name in boards}
+        self._boards = {name: BoardWatch(name) for name in texts(boards, "boards")}
         self._boards_of_runs: dict[str, BoardWatch] = {}
 
     async def progress(self, run: str = "") -> Progress:
@@ -286,10 +290,10 @@ class Coordinator:
         if not isinstance(event, AttemptFinished) or event.task != ANSWER:
             return event
         outcome = event.outcome
-        if not isinstance(outcome, Done) or not outcome.value.blob:
+        if not isinstance(outcome, Done):
             return event
-        data = await self._journal.blobs.get(outcome.value.blob)
-        return replace(event, outcome=replace(outcome, value=Value(json=Raw(data))))
+        value = await load_value(outcome.value, self._journal.blobs)
+        return replace(event, outcome=replace(outcome, value=value))
 
 
 def _added_up(all_of_them: Sequence[Progress]) -> Progress:

@@ -249,15 +249,7 @@ class RequestBuilder:
 
     def check_words(self, request: str) -> None:
         """Refuse a request in words that no plan could be made of."""
-        if not isinstance(request, str):
-            raise UsageError(f"a {type(request).__name__} is no request; give a text or a Plan")
-        if not text(request, "the request", most=sys.maxsize).strip():
-            raise UsageError("the request is empty; say what is to be done")
-        if len(request) > LONGEST_REQUEST:
-            raise UsageError(
-                f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; "
-                "put the material into files that a worker can read, and ask about those"
-            )
+        check_request(request)
         if not self._resources.has_model and self._resources.planner is None:
             raise UsageError(
                 "a request in words needs a planner, and that needs a model: "
@@ -303,6 +295,20 @@ class RequestBuilder:
             raise UsageError("refine=True needs a model; Supervisor(…, model=…)")
         is_usual = plan is None and self._resources.planner is None
         return is_usual if refine is None else refine
+
+
+def check_request(request: object) -> str:
+    """The request in words; raises `UsageError` for one that nothing could be made of."""
+    if not isinstance(request, str):
+        raise UsageError(f"a {type(request).__name__} is no request; give a text or a Plan")
+    if not text(request, "the request", most=sys.maxsize).strip():
+        raise UsageError("the request is empty; say what is to be done")
+    if len(request) > LONGEST_REQUEST:
+        raise UsageError(
+            f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; "
+            "put the material into files that a worker can read, and ask about those"
+        )
+    return request
 
 
 def _asks_budget(terms: RunOptions) -> bool:

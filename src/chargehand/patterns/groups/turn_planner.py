@@ -2,9 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
-from msgspec import Raw, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Place
@@ -19,6 +20,7 @@ from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Out
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
+from chargehand.journal.blob_values import load_value
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Act, Manager, TurnAssignment
 from chargehand.patterns.groups.members import GroupContext
@@ -249,11 +251,7 @@ class ManagerMember:
         return [{"from": each.sender, "to": each.to, "said": each.content} for each in kept]
 
     async def _said(self, journal: Journal, brief: Brief, run: str) -> list[Message]:
-        async def bring(value: Value) -> Value:
-            if not value.blob:
-                return value
-            return Value(json=Raw(await journal.blobs.get(value.blob)), taint=value.taint)
-
+        bring = partial(load_value, blobs=journal.blobs)
         try:
             live_run = await fold(journal, run, None)
         except UnknownRun:

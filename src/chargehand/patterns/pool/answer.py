@@ -20,8 +20,9 @@ from chargehand.facts.events import Event
 from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.journal.base import Journal
-from chargehand.patterns.pool.insights import KEPT, brought
+from chargehand.journal.base import Blobs
+from chargehand.journal.blob_values import load_value
+from chargehand.patterns.pool.insights import KEPT
 from chargehand.patterns.pool.plain_dicts import has_failed
 from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.request_split import is_by_rule
@@ -42,7 +43,7 @@ async def answer_form(
     """What the results so far come to, as a plain dict; what a model composed is kept in the pool."""
     refused = await _refused(ledger, pool)
     composed = await AnswerComposer(ledger, pool, resources, author, refused).composed()
-    outputs = await _outputs_of(ledger, pool.journal)
+    outputs = await _outputs_of(ledger, pool.journal.blobs)
     # No more waiting from here on: more tasks could be done than there are outputs.
     every = ledger.schedule.nodes
     nodes = {id_: node for id_, node in every.items() if id_ not in refused}
@@ -119,7 +120,7 @@ class AnswerComposer:
         for note in await self._pool.journal.boards.notes(self._pool.name, query):
             if note.metadata.get("rests_on") == rests_on:
                 return msgspec.convert(
-                    (await brought(note.stored, self._pool.journal)).read(), Answer
+                    (await load_value(note.stored, self._pool.journal.blobs)).read(), Answer
                 )
         return None
 
@@ -139,7 +140,7 @@ async def _refused(ledger: PoolRun, pool: SharedMemoryPool) -> dict[str, str]:
     tags = ("conflict", ConflictKind.CONTRADICTION.value, ledger.request)
     query = NoteQuery(tags=tags, match=Match.ALL, segments=(Segment.CONFLICTS,), limit=EVERYTHING)
     notes = await pool.journal.boards.notes(pool.name, query)
-    outputs = await _outputs_of(ledger, pool.journal) if notes else {}
+    outputs = await _outputs_of(ledger, pool.journal.blobs) if notes else {}
     refused: dict[str, str] = {}
     for note in sorted(notes, key=lambda each: each.at):  # what was settled last holds
         kept = str(note.metadata.get(KEPT))
@@ -153,14 +154,14 @@ async def _refused(ledger: PoolRun, pool: SharedMemoryPool) -> dict[str, str]:
     return refused
 
 
-async def _outputs_of(ledger: PoolRun, journal: Journal) -> dict[str, Any]:
+async def _outputs_of(ledger: PoolRun, blobs: Blobs) -> dict[str, Any]:
     """What each task that is done has brought forth."""
     values, loaded = ledger.live_run.results.outputs, dict[str, Value]()
     while missing := [
         value for value in values.values() if value.blob and value.blob not in loaded
     ]:
         for value in missing:
-            loaded[value.blob] = await brought(value, journal)
+            loaded[value.blob] = await load_value(value, blobs)
     return {task: loaded.get(value.blob, value).read() for task, value in values.items()}
 
 
@@ -195,14 +196,14 @@ class _Seat:
     def __init__(self, live_run: LiveRun, pool: SharedMemoryPool) -> None:
         self.live_run = live_run
         self.roster = Roster([])
-        self._journal = pool.journal
+        self._blobs = pool.journal.blobs
         self.now = pool.clock.now
 
     async def propose(self, event: Event) -> Event | None:  # noqa: ARG002 - as all seats
         return None
 
     async def bring(self, value: Value) -> Value:
-        return await brought(value, self._journal)
+        return await load_value(value, self._blobs)
 
     def say(self, piece: str | None) -> None:
         """Nobody listens while it is composed."""

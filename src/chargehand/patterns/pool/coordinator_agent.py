@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from chargehand.background_loop import wait_in_background as wait
+from chargehand.background_loop import blocking
 from chargehand.decisions.coordination.conflicts import Conflict
 from chargehand.decisions.coordination.run_progress import Load, Progress
 from chargehand.facts import argument_checks as checks
@@ -33,23 +33,32 @@ class CoordinatorAgent:
     def __repr__(self) -> str:
         return f"<coordinator agent {self.agent_id!r}>"
 
-    def monitor_progress(self, request_id: str = "") -> dict[str, Any]:
+    @blocking
+    async def monitor_progress(self, request_id: str = "") -> dict[str, Any]:
         """How far one request is, or all that is in the journal: tasks by how they stand, and each worker.
 
         A task that failed counts as such until it is given to another.
         """
-        return wait(self._progress(checks.text(request_id, "request_id")))
+        progress = await self._coordinator.progress(checks.text(request_id, "request_id"))
+        return _form(progress, await self._unanswered(request_id))
 
-    def resolve_conflicts(self, request_id: str = "") -> list[dict[str, Any]]:
+    @blocking
+    async def resolve_conflicts(self, request_id: str = "") -> list[dict[str, Any]]:
         """Who is in whose way, and what the rule says; `SupervisorAgent.apply_resolution` does it.
 
         What was settled before is left out.
         """
-        return wait(self._conflicts(checks.text(request_id, "request_id")))
+        found = await self._coordinator.conflicts(checks.text(request_id, "request_id"))
+        forms = [_conflict(each) for each in found if not each.is_settled]
+        query = NoteQuery(segments=(Segment.CONFLICTS,), tags=("conflict",), limit=EVERYTHING)
+        notes = await self.pool.journal.boards.notes(self.pool.name, query) if forms else []
+        settled = {note.metadata.get(SETTLES) for note in notes}
+        return [form for form in forms if form["id"] not in settled]
 
-    def check_health(self) -> list[dict[str, Any]]:
+    @blocking
+    async def check_health(self) -> list[dict[str, Any]]:
         """What does not go well at this moment, and what to do about it."""
-        health = wait(self._coordinator.health())
+        health = await self._coordinator.health()
         return [
             {
                 "kind": str(trouble.kind),
@@ -62,10 +71,6 @@ class CoordinatorAgent:
             for trouble in health.troubles
         ]
 
-    async def _progress(self, request_id: str) -> dict[str, Any]:
-        progress = await self._coordinator.progress(request_id)
-        return _form(progress, await self._unanswered(request_id))
-
     async def _unanswered(self, request_id: str) -> int:
         """Tasks that failed, and of which nobody has said yet what becomes of them."""
         views = await self.pool.requests.of(request_id)
@@ -74,14 +79,6 @@ class CoordinatorAgent:
             for view in views
             for node in tasks_in(view)
         )
-
-    async def _conflicts(self, request_id: str) -> list[dict[str, Any]]:
-        found = await self._coordinator.conflicts(request_id)
-        forms = [_conflict(each) for each in found if not each.is_settled]
-        query = NoteQuery(segments=(Segment.CONFLICTS,), tags=("conflict",), limit=EVERYTHING)
-        notes = await self.pool.journal.boards.notes(self.pool.name, query) if forms else []
-        settled = {note.metadata.get(SETTLES) for note in notes}
-        return [form for form in forms if form["id"] not in settled]
 
 
 def _form(progress: Progress, unanswered: int) -> dict[str, Any]:

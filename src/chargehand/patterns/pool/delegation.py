@@ -1,12 +1,13 @@
-"""Delegation: a request becomes a run of the journal that nobody leads, with a task for each worker."""
+"""Delegation: a request becomes a run that no process leads, and its tasks are shared out among workers."""
 
 import random
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 from reprlib import repr as repr_of
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,11 +26,16 @@ from chargehand.patterns.pool.insights import REQUEST
 from chargehand.patterns.pool.plain_dicts import assigned_to, has_failed, tasks_in
 from chargehand.patterns.pool.pool_requests import PoolRequests
 from chargehand.patterns.pool.request_split import split
-from chargehand.patterns.pool.task_assignment import share_out
 from chargehand.roles.resources import Resources
+
+Available: TypeAlias = "Sequence[str | tuple[str, float]]"
+"""Workers by name, or each with how much it can hold."""
 
 #: a request of a pool waits for its workers as long as it takes
 AGES = timedelta(days=3650)
+#: tasks of a request, or workers; and what a worker can hold
+MOST, MOST_HELD = 100_000, 1e9
+_WAY_OUT = "give a list of names, or of pairs (name, capacity)"
 
 
 class DelegatedTask(Struct, frozen=True, kw_only=True):
@@ -130,3 +136,74 @@ def _task(place: int, given: str | Task, worker: str) -> Task:
     if not isinstance(given, Task):
         raise UsageError(f"tasks: {repr_of(given)} is no task; give the words of one, or a Task")
     return given if given.worker or given.skill else replace(given, worker=worker)
+
+
+def checked_number(given: object, what: str) -> int:
+    """A number of tasks, or of workers, that can be worked with."""
+    return checks.count(given, what, least=1, most=MOST)
+
+
+def capacities_of(available: Available) -> dict[str, float]:
+    """How much each worker can hold; 1 where nothing is said. Raises `UsageError` for a broken list."""
+    if isinstance(available, str) or not isinstance(available, Iterable):
+        raise UsageError(f"available_workers={repr_of(available)} is no list; {_WAY_OUT}")
+    capacities: dict[str, float] = {}
+    for each in available:
+        name, capacity = _pair(each)
+        if name in capacities:
+            raise UsageError(f"worker {name!r} is twice among the available workers; name it once")
+        capacities[name] = capacity
+    if not capacities:
+        raise UsageError(f"available_workers={repr_of(available)} names nobody; {_WAY_OUT}")
+    return capacities
+
+
+def share_out(
+    count: int, capacities: Mapping[str, float], balance: Balance, busy: Mapping[str, int]
+) -> list[str]:
+    """Whose each of so many tasks is, in their order.
+
+    Round robin goes by turns; where capacities differ, each comes up as often as its capacity says,
+    and evenly spread. Least busy counts what each has already, `busy`, against its capacity.
+    """
+    if balance is Balance.LEAST_BUSY:
+        return _by_load(count, capacities, busy)
+    return _by_turns(count, capacities)
+
+
+def _by_turns(count: int, capacities: Mapping[str, float]) -> list[str]:
+    total = sum(capacities.values())
+    credit = dict.fromkeys(capacities, 0.0)
+    turns: list[str] = []
+    for _ in range(count):
+        for name, capacity in capacities.items():
+            credit[name] += capacity
+        chosen = max(credit, key=credit.__getitem__)  # of equals, the first named
+        credit[chosen] -= total
+        turns.append(chosen)
+    return turns
+
+
+def _by_load(count: int, capacities: Mapping[str, float], busy: Mapping[str, int]) -> list[str]:
+    load = {name: busy.get(name, 0) for name in capacities}
+    chosen: list[str] = []
+    for _ in range(count):
+        name = min(load, key=lambda each: (load[each] + 1) / capacities[each])
+        load[name] += 1
+        chosen.append(name)
+    return chosen
+
+
+def _pair(each: object) -> tuple[str, float]:
+    given, holds = (each, 1.0) if isinstance(each, str) else _halves(each)
+    name = checks.name(given, "available_workers: a name")
+    capacity = checks.amount(holds, f"available_workers: what {name!r} can hold", most=MOST_HELD)
+    if not capacity:
+        raise UsageError(f"worker {name!r} can hold 0; give a number above 0, or leave it out")
+    return name, capacity
+
+
+def _halves(each: object) -> tuple[object, object]:
+    if not isinstance(each, (tuple, list)) or len(each) != 2:
+        raise UsageError(f"available_workers: {repr_of(each)} names no worker; {_WAY_OUT}")
+    return each[0], each[1]

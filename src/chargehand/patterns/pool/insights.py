@@ -1,24 +1,17 @@
-"""Insights: what stands in a pool, as plain dicts; and what happened to all runs, read as such."""
+"""Insights: the notes and blocks of a pool as plain dicts."""
 
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from enum import StrEnum
 from reprlib import repr as repr_of
-from typing import Any, TypeVar
+from typing import Any
 
-from msgspec import Raw
-
-from chargehand.decisions.run_notes import RunNotes
-from chargehand.errors import UnknownRun, UsageError
+from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
-from chargehand.facts.board import Block, Match, Note, NoteQuery, Segment
+from chargehand.facts.board import Block, Note, Segment
 from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.facts.value import Value
-from chargehand.journal.base import Journal
-from chargehand.roles.data_fences import words_of as told_in_words
-
-E = TypeVar("E", bound=StrEnum)
+from chargehand.roles.data_fences import words_of
 
 #: what the ids of all requests of pools begin with
 REQUEST = "request_"
@@ -33,7 +26,7 @@ SETTLES = "settles"
 KEPT = "kept"
 
 
-async def insight_of(note: Note, journal: Journal) -> dict[str, Any]:
+def insight_of(note: Note) -> dict[str, Any]:
     """A note as a plain dict."""
     metadata = dict(note.metadata)
     for own, known in (("request_id", "run"), ("task_id", "task")):
@@ -43,7 +36,7 @@ async def insight_of(note: Note, journal: Journal) -> dict[str, Any]:
     return {
         "id": note.id,
         "agent_id": note.author,
-        "content": (await brought(note.stored, journal)).read(),
+        "content": note.content,
         "tags": list(note.tags),
         "segment": str(note.segment),
         "importance": note.importance,
@@ -77,7 +70,7 @@ class InsightWriting:
             )
         self.author = checks.name(insight.get("agent_id") or "somebody", "agent_id")
         self.content = insight["content"]
-        self.tags = words_of("tags", insight.get("tags"))
+        self.tags = checks.names(insight.get("tags") or (), "tags")
         self.segment = checks.name(insight.get("segment") or Segment.NOTES, "segment")
         self.importance = float(checks.amount(insight.get("importance", 0.5), "importance", most=1))
         self.metadata = _metadata(insight.get("metadata") or {})
@@ -113,78 +106,7 @@ class InsightWriting:
         value = Value.of(self.content)
         if self.segment == Segment.RESULTS:
             return Done(value)
-        return Failed(kind=ErrorClass.LOGIC, message=told_in_words(self.content))
-
-
-class RunHistory:
-    """What happens to all runs of a journal, read as notes; kept, and read on from there."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._lives: dict[str, RunNotes] = {}
-
-    async def catch_up(self) -> list[Note]:
-        """The notes of what has happened since this was last asked."""
-        fresh: list[Note] = []
-        for head in await self._journal.heads():
-            if head.is_forgotten:
-                self._lives.pop(head.stream, None)
-                continue
-            life = self._lives.setdefault(head.stream, RunNotes(head.stream))
-            if life.seq < head.seq:
-                fresh += await self._read_on(life)
-        return fresh
-
-    async def notes(self, query: NoteQuery) -> list[Note]:
-        """All that has happened and may be asked for, run by run."""
-        await self.catch_up()
-        return [note for life in self._asked(query) for note in life.notes]
-
-    def _asked(self, query: NoteQuery) -> list[RunNotes]:
-        """The runs that the tags name, where they can name no other; else all of them.
-
-        What happens to a run has the run's id among its tags.
-        """
-        named = [self._lives[tag] for tag in query.tags if tag in self._lives]
-        if named and query.match is Match.ALL:
-            return named[:1]
-        is_all = bool(named) and len(named) == len(query.tags)
-        return named if is_all else list(self._lives.values())
-
-    async def _read_on(self, life: RunNotes) -> list[Note]:
-        fresh: list[Note] = []
-        with suppress(UnknownRun):  # retention was faster
-            async for entry in self._journal.read(life.run, life.seq):
-                if entry.seq == life.seq + 1:  # another call may have been faster
-                    fresh += life.apply(entry.seq, entry.event)
-        return fresh
-
-
-async def brought(value: Value, journal: Journal) -> Value:
-    """The value itself, wherever it lies."""
-    if not value.blob:
-        return value
-    return Value(json=Raw(await journal.blobs.get(value.blob)), taint=value.taint)
-
-
-def choice_of(kind: type[E], name: str, given: object) -> E:
-    """What was chosen by its name. Raises `UsageError` for what is none of the choices."""
-    for each in kind:
-        if isinstance(given, str) and each == given:
-            return each
-    known = ", ".join(repr(each.value) for each in kind)
-    raise UsageError(f"{name}={repr_of(given)} is none of {known}")
-
-
-def words_of(name: str, given: object) -> tuple[str, ...]:
-    """What is asked for, word by word. Raises `UsageError` for a lone word, which is many letters."""
-    if given is None:
-        return ()
-    if isinstance(given, str):
-        raise UsageError(f"{name}={repr_of(given)} must be a list of words: [{repr_of(given)}]")
-    if not isinstance(given, (list, tuple, set, frozenset)):
-        raise UsageError(f"{name}={repr_of(given)} must be a list of words")
-    return tuple(checks.name(each, f"{name}: a word") for each in given)
+        return Failed(kind=ErrorClass.LOGIC, message=words_of(self.content))
 
 
 def _metadata(metadata: object) -> dict[str, Any]:

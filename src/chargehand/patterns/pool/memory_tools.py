@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.rule_answer import cut
-from chargehand.decisions.run_notes import RunNotes
 from chargehand.engines.brief import Brief
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.board import Note, NoteQuery, Segment
@@ -38,15 +37,6 @@ SCOPE = 12
 UNTHOUGHT = "no model was asked: the provider is mock"
 
 
-class Memory(Protocol):
-    """Where the insights of a pool, and what happened to its requests, are found."""
-
-    #: of its board
-    name: str
-
-    async def found(self, query: NoteQuery) -> list[Note]: ...
-
-
 class PoolBoard(BriefBoard):
     """The shared memory of a pool in the hands of one attempt: its notes are insights of the pool.
 
@@ -54,9 +44,7 @@ class PoolBoard(BriefBoard):
     """
 
     def __init__(self, journal: Journal, clock: Clock, brief: Brief, name: str) -> None:
-        super().__init__(journal, clock, brief, name)
-        self._run = brief.run
-        self._lifecycle = RunNotes(brief.run)
+        super().__init__(journal, clock, brief, name, with_run=True)
 
     def within(self, key: str) -> Board:
         """The notes alone, in the hands of the one step that has this key."""
@@ -68,7 +56,7 @@ class MemoryWorker:
 
     where = Where.LOOP
 
-    def __init__(self, worker: Worker, memory: Memory) -> None:
+    def __init__(self, worker: Worker, memory: Board) -> None:
         self.worker = worker
         self._memory = memory
 
@@ -154,7 +142,7 @@ async def _show(board: PoolBoard, resources: Resources) -> None:
 class MemoryTools:
     """What a model may do with the shared memory, as tools of one attempt."""
 
-    def __init__(self, board: PoolBoard | None, memory: Memory | None) -> None:
+    def __init__(self, board: PoolBoard | None, memory: Board | None) -> None:
         self._board = board
         self._memory = memory
 
@@ -188,7 +176,7 @@ class MemoryTools:
             notes = [hit.note for hit in hits]
         else:
             query = NoteQuery(tags=wanted, segments=segments, limit=READ + 1)
-            notes = await self._memory.found(query)
+            notes = await self._memory.matching(query)
             for source in (source for note in notes for source in note.taint):
                 self._board.brief.distrust(source)
         told: list[Any] = [_told(note) for note in notes[:READ]]

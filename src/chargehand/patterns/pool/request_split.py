@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from chargehand.errors import ModelError, UsageError, WorkerError
-from chargehand.facts import argument_checks as checks
+from chargehand.errors import ModelError, WorkerError
 from chargehand.models.base import Model, system, user
 from chargehand.patterns.pool.mock_model import MOCK
 from chargehand.roles.data_fences import fenced
@@ -15,13 +14,11 @@ from chargehand.roles.model_calls import PlainModelCaller, ask_for
 from chargehand.roles.plan_schema import record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
-from chargehand.supervisor.requests import LONGEST_REQUEST
 
 log = logging.getLogger("chargehand.pool")
 
 #: descriptions that a model is asked for in one go
 AT_ONCE = 25
-MOST = 100_000
 #: models that are none
 _BY_RULE = ("offline", MOCK)
 
@@ -57,23 +54,6 @@ def by_rule(request: str, count: int) -> list[str]:
     return [
         f"{words}\nDo part {number} of {count}, and no other." for number in range(1, count + 1)
     ]
-
-
-def checked_request(request: object) -> str:
-    """The request, if something can be made of it; else `UsageError`."""
-    if not isinstance(request, str) or not request.strip():
-        raise UsageError("the request is empty; say in words what is to be done")
-    if len(request) > LONGEST_REQUEST:
-        raise UsageError(
-            f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; put "
-            "the material into files that a worker can read, and ask about those"
-        )
-    return checks.text(request, "request")
-
-
-def number(given: object, what: str) -> int:
-    """A number of tasks, or of whatever it is, that can be worked with."""
-    return checks.count(given, what, least=1, most=MOST)
 
 
 def is_by_rule(models: Sequence[Model]) -> bool:

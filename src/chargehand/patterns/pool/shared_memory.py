@@ -2,45 +2,36 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from reprlib import repr as repr_of
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from weakref import WeakSet
 
-from msgspec.structs import replace
-
+from chargehand.background_loop import blocking
 from chargehand.background_loop import wait_in_background as wait
 from chargehand.clock import SystemClock
-from chargehand.decisions.board import matches, note_of, select
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
-from chargehand.facts.board import LEADER, Match, Note, NoteOrder, NoteQuery
+from chargehand.facts.board import LEADER, Note, NoteFilters, NoteOrder, NoteQuery, note_query
 from chargehand.facts.events import AttemptFinished
 from chargehand.facts.outcome import Done
-from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
+from chargehand.journal.blob_values import store_value
 from chargehand.journal.open_journal import open_journal
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
 from chargehand.patterns.pool.attempt import Execution
-from chargehand.patterns.pool.insights import (
-    InsightWriting,
-    RunHistory,
-    block_of,
-    brought,
-    choice_of,
-    insight_of,
-    words_of,
-)
+from chargehand.patterns.pool.insights import InsightWriting, block_of, insight_of
 from chargehand.patterns.pool.pool_requests import PoolRequests
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.roles.board import Board
+from chargehand.roles.run_history import ALL_RUNS
 from chargehand.supervisor import Supervisor
 
 #: a limit that is none
@@ -73,9 +64,7 @@ class SharedMemoryPool:
         #: where tasks are done that must be stopped before the journal is closed
         self.executions: WeakSet[Execution] = WeakSet()
         self.is_closed = False
-        self.board = Board(self.journal, self.clock, name, author=LEADER, role=LEADER)
-        self._lives = RunHistory(self.journal)
-        self._updating: dict[str, asyncio.Lock] = {}
+        self.board = Board(self.journal, self.clock, name, author=LEADER, role=LEADER, run=ALL_RUNS)
 
     @classmethod
     def of(cls, boss: Supervisor, *, name: str = "pool") -> Self:
@@ -92,7 +81,8 @@ class SharedMemoryPool:
 
     # insights
 
-    def write_insight(self, insight: Mapping[str, Any]) -> str:
+    @blocking
+    async def write_insight(self, insight: Mapping[str, Any]) -> str:
         """Keep an insight; returns its id once a crash cannot lose it.
 
         It is a dict of `content`, `agent_id`, `tags`, `segment`, `importance`, `metadata` and
@@ -100,95 +90,95 @@ class SharedMemoryPool:
         metadata name a `request_id` and a `task_id` of a pool is what came of that task: it counts as if
         its author had done it here, or is refused if somebody else has the task, or has done it.
         """
-        return wait(self._write(InsightWriting(insight)))
+        written = InsightWriting(insight)
+        if written.is_report and written.request:
+            with suppress(UnknownRun):  # what nobody here has ever asked for is only spoken of
+                if told := await self._report(written):
+                    return told
+        note = await self._signed(written.author).post(
+            written.content,
+            tags=written.tags,
+            segment=written.segment,
+            importance=written.importance,
+            metadata=written.metadata,
+        )
+        return note.id
 
-    def read_relevant(
+    @blocking
+    async def read_relevant(
         self,
         agent_id: str = "",
         *,
-        tags: Sequence[str] | None = None,
-        match: Match | str = Match.ANY,
-        segments: Sequence[str] | None = None,
-        min_importance: float = 0.0,
-        author: str = "",
-        exclude_own: bool = False,
         order: NoteOrder | str = NoteOrder.NEWEST,
         limit: int | None = None,
+        **filters: Unpack[NoteFilters],
     ) -> list[dict[str, Any]]:
-        """The insights that fit all that is asked for, newest or most important first.
+        """The insights that pass all filters, newest or most important first.
 
         `exclude_own` leaves out those of `agent_id`. `match` says whether one of the tags is enough, or
         all must be there. Nothing is cut unless there is a `limit`.
         """
-        if exclude_own and not agent_id:
+        if filters.get("exclude_own") and not agent_id:
             raise UsageError("exclude_own=True needs agent_id: say whose own insights are left out")
-        query = NoteQuery(
-            tags=words_of("tags", tags),
-            match=choice_of(Match, "match", match),
-            segments=words_of("segments", segments),
-            min_importance=checks.amount(min_importance, "min_importance"),
-            author=checks.text(author, "author"),
-            not_by=checks.text(agent_id, "agent_id") if exclude_own else "",
-            order=choice_of(NoteOrder, "order", order),
-            limit=EVERYTHING if limit is None else checks.count(limit, "limit", least=1),
-        )
-        return wait(self._find(query))
+        most = EVERYTHING if limit is None else limit
+        query = note_query(filters, checks.text(agent_id, "agent_id"), order=order, limit=most)
+        return [insight_of(note) for note in await self.board.matching(query)]
 
-    def read_all(self) -> list[dict[str, Any]]:
+    @blocking
+    async def read_all(self) -> list[dict[str, Any]]:
         """All insights, the oldest first."""
-        return wait(self._all())
+        notes = await self.board.matching(NoteQuery(limit=EVERYTHING))
+        return [insight_of(note) for note in sorted(notes, key=lambda note: (note.at, note.seq))]
 
     def follow(
         self,
         *,
-        tags: Sequence[str] | None = None,
-        segments: Sequence[str] | None = None,
-        min_importance: float = 0.0,
         from_now: bool = False,
         timeout: Duration | None = None,
+        **filters: Unpack[NoteFilters],
     ) -> Iterator[dict[str, Any]]:
         """Insights as they come: first those that are there, unless `from_now`.
 
         Ends when none has come for `timeout`, or when the pool is closed; else never.
         """
-        query = NoteQuery(
-            tags=words_of("tags", tags),
-            segments=words_of("segments", segments),
-            min_importance=checks.amount(min_importance, "min_importance"),
-        )
+        note_query(filters)  # refuses what is none now, not with the first insight
         longest = checks.duration_or_none(timeout, "timeout")
-        return self._follow(self._coming(query, from_now=from_now), longest)
+        return self._follow(self.board.follow(from_now=from_now, **filters), longest)
 
     def _follow(
-        self, coming: AsyncIterator[dict[str, Any]], longest: timedelta | None
+        self, coming: AsyncIterator[Note], longest: timedelta | None
     ) -> Iterator[dict[str, Any]]:
         timeout = None if longest is None else longest.total_seconds()
         with suppress(TimeoutError, StopAsyncIteration):
             while True:
                 try:
-                    insight = wait(_next_of(coming, timeout))
+                    note = wait(_next_of(coming, timeout))
                 except UsageError:
                     if self.is_closed:
                         return
                     raise
-                yield insight
+                yield insight_of(note)
 
     # blocks
 
-    def write_block(
+    @blocking
+    async def write_block(
         self, label: str, value: object, *, expect: int | None = None, agent_id: str = ""
     ) -> dict[str, Any]:
         """Write the next version of a block; with `expect`, only if that is the newest so far."""
-        version = None if expect is None else checks.count(expect, "expect")
-        board = self._signed(agent_id)
-        return block_of(wait(board.write(checks.name(label, "label"), value, expect=version)))
+        name = checks.name(label, "label")
+        return block_of(await self._signed(agent_id).write(name, value, expect=expect))
 
-    def read_block(self, label: str, version: int = 0, *, agent_id: str = "") -> dict[str, Any]:
+    @blocking
+    async def read_block(
+        self, label: str, version: int = 0, *, agent_id: str = ""
+    ) -> dict[str, Any]:
         """One version of a block; 0 is the newest. Raises `UsageError` if there is none."""
         wanted = checks.name(label, "label"), checks.count(version, "version")
-        return block_of(wait(self._signed(agent_id).read(*wanted)))
+        return block_of(await self._signed(agent_id).read(*wanted))
 
-    def update_block(
+    @blocking
+    async def update_block(
         self, label: str, change: Callable[[Any], object], *, agent_id: str = ""
     ) -> dict[str, Any]:
         """Write what `change` makes of the newest value, None if there is none. No update is lost.
@@ -197,16 +187,23 @@ class SharedMemoryPool:
         """
         if not callable(change):
             raise UsageError("change must be a function from the old value to the new one")
-        return block_of(wait(self._update(checks.name(label, "label"), change, agent_id)))
+        return block_of(await self._signed(agent_id).update(checks.name(label, "label"), change))
 
     # ending
 
-    def close(self) -> None:
+    @blocking
+    async def close(self) -> None:
         """Stop what is being done here, and let go of the journal if it was opened here.
 
         What was begun is left to others, who go on from its finished steps.
         """
-        wait(self._close())
+        self.is_closed = True
+        for execution in list(self.executions):
+            await execution.close()
+        if self._notices is not None:
+            await self._notices.settle()
+        if self._is_ours:
+            await self.journal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -221,20 +218,6 @@ class SharedMemoryPool:
 
     # how it is done
 
-    async def _write(self, written: InsightWriting) -> str:
-        if written.is_report and written.request:
-            with suppress(UnknownRun):  # what nobody here has ever asked for is only spoken of
-                if told := await self._report(written):
-                    return told
-        note = await self.board.signed(written.author, written.author).post(
-            written.content,
-            tags=written.tags,
-            segment=written.segment,
-            importance=written.importance,
-            metadata=written.metadata,
-        )
-        return note.id
-
     async def _report(self, written: InsightWriting) -> str:
         """Take what somebody says came of a task; returns the insight's id, none if it is doing it here."""
         view = await self.requests.view(written.request)
@@ -242,9 +225,8 @@ class SharedMemoryPool:
         if holder is not None and holder.worker == written.author:
             return ""  # a word beside its work, whose result counts
         outcome, ids = written.outcome, [""]
-        if isinstance(outcome, Done) and outcome.value.is_large:
-            data = bytes(outcome.value.json)
-            outcome = Done(Value(blob=await self.journal.blobs.put(data), size=len(data)))
+        if isinstance(outcome, Done):
+            outcome = Done(await store_value(outcome.value, self.journal.blobs))
 
         def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
             move = ledger.settle(written.task, written.author, outcome, moment)
@@ -259,54 +241,9 @@ class SharedMemoryPool:
         await self.requests.decide(written.request, act)
         return ids[-1]
 
-    async def found(self, query: NoteQuery) -> list[Note]:
-        """The notes that fit what is asked for, wherever what they say lies."""
-        posted = await self.journal.boards.notes(self.name, query)
-        notes = select([*posted, *await self._lives.notes(query)], query)
-        return [replace(note, stored=await brought(note.stored, self.journal)) for note in notes]
-
-    async def _find(self, query: NoteQuery) -> list[dict[str, Any]]:
-        return [await insight_of(note, self.journal) for note in await self.found(query)]
-
-    async def _all(self) -> list[dict[str, Any]]:
-        query = NoteQuery(limit=EVERYTHING)
-        posted = await self.journal.boards.notes(self.name, query)
-        notes = [*posted[::-1], *await self._lives.notes(query)]
-        ordered = sorted(notes, key=lambda note: note.at)
-        return [await insight_of(note, self.journal) for note in ordered]
-
-    async def _coming(self, query: NoteQuery, *, from_now: bool) -> AsyncIterator[dict[str, Any]]:
-        signal = self.journal.boards.signal
-        lives, seq = RunHistory(self.journal), 0
-        while True:
-            known = signal.count
-            posted = [entry async for entry in self.journal.boards.read(self.name, seq)]
-            seq = posted[-1].seq if posted else seq
-            notes = [note_of(self.name, entry.seq, entry.event) for entry in posted]
-            fresh = [note for note in notes if note is not None] + await lives.catch_up()
-            for note in sorted(fresh, key=lambda note: note.at):
-                if matches(note, query) and not from_now:
-                    yield await insight_of(note, self.journal)
-            from_now = False
-            await signal.wait(since=known)
-
     def _signed(self, agent_id: str) -> Board:
         author = checks.text(agent_id, "agent_id")
         return self.board.signed(author, author) if author else self.board
-
-    async def _update(self, label: str, change: Callable[[Any], object], agent_id: str) -> Any:
-        # Those of one process take turns: of many that race, all but one would have to begin anew.
-        async with self._updating.setdefault(label, asyncio.Lock()):
-            return await self._signed(agent_id).update(label, change)
-
-    async def _close(self) -> None:
-        self.is_closed = True
-        for execution in list(self.executions):
-            await execution.close()
-        if self._notices is not None:
-            await self._notices.settle()
-        if self._is_ours:
-            await self.journal.close()
 
 
 def pool_of(pool: object) -> SharedMemoryPool:
@@ -316,5 +253,5 @@ def pool_of(pool: object) -> SharedMemoryPool:
     return pool
 
 
-async def _next_of(coming: AsyncIterator[dict[str, Any]], timeout: float | None) -> dict[str, Any]:  # noqa: ASYNC109 - of this one wait
+async def _next_of(coming: AsyncIterator[Note], timeout: float | None) -> Note:  # noqa: ASYNC109 - of this one wait
     return await asyncio.wait_for(anext(coming), timeout)

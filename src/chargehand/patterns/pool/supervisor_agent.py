@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from reprlib import repr as repr_of
 from typing import Any
 
-from chargehand.background_loop import wait_in_background as wait
+from chargehand.background_loop import blocking
 from chargehand.decisions.dispatch import Balance
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
@@ -16,8 +15,14 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Key
 from chargehand.patterns.pool.agent_config import AgentConfig, config_of
 from chargehand.patterns.pool.answer import answer_form
-from chargehand.patterns.pool.delegation import DelegatedTask, delegated
-from chargehand.patterns.pool.insights import KEPT, SETTLES, choice_of
+from chargehand.patterns.pool.delegation import (
+    Available,
+    DelegatedTask,
+    capacities_of,
+    checked_number,
+    delegated,
+)
+from chargehand.patterns.pool.insights import KEPT, SETTLES
 from chargehand.patterns.pool.plain_dicts import (
     failure_form,
     has_failed,
@@ -27,19 +32,16 @@ from chargehand.patterns.pool.plain_dicts import (
 )
 from chargehand.patterns.pool.pool_requests import telling
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
-from chargehand.patterns.pool.request_split import checked_request, number
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
-from chargehand.patterns.pool.task_assignment import Available, capacities_of
 from chargehand.roles.resources import Resources
 from chargehand.runtime.command_inbox import why_closed
+from chargehand.supervisor.requests import check_request
 
 log = logging.getLogger("chargehand.pool")
 
 #: importance of a note about two that got in each other's way
 CONFLICT = 0.9
 CONFLICT_HAS = ("id", "kind", "request_id", "tasks", "kept_task", "resolution")
-#: the largest priority
-URGENT = 1_000_000
 
 
 class SupervisorAgent:
@@ -71,7 +73,8 @@ class SupervisorAgent:
     # giving out
 
     @checks.keywords_checked
-    def delegate(
+    @blocking
+    async def delegate(
         self,
         request: str,
         available_workers: Available,
@@ -90,74 +93,19 @@ class SupervisorAgent:
         over all requests.
         """
         if tasks is not None:
-            tasks = _listed(tasks)
+            checks.instance(tasks, "tasks", Sequence)
             if num_tasks not in (None, len(tasks)):
                 raise UsageError(f"num_tasks={num_tasks} and {len(tasks)} tasks do not go together")
         order = DelegatedTask(
-            request=checked_request(request),
+            request=check_request(request),
             capacities=capacities_of(available_workers),
-            count=None if num_tasks is None else number(num_tasks, "num_tasks"),
+            count=None if num_tasks is None else checked_number(num_tasks, "num_tasks"),
             tasks=tasks,
-            balance=choice_of(Balance, "balance", balance),
-            priority=checks.count(priority, "priority", least=-URGENT, most=URGENT),
+            balance=checks.one_of(balance, Balance, "balance"),
+            priority=checks.priority(priority, "priority"),
             instruction=checks.text(instruction, "instruction"),
             by=self.agent_id,
         )
-        return wait(self._delegate(order))
-
-    def reassign_task(self, task: Mapping[str, Any], new_worker: str) -> dict[str, Any]:
-        """Give a task that failed, or that nobody has begun, to another worker; returns it.
-
-        One that a living worker is doing, or that is done, is left where it is: `TaskTaken` says who has it.
-        """
-        request, name = named_in(task)
-        return wait(self._reassign(request, name, checks.name(new_worker, "new_worker")))
-
-    # looking
-
-    def get_tasks(self, request_id: str) -> list[dict[str, Any]]:
-        """All tasks of a request, with where each stands."""
-        return wait(self._tasks(request_id))
-
-    def check_all_tasks_completed(self, request_id: str) -> bool:
-        """Whether every task of the request is done."""
-        return all(task["status"] == "completed" for task in self.get_tasks(request_id))
-
-    def check_failures(self, request_id: str) -> list[dict[str, Any]]:
-        """The tasks that failed and have not been given to another; `metadata` has their `task_id`."""
-        return wait(self._failures(request_id))
-
-    def aggregate_results(self, request_id: str) -> dict[str, Any]:
-        """One result of what is done by now, with what is missing and what speaks against it.
-
-        It may be asked for at any time: nobody waits for stragglers. Asked again before anything more
-        is done, the model is not called again.
-        """
-        return wait(self._aggregate(request_id))
-
-    # deciding
-
-    def answer(self, question_id: str, text: str) -> None:
-        """Answer what a worker has asked about its task. Raises `UnknownQuestion` if it is not open."""
-        wait(self._answer(checks.name(question_id, "question_id"), checks.text(text, "text")))
-
-    def close(self, request_id: str, reason: str = "closed by its supervisor") -> str:
-        """Stop a request: nothing more of it is begun, and what is done is kept; returns how it stands."""
-        return wait(self._close(request_id, checks.text(reason, "reason")))
-
-    def apply_resolution(self, conflict: Mapping[str, Any]) -> str:
-        """Do what the coordinator found to be the rule, and keep a note of it; returns the note's id.
-
-        Of the same work that was given out twice, what is not done yet is taken out of the plan. Of results
-        that contradict each other, those that do not stand are left out of the answer, and named there as
-        refused. Blocks with two writers stay as they are: the note says whose they are. With it the
-        conflict is settled; settled again, it is the same note.
-        """
-        return wait(self._settle(_checked_conflict(conflict)))
-
-    # how it is done
-
-    async def _delegate(self, order: DelegatedTask) -> list[dict[str, Any]]:
         made = await delegated(order, self.pool.requests, self._resources)
         if made.why_by_rule:
             await self.pool.board.signed(self.agent_id).post(
@@ -166,43 +114,71 @@ class SupervisorAgent:
                 segment=Segment.PROGRESS,
                 metadata={"request_id": made.request},
             )
-        forms = await self._forms(made.request)
+        view = await self.pool.requests.view(made.request)
+        forms = [task_form(view, node) for node in tasks_in(view)]
         if self.config.logging_enabled:
             log.info("pool_delegated run=%s tasks=%s", made.request, len(forms))
         return forms
 
-    async def _forms(self, request: str) -> list[dict[str, Any]]:
-        view = await self.pool.requests.view(request)
-        return [task_form(view, node) for node in tasks_in(view)]
+    @blocking
+    async def reassign_task(self, task: Mapping[str, Any], new_worker: str) -> dict[str, Any]:
+        """Give a task that failed, or that nobody has begun, to another worker; returns it.
 
-    async def _tasks(self, request: str) -> list[dict[str, Any]]:
-        await self.pool.requests.look_after(request)
-        return await self._forms(request)
+        One that a living worker is doing, or that is done, is left where it is: `TaskTaken` says who has it.
+        """
+        request, name = named_in(task)
+        worker = checks.name(new_worker, "new_worker")
 
-    async def _failures(self, request: str) -> list[dict[str, Any]]:
-        await self.pool.requests.look_after(request)
-        view = await self.pool.requests.view(request)
-        return [failure_form(view, node) for node in tasks_in(view) if has_failed(node)]
-
-    async def _reassign(self, request: str, task: str, worker: str) -> dict[str, Any]:
         def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
-            return ledger.reassign(task, worker, moment)
+            return ledger.reassign(name, worker, moment)
 
         await self.pool.requests.decide(request, act)
         if self.config.logging_enabled:
-            log.info("pool_reassigned run=%s task=%s worker=%s", request, task, worker)
+            log.info("pool_reassigned run=%s task=%s worker=%s", request, name, worker)
         view = await self.pool.requests.view(request)
-        return task_form(view, view.node(task))
+        return task_form(view, view.node(name))
 
-    async def _answer(self, question_id: str, text: str) -> None:
-        request, _, rest = question_id.partition(":")
+    # looking
+
+    @blocking
+    async def get_tasks(self, request_id: str) -> list[dict[str, Any]]:
+        """All tasks of a request, with where each stands."""
+        view = await self._looked_after(request_id)
+        return [task_form(view, node) for node in tasks_in(view)]
+
+    def check_all_tasks_completed(self, request_id: str) -> bool:
+        """Whether every task of the request is done."""
+        return all(task["status"] == "completed" for task in self.get_tasks(request_id))
+
+    @blocking
+    async def check_failures(self, request_id: str) -> list[dict[str, Any]]:
+        """The tasks that failed and have not been given to another; `metadata` has their `task_id`."""
+        view = await self._looked_after(request_id)
+        return [failure_form(view, node) for node in tasks_in(view) if has_failed(node)]
+
+    @blocking
+    async def aggregate_results(self, request_id: str) -> dict[str, Any]:
+        """One result of what is done by now, with what is missing and what speaks against it.
+
+        It may be asked for at any time: nobody waits for stragglers. Asked again before anything more
+        is done, the model is not called again.
+        """
+        view = await self._looked_after(request_id)
+        return await answer_form(view, self.pool, self._resources, self.agent_id)
+
+    # deciding
+
+    @blocking
+    async def answer(self, question_id: str, text: str) -> None:
+        """Answer what a worker has asked about its task. Raises `UnknownQuestion` if it is not open."""
+        request, _, rest = checks.name(question_id, "question_id").partition(":")
         task = rest.rpartition(":")[0]
         view = await self.pool.requests.view(request)
         node = view.schedule.nodes.get(task)
         question = None if node is None else node.question
         if question is None or question.id != question_id:
             raise await why_closed(self.pool.journal, question_id)
-        if not question.accepts(text):
+        if not question.accepts(checks.text(text, "text")):
             raise UsageError(
                 f"{text!r} does not answer {question_id}; choose one of {question.offers}"
             )
@@ -213,13 +189,25 @@ class SupervisorAgent:
         if not move.events:
             raise await why_closed(self.pool.journal, question_id)  # another was faster
 
-    async def _close(self, request: str, reason: str) -> str:
-        await self.pool.requests.look_after(request)
-        stopped = WorkStopped(reason=reason, by=self.agent_id, at=self.pool.clock.now())
-        await self.pool.requests.decide(request, telling(stopped))
-        return (await self.pool.requests.view(request)).schedule.state.value
+    @blocking
+    async def close(self, request_id: str, reason: str = "closed by its supervisor") -> str:
+        """Stop a request: nothing more of it is begun, and what is done is kept; returns how it stands."""
+        await self._looked_after(request_id)
+        why = checks.text(reason, "reason")
+        stopped = WorkStopped(reason=why, by=self.agent_id, at=self.pool.clock.now())
+        await self.pool.requests.decide(request_id, telling(stopped))
+        return (await self.pool.requests.view(request_id)).schedule.state.value
 
-    async def _settle(self, conflict: Mapping[str, Any]) -> str:
+    @blocking
+    async def apply_resolution(self, conflict: Mapping[str, Any]) -> str:
+        """Do what the coordinator found to be the rule, and keep a note of it; returns the note's id.
+
+        Of the same work that was given out twice, what is not done yet is taken out of the plan. Of results
+        that contradict each other, those that do not stand are left out of the answer, and named there as
+        refused. Blocks with two writers stay as they are: the note says whose they are. With it the
+        conflict is settled; settled again, it is the same note.
+        """
+        _check_conflict(conflict)
         removed = await self._resolve(conflict)
         request, id_ = conflict["request_id"], str(conflict["id"])
         note = NotePosted(
@@ -241,6 +229,13 @@ class SupervisorAgent:
         once = Key(stream_of(board), f"settles {id_}", id_)  # of two at once, one note is kept
         entry = await self.pool.journal.boards.append(board, note, key=once)
         return f"{stream_of(board)}#{entry.seq}"
+
+    # how it is done
+
+    async def _looked_after(self, request: str) -> PoolRun:
+        """The request as it stands, once all that can go on by itself has."""
+        await self.pool.requests.look_after(request)
+        return await self.pool.requests.view(request)
 
     async def _resolve(self, conflict: Mapping[str, Any]) -> list[str]:
         """Take out of the plan what was given out twice; returns the tasks."""
@@ -267,20 +262,7 @@ class SupervisorAgent:
         await self.pool.requests.decide(conflict["request_id"], act)
         return removed
 
-    async def _aggregate(self, request: str) -> dict[str, Any]:
-        await self.pool.requests.look_after(request)
-        view = await self.pool.requests.view(request)
-        return await answer_form(view, self.pool, self._resources, self.agent_id)
 
-
-def _checked_conflict(conflict: object) -> Mapping[str, Any]:
-    if isinstance(conflict, Mapping) and {*CONFLICT_HAS} <= set(conflict):
-        return conflict
-    raise UsageError("that is no conflict; give one as resolve_conflicts returned it")
-
-
-def _listed(tasks: object) -> list[str | Task]:
-    """The tasks that were given; what each is, is looked at when they are given out."""
-    if not isinstance(tasks, (list, tuple)):
-        raise UsageError(f"tasks={repr_of(tasks)} must be a list of texts or Tasks")
-    return list(tasks)
+def _check_conflict(conflict: object) -> None:
+    if not isinstance(conflict, Mapping) or not {*CONFLICT_HAS} <= set(conflict):
+        raise UsageError("that is no conflict; give one as resolve_conflicts returned it")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from reprlib import repr as repr_of
 from typing import Any, cast
 
+from chargehand.background_loop import blocking
 from chargehand.background_loop import wait_in_background as wait
 from chargehand.decisions.run_notes import told_of
 from chargehand.decisions.task_graph import TaskNode, TaskState
@@ -17,9 +18,9 @@ from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
+from chargehand.journal.blob_values import load_value
 from chargehand.patterns.pool.agent_config import AgentConfig, config_of
 from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
-from chargehand.patterns.pool.insights import brought, words_of
 from chargehand.patterns.pool.memory_tools import MemoryWorker, MockedWorker
 from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
 from chargehand.patterns.pool.pool_run import PoolRun
@@ -62,7 +63,7 @@ class WorkerAgent:
         self.config = config_of(config)
         self.pool = pool_of(pool)
         self.agent_id = checks.name(agent_id, "agent_id")
-        self._names = (agent_id, *words_of("skills", skills))
+        self._names = (agent_id, *checks.names(skills, "skills"))
         if work is not None and (tools or instructions):
             raise UsageError(
                 f"worker {agent_id!r}: tools and instructions are for a worker that asks a model; "
@@ -75,31 +76,65 @@ class WorkerAgent:
     def __repr__(self) -> str:
         return f"<worker agent {self.agent_id!r}>"
 
-    def get_assigned_tasks(
+    @blocking
+    async def get_assigned_tasks(
         self, request_id: str = "", *, lost: bool = False
     ) -> list[dict[str, Any]]:
         """The tasks that wait for this worker, of one request or of all; the most urgent first.
 
         With `lost`, also those that others had begun and can no longer end, whoever they were given to.
         """
-        return wait(self._assigned(request_id, lost=lost))
+        requests = self.pool.requests
+        names = [view.request for view in await self._views(request_id)]
+        await requests.look_after(*names)
+        found: list[tuple[int, dict[str, Any]]] = []
+        for name in names:
+            view = await requests.view(name)
+            if not view.schedule.is_paused:
+                more = view.given_back if lost else ()
+                mine = [node for node in tasks_in(view) if self._may_take(node, more)]
+                found += [(view.urgency_of(node.task.id), task_form(view, node)) for node in mine]
+        found.sort(key=lambda each: -each[0])  # stable: then by age and plan
+        return [form for _, form in found]
 
-    def execute_task(self, task: Mapping[str, Any]) -> dict[str, Any]:
+    @blocking
+    async def execute_task(self, task: Mapping[str, Any]) -> dict[str, Any]:
         """Do a task and return what came of it, as a dict with its `status`: completed, failed, …
 
         A failure is not raised: it is kept, and the supervisor says what becomes of the task. Raises
         `TaskTaken` if somebody else is doing it, or has done it.
         """
         request, name = named_in(task)
-        return wait(self._execute(request, name))
+        return await self._form(request, name, await self._at_work().do(request, name))
 
-    def execute_next(self, request_id: str = "") -> dict[str, Any] | None:
+    @blocking
+    async def execute_next(self, request_id: str = "") -> dict[str, Any] | None:
         """Do the most urgent task that waits for this worker or one of its skills, of one request or of all.
 
         Returns what came of it, or None if there is none now. Of many that call this at once, each gets
         another task.
         """
-        return wait(self._execute_next(request_id))
+        requests = self.pool.requests
+        if (
+            request_id
+        ):  # nothing else to compare it with: the claim itself looks what is most urgent
+            await requests.take_letters(request_id)
+            only = await self._at_work().do_next(request_id, self._names)
+            return None if only is None else await self._form(request_id, *only)
+        views = await requests.open()
+        await requests.take_letters(*(view.request for view in views))
+        while waiting := [(view, task) for view in views if (task := view.next_for(self._names))]:
+            view, task = max(waiting, key=lambda each: each[0].urgency_of(each[1]))
+            least = view.urgency_of(task)
+            if (
+                done := await self._at_work().do_next(view.request, self._names, least)
+            ) is not None:
+                return await self._form(view.request, *done)
+            views = await requests.open()  # somebody was faster
+        for view in views:  # unless somebody is gone who had a task, or one is tried again
+            if (done := await self._at_work().do_next(view.request, self._names)) is not None:
+                return await self._form(view.request, *done)
+        return None
 
     def serve(
         self,
@@ -167,50 +202,10 @@ class WorkerAgent:
         requests = self.pool.requests
         return [await requests.view(request_id)] if request_id else await requests.open()
 
-    async def _assigned(self, request_id: str, *, lost: bool) -> list[dict[str, Any]]:
-        requests = self.pool.requests
-        names = [view.request for view in await self._views(request_id)]
-        await requests.look_after(*names)
-        found: list[tuple[int, dict[str, Any]]] = []
-        for name in names:
-            view = await requests.view(name)
-            if not view.schedule.is_paused:
-                more = view.given_back if lost else ()
-                mine = [node for node in tasks_in(view) if self._may_take(node, more)]
-                found += [(view.urgency_of(node.task.id), task_form(view, node)) for node in mine]
-        found.sort(key=lambda each: -each[0])  # stable: then by age and plan
-        return [form for _, form in found]
-
     def _may_take(self, node: TaskNode, more: Container[str]) -> bool:
         if node.state is not TaskState.READY:
             return False
         return (node.task.worker or node.task.skill) in self._names or node.task.id in more
-
-    async def _execute(self, request: str, task: str) -> dict[str, Any]:
-        return await self._form(request, task, await self._at_work().do(request, task))
-
-    async def _execute_next(self, request_id: str) -> dict[str, Any] | None:
-        requests = self.pool.requests
-        if (
-            request_id
-        ):  # nothing else to compare it with: the claim itself looks what is most urgent
-            await requests.take_letters(request_id)
-            only = await self._at_work().do_next(request_id, self._names)
-            return None if only is None else await self._form(request_id, *only)
-        views = await requests.open()
-        await requests.take_letters(*(view.request for view in views))
-        while waiting := [(view, task) for view in views if (task := view.next_for(self._names))]:
-            view, task = max(waiting, key=lambda each: each[0].urgency_of(each[1]))
-            least = view.urgency_of(task)
-            if (
-                done := await self._at_work().do_next(view.request, self._names, least)
-            ) is not None:
-                return await self._form(view.request, *done)
-            views = await requests.open()  # somebody was faster
-        for view in views:  # unless somebody is gone who had a task, or one is tried again
-            if (done := await self._at_work().do_next(view.request, self._names)) is not None:
-                return await self._form(view.request, *done)
-        return None
 
     def _at_work(self) -> Execution:
         if self._execution is None:
@@ -255,7 +250,7 @@ class WorkerAgent:
             told = why or "the task was no longer this attempt's; nothing changed by its result"
             return {"status": "refused", "result": None, "error": told}
         if isinstance(outcome, Done):
-            value = await brought(outcome.value, self.pool.journal)
+            value = await load_value(outcome.value, self.pool.journal.blobs)
             return {"status": "completed", "result": value.read(), "error": None}
         if isinstance(outcome, Failed):
             failed = {"status": "failed", "result": None, "error": str(outcome)}
@@ -282,13 +277,15 @@ class WorkerAgent:
                 settings=self.config.settings,
             )
             return (
-                MockedWorker(thinking) if self.config.is_mock else MemoryWorker(thinking, self.pool)
+                MockedWorker(thinking)
+                if self.config.is_mock
+                else MemoryWorker(thinking, self.pool.board)
             )
         if hasattr(work, "work") and hasattr(work, "place"):
             named: Any = copy.copy(work)
             named.name = self.agent_id
             is_thinking = isinstance(named, Worker)
-            return MemoryWorker(named, self.pool) if is_thinking else cast("Member", named)
+            return MemoryWorker(named, self.pool.board) if is_thinking else cast("Member", named)
         if not callable(work):
             raise UsageError(
                 f"worker {self.agent_id!r}: work={repr_of(work)} is neither a function of a brief "

@@ -17,9 +17,9 @@ from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
 from chargehand.patterns.pool.agent_config import AgentConfig, config_of
 from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
+from chargehand.patterns.pool.delegation import checked_number
 from chargehand.patterns.pool.plain_dicts import has_failed, questions_in
 from chargehand.patterns.pool.pool_run import PoolRun
-from chargehand.patterns.pool.request_split import number
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.supervisor_agent import SupervisorAgent
 from chargehand.patterns.pool.worker_agent import WorkerAgent
@@ -67,9 +67,9 @@ def supervisor_worker_workflow(
         SharedMemoryPool() if pool is None else pool_of(pool),
         config_of(config),
         config_of(worker_config or config),
-        number(num_workers, "num_workers"),
+        checked_number(num_workers, "num_workers"),
         work,
-        number(attempts, "attempts"),
+        checked_number(attempts, "attempts"),
     )
     if tasks is not None:
         num_tasks = None
