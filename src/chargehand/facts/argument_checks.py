@@ -168,7 +168,7 @@ def refuse_unknown(given: Iterable[object], known: Iterable[str], what: str) -> 
 def texts(value: object, what: str) -> tuple[str, ...]:
     """Several texts. A lone text is refused: it would be taken for its letters."""
     if isinstance(value, str):
-        raise UsageError(f"{what}={shown(value)} is one text; give a list: [{shown(value)}]")
+        raise UsageError(f"{what}={shown(value)} is one text; give a list: {what}=[{shown(value)}]")
     if not isinstance(value, Iterable):
         raise UsageError(f"{what}={shown(value)} must be a list of texts")
     return tuple(text(each, f"each of {what}") for each in value)
