@@ -57,7 +57,7 @@ def budgeted(seed: int) -> tuple[ch.RunResult, ch.ScriptedModel, ch.Limits, Acco
         )
         async with boss:
             run = await boss.submit(wide(WIDTH), limits=limits)
-            runtime = boss._runtime
+            runtime = boss._runtimes.current
             assert runtime is not None
             account = runtime.account_of(run.id)
             assert account is not None

@@ -273,10 +273,10 @@ async def test_a_run_that_cannot_be_read_is_not_kept_by_who_tried_to_lead_it() -
     await boss.stop(timedelta(0))
     journal.is_broken = True
     async with ch.Supervisor([work], journal=journal) as other:
-        runtime = await other._enter()
+        runtime = other._runtimes.enter()
         with pytest.raises(JournalDamaged):
             await runtime.take_over(run.id, lambda _: None)
-        other._leave(runtime)
+        other._runtimes.leave(runtime)
         (head,) = await journal.heads()
         assert head.owner == ""
 

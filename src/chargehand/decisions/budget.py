@@ -110,7 +110,7 @@ class Account:
         self._keeps_back = keeps_back
         self._above = above
         #: of the run above: what is spent here counts against its caps, too
-        self._for_task = "" if above is None else above._below.get(run, "")
+        self._for_task = "" if above is None else above.task_of(run)
         self._open: dict[_Step, Usage] = {}
         #: the tasks that have caps of their own
         self._tasks: dict[str, TaskLimits] = {}
@@ -130,6 +130,10 @@ class Account:
     def link(self, task: str, run: str) -> None:
         """A run below has an account of its own under this one."""
         self._below[run] = task
+
+    def task_of(self, run: str) -> str:
+        """The task that a run below is for."""
+        return self._below.get(run, "")
 
     def refusal(self, task: str, want: Usage) -> str:
         """Why this cannot be reserved, naming the cap it would pass; empty if it can."""
@@ -254,15 +258,18 @@ class Account:
     def _move(self, reserved: Usage, spent: Usage, task: str = "") -> None:
         account: Account | None = self
         while account is not None:
-            if account._tasks and (capped := _capped(task)) in account._tasks:
-                before = account._by_task.get(capped, NO_USAGE)
-                account._by_task[capped] = before + reserved + spent
-            account.reserved += reserved
-            account.spent += spent
-            if reserved.calls < 0:
-                account._tell_waiting()
-            task = account._for_task
-            account = account._above
+            task, account = account.move(reserved, spent, task)
+
+    def move(self, reserved: Usage, spent: Usage, task: str) -> "tuple[str, Account | None]":
+        """Count this here; returns the task and the account above for which it counts, too."""
+        if self._tasks and (capped := _capped(task)) in self._tasks:
+            before = self._by_task.get(capped, NO_USAGE)
+            self._by_task[capped] = before + reserved + spent
+        self.reserved += reserved
+        self.spent += spent
+        if reserved.calls < 0:
+            self._tell_waiting()
+        return self._for_task, self._above
 
     def _tell_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []

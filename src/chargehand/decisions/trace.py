@@ -199,18 +199,10 @@ class Trace(Struct, forbid_unknown_fields=True):
         runs = [self]
         while runs:
             wall = sum((run.wall for run in runs), timedelta(0)).total_seconds()
-            below = sum((run._below for run in runs), timedelta(0)).total_seconds()
+            below = sum((_time_below(run) for run in runs), timedelta(0)).total_seconds()
             levels.append(NestingLevel(len(levels), len(runs), wall, below, wall - below))
             runs = [child for run in runs for child in run.children]
         return levels
-
-    @property
-    def _below(self) -> timedelta:
-        return covered(
-            (child.began_at, child.ended_at)
-            for child in self.children
-            if child.began_at is not None and child.ended_at is not None
-        )
 
     # JSON
 
@@ -221,18 +213,9 @@ class Trace(Struct, forbid_unknown_fields=True):
         arguments, results, questions, answers, the texts of errors. Who, when, what kind of failure
         and at what cost remains.
         """
-        facts = self._facts() if content else _without_content(self._facts())
+        facts = _facts(self) if content else _without_content(_facts(self))
         data = msgspec.json.encode(facts)
         return (msgspec.json.format(data, indent=indent) if indent else data).decode()
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            **msgspec.to_builtins(self),
-            "children": [child._facts() for child in self.children],
-            "seconds": self.wall.total_seconds(),
-            "seconds_in_turn": self.busy.total_seconds(),
-            "speedup": round(self.speedup, 3),
-        }
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -395,6 +378,24 @@ def _how_amended(event: PlanAmended) -> str:
     if event.is_step:
         return "step"
     return "steered" if event.is_steered else "amended"
+
+
+def _time_below(run: Trace) -> timedelta:
+    return covered(
+        (child.began_at, child.ended_at)
+        for child in run.children
+        if child.began_at is not None and child.ended_at is not None
+    )
+
+
+def _facts(run: Trace) -> dict[str, Any]:
+    return {
+        **msgspec.to_builtins(run),
+        "children": [_facts(child) for child in run.children],
+        "seconds": run.wall.total_seconds(),
+        "seconds_in_turn": run.busy.total_seconds(),
+        "speedup": round(run.speedup, 3),
+    }
 
 
 def _without_content(facts: Any) -> Any:

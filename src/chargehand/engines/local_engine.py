@@ -124,7 +124,7 @@ class _Attempt:
         except asyncio.CancelledError:
             ending = Cancelled(reason=job.stop_reason or "its worker cancelled itself")
         except GeneratorExit as error:
-            if asyncio._get_running_loop() is None:
+            if self._loop.is_closed() or not self._loop.is_running():
                 # The event loop is gone, and with it whoever would hear.
                 raise
             ending = _broken(error)  # raised in a thread that its worker waited for

@@ -168,10 +168,8 @@ class MemoryJournal:
     when entries are read.
     """
 
-    def __init__(self) -> None:
-        self._settle_in(_Store())
-
-    def _settle_in(self, store: _Store) -> None:
+    def __init__(self, store: _Store | None = None) -> None:
+        store = _Store() if store is None else store
         self._store = store
         self._node = f"n-{secrets.token_hex(6)}"
         self._is_closed = False
@@ -183,9 +181,7 @@ class MemoryJournal:
 
     def neighbour(self) -> "MemoryJournal":
         """Another node on the same streams, as a second process on one file would be."""
-        other = MemoryJournal.__new__(MemoryJournal)
-        other._settle_in(self._store)
-        return other
+        return MemoryJournal(self._store)
 
     async def append(
         self,

@@ -193,7 +193,8 @@ class SqliteJournal:
     ) -> None:
         await self.close()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
+        """This is a forked child: the journal stays the parent's."""
         self._gate.is_forked = True
         self._writer.node.abandon()
 
@@ -289,7 +290,7 @@ _open_journals: "weakref.WeakSet[SqliteJournal]" = weakref.WeakSet()
 
 def _after_fork() -> None:
     for journal in list(_open_journals):
-        journal._abandon()
+        journal.abandon()
 
 
 if hasattr(os, "register_at_fork"):

@@ -35,5 +35,5 @@ class PlanningContext(Protocol):
         """Let whoever listens hear the answer grow; None: it begins anew."""
 
 
-Duty = Callable[[Brief, PlanningContext, Resources], Awaitable[Outcome]]
+SystemTask = Callable[[Brief, PlanningContext, Resources], Awaitable[Outcome]]
 """What the supervisor does itself for a run: plan, rewrite a failed task, compose the answer."""

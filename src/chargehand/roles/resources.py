@@ -3,7 +3,7 @@
 Models and tools are imported when first asked for: a run of plain functions needs neither.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
-from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, Done, Outcome, Usage
+from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, Done, Usage
 from chargehand.facts.value import Value, canonical
 from chargehand.roles.prompts import prompt_folder
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 ModelChoice: TypeAlias = "str | Model | Sequence[str | Model]"
 """A model by name or as an object; several are a chain: the next is asked when one cannot be had."""
-
-Planner: TypeAlias = "Callable[..., Awaitable[Outcome]]"
-"""A system task (see `roles/seat.py`, which knows the resources)."""
 
 
 class Resources:
@@ -42,6 +39,7 @@ class Resources:
         secrets: Mapping[str, str] | None = None,
         settings: "ModelSettings | None" = None,
         prompts: str | Path | None = None,
+        opened: "dict[str, Model] | None" = None,
     ) -> None:
         #: a folder of words that take the place of ours when the supervisor thinks
         self.prompts = None if prompts is None else prompt_folder(prompts, "prompts")
@@ -49,33 +47,32 @@ class Resources:
         self.deps = deps
         self.secrets = _texts_by_name(secrets or {})
         check_model(model, "model")
-        self._default = model
+        #: of the supervisor itself, and of workers that name none
+        self.default_model = model
         self._gateway = gateway
-        self._opened: dict[str, Model] = {}
-        #: who plans in place of a model that is asked for plans: after each result, what comes next
-        self.planner: Planner | None = None
+        #: by name: the models that were opened, shared with supervisors below
+        self.opened: dict[str, Model] = {} if opened is None else opened
         #: how people are told that they are needed, beside whoever looks
         self.notices: RunNotices | None = None
 
     def below(self, above: "Resources") -> "Resources":
         """This resources as it is below another: what it lacks is that one's, and the limits are shared."""
         below = Resources(
-            model=above._default if self._default is None else self._default,
+            model=above.default_model if self.default_model is None else self.default_model,
             gateway=self._gateway or above.gateway,
             deps=above.deps if self.deps is None else self.deps,
             secrets=self.secrets,
             settings=self._settings,
             prompts=self.prompts or above.prompts,
+            opened=above.opened,
         )
-        below._opened = above._opened
         below.notices = self.notices or above.notices
-        below.planner = self.planner
         return below
 
     @property
     def has_model(self) -> bool:
         """Whether the supervisor itself can think."""
-        return self._default is not None
+        return self.default_model is not None
 
     @cached_property
     def settings(self) -> "ModelSettings":
@@ -98,7 +95,7 @@ class Resources:
 
     def models(self, chosen: "ModelChoice | None", whose: str) -> "tuple[Model, ...]":
         """The models that somebody asks, opened once each."""
-        choice = self._default if chosen is None else chosen
+        choice = self.default_model if chosen is None else chosen
         if choice is None:
             raise UsageError(
                 f"{whose} has no model; give it one (model='openai:gpt-5-mini', 'ollama:qwen3', "
@@ -172,11 +169,11 @@ class Resources:
     def _open(self, model: "str | Model") -> "Model":
         if not isinstance(model, str):
             return model
-        if model not in self._opened:
+        if model not in self.opened:
             from chargehand.models.open_model import open_model
 
-            self._opened[model] = open_model(model)
-        return self._opened[model]
+            self.opened[model] = open_model(model)
+        return self.opened[model]
 
 
 def check_model(chosen: "ModelChoice | None", whose: str) -> None:

@@ -26,7 +26,7 @@ from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
 from chargehand.roles.function_worker import FunctionWorker, Where
 from chargehand.roles.json_output import objection_to
-from chargehand.roles.planning_context import Duty
+from chargehand.roles.planning_context import SystemTask
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member, Roster
 
@@ -50,9 +50,16 @@ class AttemptFactory:
     """Knows every worker of a roster, and where its work is done: on the loop, in threads, in children."""
 
     def __init__(
-        self, roster: Roster, resources: Resources, blobs: Blobs, clock: Clock, parallel: int
+        self,
+        roster: Roster,
+        resources: Resources,
+        blobs: Blobs,
+        clock: Clock,
+        parallel: int,
+        planner: SystemTask | None = None,
     ) -> None:
-        self._roster = roster
+        self.roster = roster
+        self._planner = planner
         self._resources = resources
         self._blobs = blobs
         self._clock = clock
@@ -138,7 +145,7 @@ class AttemptFactory:
             brief.answerer = ModelAnswerer(self._resources)
         if is_system_task(start.worker):
             return Job(
-                brief, self._duty_of(start.worker, _Seat(live_run, self._roster, floor, self))
+                brief, self._duty_of(start.worker, _Seat(live_run, self.roster, floor, self))
             )
         member = self._members[start.worker]
         shared = getattr(member, "shared_board", None)
@@ -193,7 +200,7 @@ class AttemptFactory:
 
     def _duty_of(self, system_task: str, seat: "_Seat") -> "Callable[[Job], Awaitable[Ending]]":
         """What the supervisor does itself, as an attempt like any other."""
-        planner = self._resources.planner if system_task == PLANNER else None
+        planner = self._planner if system_task == PLANNER else None
         perform = planner or _duty(system_task)
         return self._attempt(lambda job: perform(job.brief, seat, self._resources))
 
@@ -313,7 +320,7 @@ class _Seat:
         return requested.run
 
 
-def _duty(name: str) -> Duty:
+def _duty(name: str) -> SystemTask:
     # Imported when the first run asks for it: a run of a given plan needs none of this.
     if name == PLANNER:
         from chargehand.roles.planner import plan

@@ -26,7 +26,6 @@ from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.attempt_events import end_of, progress_noted, step_finished, step_started
 from chargehand.engines.base import Ending, Engine, Job
 from chargehand.engines.brief import Brief, Fenced, SharedBoard
-from chargehand.engines.local_engine import LocalEngine
 from chargehand.errors import (
     InternalError,
     JournalBusy,
@@ -40,6 +39,7 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
     WorkerError,
+    WrongLoop,
 )
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
@@ -66,8 +66,8 @@ from chargehand.facts.outcome import Done, Failed, NeedsInput, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
-from chargehand.roles.resources import Resources
-from chargehand.roles.roster import Member, Roster
+from chargehand.notify.run_notices import RunNotices
+from chargehand.roles.roster import Member
 from chargehand.run_archive import spent_below
 from chargehand.runtime.attempt_factory import AttemptFactory
 from chargehand.runtime.command_inbox import CommandInbox
@@ -124,10 +124,11 @@ class Runtime:
         self,
         kernel: Kernel,
         journal: Journal,
-        roster: Roster,
-        resources: Resources,
+        attempts: AttemptFactory,
+        engine: Engine,
         clock: Clock,
         hooks: Hooks,
+        notices: RunNotices | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.kernel = kernel
@@ -144,13 +145,11 @@ class Runtime:
         #: those whose time to end what they have is over
         self._expelled: set[str] = set()
         self._hooks = hooks
-        self._notices = resources.notices
+        self._notices = notices
         #: of the journal, for other processes; a journal in memory has none
         self._place = str(getattr(journal, "path", ""))
-        self._engine: Engine = LocalEngine()
-        self._attempt_factory = AttemptFactory(
-            roster, resources, journal.blobs, clock, kernel.dispatch.most
-        )
+        self._engine = engine
+        self._attempt_factory = attempts
         self._inbox: list[RunMessage] = []
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -171,13 +170,21 @@ class Runtime:
         self._announcer = WaitWarnings(kernel, clock, self._place)
         self._ringer: asyncio.Task[None] | None = None
         self._rings_at: datetime | None = None
-        self._command_inbox = CommandInbox(journal.mail, roster, clock, self)
+        self._command_inbox = CommandInbox(journal.mail, attempts.roster, clock, self)
         self._task = self.loop.create_task(self._work(), name="chargehand runtime")
 
     @property
     def is_gone(self) -> bool:
         """Whether nothing is done here any more; an event loop may be closed without a word."""
         return self.is_over or self.loop.is_closed()
+
+    def refuse_other_loop(self) -> None:
+        """Raise `WrongLoop` unless this is the event loop it works in."""
+        if self.loop is not asyncio.get_running_loop():
+            raise WrongLoop(
+                "this supervisor is at work in another event loop; "
+                "await it there, or make a second supervisor on the same journal"
+            )
 
     async def propose(self, run: str, event: Event, mail: int = 0) -> Event | None:
         """Have something written down; returns what was, or None if it was refused."""
@@ -476,10 +483,6 @@ class Runtime:
         await self._attempt_factory.leave(name)
 
     # The loop.
-
-    _command_inbox: CommandInbox
-
-    _task: "asyncio.Task[None]"
 
     async def _work(self) -> None:
         watchdog = Watchdog.watch()

@@ -65,7 +65,7 @@ class Watchdog:
             log.warning("event_loop_stalled seconds=%.1f; it goes on", time.monotonic() - asked_at)
 
     def _tell(self, seconds: float) -> None:
-        frame = sys._current_frames().get(self._thread)
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - documented, and the only way
         stack = traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
         log.warning(
             "event_loop_blocked seconds=%.1f; nothing else happens in this loop meanwhile: %s. It is "

@@ -1,7 +1,6 @@
 """A supervisor as a worker of another one."""
 
 import asyncio
-import copy
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -18,79 +17,52 @@ from chargehand.journal.base import Journal
 from chargehand.result import RunResult
 from chargehand.roles.resources import Resources
 from chargehand.runtime import Runtime
+from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.nested_runs import origin_of, outcome_from, terms_for
-from chargehand.supervisor.requests import RequestBuilder, RunParent
+from chargehand.supervisor.requests import RunParent
+from chargehand.supervisor.run_control import RunControl
 from chargehand.supervisor.run_start import RunStart
+from chargehand.supervisor.runtimes import Runtimes
 
 
-class NestedSupervisor(RunStart):
-    """A supervisor on another's roster: leads a run of its own for each task it gets there."""
+class NestedSupervisor:
+    """Leads a run of its own for each task that a supervisor gets on another's roster."""
 
-    name: str
-    _plan_for: Callable[[Brief], Plan | str]
-
-    def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
-        """None: what a run of its own comes to is not for others to take over."""
-        return ""
-
-    def refuse_unpriced(self, resources: Resources) -> None:
-        """Raise `UsageError` if a cap on money above could not be kept here."""
-        below = self._resources.below(resources)
-        RequestBuilder(self.roster, below, self.limits, self._clock).refuse_unpriced()
-
-    def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
-        """What an attempt of this supervisor is on another's roster: a run of its own, on that one's journal."""
-        deputies: list[NestedSupervisor] = []
-
-        async def perform(brief: Brief) -> Outcome:
-            if not deputies:
-                deputies.append(self._deputy(resources, brief))
-            return await deputies[0].lead_for(brief)
-
-        return perform
-
-    def _deputy(self, resources: Resources, brief: Brief) -> "NestedSupervisor":
-        """This supervisor as it works below another: on the same journal, through the same gateway."""
-        deputy = copy.copy(self)
-        deputy._resources = self._resources.below(resources)
-        if brief.host is not None:
-            deputy._clock = cast("Clock", brief.host.clock)
-            if self._path is None:
-                deputy._journal = cast("Journal", brief.host.journal)
-        deputy._hooks = dict(self._hooks)
-        deputy._notices = None  # whoever is above waits for what is to be sent, at its very end
-        policy = self._requests.on_failure
-        deputy._requests = RequestBuilder(
-            self.roster, deputy._resources, self.limits, deputy._clock, policy
-        )
-        deputy._runtime, deputy._users = None, 0
-        return deputy
+    def __init__(
+        self, name: str, plan_for: Callable[[Brief], Plan | str], config: SupervisorConfig
+    ) -> None:
+        self._name = name
+        self._plan_for = plan_for
+        self._config = config
+        self._runtimes = Runtimes(config)
+        self._control = RunControl(config.journal, self._runtimes, config.clock, config.runs.retry)
+        self._start = RunStart(config, self._control)
 
     async def lead_for(self, brief: Brief) -> Outcome:
         """Lead the run that a task of another supervisor asks for, or go on with it."""
         try:
-            origin = origin_of(brief, self.name)
+            origin = origin_of(brief, self._name)
         except UsageError as error:
             return Failed(kind=ErrorClass.DENIED, message=str(error), error="TooDeep")
         request = self._plan_for(brief)
 
         async def run(_: str) -> Done:
-            result = await self._lead_nested(request, brief, origin)
+            result = await self._lead(request, brief, origin)
             return Done(Value.of(result.id), result.usage)
 
-        identity = [self.name, request, brief.tries]
+        identity = [self._name, request, brief.tries]
         about = {"run": origin.run}
         await brief.durable(NESTED, identity, run, effect=Effect.KEYED, about=about)
-        return outcome_from(await self.look(origin.run), self.name)
+        return outcome_from(await self._control.look(origin.run), self._name)
 
-    async def _lead_nested(self, request: str | Plan, brief: Brief, origin: RunParent) -> RunResult:
-        async with self._at_work() as runtime:
+    async def _lead(self, request: str | Plan, brief: Brief, origin: RunParent) -> RunResult:
+        async with self._runtimes.at_work() as runtime:
             if brief.host is not None:
                 brief.host.take_in(runtime)
-            terms = terms_for(brief, self.limits, self._clock.now())
+            terms = terms_for(brief, self._config.runs.limits, self._config.clock.now())
             try:
                 asking = WAITING if brief.host is None else brief.host.asking(brief.run).below
-                run, written = await self._begin(
+                run, written = await self._start.begin(
                     runtime, request, terms, origin, _account_above(brief, origin.run), asking
                 )
                 host = brief.host
@@ -104,10 +76,10 @@ class NestedSupervisor(RunStart):
                 raise Fenced(str(error)) from error  # to be resumed with the run above
             except asyncio.CancelledError:
                 if runtime.leads(origin.run):
-                    return await self._end_nested(brief, runtime, origin.run)
+                    return await self._end(brief, runtime, origin.run)
                 raise
 
-    async def _end_nested(self, brief: Brief, runtime: Runtime, run_id: str) -> RunResult:
+    async def _end(self, brief: Brief, runtime: Runtime, run_id: str) -> RunResult:
         """The task above was told to stop: so is this run, in the same way. Returns what came of it."""
         ending = runtime.ending(run_id)
         host = brief.host
@@ -115,11 +87,34 @@ class NestedSupervisor(RunStart):
             await asyncio.shield(runtime.let_go(run_id))  # to whoever goes on with the task above
             raise Fenced("the task above is led no longer")
         if host is not None and host.is_winding_up(brief.run):
-            await asyncio.shield(self.answer_now(run_id, f"task {brief.task.id} had to end"))
+            await asyncio.shield(
+                self._control.answer_now(run_id, f"task {brief.task.id} had to end")
+            )
             await asyncio.wait([ending], timeout=brief.limits.grace.total_seconds())
         if not ending.done():
-            await asyncio.shield(self.cancel(run_id, f"task {brief.task.id} was stopped"))
-        return self.result_of(run_id, await asyncio.shield(ending))
+            await asyncio.shield(self._control.cancel(run_id, f"task {brief.task.id} was stopped"))
+        return self._control.result_of(run_id, await asyncio.shield(ending))
+
+
+def work_below(
+    name: str,
+    plan_for: Callable[[Brief], Plan | str],
+    config: SupervisorConfig,
+    above: Resources,
+) -> Callable[[Brief], Awaitable[Outcome]]:
+    """What an attempt of a supervisor is on another's roster: a run of its own, on that one's journal."""
+    nested: list[NestedSupervisor] = []
+
+    async def perform(brief: Brief) -> Outcome:
+        if not nested:
+            host = brief.host
+            journal = None if host is None else cast("Journal", host.journal)
+            clock = None if host is None else cast("Clock", host.clock)
+            below = config.below(above, journal, clock)
+            nested.append(NestedSupervisor(name, plan_for, below))
+        return await nested[0].lead_for(brief)
+
+    return perform
 
 
 def _account_above(brief: Brief, run: str) -> Account | None:

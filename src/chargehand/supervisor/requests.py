@@ -31,6 +31,7 @@ from chargehand.facts.value import Value, digest_of
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.supervisor.config import RunDefaults
 
 log = logging.getLogger("chargehand")
 
@@ -102,16 +103,16 @@ class RequestBuilder:
         self,
         roster: Roster,
         resources: Resources,
-        limits: Limits,
         clock: Clock,
-        on_failure: OnFailure | None = None,
+        defaults: RunDefaults,
     ) -> None:
         self._roster = roster
-        self.on_failure = on_failure
-        policies_of(roster, on_failure)  # refuses what names nobody now, not with the first run
+        self._on_failure = defaults.on_failure
+        policies_of(roster, self._on_failure)  # refuses what names nobody, not with the first run
         self._resources = resources
-        self._limits = limits
+        self._limits = defaults.limits
         self._clock = clock
+        self._has_planner = defaults.planner is not None
 
     def accept(
         self,
@@ -157,7 +158,7 @@ class RequestBuilder:
             after=terms.get("after") or "",
             reuses=terms.get("reuse") or "",
             hedges=plan is not None and any(task.hedge for task in plan.tasks),
-            policies=policies_of(self._roster, self.on_failure),
+            policies=policies_of(self._roster, self._on_failure),
             earlier=origin.earlier,
             taint=(*origin.taint, *origin.earlier.taint, *(() if plan is None else plan.taint)),
             at=now,
@@ -168,7 +169,7 @@ class RequestBuilder:
         capped = [task for task in plan.tasks if task.limits.money is not None]
         names: set[str] = set()
         for task in capped:
-            policies = [each for each in (task.on_failure, self.on_failure) if each is not None]
+            policies = [each for each in (task.on_failure, self._on_failure) if each is not None]
             names |= {task.worker, *(name for each in policies for name in each.fallbacks)}
             names |= {w.name for w in self._roster if task.skill and task.skill in w.skills}
         if capped:
@@ -250,7 +251,7 @@ class RequestBuilder:
     def check_words(self, request: str) -> None:
         """Refuse a request in words that no plan could be made of."""
         check_request(request)
-        if not self._resources.has_model and self._resources.planner is None:
+        if not self._resources.has_model and not self._has_planner:
             raise UsageError(
                 "a request in words needs a planner, and that needs a model: "
                 "Supervisor(…, model='openai:gpt-5-mini', 'offline', …), or hand over a chargehand.Plan"
@@ -268,7 +269,7 @@ class RequestBuilder:
         choices = [each.value for each in Approach if not each.is_given]
         if given is not None and given not in choices:
             raise UsageError(f"approach={given!r} is none of {', '.join(choices)}")
-        usual = Approach.STREAM if self._resources.planner is None else Approach.STEPS
+        usual = Approach.STREAM if not self._has_planner else Approach.STEPS
         return Approach(given or usual)
 
     def _default(self, terms: RunOptions) -> str:
@@ -282,7 +283,7 @@ class RequestBuilder:
     ) -> bool:
         """Whether a model is to compose the answer: where somebody asked for more than the results."""
         # The one result is the answer; and whoever plans in place of a model knows where it ends.
-        is_asked = approach is not Approach.ROUTE and self._resources.planner is None
+        is_asked = approach is not Approach.ROUTE and not self._has_planner
         if plan is not None:
             is_asked = bool(plan.instruction) or plan.strategy is not Strategy.MERGE
         if shape is not None and not self._resources.has_model:
@@ -293,7 +294,7 @@ class RequestBuilder:
         refine = terms.get("refine")
         if refine and not self._resources.has_model:
             raise UsageError("refine=True needs a model; Supervisor(…, model=…)")
-        is_usual = plan is None and self._resources.planner is None
+        is_usual = plan is None and not self._has_planner
         return is_usual if refine is None else refine
 
 

@@ -1,13 +1,17 @@
-"""How runs are reached wherever they are led: seen, answered, cancelled, paused, steered."""
+"""Control of runs wherever they are led: look, answer, cancel, pause, steer, change the budget."""
 
 import asyncio
 import getpass
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from chargehand.background_loop import run_in_background, wait_in_background
+from chargehand.clock import Clock
 from chargehand.decisions.budget import has_caps
 from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.wait_reasons import Explainer
 from chargehand.errors import KeyConflict, NotLeading, UnknownQuestion, UnknownRun, UsageError
 from chargehand.facts import argument_checks as checks
@@ -26,8 +30,9 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.limits import Limits
+from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal, Mail
-from chargehand.journal.open_journal import open_journal
+from chargehand.journal.open_journal import JournalHandle
 from chargehand.result import RunResult
 from chargehand.run_archive import fold
 from chargehand.runtime.command_inbox import (
@@ -41,35 +46,98 @@ from chargehand.runtime.command_inbox import (
     unpause_mail,
     why_closed,
 )
+from chargehand.supervisor.runtimes import GRACE, Runtimes
 
 if TYPE_CHECKING:
     from chargehand.roles.board import Board
     from chargehand.roles.coordinator import Coordinator
 
-from chargehand.supervisor.runtimes import Runtimes
+log = logging.getLogger("chargehand")
+
+T = TypeVar("T")
 
 
-class RunControl(Runtimes):
-    """Looks at runs, and has things happen to them, whoever leads them: here at once, elsewhere by mail."""
+class Run:
+    """A run under way: `await run.wait()` for its result."""
+
+    def __init__(
+        self,
+        id_: str,
+        control: "RunControl",
+        ending: "asyncio.Future[LiveRun]",
+        shape: object = None,
+    ) -> None:
+        self.id = id_
+        self._control = control
+        self._ending = ending
+        self._shape = shape
+
+    async def wait(self) -> RunResult:
+        """The result, once the run has ended. Raises `RunInterrupted` if the supervisor stops first.
+
+        With `on_question="return"`, also once all that is left waits for a person: its `status` is
+        then `waiting`, its `questions` are open, and `resume` goes on.
+        """
+        live_run = await asyncio.shield(self._ending)
+        if live_run.schedule.status is None:
+            return await self._control.look(self.id)
+        return self._control.result_of(self.id, live_run, self._shape)
+
+    def when_ended(self, then: Callable[[], None]) -> None:
+        """Have `then` called once the run has ended or was interrupted."""
+        self._ending.add_done_callback(lambda _: then())
+
+    def refuse_broken(self) -> None:
+        """Raise what broke the run off, if something did."""
+        if self._ending.done():
+            self._ending.result()
+
+    async def cancel(self, reason: str = "") -> None:
+        await self._control.cancel(self.id, reason)
+
+    async def pause(self, reason: str = "") -> None:
+        await self._control.pause(self.id, reason)
+
+    async def unpause(self) -> None:
+        await self._control.unpause(self.id)
+
+    async def steer(self, note: str) -> None:
+        await self._control.steer(self.id, note)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+
+class RunControl:
+    """Looks at runs and changes their course, whoever leads them: here at once, elsewhere by mail."""
+
+    def __init__(
+        self,
+        journal: JournalHandle,
+        runtimes: Runtimes,
+        clock: Clock,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self._handle = journal
+        self._runtimes = runtimes
+        self._clock = clock
+        self._retry = retry
 
     @property
-    def journal(self) -> Journal:
-        """Where its runs are kept."""
-        return self._journal
+    def _journal(self) -> Journal:
+        return self._handle.current
 
     async def look(self, run_id: str) -> RunResult:
-        """A run as the journal knows it now, whoever leads it, and what each of its tasks waits for."""
-        live_run = await self._led(run_id)
-        runtime = self._runtime
-        dispatch = (
-            runtime.kernel.dispatch if runtime is not None and runtime.leads(run_id) else None
-        )
+        live_run = await self.live_run(run_id)
+        runtime = self._runtimes.leading(run_id)
+        dispatch = None if runtime is None else runtime.kernel.dispatch
         explainer = Explainer(run_id, live_run, self._clock.now(), dispatch)
         below = await self._look_below(live_run)
-        return RunResult(run_id, live_run, self._reading, below=below, explainer=explainer)
+        return RunResult(run_id, live_run, self._handle.reading, below=below, explainer=explainer)
 
-    async def _led(self, run_id: str) -> LiveRun:
-        runtime = self._runtime
+    async def live_run(self, run_id: str) -> LiveRun:
+        """A run as it stands: the one that is led here, else folded from the journal."""
+        runtime = self._runtimes.current
         live_run = None if runtime is None else runtime.kernel.runs.get(run_id)
         return live_run or await fold(self._journal, run_id, self._retry)
 
@@ -83,14 +151,9 @@ class RunControl(Runtimes):
         return below
 
     async def cancel(self, run_id: str, reason: str = "") -> None:
-        """End a run. Cancelling twice, or a run that has ended, changes nothing.
-
-        A run that another process leads is cancelled by that process as soon as it hears of it; one
-        that nobody leads is cancelled here.
-        """
         by = me()
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
-        async with self._at_work() as runtime:
+        async with self._runtimes.at_work() as runtime:
             async with runtime.claim(run_id):
                 leading = None
                 if not runtime.leads(run_id):
@@ -110,10 +173,9 @@ class RunControl(Runtimes):
         await self._journal.mail.post(cancel_mail(run_id, by, reason))
 
     async def answer_now(self, run_id: str, reason: str = "answer now") -> None:
-        """Stop the work of a run and have its answer made of what there is, wherever it is led."""
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
-        runtime = self._runtime
-        if runtime is not None and runtime.leads(run_id):
+        runtime = self._runtimes.leading(run_id)
+        if runtime is not None:
             stopped = WorkStopped(reason=reason, by=me(), at=self._clock.now())
             await runtime.propose(run_id, stopped)
             return
@@ -129,11 +191,6 @@ class RunControl(Runtimes):
         tokens: int | None = None,
         calls: int | None = None,
     ) -> None:
-        """Raise or lower what a run may spend, wherever it is led; what is not named stays.
-
-        It holds for whatever is reserved from then on. Raises `UsageError` for a run without a budget, or
-        one that has ended; a run that was stopped as over budget is not taken up again.
-        """
         caps = Limits(money=money, tokens=tokens, calls=calls)  # refuses what no budget can be
         run_id = checks.text(run_id, "run_id")
         result = await self.look(run_id)
@@ -144,19 +201,13 @@ class RunControl(Runtimes):
         changed = BudgetChanged(
             money=caps.money, tokens=caps.tokens, calls=caps.calls, by=me(), at=self._clock.now()
         )
-        runtime = self._runtime
-        if runtime is not None and runtime.leads(run_id):
+        runtime = self._runtimes.leading(run_id)
+        if runtime is not None:
             await runtime.propose(run_id, changed)
         else:
             await self._journal.mail.post(budget_mail(run_id, changed))
 
     async def pause(self, run_id: str, reason: str = "") -> None:
-        """Have a run start nothing new until `unpause`, wherever it is led; runs below it neither.
-
-        What runs stops at its next safe point and goes on from there later, without repeating a step;
-        what has no steps runs to its end. Active time stands still, deadlines do not. It stays paused
-        over a restart. Pausing twice, or a run that has ended, changes nothing.
-        """
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
         paused = RunPaused(by=me(), reason=reason, at=self._clock.now())
         await self._tell(run_id, paused, pause_mail(run_id, paused.by, reason))
@@ -164,7 +215,6 @@ class RunControl(Runtimes):
             await self.pause(below.id, reason)
 
     async def unpause(self, run_id: str) -> None:
-        """Have a paused run go on, wherever it is led. One that is not paused is left as it is."""
         run_id = checks.text(run_id, "run_id")
         unpaused = RunUnpaused(by=me(), at=self._clock.now())
         await self._tell(run_id, unpaused, unpause_mail(run_id, unpaused.by))
@@ -178,17 +228,11 @@ class RunControl(Runtimes):
             await self.unpause(below.id)
 
     async def steer(self, run_id: str, note: str, *, key: str = "") -> None:
-        """Have the plan of a run changed as the note says: what is not done yet, by a model.
-
-        The note reaches whoever composes the answer, too. With a `key`, sending it again to a run
-        that another process leads changes nothing. Raises `UsageError` if nothing can be changed any
-        more, or if the plan was given and the run has no model.
-        """
         run_id, key = checks.text(run_id, "run_id"), checks.text(key, "key")
         note = checks.text(note, "note")
         if not note.strip():
             raise UsageError("the note is empty; say what is wanted")
-        why = (await self._led(run_id)).schedule.why_not_steered()
+        why = (await self.live_run(run_id)).schedule.why_not_steered()
         if why:
             raise UsageError(f"run {run_id} cannot be steered: {why}")
         steered = RunSteered(note=note, by=me(), at=self._clock.now())
@@ -197,19 +241,14 @@ class RunControl(Runtimes):
 
     async def _tell(self, run_id: str, event: Event, letter: Mail) -> bool:
         """Have this happen to a run: here if it is led here, else by mail. False if it was refused."""
-        runtime = self._runtime
-        if runtime is not None and runtime.leads(run_id):
+        runtime = self._runtimes.leading(run_id)
+        if runtime is not None:
             return await runtime.propose(run_id, event) is not None
-        if (await self._led(run_id)).schedule.status is None:
+        if (await self.live_run(run_id)).schedule.status is None:
             await self._journal.mail.post(letter)
         return True
 
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
-        """Answer a question of a run, wherever it is led. The first valid answer counts.
-
-        Raises `QuestionTaken` if it is answered, with who did and what, `UnknownQuestion` if it is not
-        open otherwise, and `UsageError` if the text is none of its choices.
-        """
         text = checks.text(text, "the answer")
         question_id = checks.text(question_id, "question")
         run_id, _, rest = question_id.partition(":")
@@ -223,8 +262,8 @@ class RunControl(Runtimes):
                 f"{text!r} does not answer question {question_id}; choose one of {question.offers}"
             )
         by = checks.text(by, "by") or me()
-        runtime = self._runtime
-        if runtime is not None and runtime.leads(run_id):
+        runtime = self._runtimes.leading(run_id)
+        if runtime is not None:
             now = self._clock.now()
             answered = QuestionAnswered(question=question_id, task=task, text=text, by=by, at=now)
             if await runtime.propose(run_id, answered) is None:
@@ -239,15 +278,9 @@ class RunControl(Runtimes):
             raise await self.why_closed(question_id)
 
     async def why_closed(self, question_id: str) -> UnknownQuestion:
-        """The error that says why a question is not open: answered by whom, ended, or no such id."""
         return await why_closed(self._journal, question_id)
 
     def board(self, name: str = "", *, run: str = "") -> "Board":
-        """The board of this name, shared by all that use this journal; or the board of a run.
-
-        On the board of a run, what happens to the run can be read as notes. We hold it in the
-        supervisor's role, which may read and write every block.
-        """
         from chargehand.roles.board import Board  # here, since most programs use none
 
         if bool(name) == bool(run):
@@ -264,34 +297,41 @@ class RunControl(Runtimes):
         patience: Duration | None = None,
         recent: Duration | None = None,
     ) -> "Coordinator":
-        """Somebody who reads all runs and boards of this journal and writes nothing.
-
-        It tells progress, health and conflicts. `boards` names those it is to read beside the boards
-        of runs; an attempt that is silent for longer than `patience` is called stuck; with `recent`,
-        runs that ended longer ago are left out.
-        """
         from chargehand.roles.coordinator import PATIENCE, Coordinator  # here, likewise
 
         wait = PATIENCE if patience is None else patience
         return Coordinator(self._journal, self._clock, boards=boards, patience=wait, recent=recent)
 
     def result_of(self, run_id: str, live_run: LiveRun, shape: object = None) -> RunResult:
-        return RunResult(run_id, live_run, self._reading, shape)
-
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[Journal]:
-        """The journal to read from; results outlive the supervisor, so it may have to be opened again."""
-        if not self._is_closed:
-            yield self._journal
-            return
-        journal = open_journal(self._path)
-        try:
-            yield journal
-        finally:
-            await journal.close()
+        return RunResult(run_id, live_run, self._handle.reading, shape)
 
     def _cancellation(self, by: str, reason: str) -> CancelRequested:
         return CancelRequested(by=by, reason=reason, at=self._clock.now())
+
+    def wait_sync(self, running: "Coroutine[Any, Any, T]") -> T:
+        """Wait for this in a thread without an event loop. Ctrl-C once stops gently, twice cancels."""
+        with counting_signals(self._interrupted):
+            return wait_in_background(running)
+
+    def _interrupted(self, times: int) -> None:
+        if times == 1:
+            log.warning(
+                "interrupted; nothing new is started, and what runs has %g s to end. Interrupt again "
+                "to cancel",
+                GRACE.total_seconds(),
+            )
+            run_in_background(self._runtimes.stop(GRACE))
+        elif times == 2:
+            log.warning("interrupted twice; cancelling")
+            run_in_background(self._cancel_all())
+        else:
+            raise KeyboardInterrupt
+
+    async def _cancel_all(self) -> None:
+        runtime = self._runtimes.current
+        if runtime is not None:
+            for run in list(runtime.kernel.runs):
+                await runtime.propose(run, self._cancellation(me(), "interrupted twice"))
 
 
 def me() -> str:

@@ -9,23 +9,34 @@ from chargehand.decisions.system_tasks import is_system_task
 from chargehand.errors import RosterMismatch, UsageError
 from chargehand.facts.events import Approach, RunRequested, RunStatus
 from chargehand.facts.on_question import WAITING, Asking
+from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
+from chargehand.journal.base import Journal
 from chargehand.result import earlier_of
 from chargehand.roles.roster import differences, versions
 from chargehand.run_archive import fold, is_known
 from chargehand.runtime import Runtime
-from chargehand.supervisor.requests import RunOptions, RunParent
-from chargehand.supervisor.run import Run
-from chargehand.supervisor.run_control import RunControl
+from chargehand.supervisor.config import SupervisorConfig
+from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
+from chargehand.supervisor.run_control import Run, RunControl
 
 
-class RunStart(RunControl):
+class RunStart:
     """Begins runs, and takes up those that others have left."""
 
-    _default: str
+    def __init__(self, config: SupervisorConfig, control: RunControl) -> None:
+        self._config = config
+        self._roster = config.workers.roster
+        self._control = control
+        runs = config.runs
+        self.requests = RequestBuilder(self._roster, config.resources, config.clock, runs)
 
-    async def _begin(
+    @property
+    def _journal(self) -> Journal:
+        return self._config.journal.current
+
+    async def begin(
         self,
         runtime: Runtime,
         request: str | Plan,
@@ -35,13 +46,13 @@ class RunStart(RunControl):
         asking: Asking = WAITING,
     ) -> tuple[Run, Awaitable[object]]:
         """Start a run, or join the one that has its key; also what to await for it to be durable."""
-        requested, plan = await self._request(request, terms, origin)
+        requested, plan = await self.request(request, terms, origin)
         run_id, shape = requested.run, terms.get("output")
         key = terms.get("key") or (origin.run if origin is not None else "")
         if not key:
             leading = await runtime.begin(requested, plan, asking=asking)
             assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
-            return Run(run_id, self, leading.ending, shape), leading.written
+            return Run(run_id, self._control, leading.ending, shape), leading.written
         async with runtime.claim(run_id):
             if not await is_known(self._journal, requested, plan, key):
                 leading = await runtime.begin(
@@ -49,13 +60,11 @@ class RunStart(RunControl):
                 )
                 if leading is not None:
                     await leading.written  # by then the next caller with this key finds the run
-                    return Run(run_id, self, leading.ending, shape), leading.written
+                    return Run(run_id, self._control, leading.ending, shape), leading.written
                 await is_known(self._journal, requested, plan, key)  # another process was faster
-        return await self._rejoin(
-            runtime, run_id, accept=asking.accepts, above=above, asking=asking
-        )
+        return await self.rejoin(runtime, run_id, accept=asking.accepts, above=above, asking=asking)
 
-    async def _rejoin(
+    async def rejoin(
         self,
         runtime: Runtime,
         run_id: str,
@@ -67,36 +76,52 @@ class RunStart(RunControl):
         """Wait for a run that is led here, lead one that was left, or read one that has ended."""
         async with runtime.claim(run_id):
             if runtime.leads(run_id):
-                return Run(run_id, self, runtime.ending(run_id)), runtime.written_already()
-            live_run = await fold(self._journal, run_id, self._retry)
+                return Run(run_id, self._control, runtime.ending(run_id)), runtime.written_already()
+            live_run = await fold(self._journal, run_id, self._config.runs.retry)
             if live_run.schedule.status is None:
                 _refuse_pooled(live_run)
             else:
                 ending: asyncio.Future[LiveRun] = runtime.loop.create_future()
                 ending.set_result(live_run)
-                return Run(run_id, self, ending), runtime.written_already()
+                return Run(run_id, self._control, ending), runtime.written_already()
             leading = await runtime.take_over(
                 run_id, lambda live_run: self._check_roster(live_run, accept=accept), above, asking
             )
-        return Run(run_id, self, leading.ending), leading.written
+        return Run(run_id, self._control, leading.ending), leading.written
 
-    async def _request(
+    async def request(
         self, request: str | Plan, terms: RunOptions, origin: RunParent | None = None
     ) -> tuple[RunRequested, Plan | None]:
-        terms = self._requests.checked(terms)
+        """The event that begins the run, and its plan if it came with one; or why it is refused."""
+        terms = self.requests.checked(terms)
         if isinstance(request, str):
             request = str.__str__(request)  # a subclass has no JSON form
         after = terms.get("after")
         if after:
             origin = RunParent(earlier=await self._earlier(after))
-        if self._default and terms.get("approach") == Approach.ROUTE:
-            terms = {"default": self._default, **terms}
-        paces = await self._experience.paces(self._journal)
-        return self._requests.accept(request, terms, paces, origin or RunParent())
+        default = self._config.runs.default
+        if default and terms.get("approach") == Approach.ROUTE:
+            terms = {"default": default, **terms}
+        paces = await self._config.paces.paces(self._journal)
+        return self.requests.accept(request, terms, paces, origin or RunParent())
+
+    async def plan(self, request: str, terms: RunOptions) -> Plan:
+        """The plan that a run would carry out for this request."""
+        from chargehand.roles.model_calls import PlainModelCaller
+        from chargehand.roles.planner import write_plan
+
+        checked = self.requests.checked(terms)
+        self.requests.check_words(request)
+        after = checked.get("after")
+        earlier = await self._earlier(after) if after else None
+        limits = checked.get("limits") or self._config.runs.limits
+        caller = PlainModelCaller(self._config.resources)
+        shape = shape_of(checked.get("output"))
+        return await write_plan(caller, request, self._roster, limits, earlier, shape)
 
     async def _earlier(self, run_id: str) -> Value:
         """What a request that goes on from this run is to know of it."""
-        result = await self.look(run_id)
+        result = await self._control.look(run_id)
         if not isinstance(result.status, RunStatus):
             raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
         return await asyncio.to_thread(earlier_of, result)
@@ -104,7 +129,7 @@ class RunStart(RunControl):
     def _check_roster(self, live_run: LiveRun, *, accept: bool) -> None:
         schedule = live_run.schedule
         unsettled = [node.task for node in schedule.nodes.values() if not node.state.is_settled]
-        lacking = self.roster.lacks(task for task in unsettled if not is_system_task(task.id))
+        lacking = self._roster.lacks(task for task in unsettled if not is_system_task(task.id))
         if lacking:
             raise RosterMismatch(
                 f"the run needs {', '.join(lacking)}, which this supervisor has not; resume it with the "
@@ -113,14 +138,14 @@ class RunStart(RunControl):
         requested = schedule.requested
         if requested is None:
             return
-        if requested.answers and not self._resources.has_model:
+        if requested.answers and not self._config.resources.has_model:
             raise RosterMismatch("the run was begun with a model; Supervisor(…, model=…) to go on")
-        now = self.roster.members(self._resources)
+        now = self._roster.members(self._config.resources)
         if requested.members and now:
             changed = differences(requested.members, now)
             live_run.versions = versions(requested.members, now)
         else:
-            is_same = requested.crew == self.roster.digest
+            is_same = requested.crew == self._roster.digest
             changed = [] if is_same else ["names, descriptions or skills differ"]
         if changed and not accept:
             raise RosterMismatch(

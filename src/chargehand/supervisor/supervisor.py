@@ -4,15 +4,15 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
-from weakref import WeakSet
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from chargehand.background_loop import run_in_background, wait_in_background
+from chargehand.background_loop import wait_in_background
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance, Place, Starts
@@ -20,7 +20,8 @@ from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
-from chargehand.errors import UsageError
+from chargehand.engines.local_engine import LocalEngine
+from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.argument_checks import (
     FUNCTION,
@@ -34,33 +35,35 @@ from chargehand.facts.argument_checks import name as checked_name
 from chargehand.facts.events import KINDS, Event, RunFinished
 from chargehand.facts.failure_policy import OnFailure, on_failure_of
 from chargehand.facts.limits import Limits
-from chargehand.facts.on_question import WAITING, Asking, OnQuestion, on_question_of
-from chargehand.facts.output_schema import shape_of
+from chargehand.facts.on_question import Asking, OnQuestion, asking_for, on_question_of
+from chargehand.facts.outcome import Outcome
 from chargehand.facts.plan import Plan
-from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal
-from chargehand.journal.open_journal import open_journal
+from chargehand.journal.open_journal import JournalHandle
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
 from chargehand.result import RunResult
 from chargehand.roles.function_worker import Where
+from chargehand.roles.planning_context import SystemTask
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member, Roster
 from chargehand.run_archive import PastPaces
-from chargehand.runtime import Hooks, Runtime
 from chargehand.runtime.command_inbox import submit_mail
+from chargehand.supervisor.config import RunDefaults, SupervisorConfig
 from chargehand.supervisor.nested_runs import request_from
+from chargehand.supervisor.nested_supervisor import work_below
 from chargehand.supervisor.requests import RequestBuilder, RunOptions
+from chargehand.supervisor.run_control import Run, RunControl
+from chargehand.supervisor.run_start import RunStart
+from chargehand.supervisor.runtimes import GRACE, Runtimes
+from chargehand.supervisor.worker_pool import PoolOptions, WorkerPool
 from chargehand.terminal import is_interactive
 
 if TYPE_CHECKING:
     from chargehand.models.base import ModelSettings
     from chargehand.models.gateway import ModelGateway
-
-from chargehand.supervisor.nested_supervisor import NestedSupervisor
-from chargehand.supervisor.run import Run
-from chargehand.supervisor.run_control import me
-from chargehand.supervisor.runtimes import GRACE
+    from chargehand.roles.board import Board
+    from chargehand.roles.coordinator import Coordinator
 
 log = logging.getLogger("chargehand")
 
@@ -69,7 +72,7 @@ E = TypeVar("E", bound=Event)
 HookFor: TypeAlias = Callable[[str, E], object]
 
 
-class Supervisor(NestedSupervisor):
+class Supervisor:
     """Leads runs over a roster of workers, embedded in this process.
 
     `journal` is a path for a durable journal, or None for one in memory. `parallel` is how many
@@ -89,6 +92,8 @@ class Supervisor(NestedSupervisor):
     where = Where.HERE
     skills: tuple[str, ...] = ()
     timeout: timedelta | None = None
+    #: plans in place of a model; a subclass sets its own before it calls `__init__`
+    planner: SystemTask | None = None
 
     @arguments_checked(
         limits=Limits,
@@ -131,11 +136,18 @@ class Supervisor(NestedSupervisor):
     ) -> None:
         self.name = checked_name(name, "the name of a supervisor")
         self.place = Place(worker=name, capacity=capacity)
-        self._plan_for = plan_for or request_from
         self.roster = Roster(workers)
         self.description = description or f"Leads {', '.join(w.name for w in self.roster)}"
         self.limits = limits or Limits()
-        self._resources = Resources(
+        self._plan_for = plan_for or request_from
+        self._on_question = on_question and on_question_of(on_question)
+        options = PoolOptions(
+            parallel=self.limits.parallel if parallel is None else parallel,
+            balance=one_of(balance, Balance, "balance"),
+            breaker=breaker,
+            starts=starts,
+        )
+        resources = Resources(
             model=model,
             gateway=gateway,
             deps=deps,
@@ -143,45 +155,42 @@ class Supervisor(NestedSupervisor):
             settings=settings,
             prompts=prompts,
         )
-        self._notices = self._resources.notices = RunNotices(notify) if notify else None
-        self._default = default
-        if default:
-            self._member(default)  # refuses one who is not there
-        self._on_question = on_question and on_question_of(on_question)
-        self._parallel = self.limits.parallel if parallel is None else parallel
-        self._balance = one_of(balance, Balance, "balance")
-        self._retry = retry
-        self._breaker = breaker
-        self._starts = starts
-        self._clock = clock or SystemClock()
-        self._requests = RequestBuilder(
-            self.roster, self._resources, self.limits, self._clock, on_failure_of(on_failure)
+        resources.notices = RunNotices(notify) if notify else None
+        self._config = config = SupervisorConfig(
+            workers=WorkerPool(self.roster, options),
+            resources=resources,
+            journal=JournalHandle(journal),
+            clock=clock or SystemClock(),
+            runs=RunDefaults(
+                limits=self.limits,
+                retry=retry,
+                on_failure=on_failure_of(on_failure),
+                default=default,
+                planner=self.planner,
+            ),
+            engine=LocalEngine,
+            hooks={},
+            paces=PastPaces(),
         )
-        self._path = journal if isinstance(journal, (str, os.PathLike)) else None
-        self._journal = open_journal(journal)
-        self._is_closed = False
-        self._is_entered = False
+        if default:
+            config.workers.member(default)  # refuses one who is not there
         if journal is None:
             log.info(
                 "journal_in_memory; runs end with this process: pass journal='runs.db' to keep them"
             )
-        self._hooks: Hooks = {}
-        self._experience = PastPaces()
-        self.on(RunFinished)(lambda _, event: self._experience.hear(event))
-        self._runtime: Runtime | None = None
-        #: this one, and those of what works below others in its name
-        self._runtimes: WeakSet[Runtime] = WeakSet()
-        self._drained: set[str] = set()
-        self._users = 0
-        self._new_dispatch()  # refuses bad capacities now, not when the first run starts
+        self._runtimes = Runtimes(config)
+        #: looks at runs and changes their course; the methods of this name here go through it
+        self.control = RunControl(config.journal, self._runtimes, config.clock, retry)
+        self._start = RunStart(config, self.control)
+        self.on(RunFinished)(lambda _, event: config.paces.hear(event))
 
     async def run(self, request: str | Plan, **terms: Unpack[RunOptions]) -> RunResult:
         """Do what is asked, in words or as a plan, and return what came of it.
 
         Failures of tasks are values, not exceptions. Cancelling this call cancels the run.
         """
-        async with self._at_work() as runtime:
-            run, _ = await self._begin(runtime, request, terms, asking=self._asking(terms))
+        async with self._runtimes.at_work() as runtime:
+            run, _ = await self._start.begin(runtime, request, terms, asking=self._asking(terms))
             try:
                 return await run.wait()
             except asyncio.CancelledError:
@@ -194,21 +203,11 @@ class Supervisor(NestedSupervisor):
         Ctrl-C once stops gently: nothing new is started, what runs may end, and `RunInterrupted`
         says how to resume. Twice cancels the run.
         """
-        return self._wait_sync(self.run(request, **terms))
+        return self.control.wait_sync(self.run(request, **terms))
 
     async def plan(self, request: str, **terms: Unpack[RunOptions]) -> Plan:
         """The plan that `run` would carry out for this request: to be read, edited, saved and run later."""
-        from chargehand.roles.model_calls import PlainModelCaller
-        from chargehand.roles.planner import write_plan
-
-        checked = self._requests.checked(terms)
-        self._requests.check_words(request)
-        after = checked.get("after")
-        earlier = await self._earlier(after) if after else None
-        limits = checked.get("limits") or self.limits
-        caller = PlainModelCaller(self._resources)
-        shape = shape_of(checked.get("output"))
-        return await write_plan(caller, request, self.roster, limits, earlier, shape)
+        return await self._start.plan(request, terms)
 
     async def stream(
         self, request: str | Plan, **terms: Unpack[RunOptions]
@@ -221,8 +220,8 @@ class Supervisor(NestedSupervisor):
         cancels the run.
         """
         said = ""
-        async with self._at_work() as runtime:
-            run, _ = await self._begin(runtime, request, terms, asking=self._asking(terms))
+        async with self._runtimes.at_work() as runtime:
+            run, _ = await self._start.begin(runtime, request, terms, asking=self._asking(terms))
             queue = runtime.listen(run.id) if runtime.leads(run.id) else None
             before = None if queue is None else runtime.told(run.id)
             try:
@@ -245,18 +244,18 @@ class Supervisor(NestedSupervisor):
         """The first events of a run, so many or all."""
         if most == 0:
             return
-        async for entry in self._journal.read(run_id):
+        async for entry in self.journal.read(run_id):
             yield entry.event
             if entry.seq == most:
                 return
 
     async def submit(self, request: str | Plan, **terms: Unpack[RunOptions]) -> Run:
         """Start a run and return at once. It is durable when this returns; `run.wait()` tells its end."""
-        async with self._at_work() as runtime:
+        async with self._runtimes.at_work() as runtime:
             asking = self._asking(terms, is_submitted=True)
-            run, written = await self._begin(runtime, request, terms, asking=asking)
-            self._users += 1  # the runtime stays on until this run has ended
-            run.when_ended(lambda: self._leave(runtime))
+            run, written = await self._start.begin(runtime, request, terms, asking=asking)
+            self._runtimes.enter()  # it stays on until this run has ended
+            run.when_ended(lambda: self._runtimes.leave(runtime))
             await written
             run.refuse_broken()
             return run
@@ -269,16 +268,16 @@ class Supervisor(NestedSupervisor):
         With a changed roster it says what changed and goes on only if you `accept`. Raises
         `NotLeading` while another live process leads the run.
         """
-        async with self._at_work() as runtime:
+        async with self._runtimes.at_work() as runtime:
             asking = replace(self._asking(RunOptions(on_question=on_question)), accepts=accept)
-            run, _ = await self._rejoin(runtime, run_id, accept=accept, asking=asking)
+            run, _ = await self._start.rejoin(runtime, run_id, accept=accept, asking=asking)
             return await run.wait()
 
     def resume_sync(
         self, run_id: str, *, accept: bool = False, on_question: OnQuestion | str | None = None
     ) -> RunResult:
         """`resume` for callers without an event loop."""
-        return self._wait_sync(self.resume(run_id, accept=accept, on_question=on_question))
+        return self.control.wait_sync(self.resume(run_id, accept=accept, on_question=on_question))
 
     def answer_sync(self, question_id: str, text: str, *, by: str = "") -> None:
         """`answer` for callers without an event loop."""
@@ -289,32 +288,35 @@ class Supervisor(NestedSupervisor):
 
         A supervisor takes such runs while it works: `async with boss:` keeps one at work.
         """
-        requested, plan = await self._request(request, terms)
-        await self._journal.mail.post(submit_mail(requested, plan))
+        requested, plan = await self._start.request(request, terms)
+        await self.journal.mail.post(submit_mail(requested, plan))
         return requested.run
+
+    @property
+    def journal(self) -> Journal:
+        """Where its runs are kept."""
+        return self._config.journal.current
 
     @property
     def is_kept(self) -> bool:
         """Whether its runs outlive this process."""
-        return self._path is not None
+        return self._config.journal.path is not None
 
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
         """Keep runs in this file from now on, instead of where it kept them so far."""
-        if self._runtime is not None:
+        if self._runtimes.current is not None:
             raise UsageError("this supervisor is at work; say where runs are kept before it begins")
-        if self._path is not None and Path(self._path).absolute() == Path(journal).absolute():
-            return
-        self._path = journal
-        self._journal = open_journal(journal)
+        self._config.journal.move(journal)
 
     def notify_also(self, notify: Notify) -> None:
         """Tell these of its runs too, beside those that it was made with."""
-        if self._runtime is not None:
+        if self._runtimes.current is not None:
             raise UsageError("this supervisor is at work; say who is told before it begins")
-        if self._notices is None:
-            self._notices = self._resources.notices = RunNotices(notify)
+        resources = self._config.resources
+        if resources.notices is None:
+            resources.notices = RunNotices(notify)
         else:
-            self._notices.add(notify)
+            resources.notices.add(notify)
 
     def on(self, *kinds: type[E]) -> "Callable[[HookFor[E]], HookFor[E]]":
         """Have a function called with the run's id and the event, once such an event is durable.
@@ -335,7 +337,7 @@ class Supervisor(NestedSupervisor):
                     f"boss.on: {shown(hook)} cannot be called with an event; give a plain function"
                 )
             for kind in kinds:
-                self._hooks.setdefault(kind, []).append(hook)
+                self._config.hooks.setdefault(kind, []).append(hook)
             return hook
 
         return hooked
@@ -345,26 +347,11 @@ class Supervisor(NestedSupervisor):
 
         Runs under way that wait for its name or one of its skills go on with it.
         """
-        runtimes = self._runtimes_here()
-        is_back = self.roster.get(worker.name) is worker and worker.name in self._drained
-        if not is_back:
-            self.roster.join(worker)
-        try:
-            self._new_dispatch([worker])  # refuses a bad capacity
-            for runtime in runtimes:
-                runtime.join(worker)
-        except BaseException:
-            if not is_back:
-                self.roster.leave(worker.name)
-            raise
-        self._drained.discard(worker.name)
+        self._config.workers.join(worker)
 
     async def drain(self, name: str) -> None:
         """Give this worker nothing new; what it has, it may end. `join` takes it back."""
-        self._member(name)
-        for runtime in self._runtimes_here():
-            runtime.drain_worker(name)
-        self._drained.add(name)
+        self._config.workers.drain(name)
 
     async def leave(self, name: str, grace: Duration = GRACE) -> None:
         """Take a worker off the roster: it may end what it has within `grace`; the rest is done anew.
@@ -373,87 +360,145 @@ class Supervisor(NestedSupervisor):
         name this worker, or a skill that nobody else has, wait until somebody joins who can do them.
         """
         within = duration(grace, "grace", may_be_zero=True)
-        self._member(name)
-        runtimes = self._runtimes_here()
-        self.roster.leave(name)
-        self._drained.discard(name)
-        await asyncio.gather(*(runtime.part(name, within) for runtime in runtimes))
+        await self._config.workers.leave(name, within)
 
-    def _member(self, name: str) -> Member:
-        member = self.roster.get(name)
-        if member is None:
-            have = ", ".join(each.name for each in self.roster) or "nobody"
-            raise UsageError(f"worker {name!r} is not on the roster ({have})")
-        return member
+    async def look(self, run_id: str) -> RunResult:
+        """A run as the journal knows it now, whoever leads it, and what each of its tasks waits for."""
+        return await self.control.look(run_id)
 
-    def _runtimes_here(self) -> list[Runtime]:
-        runtimes = [each for each in self._runtimes if not (each.is_over or each.loop.is_closed())]
-        for runtime in runtimes:
-            self._refuse_other_loop(runtime)
-        return runtimes
+    async def cancel(self, run_id: str, reason: str = "") -> None:
+        """End a run. Cancelling twice, or a run that has ended, changes nothing.
+
+        A run that another process leads is cancelled by that process as soon as it hears of it; one
+        that nobody leads is cancelled here.
+        """
+        await self.control.cancel(run_id, reason)
+
+    async def answer_now(self, run_id: str, reason: str = "answer now") -> None:
+        """Stop the work of a run and have its answer made of what there is, wherever it is led."""
+        await self.control.answer_now(run_id, reason)
+
+    async def change_budget(
+        self,
+        run_id: str,
+        *,
+        money: float | None = None,
+        tokens: int | None = None,
+        calls: int | None = None,
+    ) -> None:
+        """Raise or lower what a run may spend, wherever it is led; what is not named stays.
+
+        It holds for whatever is reserved from then on. Raises `UsageError` for a run without a budget, or
+        one that has ended; a run that was stopped as over budget is not taken up again.
+        """
+        await self.control.change_budget(run_id, money=money, tokens=tokens, calls=calls)
+
+    async def pause(self, run_id: str, reason: str = "") -> None:
+        """Have a run start nothing new until `unpause`, wherever it is led; runs below it neither.
+
+        What runs stops at its next safe point and goes on from there later, without repeating a step;
+        what has no steps runs to its end. Active time stands still, deadlines do not. It stays paused
+        over a restart. Pausing twice, or a run that has ended, changes nothing.
+        """
+        await self.control.pause(run_id, reason)
+
+    async def unpause(self, run_id: str) -> None:
+        """Have a paused run go on, wherever it is led. One that is not paused is left as it is."""
+        await self.control.unpause(run_id)
+
+    async def steer(self, run_id: str, note: str, *, key: str = "") -> None:
+        """Have the plan of a run changed as the note says: what is not done yet, by a model.
+
+        The note reaches whoever composes the answer, too. With a `key`, sending it again to a run
+        that another process leads changes nothing. Raises `UsageError` if nothing can be changed any
+        more, or if the plan was given and the run has no model.
+        """
+        await self.control.steer(run_id, note, key=key)
+
+    async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
+        """Answer a question of a run, wherever it is led. The first valid answer counts.
+
+        Raises `QuestionTaken` if it is answered, with who did and what, `UnknownQuestion` if it is not
+        open otherwise, and `UsageError` if the text is none of its choices.
+        """
+        await self.control.answer(question_id, text, by=by)
+
+    async def why_closed(self, question_id: str) -> UnknownQuestion:
+        """The error that says why a question is not open: answered by whom, ended, or no such id."""
+        return await self.control.why_closed(question_id)
+
+    def board(self, name: str = "", *, run: str = "") -> "Board":
+        """The board of this name, shared by all that use this journal; or the board of a run.
+
+        On the board of a run, what happens to the run can be read as notes. We hold it in the
+        supervisor's role, which may read and write every block.
+        """
+        return self.control.board(name, run=run)
+
+    def coordinator(
+        self,
+        *,
+        boards: Sequence[str] = (),
+        patience: Duration | None = None,
+        recent: Duration | None = None,
+    ) -> "Coordinator":
+        """Somebody who reads all runs and boards of this journal and writes nothing.
+
+        It tells progress, health and conflicts. `boards` names those it is to read beside the boards
+        of runs; an attempt that is silent for longer than `patience` is called stuck; with `recent`,
+        runs that ended longer ago are left out.
+        """
+        return self.control.coordinator(boards=boards, patience=patience, recent=recent)
+
+    async def stop(self, grace: Duration = GRACE) -> None:
+        """Stop gently: start nothing new, give what runs `grace` to end, leave the rest resumable."""
+        await self._runtimes.stop(duration(grace, "grace", may_be_zero=True))
+
+    async def close(self) -> None:
+        """Let go of the journal, if this supervisor opened it. `async with` does it at its end."""
+        await self._runtimes.close()
+
+    async def __aenter__(self) -> Self:
+        self._runtimes.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        stack: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            await self.stop()  # whatever waits for a person would keep the error from being heard
+        await self._runtimes.exit()
+        await self.close()
+
+    # On the roster of another supervisor.
+
+    def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
+        """None: what a run of its own comes to is not for others to take over."""
+        return ""
+
+    def refuse_unpriced(self, resources: Resources) -> None:
+        """Raise `UsageError` if a cap on money above could not be kept here."""
+        config = self._config
+        below = config.resources.below(resources)
+        RequestBuilder(self.roster, below, config.clock, config.runs).refuse_unpriced()
+
+    def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
+        """What an attempt of this supervisor is on another's roster: a run of its own, on that one's journal."""
+        return work_below(self.name, self._plan_for, self._config, resources)
 
     def _asking(self, terms: RunOptions, *, is_submitted: bool = False) -> Asking:
         """What becomes of questions: as the caller says, else by who could bring an answer."""
         given = terms.get("on_question") or self._on_question
-        mode = None if not given else on_question_of(given)
-        is_kept = bool(getattr(self._journal, "path", ""))
-        is_there = is_submitted or self._is_entered or self._notices is not None
-        # Nobody at a terminal can bring a provider back, and what is kept can be resumed when it is.
-        waits, returns = OnQuestion.WAIT, OnQuestion.RETURN
-        on_outage = waits if is_there else returns if is_kept else OnQuestion.FAIL
-        if mode is not None and mode is not OnQuestion.SUPERVISOR:
-            why = "on_question='fail'" if mode is OnQuestion.FAIL else ""
-            on_outage = mode if mode in (waits, returns) else on_outage
-            can_ask = mode is not OnQuestion.FAIL
-            return Asking(mode=mode, can_ask=can_ask, why=why, on_outage=on_outage)
-        by_model = mode is OnQuestion.SUPERVISOR
-        if is_there or (is_kept and is_interactive()):
-            is_usual = is_there and not by_model
-            return WAITING if is_usual else Asking(by_model=by_model, on_outage=on_outage)
-        if is_kept:
-            return Asking(
-                mode=returns,
-                can_ask=False,
-                by_model=by_model,
-                is_default=True,
-                on_outage=on_outage,
-            )
-        why = (
-            "nobody can be asked: the journal is in memory. With Supervisor(…, journal='runs.db') the run "
-            "returns with its question, to be answered and resumed; on_question='wait' waits for boss.answer(…)"
+        is_served = self._runtimes.is_entered or self._config.resources.notices is not None
+        return asking_for(
+            None if not given else on_question_of(given),
+            is_kept=bool(getattr(self.journal, "path", "")),
+            is_there=is_submitted or is_served,
+            is_watched=is_interactive,
         )
-        return Asking(
-            mode=OnQuestion.FAIL,
-            can_ask=False,
-            by_model=by_model,
-            is_default=True,
-            why=why,
-            on_outage=on_outage,
-        )
-
-    def _wait_sync(self, running: "Coroutine[Any, Any, RunResult]") -> RunResult:
-        with counting_signals(self._interrupted):
-            return wait_in_background(running)
-
-    def _interrupted(self, times: int) -> None:
-        if times == 1:
-            log.warning(
-                "interrupted; nothing new is started, and what runs has %g s to end. Interrupt again "
-                "to cancel",
-                GRACE.total_seconds(),
-            )
-            run_in_background(self.stop())
-        elif times == 2:
-            log.warning("interrupted twice; cancelling")
-            run_in_background(self._cancel_all())
-        else:
-            raise KeyboardInterrupt
-
-    async def _cancel_all(self) -> None:
-        runtime = self._runtime
-        if runtime is not None:
-            for run in list(runtime.kernel.runs):
-                await runtime.propose(run, self._cancellation(me(), "interrupted twice"))
 
 
 async def _unsaid(result: RunResult, said: str, at: datetime) -> AnswerPiece | None:

@@ -235,7 +235,7 @@ class DurableAgentModel(Model):
         return self._wrapped.get_retry_advice(request)
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
-        await self._wrapped._cleanup_on_run_end(owner)
+        await self._wrapped._cleanup_on_run_end(owner)  # noqa: SLF001 - a wrapper passes it on
 
     async def close(self) -> None:
         await self._wrapped.close()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from msgspec import Raw, to_builtins
 from msgspec.structs import replace
 
-from chargehand.background_loop import wait_in_background
 from chargehand.clock import Clock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance
@@ -26,7 +25,6 @@ from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
-from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal
 from chargehand.notify.base import Notify
 from chargehand.patterns.groups.background_agent import BackgroundAgent
@@ -125,7 +123,6 @@ class Group(Supervisor):
         clerk = ManagerMember(self._circle, manager, self._buffer)
         told = description or f"A group of {', '.join(self._circle.members)}"
         roster: list[Member] = [*(GroupMember(worker, self._circle) for worker in workers), clerk]
-        super().__init__(roster, name=name, description=told, **terms)
         self._beside: BackgroundAgent | None = None
         if background is not None and not hasattr(background, "work"):
             raise UsageError(f"background={repr_of(background)} is no worker")
@@ -133,7 +130,8 @@ class Group(Supervisor):
             self._staff_beside: list[Member] = [GroupMember(background, self._circle), clerk]
             self._beside = BackgroundAgent(background, clerk, self._boss_beside)
         chair = TurnPlanner(self._circle, manager, self._buffer, self._beside, every)
-        self._resources.planner = chair.plan
+        self.planner = chair.plan
+        super().__init__(roster, name=name, description=told, **terms)
 
     def __repr__(self) -> str:
         return f"<group {self.name!r}: {', '.join(self._circle.members)}>"
@@ -163,8 +161,7 @@ class Group(Supervisor):
 
         Ctrl-C once stops gently, so that it can be resumed; twice cancels the run.
         """
-        with counting_signals(self._interrupted):
-            return wait_in_background(self.send(message, hear=hear, **terms))
+        return self.control.wait_sync(self.send(message, hear=hear, **terms))
 
     async def plan(self, request: str, **terms: Unpack[RunOptions]) -> Plan:  # noqa: ARG002 - as any supervisor
         """Refused: what is said next depends on what was said."""
@@ -173,7 +170,7 @@ class Group(Supervisor):
     async def told(self, run: RunResult | str) -> GroupResult:
         """The conversation that a run of this group was, or is so far."""
         result = await self.look(run) if isinstance(run, str) else run
-        live_run = await self._led(result.id)
+        live_run = await self.control.live_run(result.id)
         members = self._circle.members
         talk = await read_talk(live_run, members, self._buffer, self._bring, whole=True)
         broken = [
@@ -306,7 +303,7 @@ class Group(Supervisor):
     async def _bring(self, value: Value) -> Value:
         if not value.blob:
             return value
-        data = await self._journal.blobs.get(value.blob)
+        data = await self.journal.blobs.get(value.blob)
         return Value(json=Raw(data), taint=value.taint)
 
 

@@ -1,0 +1,60 @@
+"""What a supervisor is made of: frozen values from which its parts are built, here or below another supervisor."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.clock import Clock
+from chargehand.decisions.retry import RetryPolicy
+from chargehand.engines.base import Engine
+from chargehand.facts.failure_policy import OnFailure
+from chargehand.facts.limits import Limits
+from chargehand.journal.base import Journal
+from chargehand.journal.open_journal import JournalHandle
+from chargehand.roles.planning_context import SystemTask
+from chargehand.roles.resources import Resources
+from chargehand.run_archive import PastPaces
+from chargehand.runtime import Hooks
+from chargehand.supervisor.worker_pool import WorkerPool
+
+
+class RunDefaults(Struct, frozen=True, kw_only=True):
+    """What holds for every run that says nothing else."""
+
+    limits: Limits
+    retry: RetryPolicy | None = None
+    on_failure: OnFailure | None = None
+    #: the worker for a routed request that fits nobody
+    default: str = ""
+    #: plans in place of a model
+    planner: SystemTask | None = None
+
+
+class SupervisorConfig(Struct, frozen=True, kw_only=True):
+    """The parts that a supervisor is handed."""
+
+    workers: WorkerPool
+    resources: Resources
+    journal: JournalHandle
+    clock: Clock
+    runs: RunDefaults
+    #: makes the engine of a runtime
+    engine: Callable[[], Engine]
+    hooks: Hooks
+    paces: PastPaces
+    #: it works below another one, which sends what is to be sent when all is over
+    is_nested: bool = False
+
+    def below(
+        self, above: Resources, journal: Journal | None, clock: Clock | None
+    ) -> "SupervisorConfig":
+        """The same below another supervisor: on its journal and clock, through its gateway."""
+        is_kept_there = journal is not None and self.journal.path is None
+        return replace(
+            self,
+            resources=self.resources.below(above),
+            journal=JournalHandle(journal) if is_kept_there else self.journal,
+            clock=clock or self.clock,
+            is_nested=True,
+        )
