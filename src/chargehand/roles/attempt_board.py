@@ -52,7 +52,7 @@ class BriefBoard(Board):
 
     def named(self, name: str, role: str = "") -> "BriefBoard":
         """The long-lived board of this name, in the hands of the same attempt."""
-        return BriefBoard(self._journal, self._clock, self.brief, name, role, self.scope)
+        return BriefBoard(self.journal, self.clock, self.brief, name, role, self.scope)
 
     async def _recorded(
         self,
