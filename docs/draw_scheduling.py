@@ -1,6 +1,6 @@
-"""Draws the pictures of docs/scheduling.md, between the marks that stand there, by simulating them.
+"""Draws the pictures of docs/scheduling.md between their markers, by simulation.
 
-`python docs/draw_scheduling.py` draws them; with `--check` it only says whether they are up to date.
+`python docs/draw_scheduling.py` draws them; `--check` only reports whether they are up to date.
 """
 
 import re
@@ -15,7 +15,7 @@ from chargehand.facts.plan import Plan, Task
 
 PAGE = Path(__file__).parent / "scheduling.md"
 PICTURE = re.compile(r"(<!-- picture: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-ANYBODY = [Place(worker="anybody")]
+ANY_WORKER = [Place(worker="any")]
 WORKED, WAITED, DUE = "█", "·", "|"
 
 
@@ -23,7 +23,7 @@ def task(id_: str, seconds: float, *needs: str, priority: int = 0) -> Task:
     return Task(
         id=id_,
         description="As long as it takes",
-        worker="anybody",
+        worker="any",
         needs=needs,
         priority=priority,
         args={"seconds": seconds},
@@ -40,15 +40,15 @@ def taken(task: Task) -> float:
 
 
 def live_run(plan: Plan, parallel: int, starts: Starts | None = None) -> Simulation:
-    return simulate(plan, ANYBODY, parallel=parallel, seconds=taken, starts=starts)
+    return simulate(plan, ANY_WORKER, parallel=parallel, seconds=taken, starts=starts)
 
 
 def together(*arrivals: Arrival, parallel: int) -> Simulation:
-    return simulate_runs(arrivals, ANYBODY, parallel=parallel, seconds=taken)
+    return simulate_runs(arrivals, ANY_WORKER, parallel=parallel, seconds=taken)
 
 
 def row(label: str, bars: Sequence[tuple[float, float]], since: float = 0, due: float = 0) -> str:
-    """One row: dots from `since` on, blocks where there is work, a stroke where it is due."""
+    """One row: dots while it waits from `since` on, blocks while it works, a stroke at the deadline."""
     last = max([end for _, end in bars] + [due])
     cells = [" "] * (round(last) + 1)
     cells[round(since) : round(bars[0][0])] = WAITED * (round(bars[0][0]) - round(since))
@@ -60,7 +60,7 @@ def row(label: str, bars: Sequence[tuple[float, float]], since: float = 0, due: 
 
 
 def rows(simulation: Simulation, plan: Plan, scale: float = 1) -> Iterator[str]:
-    """A row a task, in plan order, with the time that it was ready and waited."""
+    """One row per task, in plan order, with the time it was ready and waited."""
     spans = {span.task: span for span in simulation.spans}
     for each in plan.tasks:
         ready = max((_seconds(spans[need.task].end) for need in each.all_needs), default=0.0)
@@ -90,7 +90,7 @@ def barrier() -> Iterator[str]:
     )  # fmt: skip
     firsts = [each.id for each in free.tasks if not each.needs]
     held = plan(*(task(e.id, taken(e), *(firsts if e.needs else ())) for e in free.tasks))
-    for words, shape in (("one layer after the other", held), ("no barrier", free)):
+    for words, shape in (("with a barrier between layers", held), ("no barrier", free)):
         simulation = live_run(shape, 3)
         yield f"{words}: {_seconds(simulation.makespan):.0f} s"
         yield from rows(simulation, shape)
@@ -102,7 +102,7 @@ def path() -> Iterator[str]:
         task("end", 16, "middle"),
     )  # fmt: skip
     simulation = live_run(shape, 1 + 1)
-    yield f"longest remaining path first, two places: {_seconds(simulation.makespan):.0f} s"
+    yield f"longest remaining path first, two slots: {_seconds(simulation.makespan):.0f} s"
     yield from rows(simulation, shape)
 
 
@@ -111,14 +111,14 @@ def inherited() -> Iterator[str]:
         task("first", 10), task("second", 10), task("source", 10),
         task("urgent", 10, "source", priority=5),
     )  # fmt: skip
-    yield "one place; only `urgent` has a priority"
+    yield "one slot; only `urgent` has a priority"
     yield from rows(live_run(shape, 1), shape)
 
 
 def runs() -> Iterator[str]:
     chain = plan(task("a", 10), task("b", 10, "a"))
     simulation = together(*(Arrival(plan=chain, name=f"run{n}") for n in (1, 2, 3)), parallel=1)
-    yield "one place, three equal runs of two tasks that came together"
+    yield "one slot; three equal runs of two tasks that arrived together"
     yield from (row_of_run(simulation, f"run{n}") for n in (1, 2, 3))
 
 
@@ -132,11 +132,11 @@ def deadlines() -> Iterator[str]:
         Arrival(plan=plan(task("only", 10)), name="no_hurry"),
         parallel=1,
     )
-    yield "one place; | is the deadline"
+    yield "one slot; | is the deadline"
     yield from (
         row_of_run(simulation, name, due) for name, due in dues.items() if name != "hopeless"
     )
-    yield f"  hopeless  {WAITED * 15}{DUE}  20 s of work do not fit: it does not get in the way"
+    yield f"  hopeless  {WAITED * 15}{DUE}  20 s of work do not fit, so it goes last"
     yield row_of_run(simulation, "no_hurry")
 
 
@@ -150,7 +150,7 @@ def ageing() -> Iterator[str]:
     old = Arrival(plan=plan(task("only", 100)), name="old")
     simulation = together(*crowd[:1], old, *crowd[1:], parallel=1)
     began = next(_seconds(span.start) for span in simulation.spans if span.run == "old")
-    yield "one place; every 100 s a run of priority 2 arrives; `old` has priority 0"
+    yield "one slot; every 100 s a run of priority 2 arrives; `old` has priority 0"
     yield row("old", [(began / 25, began / 25 + 4)])
     for number in range(8):
         yield row_of_run(simulation, f"new{number}", scale=25)
@@ -158,7 +158,7 @@ def ageing() -> Iterator[str]:
 
 def rate() -> Iterator[str]:
     shape = plan(*(task(f"t{n}", 12) for n in range(4)))
-    yield "four places, but one start in 5 s"
+    yield "four slots, but one start per 5 s"
     yield from rows(live_run(shape, 4, Starts(a_minute=12)), shape)
 
 
@@ -174,7 +174,7 @@ PICTURES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def page(text: str) -> str:
-    """The page with every picture as the scheduler draws it now."""
+    """The page with every picture as the scheduler draws it today."""
 
     def drawn(mark: re.Match[str]) -> str:
         picture = "\n".join(line.rstrip() for line in PICTURES[mark["name"]]())

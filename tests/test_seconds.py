@@ -25,7 +25,7 @@ from chargehand.tools.sql_tables import data
 
 ROOT = Path(__file__).parent.parent
 #: users read these and never make them
-READ_ONLY = {"Load", "Report"}
+READ_ONLY = {"Forecast", "Load", "PastRunSimulation", "Report"}
 
 
 def noop() -> None:
