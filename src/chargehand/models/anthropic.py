@@ -30,8 +30,14 @@ from chargehand.models.base import (
     parts_for,
 )
 from chargehand.models.connection_settings import Access
-from chargehand.models.http_adapter import Gathering, HttpModel, Json, schema_in_words, usage_of
-from chargehand.models.openai_content import is_text, text_in
+from chargehand.models.http_adapter import (
+    Gathering,
+    HttpModel,
+    Json,
+    schema_in_words,
+    tools_of,
+    usage_of,
+)
 from chargehand.models.provider_schema import ANTHROPIC, held_to
 
 STOPS = {
@@ -139,11 +145,7 @@ class AnthropicModel(HttpModel):
         }
         if system := self._system(request):
             body["system"] = system
-        if request.tools:
-            body["tools"] = [_tool(tool) for tool in request.tools]
-            if request.choice != "auto":
-                body["tool_choice"] = _choice(request.choice)
-        body |= self._settings(request)
+        body |= tools_of(request, _tool, _choice) | self._settings(request)
         if self._cache and _will_go_on(request):
             _mark_cached(body)
         return body
@@ -161,7 +163,8 @@ class AnthropicModel(HttpModel):
 
     def reply_of(self, message: _Message, parts: list[Part]) -> ModelReply:
         parts = [part for part in parts if not isinstance(part, Text) or part.text]
-        stop = self._stop(message, parts)
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        stop = self.stop_in(STOPS, message.stop_reason, calls)
         if stop is StopReason.REFUSAL and not parts and message.stop_details:
             parts = [Text(message.stop_details.explanation or "")]
         return ModelReply(
@@ -170,16 +173,6 @@ class AnthropicModel(HttpModel):
             usage=_usage(message.usage),
             model=message.model or self.model,
         )
-
-    def _stop(self, message: _Message, parts: list[Part]) -> StopReason:
-        stop = STOPS.get(message.stop_reason or "")
-        if stop is None:
-            # Nobody said that this is all of it.
-            raise self.garbled(f"ended for a reason that is not known: {message.stop_reason!r}")
-        is_calling = any(isinstance(part, ToolCall) for part in parts)
-        if stop is StopReason.TOOLS and not is_calling:
-            raise self.garbled("says that it calls tools, and names none")
-        return StopReason.TOOLS if is_calling and stop is StopReason.END else stop
 
     def _part(self, raw: Raw) -> Part:
         block = _block.decode(raw)
@@ -230,7 +223,7 @@ class AnthropicModel(HttpModel):
                     yield {"type": "document", "title": part.name, "source": source}
 
     def _file_source(self, file: File) -> Json:
-        if is_text(file) and (text := text_in(file)) is not None:
+        if (text := file.words) is not None:
             return {"type": "text", "media_type": "text/plain", "data": text}
         if file.media_type == "application/pdf":
             return {"type": "base64", "media_type": file.media_type, "data": file.data}
@@ -247,10 +240,7 @@ class AnthropicModel(HttpModel):
 
     def _settings(self, request: ModelRequest) -> Json:
         settings = request.settings
-        sent: Json = {}
-        for name in ("temperature", "top_p"):
-            if (value := getattr(settings, name)) is not None:
-                sent[name] = value
+        sent = settings.given("temperature", "top_p")
         if settings.stop:
             sent["stop_sequences"] = settings.stop
         if settings.seed is not None:

@@ -5,6 +5,8 @@ is journaled is exactly what the next turn sees. They hold no cycles, so the gar
 spared them (`gc=False`): its passes were a fifth of the CPU of an LLM task.
 """
 
+import base64
+import binascii
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
@@ -29,6 +31,11 @@ class Image(Struct, frozen=True, tag="image", tag_field="is", omit_defaults=True
     url: str = ""
     media_type: str = "image/png"
 
+    @property
+    def as_url(self) -> str:
+        """Its own address, or a data URL that holds its bytes."""
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
 
 class File(Struct, frozen=True, tag="file", tag_field="is", omit_defaults=True, gc=False):
     """A document, such as a PDF: its bytes in base64."""
@@ -36,6 +43,32 @@ class File(Struct, frozen=True, tag="file", tag_field="is", omit_defaults=True, 
     name: str
     data: str
     media_type: str = "application/pdf"
+
+    @property
+    def as_url(self) -> str:
+        """A data URL that holds its bytes."""
+        return f"data:{self.media_type};base64,{self.data}"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is plain text, which every model can read as such."""
+        kind = self.media_type.partition(";")[0].strip()
+        return kind.startswith("text/") or kind in ("application/json", "application/xml")
+
+    @property
+    def words(self) -> str | None:
+        """The text of a plain text document; None for any other, or if it is not base64."""
+        try:
+            data = base64.b64decode(self.data, validate=True) if self.is_text else None
+        except (binascii.Error, ValueError):
+            return None
+        return None if data is None else data.decode("utf-8", "replace")
+
+    @property
+    def quoted(self) -> str | None:
+        """Its `words`, marked off from the text around them."""
+        words = self.words
+        return None if words is None else f"[file {self.name}]\n{words}\n[end of {self.name}]"
 
 
 class ToolCall(Struct, frozen=True, tag="call", tag_field="is", gc=False):
@@ -54,6 +87,11 @@ class ToolOutput(Struct, frozen=True, tag="output", tag_field="is", omit_default
     name: str
     text: str
     is_error: bool = False
+
+    @property
+    def told(self) -> str:
+        """The text, for protocols that have no mark for an error."""
+        return f"Error: {self.text}" if self.is_error else self.text
 
 
 class Opaque(Struct, frozen=True, tag="opaque", tag_field="is", gc=False):
@@ -76,6 +114,11 @@ class Role(StrEnum):
     USER = "user"
     MODEL = "model"
     TOOL = "tool"
+
+    @property
+    def chat_name(self) -> str:
+        """The name in chat protocols, where the user passes on what tools return."""
+        return {Role.SYSTEM: "system", Role.MODEL: "assistant"}.get(self, "user")
 
 
 class Turn(Struct, frozen=True, gc=False):
@@ -130,6 +173,11 @@ class ModelSettings(
         for each in self.stop:
             checks.text(each, "each of stop")
         checks.instance(self.extra, "extra", Mapping)
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of these settings that are set, by name."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value or value == 0}
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

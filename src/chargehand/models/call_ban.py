@@ -2,7 +2,6 @@
 
 import os
 import threading
-from types import TracebackType
 
 from chargehand.errors import RealModelForbidden
 
@@ -28,12 +27,7 @@ class Ban:
     def __enter__(self) -> "Ban":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.lift()
 
 

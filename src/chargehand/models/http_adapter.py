@@ -2,8 +2,8 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -20,15 +20,17 @@ from chargehand.models.base import (
     ModelRequest,
     Opaque,
     Part,
-    Role,
     StopReason,
     Text,
+    ToolCall,
+    ToolSpec,
     account_of,
 )
 from chargehand.models.connection_settings import Access
 from chargehand.models.http_client import ModelEndpoint
 from chargehand.models.provider_errors import Filtered, complaint_of, failure_of, garbled
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Json = dict[str, Any]
 
@@ -88,9 +90,10 @@ class HttpModel(ABC):
     def __init__(self, model: str, access: Access, *, abilities: Abilities | None = None) -> None:
         self.model = model
         self.access = access
+        self.name = f"{access.provider}:{model}"
+        self.account = account_of(access.provider, f"{access.host} {access.key}")
         may_cost = access.provider not in FREE
-        self._abilities = abilities or Abilities(is_real=not access.is_local, may_cost=may_cost)
-        self._account = account_of(access.provider, f"{access.host} {access.key}")
+        self.abilities = abilities or Abilities(is_real=not access.is_local, may_cost=may_cost)
         #: whose opaque blocks this model may be shown: its protocol's, from its own host
         self.origin = f"{self.protocol}:{access.host}"
         self._endpoint = ModelEndpoint(access, self.name)
@@ -98,18 +101,6 @@ class HttpModel(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self.access.shown_url}>"
-
-    @property
-    def name(self) -> str:
-        return f"{self.access.provider}:{self.model}"
-
-    @property
-    def account(self) -> str:
-        return self._account
-
-    @property
-    def abilities(self) -> Abilities:
-        return self._abilities
 
     # For each protocol to say
 
@@ -140,10 +131,7 @@ class HttpModel(ABC):
             content, response = await self._endpoint.post(self.path, body)
         except Filtered as error:
             return self._refusal(error)
-        try:
-            reply = self.examined(self.reply_in(content, response.headers), request)
-        except UNREADABLE as error:
-            raise self._unreadable(error) from None
+        reply = self.examined(self._read(self.reply_in, content, response.headers), request)
         allowance = allowance_in(response.headers)
         return reply if allowance is None else replace(reply, allowance=allowance)
 
@@ -155,29 +143,39 @@ class HttpModel(ABC):
                 while not gathered.is_over:
                     if (data := await events.next()) is None:
                         raise garbled(self.access, "broke off before its end")
-                    if piece := self._taken(gathered, data, events.headers):
+                    if piece := self._read(gathered.take, data, events.headers):
                         yield piece
-                yield self.examined(self._whole(gathered), request)
+                yield self.examined(self._read(gathered.reply), request)
                 await events.finish()
         except Filtered as error:
             yield self._refusal(error)
 
-    def _taken(self, gathered: Gathering, data: bytes, headers: Mapping[str, str]) -> str:
+    def _read(self, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What this function reads in an answer, or the error for an answer that cannot be read."""
         try:
-            return gathered.take(data, headers)
-        except UNREADABLE as error:
-            raise self._unreadable(error) from None
+            return read(*args, **kwargs)
+        except RecursionError:
+            raise self.garbled("is nested too deeply to be read") from None
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise self.garbled(f"cannot be read ({error})") from None
 
-    def _whole(self, gathered: Gathering) -> ModelReply:
-        try:
-            return gathered.reply()
-        except UNREADABLE as error:
-            raise self._unreadable(error) from None
-
-    def _unreadable(self, error: Exception) -> ModelError:
-        if isinstance(error, RecursionError):
-            return garbled(self.access, "is nested too deeply to be read")
-        return garbled(self.access, f"cannot be read ({error})")
+    def stop_in(
+        self,
+        known: Mapping[str, StopReason],
+        reason: str | None,
+        calls: Sequence[ToolCall],
+        *,
+        is_refused: bool = False,
+    ) -> StopReason:
+        """Why a reply ended, from the protocol's word for it. A word that is not known may mean anything."""
+        stop = known.get(reason or "")
+        if stop is None:
+            raise self.garbled(f"ended for a reason that is not known: {reason!r}")
+        if is_refused:
+            return StopReason.REFUSAL
+        if stop is StopReason.TOOLS and not calls:
+            raise self.garbled("says that it calls tools, and names none")
+        return StopReason.TOOLS if calls and stop is StopReason.END else stop
 
     def _refusal(self, error: Filtered) -> ModelReply:
         return ModelReply(
@@ -219,7 +217,7 @@ class HttpModel(ABC):
             ) from error
 
     def _check(self, request: ModelRequest) -> None:
-        can = self._abilities
+        can = self.abilities
         if request.tools and not can.tools:
             raise self.refused("it can call no tools; leave them out, or use another model")
         if not (can.images and can.files):
@@ -232,18 +230,22 @@ class HttpModel(ABC):
 
     def _check_parts(self, parts: tuple[Part, ...]) -> None:
         for part in parts:
-            if isinstance(part, Image) and not self._abilities.images:
+            if isinstance(part, Image) and not self.abilities.images:
                 raise self.refused("it can see no images; leave them out, or use another model")
-            if isinstance(part, File) and not self._abilities.files:
+            if isinstance(part, File) and not self.abilities.files:
                 raise self.refused(f"it can read no files such as {part.name}; give their text")
 
 
-UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError)
-
-
-def role_name(role: Role) -> str:
-    """What both protocols call who speaks; what tools say is put in by the user."""
-    return {Role.SYSTEM: "system", Role.MODEL: "assistant"}.get(role, "user")
+def tools_of(
+    request: ModelRequest, tool: Callable[[ToolSpec], Json], choice: Callable[[str], str | Json]
+) -> Json:
+    """The fields of a body that offer tools, given how a protocol writes a tool and a choice."""
+    if not request.tools:
+        return {}
+    offered: Json = {"tools": [tool(each) for each in request.tools]}
+    return (
+        offered if request.choice == "auto" else {**offered, "tool_choice": choice(request.choice)}
+    )
 
 
 def usage_of(

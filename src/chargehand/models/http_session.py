@@ -110,14 +110,6 @@ async def session_here() -> aiohttp.ClientSession:
     return session
 
 
-async def close_session() -> None:
-    """Close the session of the running loop now; the next call opens another."""
-    with _lock:
-        held = _held.pop(asyncio.get_running_loop(), None)
-    if held is not None:
-        await held.keeper.aclose()
-
-
 def _new_session() -> aiohttp.ClientSession:
     # No limit here: how many calls may run at once is for the limiter to say, and a queue hidden
     # inside the connector would make its figures wrong.

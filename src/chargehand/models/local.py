@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from chargehand.errors import ModelError, ModelGarbled, ModelRefused
 from chargehand.facts.outcome import NO_USAGE, Usage
@@ -16,7 +17,6 @@ from chargehand.models.base import (
     ModelRequest,
     ModelSettings,
     Part,
-    Role,
     StopReason,
     Text,
     ToolCall,
@@ -26,7 +26,6 @@ from chargehand.models.base import (
 )
 from chargehand.models.llama_runtime import runtime_of
 from chargehand.models.model_files import path_of
-from chargehand.models.openai_content import is_text, text_in, titled
 from chargehand.models.schema_tool_calls import (
     call_text,
     closed,
@@ -107,13 +106,7 @@ class LocalModel:
 
     async def _without_tools(self, request: ModelRequest, spent: Usage) -> ModelReply:
         """The answer, after a call that was made before: the form has no other line this time."""
-        bare = ModelRequest(
-            turns=request.turns,
-            tools=request.tools,
-            choice="none",
-            schema=request.schema,
-            settings=request.settings,
-        )
+        bare = replace(request, choice="none")
         said = await self._whole(bare, _body(bare, form_for(bare)))
         said.usage += spent
         form = read_form(said.text, "")
@@ -203,11 +196,7 @@ def _body(request: ModelRequest, schema: Json | None) -> Json:
         "stream_options": {"include_usage": True},
         "return_progress": True,  # told between batches: where a long prompt can be given up
     }
-    for name in ("temperature", "top_p", "seed"):
-        if (value := getattr(settings, name)) is not None:
-            body[name] = value
-    if settings.stop:
-        body["stop"] = list(settings.stop)
+    body |= settings.given("temperature", "top_p", "seed", "stop")
     if schema is not None:
         body["json_schema"] = closed(schema)
     return body
@@ -216,8 +205,7 @@ def _body(request: ModelRequest, schema: Json | None) -> Json:
 def _messages(request: ModelRequest) -> list[Json]:
     messages: list[Json] = []
     for turn in request.turns:
-        role = {Role.SYSTEM: "system", Role.MODEL: "assistant"}.get(turn.role, "user")
-        _add(messages, role, _words(turn))
+        _add(messages, turn.role.chat_name, _words(turn))
     if request.tools and request.choice != "none":
         if not messages or messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": ""})
@@ -245,8 +233,8 @@ def _words_of(part: Part) -> str:
             return text
         case ToolCall():
             return call_text(part)
-        case File() if is_text(part) and (content := text_in(part)) is not None:
-            return titled(part, content)
+        case File() if (quoted := part.quoted) is not None:
+            return quoted
         case File(name=name):
             raise ModelRefused(f"local models read text only, not {name}; give its text")
         case Image():

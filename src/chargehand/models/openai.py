@@ -32,17 +32,9 @@ from chargehand.models.http_adapter import (
     Gathering,
     HttpModel,
     Json,
-    role_name,
     schema_in_words,
+    tools_of,
     usage_of,
-)
-from chargehand.models.openai_content import (
-    file_url,
-    image_url,
-    is_text,
-    output_text,
-    text_in,
-    titled,
 )
 from chargehand.models.provider_schema import OPENAI, held_to
 
@@ -72,10 +64,27 @@ class _Details(Struct):
     cache_write_tokens: int | None = None
 
 
-class _Usage(Struct):
+class TokenCounts(Struct):
+    """Usage as OpenAI's two protocols report it: chat completions say prompt and completion."""
+
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+
+
+def counted(counts: TokenCounts | None) -> Usage:
+    """The usage that was reported; one call of unknown size if nothing was."""
+    counts = counts or TokenCounts()
+    details = counts.prompt_tokens_details or counts.input_tokens_details or _Details()
+    return usage_of(
+        counts.prompt_tokens or counts.input_tokens,
+        counts.completion_tokens or counts.output_tokens,
+        details.cached_tokens,
+        details.cache_write_tokens,
+    )
 
 
 class _Function(Struct):
@@ -110,7 +119,7 @@ class _Choice(Struct):
 
 class _Completion(Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: TokenCounts | None = None
     model: str | None = None
     error: Any = None
 
@@ -122,7 +131,7 @@ class _DeltaChoice(Struct):
 
 class _Chunk(Struct):
     choices: list[_DeltaChoice] | None = None
-    usage: _Usage | None = None
+    usage: TokenCounts | None = None
     model: str | None = None
     error: Any = None
 
@@ -140,11 +149,7 @@ class OpenAIModel(HttpModel):
     def body_of(self, request: ModelRequest) -> Json:
         messages = [message for turn in request.turns for message in self._messages(turn)]
         body: Json = {"model": self.model, "messages": messages}
-        body |= self._settings(request)
-        if request.tools:
-            body["tools"] = [_tool(tool) for tool in request.tools]
-            if request.choice != "auto":
-                body["tool_choice"] = _choice(request.choice)
+        body |= self._settings(request) | tools_of(request, _tool, _choice)
         if request.schema is not None:
             if self.abilities.schema:
                 body["response_format"] = self._format(request.schema)
@@ -178,22 +183,11 @@ class OpenAIModel(HttpModel):
         calls = [*self._calls(message.tool_calls or ())]
         return ModelReply(
             parts=(*parts, *calls),
-            stop=self._stop(finish, refused=bool(message.refusal), called=bool(calls)),
-            usage=_usage(about.usage),
+            # Some servers end with "stop" although they call tools; OpenAI does when one is forced.
+            stop=self.stop_in(STOPS, finish, calls, is_refused=bool(message.refusal)),
+            usage=counted(about.usage),
             model=about.model or self.model,
         )
-
-    def _stop(self, finish: str | None, *, refused: bool, called: bool) -> StopReason:
-        stop = STOPS.get(finish or "")
-        if stop is None:
-            # Nobody said that this is all of it.
-            raise self.garbled(f"ended for a reason that is not known: {finish!r}")
-        if refused:
-            return StopReason.REFUSAL
-        if stop is StopReason.TOOLS and not called:
-            raise self.garbled("says that it calls tools, and names none")
-        # Some servers end with "stop" although they call tools; OpenAI does when one is forced.
-        return StopReason.TOOLS if called and stop is StopReason.END else stop
 
     def _kept(self, message: _Message) -> Iterator[Opaque]:
         """What of its thinking the provider wants to see again."""
@@ -223,7 +217,7 @@ class OpenAIModel(HttpModel):
 
     def _messages(self, turn: Turn) -> Iterator[Json]:
         if len(turn.parts) == 1 and isinstance(turn.parts[0], Text) and turn.role is not Role.TOOL:
-            yield {"role": role_name(turn.role), "content": turn.parts[0].text}
+            yield {"role": turn.role.chat_name, "content": turn.parts[0].text}
             return
         if turn.role is Role.MODEL:
             yield self._own_message(turn)
@@ -231,11 +225,11 @@ class OpenAIModel(HttpModel):
         rest = []
         for part in turn.parts:
             if isinstance(part, ToolOutput):
-                yield {"role": "tool", "tool_call_id": part.id, "content": output_text(part)}
+                yield {"role": "tool", "tool_call_id": part.id, "content": part.told}
             elif not isinstance(part, Opaque):
                 rest.append(self._content(part))
         if rest:
-            yield {"role": role_name(turn.role), "content": rest}
+            yield {"role": turn.role.chat_name, "content": rest}
 
     def _own_message(self, turn: Turn) -> Json:
         message: Json = {"role": "assistant", "content": turn.text or None}
@@ -262,11 +256,11 @@ class OpenAIModel(HttpModel):
             case Text(text=text):
                 return {"type": "text", "text": text}
             case Image():
-                return {"type": "image_url", "image_url": {"url": image_url(part)}}
+                return {"type": "image_url", "image_url": {"url": part.as_url}}
+            case File() if (quoted := part.quoted) is not None:
+                return {"type": "text", "text": quoted}
             case File():
-                if is_text(part) and (text_read := text_in(part)) is not None:
-                    return {"type": "text", "text": titled(part, text_read)}
-                content = {"filename": part.name, "file_data": file_url(part)}
+                content = {"filename": part.name, "file_data": part.as_url}
                 return {"type": "file", "file": content}
         raise self.refused(f"only a turn of a model can hold a {type(part).__name__}")
 
@@ -274,14 +268,9 @@ class OpenAIModel(HttpModel):
         settings = request.settings
         is_new = self.access.provider in NEW_LIMIT_PROVIDERS
         sent: Json = {"max_completion_tokens" if is_new else "max_tokens": settings.max_tokens}
-        for name in ("temperature", "top_p", "seed"):
-            if (value := getattr(settings, name)) is not None:
-                sent[name] = value
         if settings.reasoning:
             sent["reasoning_effort"] = settings.reasoning
-        if settings.stop:
-            sent["stop"] = settings.stop
-        return sent
+        return sent | settings.given("temperature", "top_p", "seed", "stop")
 
     def _format(self, schema: Json) -> Json:
         form: Json = {"name": "answer", "schema": schema}
@@ -307,14 +296,6 @@ def _text_of(message: _Message) -> str:
     if isinstance(content, list):
         return "".join(piece.text for piece in content if piece.type == "text")
     return content or ""
-
-
-def _usage(usage: _Usage | None) -> Usage:
-    if usage is None:
-        return Usage(calls=1)
-    details = usage.prompt_tokens_details or _Details()
-    cached, written = details.cached_tokens, details.cache_write_tokens
-    return usage_of(usage.prompt_tokens, usage.completion_tokens, cached, written)
 
 
 class _ChatGathering:

@@ -54,7 +54,6 @@ from chargehand.models.base import (
     account_of,
 )
 from chargehand.models.call_ban import refuse_if_forbidden
-from chargehand.models.openai_content import is_text, text_in, titled
 from chargehand.models.provider_errors import (
     BUSY,
     DENIED,
@@ -214,7 +213,7 @@ def _response(turn: Turn, provider: str) -> theirs.ModelResponse:
 def _output(output: ToolOutput) -> theirs.ToolReturnPart[Any]:
     return theirs.ToolReturnPart(
         output.name,
-        f"Error: {output.text}" if output.is_error else output.text,
+        output.told,
         output.id,
         outcome="failed" if output.is_error else "success",
     )
@@ -228,8 +227,8 @@ def _content(part: Part) -> list[theirs.UserContent]:
             return [theirs.ImageUrl(url)]
         case Image(data=data, media_type=kind):
             return [theirs.BinaryContent(_decoded(data, "an image"), media_type=kind)]
-        case File() if is_text(part) and (words := text_in(part)) is not None:
-            return [titled(part, words)]
+        case File() if (quoted := part.quoted) is not None:
+            return [quoted]
         case File(name=name, data=data, media_type=kind):
             return [theirs.BinaryContent(_decoded(data, name), media_type=kind)]
     return []
@@ -264,17 +263,11 @@ def _parameters(request: ModelRequest, can: Abilities) -> ModelRequestParameters
 
 
 def _settings(ours: ModelSettings) -> TheirSettings:
-    settings = TheirSettings(max_tokens=ours.max_tokens)
-    if ours.temperature is not None:
-        settings["temperature"] = ours.temperature
-    if ours.top_p is not None:
-        settings["top_p"] = ours.top_p
-    if ours.seed is not None:
-        settings["seed"] = ours.seed
+    settings = ours.given("max_tokens", "temperature", "top_p", "seed")
     if ours.stop:
         settings["stop_sequences"] = list(ours.stop)
     if ours.reasoning:
-        settings["thinking"] = cast(Any, ours.reasoning)  # the same words: low, medium, high
+        settings["thinking"] = ours.reasoning  # the same words: low, medium, high
     return cast(TheirSettings, {**settings, **ours.extra})
 
 

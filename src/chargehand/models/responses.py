@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from chargehand.facts.outcome import Usage
 from chargehand.models.base import (
     File,
     Image,
@@ -28,22 +27,8 @@ from chargehand.models.base import (
     Turn,
     parts_for,
 )
-from chargehand.models.http_adapter import (
-    Gathering,
-    HttpModel,
-    Json,
-    role_name,
-    schema_in_words,
-    usage_of,
-)
-from chargehand.models.openai_content import (
-    file_url,
-    image_url,
-    is_text,
-    output_text,
-    text_in,
-    titled,
-)
+from chargehand.models.http_adapter import Gathering, HttpModel, Json, schema_in_words, tools_of
+from chargehand.models.openai import TokenCounts, counted
 from chargehand.models.provider_schema import OPENAI, held_to
 
 #: the provider refuses a lower maximum
@@ -51,17 +36,6 @@ LEAST_TOKENS = 16
 
 
 # The protocol's shapes, as far as we read them
-
-
-class _Details(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _Usage(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
 
 
 class _Content(Struct):
@@ -87,7 +61,7 @@ class _Incomplete(Struct):
 class _Response(Struct):
     status: str | None = None
     output: list[Raw] | None = None
-    usage: _Usage | None = None
+    usage: TokenCounts | None = None
     model: str | None = None
     error: Any = None
     incomplete_details: _Incomplete | None = None
@@ -124,11 +98,7 @@ class ResponsesModel(HttpModel):
             "store": False,
             "include": ["reasoning.encrypted_content"],
         }
-        body |= self._settings(request)
-        if request.tools:
-            body["tools"] = [_tool(tool) for tool in request.tools]
-            if request.choice != "auto":
-                body["tool_choice"] = _choice(request.choice)
+        body |= self._settings(request) | tools_of(request, _tool, _choice)
         if request.schema is not None:
             if self.abilities.schema:
                 body["text"] = {"format": _format(request.schema)}
@@ -165,7 +135,7 @@ class ResponsesModel(HttpModel):
         return ModelReply(
             parts=tuple(parts),
             stop=self._stop(response, parts, is_refused=is_refused),
-            usage=_usage(response.usage),
+            usage=counted(response.usage),
             model=response.model or self.model,
         )
 
@@ -208,12 +178,11 @@ class ResponsesModel(HttpModel):
         content = []
         for part in turn.parts:
             if isinstance(part, ToolOutput):
-                text = output_text(part)
-                yield {"type": "function_call_output", "call_id": part.id, "output": text}
+                yield {"type": "function_call_output", "call_id": part.id, "output": part.told}
             elif not isinstance(part, Opaque):
                 content.append(self._content(part))
         if content:
-            yield {"type": "message", "role": role_name(turn.role), "content": content}
+            yield {"type": "message", "role": turn.role.chat_name, "content": content}
 
     def _own_items(self, turn: Turn) -> Iterator[Json | Raw]:
         phase: Json = {}
@@ -244,11 +213,11 @@ class ResponsesModel(HttpModel):
             case Text(text=text):
                 return {"type": "input_text", "text": text}
             case Image():
-                return {"type": "input_image", "image_url": image_url(part)}
+                return {"type": "input_image", "image_url": part.as_url}
+            case File() if (quoted := part.quoted) is not None:
+                return {"type": "input_text", "text": quoted}
             case File():
-                if is_text(part) and (text_read := text_in(part)) is not None:
-                    return {"type": "input_text", "text": titled(part, text_read)}
-                return {"type": "input_file", "filename": part.name, "file_data": file_url(part)}
+                return {"type": "input_file", "filename": part.name, "file_data": part.as_url}
         raise self.refused(f"only a turn of a model can hold a {type(part).__name__}")
 
     def _settings(self, request: ModelRequest) -> Json:
@@ -258,12 +227,9 @@ class ResponsesModel(HttpModel):
         if settings.seed is not None:
             self.warn_once("seed")
         sent: Json = {"max_output_tokens": max(settings.max_tokens, LEAST_TOKENS)}
-        for name in ("temperature", "top_p"):
-            if (value := getattr(settings, name)) is not None:
-                sent[name] = value
         if settings.reasoning:
             sent["reasoning"] = {"effort": settings.reasoning}
-        return sent
+        return sent | settings.given("temperature", "top_p")
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -289,14 +255,6 @@ def _format(schema: Json) -> Json:
         "schema": schema if held is None else held,
         "strict": held is not None,
     }
-
-
-def _usage(usage: _Usage | None) -> Usage:
-    if usage is None:
-        return Usage(calls=1)
-    details = usage.input_tokens_details or _Details()
-    cached, written = details.cached_tokens, details.cache_write_tokens
-    return usage_of(usage.input_tokens, usage.output_tokens, cached, written)
 
 
 class _ResponseGathering:

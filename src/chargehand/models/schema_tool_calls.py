@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.models.base import ModelRequest, ToolCall, ToolOutput, ToolSpec
-from chargehand.models.openai_content import output_text
 
 Schema = dict[str, Any]
 
@@ -56,7 +55,7 @@ def call_text(call: ToolCall) -> str:
 
 def told(outputs: Sequence[ToolOutput]) -> str:
     """What tools returned, as it is told to the model."""
-    return "\n".join(f"{output.name} returned: {output_text(output)}" for output in outputs)
+    return "\n".join(f"{output.name} returned: {output.told}" for output in outputs)
 
 
 def read_form(text: str, id_: str) -> Filled | None:

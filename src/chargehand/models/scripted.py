@@ -62,30 +62,19 @@ class ScriptedModel:
     ) -> None:
         #: all that was asked, in the order of arrival
         self.requests: list[ModelRequest] = []
-        self._name = name
+        self.name = name
+        self.account = f"scripted:{id(self):x}"
+        self.abilities = abilities or Abilities(is_real=False)
         self._latency = duration(
             latency, "ScriptedModel: latency", may_be_zero=True
         ).total_seconds()
-        self._abilities = abilities or Abilities(is_real=False)
         if isinstance(script, str):
             raise UsageError("a script is a list of lines: ScriptedModel(['…', '…'])")
         self._left: list[Line] = list(script)
         self._unforeseen: list[ModelRequest] = []
 
     def __repr__(self) -> str:
-        return f"<ScriptedModel {self._name}, {len(self._left)} lines left>"
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def account(self) -> str:
-        return f"scripted:{id(self):x}"
-
-    @property
-    def abilities(self) -> Abilities:
-        return self._abilities
+        return f"<ScriptedModel {self.name}, {len(self._left)} lines left>"
 
     def add(self, *lines: Line) -> None:
         """Write on at the end of the script."""
@@ -97,7 +86,7 @@ class ScriptedModel:
         faults += [f"a line that nobody asked for: {line!r}"[:300] for line in self._left]
         if faults:
             listed = "".join(f"\n  - {fault}" for fault in faults)
-            raise AssertionError(f"the script of {self._name} was not played as written:{listed}")
+            raise AssertionError(f"the script of {self.name} was not played as written:{listed}")
 
     async def ask(self, request: ModelRequest) -> ModelReply:
         self.requests.append(request)
@@ -125,7 +114,7 @@ class ScriptedModel:
                 return line.line
         self._unforeseen.append(request)
         raise ModelDenied(
-            f"the script of {self._name} has no line for this request: {_shown(request)}; "
+            f"the script of {self.name} has no line for this request: {_shown(request)}; "
             "add one, or find out why it was asked"
         )
 

@@ -11,7 +11,6 @@ from msgspec import Struct
 from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutput
 from chargehand.models.offline.team import bare, refers_back
 from chargehand.models.offline.words import roots
-from chargehand.models.openai_content import is_text, text_in
 
 _SCHEMA = re.compile(r"^.*\bfits? this (?:JSON )?schema: *(\{.*\})$", re.MULTILINE | re.IGNORECASE)
 _GIVEN = re.compile(r"^Given: (\{.*\})$", re.MULTILINE)
@@ -96,7 +95,7 @@ def read(request: ModelRequest) -> Conversation:
     calls: dict[str, ToolCall] = {}
     outputs: list[tuple[ToolCall, ToolOutput]] = []
     for part in (part for turn in request.turns for part in turn.parts):
-        if isinstance(part, File) and is_text(part) and (content := text_in(part)) is not None:
+        if isinstance(part, File) and (content := part.words) is not None:
             handed += excerpts_in(part.name, content)
         elif isinstance(part, ToolCall):
             calls[part.id] = part

@@ -31,7 +31,6 @@ from chargehand.models.offline.form import CannotFill, filled
 from chargehand.models.offline.passages import answer
 from chargehand.models.offline.planner import chosen, is_plan, management_calls, planned
 from chargehand.models.offline.tables import told_by_tables
-from chargehand.models.openai_content import is_text
 
 #: to a token, by which the maximum length is measured
 LETTERS = 4
@@ -90,7 +89,7 @@ def _check(request: ModelRequest) -> None:
                 raise ModelRefused(
                     "offline cannot see images; leave them out, or use another model"
                 )
-            if isinstance(part, File) and not is_text(part):
+            if isinstance(part, File) and not part.is_text:
                 raise ModelRefused(f"offline can read text only, not {part.name}; give its text")
 
 
