@@ -12,7 +12,9 @@ PATIENCE = 1.0
 class Changes:
     """Counts changes; those who wait are told of the next one, or of one since they last waited."""
 
-    def __init__(self) -> None:
+    def __init__(self, nudge: Callable[[], None] = lambda: None) -> None:
+        #: called when somebody begins to wait, for those who have to look for changes; may raise
+        self._nudge = nudge
         self._lock = threading.Lock()
         self._waiting: dict[asyncio.Future[None], asyncio.AbstractEventLoop] = {}
         self._count = 0
@@ -48,14 +50,9 @@ class Changes:
         if self._waiting:
             self.notify()
 
-    async def wait(
-        self, nudge: Callable[[], None] = lambda: None, *, since: int | None = None
-    ) -> None:
+    async def wait(self, *, since: int | None = None) -> None:
         """Return soon after the next change; at once if there was one since the last wait, or
-        since the count that this waiter knew.
-
-        `nudge` is called once the waiting is known, for whoever has to look for changes.
-        """
+        since the count that this waiter knew."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._count != (self._seen if since is None else since):
@@ -64,8 +61,8 @@ class Changes:
                 return
             future: asyncio.Future[None] = loop.create_future()
             self._waiting[future] = loop
-        nudge()
         try:
+            self._nudge()
             await asyncio.wait([future], timeout=PATIENCE)
         finally:
             with self._lock:

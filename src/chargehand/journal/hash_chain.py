@@ -3,13 +3,15 @@
 import functools
 import hashlib
 import struct
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from chargehand.errors import NotJSON
 from chargehand.facts.events import VERSION, Event, encode
-from chargehand.journal.base import payload_digest
+from chargehand.journal.base import chain_hash, payload_digest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _lengths = struct.Struct(">II")
@@ -53,6 +55,13 @@ def header_start(stream: str, author: str) -> bytes:
 def header(start: bytes, seq: int, epoch: int, kind: str, at: int, version: int = VERSION) -> bytes:
     """What the chain holds of an entry beside its payload."""
     return start + _numbers.pack(seq, epoch, version, at) + kind.encode()
+
+
+def entry_hash(previous: bytes, stream: str, author: str | None, fields: Sequence[Any]) -> bytes:
+    """The hash that a stored row must have: over its number, epoch, kind, version, instant and payload."""
+    seq, epoch, kind, version, at, _, payload = fields
+    over = header(header_start(stream, author or ""), seq, epoch, kind, at, version)
+    return chain_hash(previous, over, payload_digest(payload))
 
 
 def seal(*fields: object) -> bytes:

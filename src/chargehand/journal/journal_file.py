@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,10 @@ class JournalFile:
         known = self._read_mark(accept_damage=accept_damage)  # first: the file may only be further
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
-            if self._is_empty(connection):
+            # Between two looks, a journal that another process makes would seem to be of another program.
+            with _snapshot(connection):
+                is_new = self._is_new(connection)
+            if is_new:
                 self._make(connection)
             self._set_up(connection)
             self._check(connection, known, accept_damage=accept_damage)
@@ -122,15 +126,6 @@ class JournalFile:
             raise refusal(error, self.path) from error
         connection.set_busy_handler(LockWait(self.path, self._patience))
         return connection
-
-    def _is_empty(self, connection: apsw.Connection) -> bool:
-        # One transaction: another process that makes the journal meanwhile has done all of it or
-        # nothing; between two looks it would seem to be somebody else's file.
-        connection.execute("BEGIN")
-        try:
-            return self._is_new(connection)
-        finally:
-            connection.execute("ROLLBACK")
 
     def _is_new(self, connection: apsw.Connection) -> bool:
         """Whether there is nothing in the file yet. What is not ours is refused and not touched."""
@@ -189,24 +184,16 @@ class JournalFile:
         self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
     ) -> None:
         try:
-            self._check_once(connection, known, accept_damage=accept_damage)
+            with _snapshot(connection):
+                self._check_snapshot(connection, known, accept_damage=accept_damage)
         except JournalDamaged:
             # The mark is read first. If there was none, another process may have made the journal
             # and its mark since: with that mark, the second look decides.
             since = self._read_mark(accept_damage=accept_damage) if known is None else None
             if since is None:
                 raise
-            self._check_once(connection, since, accept_damage=accept_damage)
-
-    def _check_once(
-        self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
-    ) -> None:
-        # One transaction: of what another process commits meanwhile, all is seen or nothing.
-        connection.execute("BEGIN")
-        try:
-            self._check_snapshot(connection, known, accept_damage=accept_damage)
-        finally:
-            connection.execute("ROLLBACK")
+            with _snapshot(connection):
+                self._check_snapshot(connection, since, accept_damage=accept_damage)
 
     def _check_snapshot(
         self, connection: apsw.Connection, known: Mark | None, *, accept_damage: bool
@@ -290,6 +277,16 @@ class JournalFile:
             "from a backup, or go on without what is missing with "
             "open_journal(path, accept_damage=True)"
         )
+
+
+@contextmanager
+def _snapshot(connection: apsw.Connection) -> Iterator[None]:
+    """One read transaction: of what another process commits meanwhile, all is seen or nothing."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def _identity(name: str) -> tuple[int, int] | None:

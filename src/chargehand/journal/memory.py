@@ -1,17 +1,29 @@
 """A journal in memory: for tests, for trying things out, and for runs that need not outlive us."""
 
+import heapq
 import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Self
 
 from msgspec.structs import replace
 
+from chargehand.decisions.board import BoardState, decide, matches, note_of
 from chargehand.errors import JournalDamaged, KeyConflict, NotLeading, UnknownRun, UsageError
-from chargehand.facts.board import BoardEntry, board_of_run, stream_of
+from chargehand.facts.board import (
+    Act,
+    Block,
+    BoardEntry,
+    Label,
+    Note,
+    NoteOrder,
+    NotePosted,
+    NoteQuery,
+    board_of_run,
+    stream_of,
+)
 from chargehand.facts.events import Event, RunFinished, encode
 from chargehand.facts.value import digest_of
 from chargehand.journal.base import (
@@ -30,7 +42,6 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.change_signal import Changes
 from chargehand.journal.hash_chain import EPOCH, draft, header, header_start
-from chargehand.journal.memory_boards import MemoryBoard, MemoryBoards
 from chargehand.journal.stream_owners import StreamOwner, StreamOwners
 
 _FORGOTTEN = "its events were deleted by retention"
@@ -134,6 +145,15 @@ class _Stream:
         )
 
 
+class _Board:
+    """One board: its entries in order, and what was folded from them."""
+
+    def __init__(self) -> None:
+        self.entries: list[BoardEntry] = []
+        self.notes: list[Note] = []
+        self.shelf = BoardState()
+
+
 class _Store:
     """What neighbours share, and the lock under which they do: loops of several threads may."""
 
@@ -147,7 +167,7 @@ class _Store:
         self.put_at: dict[str, float] = {}
         self.nodes: set[str] = set()
         self.changes = Changes()
-        self.boards: dict[str, MemoryBoard] = {}
+        self.boards: dict[str, _Board] = {}
         self.forgotten_boards: set[str] = set()
         self.board_keys: dict[tuple[str, str], tuple[str, BoardEntry]] = {}
         self.posts = Changes()
@@ -159,6 +179,15 @@ class _Store:
         elif stream.head is not None:
             raise UnknownRun(name, _FORGOTTEN)
         return stream
+
+    def check_open(self, node: str) -> None:
+        if node not in self.nodes:
+            raise UsageError("this journal is closed; open it again")
+
+    def check_board(self, board: str, node: str) -> None:
+        self.check_open(node)
+        if board in self.forgotten_boards:
+            raise UnknownRun(stream_of(board), _FORGOTTEN)
 
 
 class MemoryJournal:
@@ -172,11 +201,10 @@ class MemoryJournal:
         store = _Store() if store is None else store
         self._store = store
         self._node = f"n-{secrets.token_hex(6)}"
-        self._is_closed = False
         self.leases = _Leases(store, self._node)
         self.mail = _Mailbox(store)
         self.blobs = _Blobs(store)
-        self.boards = MemoryBoards(store, self._check_board)
+        self.boards = _Boards(store, self._node)
         store.nodes.add(self._node)
 
     def neighbour(self) -> "MemoryJournal":
@@ -195,8 +223,7 @@ class MemoryJournal:
         """Store events at the end of a stream, all or none, without suspending."""
         store = self._store
         with store.lock:
-            if self._is_closed:
-                raise UsageError("this journal is closed; open it again")
+            store.check_open(self._node)
             if key is not None and (known := store.keys.get((key.scope, key.name))):
                 if known[0] != key.digest:
                     raise KeyConflict(key.name)
@@ -234,8 +261,7 @@ class MemoryJournal:
         """Append what `decide` makes of the end of the stream, without suspending."""
         store = self._store
         with store.lock:
-            if self._is_closed:
-                raise UsageError("this journal is closed; open it again")
+            store.check_open(self._node)
             kept = store.streams.get(stream)
             if kept is not None and kept.head is not None:
                 raise UnknownRun(stream, _FORGOTTEN)
@@ -253,12 +279,6 @@ class MemoryJournal:
                 kept.add(events, self._node)
                 store.posts.note()
             return Position(stream, 0 if kept is None else len(kept.events))
-
-    def _check_board(self, board: str) -> None:
-        if self._is_closed:
-            raise UsageError("this journal is closed; open it again")
-        if board in self._store.forgotten_boards:
-            raise UnknownRun(stream_of(board), _FORGOTTEN)
 
     async def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
         """The entries after this number, up to the newest one when reading began."""
@@ -330,18 +350,12 @@ class MemoryJournal:
     async def close(self) -> None:
         """Let go of what this node leads. Closing twice is fine."""
         with self._store.lock:
-            self._is_closed = True
             self._store.nodes.discard(self._node)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
@@ -385,8 +399,7 @@ class _Leases:
     async def lead(self, stream: str, holder: StreamOwner | None = None) -> int:
         store = self._store
         with store.lock:
-            if self._node not in store.nodes:
-                raise UsageError("this journal is closed; open it again")
+            store.check_open(self._node)
             kept = store.stream_of(stream)
             if kept.owner not in ("", self._node) and kept.owner in store.nodes:
                 raise NotLeading(
@@ -421,18 +434,11 @@ class _Mailbox:
         with store.lock:
             known = store.posted.get(mail.key)
             if known is not None:
-                if (known.stream, known.subject, known.body) != (
-                    mail.stream,
-                    mail.subject,
-                    mail.body,
-                ):
+                if replace(mail, id=known.id) != known:
                     raise KeyConflict(mail.key)
                 return False
             number = len(store.posted) + 1
-            store.posted[mail.key] = mail
-            store.mail[number] = Mail(
-                key=mail.key, stream=mail.stream, subject=mail.subject, body=mail.body, id=number
-            )
+            store.posted[mail.key] = store.mail[number] = replace(mail, id=number)
         store.changes.notify()
         return True
 
@@ -462,6 +468,73 @@ class _Blobs:
         return data
 
 
+class _Boards:
+    """The boards of one node."""
+
+    def __init__(self, store: _Store, node: str) -> None:
+        self._store = store
+        self._node = node
+        self.signal = store.posts
+
+    async def append(self, board: str, act: Act, *, key: Key | None = None) -> BoardEntry:
+        store = self._store
+        with store.lock:
+            store.check_board(board, self._node)
+            if key is not None and (known := store.board_keys.get((key.scope, key.name))):
+                if known[0] != key.digest:
+                    raise KeyConflict(key.name)
+                return known[1]
+            kept = store.boards.get(board) or _Board()
+            label = "" if isinstance(act, NotePosted) else act.label
+            event = decide(act, kept.shelf.known(label))
+            store.boards[board] = kept  # only now: a refused act makes no board
+            entry = BoardEntry(board, len(kept.entries) + 1, event)
+            kept.entries.append(entry)
+            kept.shelf.apply(event)
+            note = note_of(board, entry.seq, event)
+            if note is not None:
+                kept.notes.append(note)
+            if key is not None:
+                store.board_keys[key.scope, key.name] = (key.digest, entry)
+            store.posts.note()
+        return entry
+
+    async def notes(self, board: str, query: NoteQuery) -> list[Note]:
+        kept = self._look(board)
+        notes = kept.notes
+        if query.order is NoteOrder.IMPORTANT:
+            wanted = (note for note in notes[:] if matches(note, query))
+            return heapq.nlargest(query.limit, wanted, key=lambda note: (note.importance, note.seq))
+        found: list[Note] = []
+        for place in range(len(notes) - 1, -1, -1):
+            if matches(notes[place], query):
+                found.append(notes[place])
+                if len(found) == query.limit:
+                    break
+        return found
+
+    async def block(self, board: str, label: str, version: int = 0) -> Block | None:
+        kept = self._look(board)
+        with self._store.lock:
+            return kept.shelf.find(label, version)
+
+    async def labels(self, board: str, only: str = "") -> list[Label]:
+        kept = self._look(board)
+        with self._store.lock:
+            known = kept.shelf.labels() if not only else [kept.shelf.known(only)]
+        return [each for each in known if each != Label(each.label, 0)]
+
+    async def read(self, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
+        entries = self._look(board).entries
+        for place in range(after, len(entries)):
+            yield entries[place]
+
+    def _look(self, board: str) -> _Board:
+        with self._store.lock:
+            self._store.check_board(board, self._node)
+            return self._store.boards.get(board) or _Board()
+
+
 def _not_leading(stream: str, epoch: int, kept: _Stream | None) -> NotLeading:
     if kept is None:
         return NotLeading(f"run {stream!r} is led by nobody; lead it before appending to it")
@@ -476,7 +549,7 @@ def _blobs_named_in(events: Iterable[Event]) -> set[str]:
     return {name for event in events for name in named_blobs(encode(event))}
 
 
-def _blobs_on(board: MemoryBoard) -> set[str]:
+def _blobs_on(board: _Board) -> set[str]:
     values = [note.stored for note in board.notes]
     values += [block.stored for versions in board.shelf.versions.values() for block in versions]
     return {value.blob for value in values if value.blob}

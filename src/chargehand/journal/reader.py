@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -12,8 +12,8 @@ from chargehand.errors import JournalDamaged, UnknownRun
 from chargehand.facts.board import BOARD
 from chargehand.facts.events import decode
 from chargehand.journal.availability import Availability
-from chargehand.journal.base import GENESIS, Entry, Head, Mail, chain_hash, payload_digest
-from chargehand.journal.hash_chain import header, header_start, instant, seal
+from chargehand.journal.base import GENESIS, Entry, Head, Mail, payload_digest
+from chargehand.journal.hash_chain import entry_hash, instant, seal
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, refusal, threads_wanted
 from chargehand.journal.transaction import FORGOTTEN, HeadRow, head_of
@@ -25,43 +25,17 @@ CHUNK_ROWS = 500
 CHUNK_BYTES = 1 << 20
 
 
-class Reader:
-    """Runs functions on the read-only connection, one after the other, in its own thread."""
+class EventSource:
+    """What streams are read from: the connection of the source, or of a transaction being written."""
 
     def __init__(
-        self,
-        connection: apsw.Connection,
-        path: Path,
-        gate: Availability,
-        *,
-        skips_damage: bool = False,
+        self, connection: apsw.Connection, path: Path, *, skips_damage: bool = False
     ) -> None:
+        self.connection = connection
         self.path = path
         #: in lists; a damaged stream itself is never read as if it were whole
         self.skips_damage = skips_damage
-        self.connection = connection
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="chargehand-journal-reader")
-        self._gate = gate
         self._authors: dict[int, str] = {}
-
-    def start(self) -> None:
-        """Start the thread now: when it is wanted first, there may be none to be had."""
-        self._thread.submit(int)
-
-    async def do(self, work: "Callable[[Reader], T]") -> T:
-        """What this function returns; SQLite's errors become the journal's."""
-        self._gate.check()
-        with threads_wanted(self.path):
-            future = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
-        return await future
-
-    def _run(self, work: "Callable[[Reader], T]") -> T:
-        try:
-            return work(self)
-        except apsw.Error as error:
-            raise refusal(error, self.path, self.connection.system_errno) from error
-        except NONSENSE as error:
-            raise damaged(self.path, f"a value in it makes no sense ({error})") from error
 
     def query(self, name: str, *values: Any) -> apsw.Cursor:
         return self.connection.execute(SQL[name], values)
@@ -72,21 +46,39 @@ class Reader:
             self._authors = dict(self.query("all_authors"))
         return self._authors.get(number)
 
+
+class Reader:
+    """Runs functions on the read-only connection, one after the other, in its own thread."""
+
+    def __init__(self, source: EventSource, gate: Availability) -> None:
+        self._source = source
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="chargehand-journal-reader")
+        self._gate = gate
+
+    def start(self) -> None:
+        """Start the thread now: when it is wanted first, there may be none to be had."""
+        self._thread.submit(int)
+
+    async def do(self, work: Callable[[EventSource], T]) -> T:
+        """What this function returns; SQLite's errors become the journal's."""
+        self._gate.check()
+        with threads_wanted(self._source.path):
+            future = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        return await future
+
+    def _run(self, work: Callable[[EventSource], T]) -> T:
+        source = self._source
+        try:
+            return work(source)
+        except apsw.Error as error:
+            raise refusal(error, source.path, source.connection.system_errno) from error
+        except NONSENSE as error:
+            raise damaged(source.path, f"a value in it makes no sense ({error})") from error
+
     def close(self) -> None:
         """Finish the read under way, and let go of the file."""
         self._thread.shutdown()
-        self.connection.close()
-
-
-class EventSource(Protocol):
-    """What a stream is read from: a reader, or a transaction that is being written."""
-
-    @property
-    def path(self) -> Path: ...
-
-    def query(self, name: str, *values: Any) -> apsw.Cursor: ...
-
-    def author(self, number: int) -> str | None: ...
+        self._source.connection.close()
 
 
 class EventWalk:
@@ -104,21 +96,21 @@ class EventWalk:
         self._has_begun = False
         self._damage: JournalDamaged | None = None
 
-    def next_chunk(self, reader: EventSource) -> list[Entry]:
+    def next_chunk(self, source: EventSource) -> list[Entry]:
         """The next entries; none when the end that was there at the beginning is reached."""
         if self._damage is not None:
             raise self._damage
         if not self._has_begun:
-            self._begin(reader)
+            self._begin(source)
         if self._last >= self._head.seq:
             return []
-        rows = reader.query("entries", self._head.id, self._last, self._head.seq)
+        rows = source.query("entries", self._head.id, self._last, self._head.seq)
         entries: list[Entry] = []
         size = 0
         try:
             for row in rows:
                 try:
-                    entries.append(self._checked(reader, row))
+                    entries.append(self._checked(source, row))
                 except JournalDamaged as error:
                     if not entries:
                         raise
@@ -130,66 +122,64 @@ class EventWalk:
         finally:
             rows.close(True)  # ends the transaction, even while an exception keeps the cursor alive
         if not entries:
-            self._refuse_gap(reader, self._last + 1)
+            self._refuse_gap(source, self._last + 1)
         if self._last == self._head.seq and self._previous != self._head.hash:
-            raise self._damaged(reader, self._last, "the last event is not the one that was stored")
+            raise self._damaged(source, self._last, "the last event is not the one that was stored")
         return entries
 
-    def _begin(self, reader: EventSource) -> None:
+    def _begin(self, source: EventSource) -> None:
         self._has_begun = True
-        row = reader.query("head", self._stream).fetchone()
+        row = source.query("head", self._stream).fetchone()
         if row is None:
             raise UnknownRun(self._stream)
-        self._head = head_of(row, reader.path)
+        self._head = head_of(row, source.path)
         if self._head.forgotten:
             raise UnknownRun(self._stream, FORGOTTEN)
         if 0 < self._last <= self._head.seq:
-            known = reader.query("entry_hash", self._head.id, self._last).fetchone()
+            known = source.query("entry_hash", self._head.id, self._last).fetchone()
             if known is None:
-                raise self._damaged(reader, self._last, "it is missing")
+                raise self._damaged(source, self._last, "it is missing")
             self._previous, self._epoch = known
 
-    def _checked(self, reader: EventSource, row: tuple[Any, ...]) -> Entry:
+    def _checked(self, source: EventSource, row: tuple[Any, ...]) -> Entry:
         try:
-            return self._entry(reader, row)
+            return self._entry(source, row)
         except NONSENSE as error:
             fact = f"it holds what no event holds ({error})"
-            raise self._damaged(reader, self._last + 1, fact) from error
+            raise self._damaged(source, self._last + 1, fact) from error
 
-    def _entry(self, reader: EventSource, row: tuple[Any, ...]) -> Entry:
-        seq, epoch, kind, version, at, author, payload, kept = row
+    def _entry(self, source: EventSource, row: tuple[Any, ...]) -> Entry:
+        seq, epoch, _, version, _, author, payload, kept = row
         if seq != self._last + 1:
-            self._refuse_gap(reader, self._last + 1)
-        name = reader.author(author)
+            self._refuse_gap(source, self._last + 1)
+        name = source.author(author)
         if name is None:
-            raise self._damaged(reader, seq, "its author is unknown")
-        start = header_start(self._stream, name)
-        over = header(start, seq, epoch, kind, at, version)
-        made = chain_hash(self._previous, over, payload_digest(payload))
+            raise self._damaged(source, seq, "its author is unknown")
+        made = entry_hash(self._previous, self._stream, name, row[:-1])
         if made != kept:
-            raise self._damaged(reader, seq, "it was changed, or the event before it was")
+            raise self._damaged(source, seq, "it was changed, or the event before it was")
         if epoch < self._epoch:
-            raise self._damaged(reader, seq, f"its epoch {epoch} is below {self._epoch} before it")
+            raise self._damaged(source, seq, f"its epoch {epoch} is below {self._epoch} before it")
         try:
             event = self._decode(payload, version)
         except JournalDamaged as error:
-            raise self._damaged(reader, seq, str(error)) from error
+            raise self._damaged(source, seq, str(error)) from error
         self._last, self._previous, self._epoch = seq, made, epoch
         return Entry(self._stream, seq, epoch, name, event, made)
 
-    def _refuse_gap(self, reader: EventSource, seq: int) -> None:
-        row = reader.query("head", self._stream).fetchone()
-        if row is not None and head_of(row, reader.path).forgotten:
+    def _refuse_gap(self, source: EventSource, seq: int) -> None:
+        row = source.query("head", self._stream).fetchone()
+        if row is not None and head_of(row, source.path).forgotten:
             raise UnknownRun(self._stream, FORGOTTEN)  # by retention, while it was being read
-        raise self._damaged(reader, seq, "it is missing")
+        raise self._damaged(source, seq, "it is missing")
 
-    def _damaged(self, reader: EventSource, seq: int, fact: str) -> JournalDamaged:
-        return damaged(reader.path, f"event {seq} of stream {self._stream!r}: {fact}")
+    def _damaged(self, source: EventSource, seq: int, fact: str) -> JournalDamaged:
+        return damaged(source.path, f"event {seq} of stream {self._stream!r}: {fact}")
 
 
-def all_heads(reader: Reader) -> list[Head]:
+def all_heads(source: EventSource) -> list[Head]:
     """All runs with an event, the one that changed last first."""
-    heads = [_sound_head(reader, row) for row in reader.query("all_heads").fetchall()]
+    heads = [_sound_head(source, row) for row in source.query("all_heads").fetchall()]
     return [
         Head(
             stream=head.name,
@@ -206,32 +196,32 @@ def all_heads(reader: Reader) -> list[Head]:
     ]
 
 
-def _sound_head(reader: Reader, row: tuple[Any, ...]) -> HeadRow | None:
+def _sound_head(source: EventSource, row: tuple[Any, ...]) -> HeadRow | None:
     try:
-        return head_of(row, reader.path)
+        return head_of(row, source.path)
     except JournalDamaged:
-        if reader.skips_damage:
+        if source.skips_damage:
             return None  # told in the log when the journal was opened
         raise
 
 
-def forgettable(reader: Reader, before: int) -> list[str]:
+def forgettable(source: EventSource, before: int) -> list[str]:
     """Ended streams that last changed before this instant and still have their events."""
-    return [name for (name,) in reader.query("forgettable", before)]
+    return [name for (name,) in source.query("forgettable", before)]
 
 
-def orphans(reader: Reader) -> list[str]:
+def orphans(source: EventSource) -> list[str]:
     """Blobs that no event names any more."""
-    return [digest for (digest,) in reader.query("orphans")]
+    return [digest for (digest,) in source.query("orphans")]
 
 
-def unread_mail(reader: Reader) -> list[Mail]:
+def unread_mail(source: EventSource) -> list[Mail]:
     """Mail that nobody has taken, oldest first."""
-    return [_mail(reader, row) for row in reader.query("unread_mail")]
+    return [_mail(source, row) for row in source.query("unread_mail")]
 
 
-def _mail(reader: Reader, row: tuple[Any, ...]) -> Mail:
+def _mail(source: EventSource, row: tuple[Any, ...]) -> Mail:
     number, key, stream, subject, body, digest, kept = row
     if seal(number, key, stream, subject, digest) != kept or payload_digest(body) != digest:
-        raise damaged(reader.path, f"mail {number} was changed")
+        raise damaged(source.path, f"mail {number} was changed")
     return Mail(key=key, stream=stream, subject=subject, body=body, id=number)

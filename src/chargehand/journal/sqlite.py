@@ -1,18 +1,20 @@
 """The journal in an SQLite file: durable on one machine, with nothing to install beside it."""
 
 import asyncio
-import functools
 import logging
 import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from chargehand.errors import KeyConflict, UsageError
+import apsw
+from msgspec import Struct
+
+from chargehand.errors import KeyConflict, UnknownRun, UsageError
 from chargehand.facts.argument_checks import Duration, duration
 from chargehand.facts.board import board_of_run
 from chargehand.facts.events import Event
@@ -26,6 +28,7 @@ from chargehand.journal.base import (
     Mail,
     Position,
     Tail,
+    led_by,
     nothing_to_undo,
     payload_digest,
 )
@@ -34,6 +37,7 @@ from chargehand.journal.hash_chain import draft, microseconds, seal
 from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.leases import LeaseNode
 from chargehand.journal.reader import (
+    EventSource,
     EventWalk,
     Reader,
     all_heads,
@@ -45,8 +49,7 @@ from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards, forget_board
 from chargehand.journal.sqlite_errors import threads_wanted
 from chargehand.journal.stream_owners import StreamOwner
-from chargehand.journal.transaction import Append, Transaction
-from chargehand.journal.transaction_decision import Decide
+from chargehand.journal.transaction import FORGOTTEN, Append, Transaction
 from chargehand.journal.writer import Writer
 
 log = logging.getLogger("chargehand.journal")
@@ -87,7 +90,8 @@ class SqliteJournal:
         self._gate = Availability(path)
         self._shutting = threading.Lock()  # for two that close at once
         self._writer = Writer(connection, file, LeaseNode(path, term), self._gate)
-        self._reader = Reader(file.open_to_read(), path, self._gate, skips_damage=accept_damage)
+        source = EventSource(file.open_to_read(), path, skips_damage=accept_damage)
+        self._reader = Reader(source, self._gate)
         self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)
         self.leases = _Leases(self._writer)
         self.mail = _Mailbox(self._writer, self._reader)
@@ -129,7 +133,7 @@ class SqliteJournal:
         It is called in the thread of the writer. Other decisions may be of the same transaction;
         each sees those before it.
         """
-        decided = await self._writer.do(Decide(stream, decide, undo, self._writer.node))
+        decided = await self._writer.do(_Decide(stream, decide, undo, self._writer.node))
         if isinstance(decided, Exception):
             raise decided
         return decided
@@ -152,15 +156,15 @@ class SqliteJournal:
         go too, unless they were put within the last hour.
         """
         limit = microseconds(before)
-        names = await self._reader.do(functools.partial(forgettable, before=limit))
+        names = await self._reader.do(lambda source: forgettable(source, limit))
         forgotten = [
             name
             for name in names
-            if await self._writer.do(functools.partial(_forget, stream=name, before=limit))
+            if await self._writer.do(partial(_forget, stream=name, before=limit))
         ]
         if digests := await self._reader.do(orphans):
             gone = await self.blobs.drop(digests)
-            await self._writer.do(functools.partial(_drop_orphans, digests=gone))
+            await self._writer.do(lambda sheet: _drop_orphans(sheet, gone))
         return forgotten
 
     async def close(self) -> None:
@@ -185,18 +189,85 @@ class SqliteJournal:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def abandon(self) -> None:
         """This is a forked child: the journal stays the parent's."""
         self._gate.is_forked = True
         self._writer.node.abandon()
+
+
+class _Tail:
+    """The end of a stream with all that was entered into this sheet before."""
+
+    def __init__(self, sheet: Transaction, stream: str, node: LeaseNode) -> None:
+        self._sheet = sheet
+        self._stream = stream
+        self._node = node
+        self._source = EventSource(sheet.connection, sheet.path)
+
+    @property
+    def seq(self) -> int:
+        head = self._sheet.head(self._stream)
+        return 0 if head is None else head.seq
+
+    def read(self, after: int) -> list[Entry]:
+        if after >= self.seq:
+            return []
+        self._sheet.flush()  # some of it may be of this very sheet
+        walk = EventWalk(self._stream, after)
+        entries: list[Entry] = []
+        while chunk := walk.next_chunk(self._source):
+            entries += chunk
+        return entries
+
+    def is_alive(self, node: str) -> bool:
+        return self._node.is_alive(self._sheet, node)
+
+    def take(self, mail: int) -> None:
+        self._sheet.check_unread(mail)
+        self._sheet.take_mail(mail)
+
+
+class _Decide(Struct, frozen=True):
+    """A request to decide and append, entered into a sheet by the writer."""
+
+    stream: str
+    decide: Callable[[Tail], Sequence[Event]]
+    undo: Callable[[], None]
+    node: LeaseNode
+
+    def __call__(self, sheet: Transaction) -> Position | Exception:
+        """Where it was stored, or what speaks against it.
+
+        That is handed back and not raised: whatever a decision raises must not undo the others of
+        its group. Only what the database itself says does.
+        """
+        head = sheet.head(self.stream)
+        if head is not None and head.forgotten:
+            return UnknownRun(self.stream, FORGOTTEN)
+        if head is not None and head.owner and self.node.is_alive(sheet, head.owner):
+            return led_by(self.stream, head.owner)
+        try:
+            events = self.decide(_Tail(sheet, self.stream, self.node))
+        except apsw.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is the caller's, and reaches the caller
+            return error
+        try:
+            drafts = [draft(event) for event in events]
+        except Exception as error:  # noqa: BLE001 - likewise: what cannot be written down
+            self.undo()
+            return error
+        if not drafts:
+            return Position(self.stream, 0 if head is None else head.seq)
+        self.node.stay(sheet)
+        head = head or sheet.new_head(self.stream)
+        sheet.unless_committed(self.undo)
+        sheet.add_entries(head, drafts)
+        sheet.change(head)
+        return Position(self.stream, head.seq)
 
 
 class _Leases:
@@ -211,12 +282,10 @@ class _Leases:
         return self._node.id
 
     async def lead(self, stream: str, holder: StreamOwner | None = None) -> int:
-        work = functools.partial(self._node.lead, stream=stream, holder=holder)
-        return await self._writer.do(work)
+        return await self._writer.do(lambda sheet: self._node.lead(sheet, stream, holder))
 
     async def release(self, stream: str, epoch: int) -> None:
-        work = functools.partial(self._node.release, stream=stream, epoch=epoch)
-        await self._writer.do(work)
+        await self._writer.do(lambda sheet: self._node.release(sheet, stream, epoch))
 
     def is_valid(self) -> bool:
         return self._writer.is_well and self._node.is_valid()
@@ -231,13 +300,13 @@ class _Mailbox:
 
     async def post(self, mail: Mail) -> bool:
         digest = payload_digest(mail.body)
-        return await self._writer.do(functools.partial(self._post, mail=mail, digest=digest))
+        return await self._writer.do(lambda sheet: self._post(sheet, mail, digest))
 
     async def unread(self) -> list[Mail]:
         return await self._reader.do(unread_mail)
 
     async def wait_changed(self) -> None:
-        await self._writer.wait_changed()
+        await self._writer.changes.wait()
 
     def _post(self, sheet: Transaction, mail: Mail, digest: bytes) -> bool:
         execute = sheet.connection.execute

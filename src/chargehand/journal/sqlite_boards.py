@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import apsw
 import msgspec
-from msgspec import Struct
 
 from chargehand.decisions.board import (
     block_of,
@@ -41,9 +40,9 @@ from chargehand.facts.board import (
     stream_of,
 )
 from chargehand.facts.events import Event
-from chargehand.journal.base import GENESIS, Key, chain_hash, payload_digest
-from chargehand.journal.hash_chain import draft, header, header_start, seal
-from chargehand.journal.reader import EventWalk, Reader
+from chargehand.journal.base import GENESIS, Key
+from chargehand.journal.hash_chain import draft, entry_hash, seal
+from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import damaged
 from chargehand.journal.transaction import FORGOTTEN, MANY_NOTES, HeadRow, Transaction, head_of
@@ -63,29 +62,28 @@ class SqliteBoards:
         self._has_tables = False
         #: notes that were entered here since the last were moved to their places
         self._fresh = 0
-        self.signal = _Signal(writer)
+        #: here changes are told at once, those of other processes by looking, ten times a second
+        self.signal = writer.posts
 
     async def append(self, board: str, act: Act, *, key: Key | None = None) -> BoardEntry:
         """Decide on this act and store what comes of it, all in one transaction."""
-        return await self._writer.do(functools.partial(self._enter, board=board, act=act, key=key))
+        return await self._writer.do(lambda sheet: self._enter(sheet, board, act, key))
 
     async def notes(self, board: str, query: NoteQuery) -> list[Note]:
         """The notes that are asked for, found by the rarest thing that is asked for."""
-        return await self._reader.do(functools.partial(_find_notes, board=board, query=query))
+        return await self._reader.do(lambda source: _find_notes(source, board, query))
 
     async def block(self, board: str, label: str, version: int = 0) -> Block | None:
         """One version of a block, 0 for the newest."""
-        work = functools.partial(_find_block, board=board, label=label, version=version)
-        return await self._reader.do(work)
+        return await self._reader.do(lambda source: _find_block(source, board, label, version))
 
     async def labels(self, board: str, only: str = "") -> list[Label]:
         """What is known of each block, by label, or of only one."""
-        return await self._reader.do(functools.partial(_find_labels, board=board, only=only))
+        return await self._reader.do(lambda source: _find_labels(source, board, only))
 
     async def read(self, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
         """The entries after this number, checked one by one."""
-        head = await self._reader.do(functools.partial(_head, board=board))
-        if head is None:
+        if await self._reader.do(lambda source: _head(source, board)) is None:
             return
         walk = EventWalk(stream_of(board), after, decode_board)
         while chunk := await self._reader.do(walk.next_chunk):
@@ -138,20 +136,6 @@ class SqliteBoards:
 
     def _note_tables(self) -> None:
         self._has_tables = True
-
-
-class _Signal:
-    """Tells of what is stored: here at once, elsewhere by looking, ten times a second."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-
-    @property
-    def count(self) -> int:
-        return self._writer.posts.count
-
-    async def wait(self, *, since: int) -> None:
-        await self._writer.wait_posted(since)
 
 
 def forget_board(sheet: Transaction, board: str) -> None:
@@ -213,24 +197,24 @@ def _rows(connection: apsw.Connection, query: str, *values: Any) -> list[tuple[A
     return connection.execute(query, values).fetchall()
 
 
-def _head(reader: Reader, board: str) -> HeadRow | None:
+def _head(source: EventSource, board: str) -> HeadRow | None:
     """The board's newest state; None if nobody has written to it."""
     stream = stream_of(board)
-    row = reader.query("head", stream).fetchone()
+    row = source.query("head", stream).fetchone()
     if row is None:
         return None
-    head = head_of(row, reader.path)
+    head = head_of(row, source.path)
     if head.forgotten:
         raise UnknownRun(stream, FORGOTTEN)
     return head
 
 
-def _find_notes(reader: Reader, board: str, query: NoteQuery) -> list[Note]:
-    head = _head(reader, board)
+def _find_notes(source: EventSource, board: str, query: NoteQuery) -> list[Note]:
+    head = _head(source, board)
     if head is None:
         return []
-    places = _Search(reader, board, query).places()
-    found = {entry.seq: entry for entry in _entries(reader, board, head, places)}
+    places = _Search(source, board, query).places()
+    found = {entry.seq: entry for entry in _entries(source, board, head, places)}
     notes = [note_of(board, seq, found[seq].event) for seq in places]
     return [note for note in notes if note is not None and matches(note, query)]
 
@@ -238,8 +222,8 @@ def _find_notes(reader: Reader, board: str, query: NoteQuery) -> list[Note]:
 class _Search:
     """Finds the numbers of the notes that a query is after, without reading any of them."""
 
-    def __init__(self, reader: Reader, board: str, query: NoteQuery) -> None:
-        self._reader = reader
+    def __init__(self, source: EventSource, board: str, query: NoteQuery) -> None:
+        self._source = source
         self._query = query
         asked = facets_asked(query)
         self._groups = [[_facet(board, word) for word in group] for group in asked.groups]
@@ -281,7 +265,7 @@ class _Search:
         return False, groups[place], groups[:place] + groups[place + 1 :]
 
     def _ask(self, name: str, *values: Any) -> int:
-        return cast("int", self._reader.query(name, *values).get)
+        return cast("int", self._source.query(name, *values).get)
 
     def _walk(
         self, facet: int, others: Sequence[Sequence[int]], *, is_ranked: bool, is_fresh: bool
@@ -301,34 +285,34 @@ class _Search:
         if is_fresh:  # all that a note can be found by is moved together
             query = query.replace("FROM facets", "FROM fresh_facets")
             query = query.replace("FROM ranks", "FROM fresh_ranks")
-        return _rows(self._reader.connection, query, *values)
+        return _rows(self._source.connection, query, *values)
 
 
-def _find_block(reader: Reader, board: str, label: str, version: int) -> Block | None:
-    head = _head(reader, board)
+def _find_block(source: EventSource, board: str, label: str, version: int) -> Block | None:
+    head = _head(source, board)
     if head is None:
         return None
     row = (
-        reader.query("block_version", head.id, label, version)
+        source.query("block_version", head.id, label, version)
         if version
-        else reader.query("newest_block", head.id, label)
+        else source.query("newest_block", head.id, label)
     ).fetchone()
     if row is None:
         return None
-    _, _, version, seq = _sealed(row, reader.path)
-    (entry,) = _entries(reader, board, head, [seq])
+    _, _, version, seq = _sealed(row, source.path)
+    (entry,) = _entries(source, board, head, [seq])
     event = entry.event
     if not isinstance(event, BlockWritten) or (event.label, event.version) != (label, version):
-        raise damaged(reader.path, f"event {seq} of board {board!r} is not block {label!r}")
+        raise damaged(source.path, f"event {seq} of board {board!r} is not block {label!r}")
     return block_of(event)
 
 
-def _find_labels(reader: Reader, board: str, only: str) -> list[Label]:
-    head = _head(reader, board)
+def _find_labels(source: EventSource, board: str, only: str) -> list[Label]:
+    head = _head(source, board)
     if head is None:
         return []
-    labels = [(only,)] if only else _rows(reader.connection, SQL["block_labels"], head.id, head.id)
-    known = [_known(reader.connection, reader.path, head.id, label) for (label,) in labels]
+    labels = [(only,)] if only else _rows(source.connection, SQL["block_labels"], head.id, head.id)
+    known = [_known(source.connection, source.path, head.id, label) for (label,) in labels]
     return [each for each in known if each != Label(each.label, 0)]
 
 
@@ -347,35 +331,22 @@ def _sealed(row: Sequence[Any], path: Any) -> list[Any]:
     return fields
 
 
-def _entries(reader: Reader, board: str, head: HeadRow, places: Sequence[int]) -> list[BoardEntry]:
+def _entries(
+    source: EventSource, board: str, head: HeadRow, places: Sequence[int]
+) -> list[BoardEntry]:
     """The entries at these places, each checked against the hash before it."""
     listed = msgspec.json.encode(places).decode()
-    rows = _rows(reader.connection, SQL["board_entry"], head.id, listed)
+    rows = _rows(source.connection, SQL["board_entry"], head.id, listed)
     if len(rows) != len(places):
-        raise damaged(reader.path, f"an event of board {board!r} is missing")
-    return [_checked(_Row(*row), reader.author(row[5]), board, reader.path) for row in rows]
+        raise damaged(source.path, f"an event of board {board!r} is missing")
+    return [_checked(source, board, row) for row in rows]
 
 
-class _Row(Struct, frozen=True):
-    """A row of `board_entry`."""
-
-    seq: int
-    epoch: int
-    kind: str
-    version: int
-    at: int
-    author: int
-    payload: bytes
-    hash: bytes
-    previous: bytes | None
-
-
-def _checked(row: _Row, author: str | None, board: str, path: Any) -> BoardEntry:
-    start = header_start(stream_of(board), author or "")
-    over = header(start, row.seq, row.epoch, row.kind, row.at, row.version)
-    if chain_hash(row.previous or GENESIS, over, payload_digest(row.payload)) != row.hash:
-        raise damaged(path, f"event {row.seq} of board {board!r} was changed")
-    return BoardEntry(board, row.seq, decode_board(row.payload, row.version))
+def _checked(source: EventSource, board: str, row: tuple[Any, ...]) -> BoardEntry:
+    *fields, kept, previous = row
+    if entry_hash(previous or GENESIS, stream_of(board), source.author(fields[5]), fields) != kept:
+        raise damaged(source.path, f"event {row[0]} of board {board!r} was changed")
+    return BoardEntry(board, row[0], decode_board(row[6], row[3]))
 
 
 def _kept(sheet: Transaction, board: str, seq: int) -> BoardEntry:

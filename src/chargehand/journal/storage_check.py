@@ -5,6 +5,7 @@ import re
 import secrets
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import apsw
@@ -18,8 +19,8 @@ if sys.platform != "win32":
 #: before it, two connections that reset the WAL at once could corrupt the file
 OLDEST_SQLITE = (3, 51, 3)
 
-_NETWORK = frozenset(
-    [
+_NETWORK = {
+    *(
         "nfs",
         "nfs4",
         "cifs",
@@ -32,25 +33,10 @@ _NETWORK = frozenset(
         "ceph",
         "coda",
         "ncpfs",
-        "9p",
-        "v9fs",
-        "drvfs",
-        "lustre",
-        "beegfs",
-        "gpfs",
-        "glusterfs",
-        "davfs",
-        "webdav",
-        "ocfs2",
-        "vboxsf",
-        "vmhgfs",
-        "prl_fs",
-        "sshfs",
-        "s3fs",
-        "gcsfuse",
-        "rclone",
-    ]
-)
+    ),
+    *("9p", "v9fs", "drvfs", "lustre", "beegfs", "gpfs", "glusterfs", "davfs", "webdav", "ocfs2"),
+    *("vboxsf", "vmhgfs", "prl_fs", "sshfs", "s3fs", "gcsfuse", "rclone"),
+}
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -118,26 +104,28 @@ def _file_system_of(path: Path) -> str:
 
 def file_system_in(mountinfo: str, path: Path) -> str:
     """The kind of file system that holds this path, by what Linux says is mounted where."""
-    found = (Path("/"), "")
+    mounts = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         # Blanks and the like in a mount point are written as octal numbers.
-        point = Path(_OCTAL.sub(lambda code: chr(int(code[1], 8)), before.split(" ")[4]))
-        # A later mount hides an earlier one at the same point.
-        if path.is_relative_to(point) and len(point.parts) >= len(found[0].parts):
-            found = (point, after.split(" ")[0])
-    return found[1]
+        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), before.split(" ")[4])
+        mounts.append((point, after.split(" ")[0]))
+    return _innermost(mounts, path)
 
 
 def file_system_told(mounts: str, path: Path) -> str:
     """The kind of file system that holds this path, by what the program `mount` of macOS says."""
-    found = (Path("/"), "")
-    for line in mounts.splitlines():
-        where, _, options = line.partition(" on ")[2].rpartition(" (")
-        point = Path(where)
-        if where and path.is_relative_to(point) and len(point.parts) >= len(found[0].parts):
-            found = (point, options.split(",")[0].rstrip(")"))
-    return found[1]
+    told = [line.partition(" on ")[2].rpartition(" (") for line in mounts.splitlines()]
+    return _innermost([(point, kind.split(",")[0].rstrip(")")) for point, _, kind in told], path)
+
+
+def _innermost(mounts: Iterable[tuple[str, str]], path: Path) -> str:
+    """The kind of the innermost mount that holds this path; a later one hides an earlier one."""
+    holding = [
+        (Path(point), kind) for point, kind in mounts if point and path.is_relative_to(point)
+    ]
+    ranked = sorted(holding, key=lambda mount: len(mount[0].parts))
+    return ranked[-1][1] if ranked else ""
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from chargehand.errors import KeyConflict, NotLeading, UnknownRun
 from chargehand.facts.events import VERSION, RunFinished
@@ -42,20 +43,6 @@ class HeadRow(Struct):
     began_at: int | None = None
     changed_at: int | None = None
     forgotten: int = 0
-
-    def fields(self) -> tuple[object, ...]:
-        return (
-            self.name,
-            self.id,
-            self.seq,
-            self.hash,
-            self.epoch,
-            self.owner,
-            self.ended,
-            self.began_at,
-            self.changed_at,
-            self.forgotten,
-        )
 
 
 def head_of(row: Sequence[object], path: Path) -> HeadRow:
@@ -206,7 +193,7 @@ class Transaction:
         self._entries = []
         heads: list[object] = []
         for head in self._changed.values():
-            fields = head.fields()
+            fields = astuple(head)
             kept = seal(*fields)
             heads += (*fields, kept)
             self._seals.append(kept)

@@ -54,9 +54,9 @@ class Writer:
     def __init__(
         self, connection: apsw.Connection, file: JournalFile, node: LeaseNode, gate: Availability
     ) -> None:
-        self.changes = Changes()
+        self.changes = Changes(self._expect_changes)
         #: of boards and runs, our own too; apart, so that they wake nobody who waits for mail
-        self.posts = Changes()
+        self.posts = Changes(self._expect_changes)
         self.node = node
         self._connection = connection
         self._file = file
@@ -100,16 +100,10 @@ class Writer:
             self._requests.put(Request(work, future, loop))
         return await future
 
-    async def wait_changed(self) -> None:
-        """Return soon after another process has changed the journal, or this one has got mail."""
+    def _expect_changes(self) -> None:
+        """Somebody waits. The thread may be asleep without end; awake, it looks again and again."""
         self.check()
-        # The thread may be asleep without end; once it knows of a waiter, it looks again and again.
-        await self.changes.wait(lambda: self._requests.put(None))
-
-    async def wait_posted(self, since: int) -> None:
-        """Return soon after anything was stored, here or elsewhere, since this count of `posts`."""
-        self.check()
-        await self.posts.wait(lambda: self._requests.put(None), since=since)
+        self._requests.put(None)
 
     @property
     def _is_awaited(self) -> bool:
