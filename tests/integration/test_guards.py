@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import chargehand as ch
@@ -20,7 +21,7 @@ from chargehand.journal.base import GENESIS, chain_hash
 from chargehand.journal.hash_chain import draft, header, header_start
 from chargehand.journal.head_mark import HeadMark, Mark
 from chargehand.journal.memory import MemoryJournal
-from chargehand.journal.reader import EventWalk
+from chargehand.journal.reader import EventSource, EventWalk
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.transaction import KEPT_COMMITS, HeadRow
 from chargehand.runtime import loop as rounds
@@ -88,12 +89,11 @@ async def test_what_was_led_in_an_earlier_epoch_is_not_released(path: Path) -> N
         assert head.owner == journal.leases.node
 
 
-class Rows:
+class Rows(EventSource):
     """Two entries of one stream in a row, whose hashes are right."""
 
-    path = Path("runs.db")
-
     def __init__(self, *epochs: int) -> None:
+        super().__init__(apsw.Connection(":memory:"), Path("runs.db"))
         self.rows: list[tuple[Any, ...]] = []
         previous = GENESIS
         for seq, epoch in enumerate(epochs, 1):
@@ -103,7 +103,7 @@ class Rows:
             self.rows.append((seq, epoch, kind, 1, at, 1, payload, previous))
         self.head = previous
 
-    def author(self, _: int) -> str:
+    def author(self, number: int) -> str:
         return "node"
 
     def walk(self) -> list[int]:
@@ -112,7 +112,7 @@ class Rows:
         walk._head = HeadRow("run", 0)
         return [walk._checked(self, row).epoch for row in self.rows]
 
-    def query(self, *_: Any) -> Any:
+    def query(self, name: str, *values: Any) -> Any:
         return self  # of which there is nothing to fetch
 
     def fetchone(self) -> None:

@@ -6,13 +6,18 @@ Pure: instants are seconds on any clock and come from the caller.
 import math
 from datetime import timedelta
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
-from chargehand.facts.argument_checks import CheckedKeywords, Duration, Span, count, duration
+from chargehand.facts.argument_checks import (
+    CheckedKeywords,
+    Span,
+    count,
+    duration,
+    usually,
+)
 
 
 class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
@@ -27,19 +32,8 @@ class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
 
     least: int = 1
     most: int = 8
-    wait: Span = timedelta(seconds=1)
-    period: Span = timedelta(seconds=10)
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            least: int = 1,
-            most: int = 8,
-            wait: Duration = ...,
-            period: Duration = ...,
-        ) -> None: ...
+    wait: Span = usually(timedelta(seconds=1))
+    period: Span = usually(timedelta(seconds=10))
 
     def __post_init__(self) -> None:
         for field in ("least", "most"):

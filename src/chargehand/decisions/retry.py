@@ -2,13 +2,19 @@
 
 import random
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from chargehand.decisions.task_graph import TaskNode
-from chargehand.facts.argument_checks import CheckedKeywords, Duration, Span, amount, duration
+from chargehand.facts.argument_checks import (
+    CheckedKeywords,
+    Span,
+    amount,
+    duration,
+    usually,
+)
 from chargehand.facts.events import RetryHow
 from chargehand.facts.failure_policy import (
     ABOUT_FAILURE,
@@ -25,16 +31,10 @@ from chargehand.facts.outcome import ErrorClass, Failed, Question
 class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """How long to wait between tries. The waits double up to a cap; part of each is drawn by lot."""
 
-    first: Span = timedelta(seconds=1)
-    cap: Span = timedelta(minutes=1)
+    first: Span = usually(timedelta(seconds=1))
+    cap: Span = usually(timedelta(minutes=1))
     #: the largest part of a wait that may be left out
     jitter: float = 0.5
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self, *, first: Duration = ..., cap: Duration = ..., jitter: float = 0.5
-        ) -> None: ...
 
     def __post_init__(self) -> None:
         for field in ("first", "cap"):

@@ -28,12 +28,13 @@ from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 
-_IMPORTANCE = {
-    Segment.TASKS: 0.8,
-    Segment.RESULTS: 0.8,
-    Segment.ERRORS: 0.9,
-    Segment.PROGRESS: 0.5,
-    Segment.CONFLICTS: 0.9,
+#: the first tag of a note, and its importance
+_SEGMENTS = {
+    Segment.TASKS: ("task", 0.8),
+    Segment.RESULTS: ("result", 0.8),
+    Segment.ERRORS: ("error", 0.9),
+    Segment.PROGRESS: ("progress", 0.5),
+    Segment.CONFLICTS: ("conflict", 0.9),
 }
 _REASSIGNED = 0.9
 #: tag of a task that is still to be done
@@ -189,6 +190,7 @@ class RunNotes:
         author: str = "",
     ) -> Note:
         attempt = getattr(event, "attempt", None)
+        tag, importance = _SEGMENTS[segment]
         about: dict[str, Any] = {"run": self.run, "event": type(event).__name__}
         if task:
             about["task"] = task
@@ -201,9 +203,9 @@ class RunNotes:
             stored=Value.of(
                 said, tuple(dict.fromkeys((*self._taint, *self._read_by.get(task, ()))))
             ),
-            tags=(_SINGULAR[segment], state, self.run),
+            tags=(tag, state, self.run),
             segment=segment,
-            importance=_IMPORTANCE[segment],
+            importance=importance,
             metadata=about,
             at=event.at,
         )
@@ -212,12 +214,3 @@ class RunNotes:
 def told_of(failure: Failed) -> dict[str, str]:
     """What a failure says of itself beside its words, by name."""
     return {"class": failure.kind.value, "exception": failure.error, "stack": failure.stack}
-
-
-_SINGULAR = {
-    Segment.TASKS: "task",
-    Segment.RESULTS: "result",
-    Segment.ERRORS: "error",
-    Segment.PROGRESS: "progress",
-    Segment.CONFLICTS: "conflict",
-}

@@ -14,7 +14,17 @@ from contextvars import ContextVar
 from datetime import timedelta
 from enum import Enum
 from operator import index
-from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+)
 
 from msgspec import StructMeta
 
@@ -23,15 +33,36 @@ from chargehand.errors import UnknownKeyword, UsageError
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
+Given = TypeVar("Given")
+Kept = TypeVar("Kept")
 
 Duration: TypeAlias = timedelta | float
 """A length of time as callers give it: a `timedelta`, or a number of seconds."""
 
 if TYPE_CHECKING:
-    Span: TypeAlias = timedelta
+
+    class Converted(Generic[Given, Kept]):
+        """A field that callers give in one type and read in another; `__post_init__` converts it."""
+
+        def __get__(self, instance: object, owner: Any = None) -> Kept: ...
+        def __set__(self, instance: object, value: Given) -> None: ...
+
 else:
-    # Stored values may be written as numbers too; `__post_init__` makes them `timedelta`s.
-    Span = timedelta | float
+
+    class Converted:
+        def __class_getitem__(cls, types):
+            given, kept = types
+            return kept if given is Any else given | kept  # stored durations may be numbers too
+
+
+Span: TypeAlias = Converted[Duration, timedelta]
+SpanOrNone: TypeAlias = Converted[Duration | None, timedelta | None]
+
+
+def usually(value: Any) -> Any:
+    """The default of a `Converted` field, for type checkers that would want one of its class."""
+    return value
+
 
 FUNCTION = cast("type", Callable)
 """Whatever can be called, as a kind of argument."""

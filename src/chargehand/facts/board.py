@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from chargehand.errors import JournalDamaged, JournalVersion, UsageError
 from chargehand.facts.argument_checks import amount, count, one_of, refuse_unknown, text, texts
-from chargehand.facts.events import VERSION
+from chargehand.facts.events import VERSION, StoredEvent
 from chargehand.facts.value import Value
 
 #: what the names of all streams begin with that are boards
@@ -223,21 +223,11 @@ class GuardBlock(Struct, frozen=True, kw_only=True):
 # What happened to a board
 
 
-class _Event(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    tag=True,
-    tag_field="kind",
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    gc=False,
-):
-    at: datetime
+class _BoardEvent(StoredEvent, frozen=True, kw_only=True):
     author: str
 
 
-class NotePosted(_Event, frozen=True, kw_only=True):
+class NotePosted(_BoardEvent, frozen=True, kw_only=True):
     """Somebody put a note on the board."""
 
     content: Value
@@ -251,7 +241,7 @@ class NotePosted(_Event, frozen=True, kw_only=True):
             raise UsageError(f"importance={self.importance} must lie between 0 and 1")
 
 
-class BlockWritten(_Event, frozen=True, kw_only=True):
+class BlockWritten(_BoardEvent, frozen=True, kw_only=True):
     """A block has a new version."""
 
     label: str
@@ -259,14 +249,14 @@ class BlockWritten(_Event, frozen=True, kw_only=True):
     value: Value
 
 
-class BlockGuarded(_Event, frozen=True, kw_only=True):
+class BlockGuarded(_BoardEvent, frozen=True, kw_only=True):
     """From now on these roles may read and write a block."""
 
     label: str
     guard: Guard
 
 
-class BlockRefused(_Event, frozen=True, kw_only=True):
+class BlockRefused(_BoardEvent, frozen=True, kw_only=True):
     """Somebody tried to write or guard a block without being allowed to. Nothing was written."""
 
     label: str

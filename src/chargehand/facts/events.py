@@ -76,7 +76,7 @@ class Pace(Struct, frozen=True, gc=False):
     least: timedelta | None = None
 
 
-class _Event(
+class StoredEvent(
     Struct,
     frozen=True,
     kw_only=True,
@@ -86,11 +86,13 @@ class _Event(
     forbid_unknown_fields=True,
     gc=False,
 ):
+    """An event of a run or of a board."""
+
     #: by the clock of the process that led the run; never earlier than the event before
     at: datetime
 
 
-class RunRequested(_Event, frozen=True, kw_only=True):
+class RunRequested(StoredEvent, frozen=True, kw_only=True):
     """Somebody wants something done. The first event of every run."""
 
     run: str
@@ -145,20 +147,20 @@ class RunRequested(_Event, frozen=True, kw_only=True):
     by: str = ""
 
 
-class RunLed(_Event, frozen=True, kw_only=True):
+class RunLed(StoredEvent, frozen=True, kw_only=True):
     """A process leads the run from here on. What another had under way is lost."""
 
     node: str
     epoch: int
 
 
-class PlanAdopted(_Event, frozen=True, kw_only=True):
+class PlanAdopted(StoredEvent, frozen=True, kw_only=True):
     """The whole plan is known and sound."""
 
     plan: Plan
 
 
-class PlanOpened(_Event, frozen=True, kw_only=True):
+class PlanOpened(StoredEvent, frozen=True, kw_only=True):
     """A plan is being written; its tasks may start before it is whole."""
 
     goal: str
@@ -166,17 +168,17 @@ class PlanOpened(_Event, frozen=True, kw_only=True):
     strategy: Strategy = Strategy.MERGE
 
 
-class TaskAdded(_Event, frozen=True, kw_only=True):
+class TaskAdded(StoredEvent, frozen=True, kw_only=True):
     """One more task of an open plan; it needs only earlier ones."""
 
     task: Task
 
 
-class PlanSealed(_Event, frozen=True, kw_only=True):
+class PlanSealed(StoredEvent, frozen=True, kw_only=True):
     """The open plan is whole."""
 
 
-class PlanAmended(_Event, frozen=True, kw_only=True):
+class PlanAmended(StoredEvent, frozen=True, kw_only=True):
     """The unfinished part of the plan was changed. Finished tasks are never touched."""
 
     version: int
@@ -193,7 +195,7 @@ class PlanAmended(_Event, frozen=True, kw_only=True):
     taint: tuple[str, ...] = ()
 
 
-class TaskRewritten(_Event, frozen=True, kw_only=True):
+class TaskRewritten(StoredEvent, frozen=True, kw_only=True):
     """A task that failed says from now on better what is to be done."""
 
     task: str
@@ -204,7 +206,7 @@ class TaskRewritten(_Event, frozen=True, kw_only=True):
     taint: tuple[str, ...] = ()
 
 
-class AttemptStarted(_Event, frozen=True, kw_only=True):
+class AttemptStarted(StoredEvent, frozen=True, kw_only=True):
     """A task was given to a worker. Written before the worker hears of it."""
 
     task: str
@@ -216,7 +218,7 @@ class AttemptStarted(_Event, frozen=True, kw_only=True):
     version: str = ""
 
 
-class AttemptFinished(_Event, frozen=True, kw_only=True):
+class AttemptFinished(StoredEvent, frozen=True, kw_only=True):
     """The attempt that held the task's lease reported what came of it."""
 
     task: str
@@ -228,7 +230,7 @@ class AttemptFinished(_Event, frozen=True, kw_only=True):
     reused: str = ""
 
 
-class AttemptLost(_Event, frozen=True, kw_only=True):
+class AttemptLost(StoredEvent, frozen=True, kw_only=True):
     """An attempt can no longer report: its worker died, or did not stop when told to."""
 
     task: str
@@ -238,14 +240,14 @@ class AttemptLost(_Event, frozen=True, kw_only=True):
     taint: tuple[str, ...] = ()
 
 
-class AttemptPreempted(_Event, frozen=True, kw_only=True):
+class AttemptPreempted(StoredEvent, frozen=True, kw_only=True):
     """An attempt stopped at a safe point to make room; its finished steps are kept."""
 
     task: str
     attempt: int
 
 
-class AttemptParked(_Event, frozen=True, kw_only=True):
+class AttemptParked(StoredEvent, frozen=True, kw_only=True):
     """An attempt stopped to wait for a provider that cannot be called before `due_at`.
 
     It holds no place until then and counts as no try; its finished steps are kept.
@@ -260,21 +262,21 @@ class AttemptParked(_Event, frozen=True, kw_only=True):
     is_long: bool = False
 
 
-class AttemptHeldUp(_Event, frozen=True, kw_only=True):
+class AttemptHeldUp(StoredEvent, frozen=True, kw_only=True):
     """All that is left of the run that this attempt leads waits for people: no active time from now on."""
 
     task: str
     attempt: int
 
 
-class AttemptWentOn(_Event, frozen=True, kw_only=True):
+class AttemptWentOn(StoredEvent, frozen=True, kw_only=True):
     """The run that this attempt leads goes on."""
 
     task: str
     attempt: int
 
 
-class ResultRefused(_Event, frozen=True, kw_only=True):
+class ResultRefused(StoredEvent, frozen=True, kw_only=True):
     """An attempt reported that no longer held the task. Nothing changes by it."""
 
     task: str
@@ -283,7 +285,7 @@ class ResultRefused(_Event, frozen=True, kw_only=True):
     why: str
 
 
-class RetryPlanned(_Event, frozen=True, kw_only=True):
+class RetryPlanned(StoredEvent, frozen=True, kw_only=True):
     """A failed task will be tried again at `due_at`. It holds no slot until then."""
 
     task: str
@@ -295,21 +297,21 @@ class RetryPlanned(_Event, frozen=True, kw_only=True):
     worker: str = ""
 
 
-class RetryDue(_Event, frozen=True, kw_only=True):
+class RetryDue(StoredEvent, frozen=True, kw_only=True):
     """The wait of a task that is to be tried again is over."""
 
     task: str
     attempt: int
 
 
-class HedgeDue(_Event, frozen=True, kw_only=True):
+class HedgeDue(StoredEvent, frozen=True, kw_only=True):
     """An attempt takes far longer than is usual; a second one is to be begun beside it."""
 
     task: str
     attempt: int
 
 
-class PersonAsked(_Event, frozen=True, kw_only=True):
+class PersonAsked(StoredEvent, frozen=True, kw_only=True):
     """A task failed, or nothing is left to spend, and a person is to say what becomes of it.
 
     It holds no slot until then.
@@ -321,7 +323,7 @@ class PersonAsked(_Event, frozen=True, kw_only=True):
     question: Question
 
 
-class TaskFailed(_Event, frozen=True, kw_only=True):
+class TaskFailed(StoredEvent, frozen=True, kw_only=True):
     """A task is given up."""
 
     task: str
@@ -330,7 +332,7 @@ class TaskFailed(_Event, frozen=True, kw_only=True):
     then: Recourse = Recourse.FAIL
 
 
-class TaskSkipped(_Event, frozen=True, kw_only=True):
+class TaskSkipped(StoredEvent, frozen=True, kw_only=True):
     """A task will not run, because of another or because time is over."""
 
     task: str
@@ -339,13 +341,13 @@ class TaskSkipped(_Event, frozen=True, kw_only=True):
     why: str
 
 
-class DeadlinePassed(_Event, frozen=True, kw_only=True):
+class DeadlinePassed(StoredEvent, frozen=True, kw_only=True):
     """The time of a task, or of the run when no task is named, is over."""
 
     task: str = ""
 
 
-class StartMissed(_Event, frozen=True, kw_only=True):
+class StartMissed(StoredEvent, frozen=True, kw_only=True):
     """A task that has not begun can no longer be done before its deadline: it is not started."""
 
     task: str
@@ -353,7 +355,7 @@ class StartMissed(_Event, frozen=True, kw_only=True):
     attempt: int
 
 
-class QuestionAnswered(_Event, frozen=True, kw_only=True):
+class QuestionAnswered(StoredEvent, frozen=True, kw_only=True):
     """A person, or the default when none came, answered."""
 
     question: str
@@ -362,7 +364,7 @@ class QuestionAnswered(_Event, frozen=True, kw_only=True):
     by: str
 
 
-class QuestionExpired(_Event, frozen=True, kw_only=True):
+class QuestionExpired(StoredEvent, frozen=True, kw_only=True):
     """Nobody answered in time, or nobody can be asked, and the question has no default."""
 
     question: str
@@ -371,7 +373,7 @@ class QuestionExpired(_Event, frozen=True, kw_only=True):
     why: str = ""
 
 
-class StepStarted(_Event, frozen=True, kw_only=True):
+class StepStarted(StoredEvent, frozen=True, kw_only=True):
     """A step is about to run. Written before anything outside can change."""
 
     task: str
@@ -390,7 +392,7 @@ class StepStarted(_Event, frozen=True, kw_only=True):
     reserve: Usage = NO_USAGE
 
 
-class StepFinished(_Event, frozen=True, kw_only=True):
+class StepFinished(StoredEvent, frozen=True, kw_only=True):
     """A step has its result, which replaces running it from now on."""
 
     task: str
@@ -401,7 +403,7 @@ class StepFinished(_Event, frozen=True, kw_only=True):
     outcome: Done | Failed
 
 
-class ProgressNoted(_Event, frozen=True, kw_only=True):
+class ProgressNoted(StoredEvent, frozen=True, kw_only=True):
     """A worker says how far it is."""
 
     task: str
@@ -410,34 +412,34 @@ class ProgressNoted(_Event, frozen=True, kw_only=True):
     fraction: float | None = None
 
 
-class CancelRequested(_Event, frozen=True, kw_only=True):
+class CancelRequested(StoredEvent, frozen=True, kw_only=True):
     """A person wants the run to end."""
 
     by: str = ""
     reason: str = ""
 
 
-class WorkStopped(_Event, frozen=True, kw_only=True):
+class WorkStopped(StoredEvent, frozen=True, kw_only=True):
     """No further task is started and running ones are stopped; the answer is made of what there is."""
 
     reason: str
     by: str = ""
 
 
-class RunPaused(_Event, frozen=True, kw_only=True):
+class RunPaused(StoredEvent, frozen=True, kw_only=True):
     """Nothing new is started, and what runs stops at its next safe point, until `RunUnpaused`."""
 
     by: str = ""
     reason: str = ""
 
 
-class RunUnpaused(_Event, frozen=True, kw_only=True):
+class RunUnpaused(StoredEvent, frozen=True, kw_only=True):
     """The run goes on where it was paused."""
 
     by: str = ""
 
 
-class BudgetChanged(_Event, frozen=True, kw_only=True):
+class BudgetChanged(StoredEvent, frozen=True, kw_only=True):
     """A person raised or lowered what a run may spend; it holds for whatever is reserved from now on."""
 
     by: str = ""
@@ -447,14 +449,14 @@ class BudgetChanged(_Event, frozen=True, kw_only=True):
     calls: int | None = None
 
 
-class RunSteered(_Event, frozen=True, kw_only=True):
+class RunSteered(StoredEvent, frozen=True, kw_only=True):
     """A person wants something of the run that its request did not say."""
 
     note: str
     by: str = ""
 
 
-class RunReleased(_Event, frozen=True, kw_only=True):
+class RunReleased(StoredEvent, frozen=True, kw_only=True):
     """The process that led the run has stopped gently and let go of it."""
 
     node: str
@@ -463,7 +465,7 @@ class RunReleased(_Event, frozen=True, kw_only=True):
     is_parked: bool = False
 
 
-class RunFinished(_Event, frozen=True, kw_only=True):
+class RunFinished(StoredEvent, frozen=True, kw_only=True):
     """The last event of every run that ended."""
 
     status: RunStatus

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
-from chargehand.facts.argument_checks import CheckedKeywords, Duration, Span, duration_or_none
+from chargehand.facts.argument_checks import (
+    CheckedKeywords,
+    SpanOrNone,
+    duration_or_none,
+    usually,
+)
 from chargehand.facts.outcome import ErrorClass, Failed
 
 #: what a person who is asked about a failed task may say
@@ -80,16 +84,7 @@ class OnFailure(
     steps: Sequence[str] = ("fail",)
     kinds: Mapping[str, Sequence[str]] = {}
     #: how long a person who is asked has time; then it is given up. None: as long as the run may
-    patience: Span | None = None
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            steps: Sequence[str] = ("fail",),
-            kinds: Mapping[str, Sequence[str]] = ...,
-            patience: Duration | None = None,
-        ) -> None: ...
+    patience: SpanOrNone = usually(None)
 
     def __post_init__(self) -> None:
         force_setattr(self, "steps", _checked("steps", self.steps))

@@ -1,19 +1,19 @@
 """How much a run, or one task of it, may take. Nothing is infinite by accident."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.facts.argument_checks import (
     CheckedKeywords,
-    Duration,
     Span,
+    SpanOrNone,
     amount,
     count,
     duration,
     duration_or_none,
+    usually,
 )
 
 
@@ -25,9 +25,9 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
     tokens: int | None = None
     calls: int | None = None
     #: from the request on, waiting for people included
-    deadline: Span | None = None
+    deadline: SpanOrNone = usually(None)
     #: without a deadline: time in which something could run, waiting for people not counted
-    active: Span = timedelta(hours=1)
+    active: Span = usually(timedelta(hours=1))
     tasks: int = 200
     depth: int = 3
     #: tries of one task that count: failures, not lost workers and preemptions
@@ -40,27 +40,7 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
     #: attempts of this run at once
     parallel: int = 100
     #: what an attempt that is told to stop has left before it is given up
-    grace: Span = timedelta(seconds=0.5)
-
-    if TYPE_CHECKING:
-
-        def __init__(  # as users may call it: durations are seconds or timedeltas
-            self,
-            *,
-            money: float | None = None,
-            tokens: int | None = None,
-            calls: int | None = None,
-            deadline: Duration | None = None,
-            active: Duration = ...,
-            tasks: int = 200,
-            depth: int = 3,
-            attempts: int = 3,
-            losses: int = 10,
-            replans: int = 3,
-            turns: int = 50,
-            parallel: int = 100,
-            grace: Duration = ...,
-        ) -> None: ...
+    grace: Span = usually(timedelta(seconds=0.5))
 
     def __post_init__(self) -> None:
         for field in ("tasks", "depth", "attempts", "losses", "turns", "parallel", "replans"):
@@ -77,24 +57,11 @@ class TaskLimits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, o
 
     attempts: int | None = None
     #: of one attempt
-    timeout: Span | None = None
+    timeout: SpanOrNone = usually(None)
     turns: int | None = None
     money: float | None = None
     tokens: int | None = None
     calls: int | None = None
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            attempts: int | None = None,
-            timeout: Duration | None = None,
-            turns: int | None = None,
-            money: float | None = None,
-            tokens: int | None = None,
-            calls: int | None = None,
-        ) -> None: ...
 
     def __post_init__(self) -> None:
         for field in ("attempts", "turns"):

@@ -4,14 +4,18 @@ import errno
 import traceback
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from chargehand.errors import JournalBusy, JournalFull, ModelError, NotJSON, ToolError, WorkerError
-from chargehand.facts.argument_checks import Duration, Span, duration
+from chargehand.facts.argument_checks import (
+    SpanOrNone,
+    duration,
+    usually,
+)
 from chargehand.facts.value import Value, plain
 
 #: characters of what an exception says; the rest is cut off
@@ -83,26 +87,10 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: taken when nobody answers within `patience`; None: the task fails then
     default: str | None = None
     #: None: waits as long as the run may
-    patience: Span | None = None
+    patience: SpanOrNone = usually(None)
     evidence: Value = Value()
     #: untrusted sources that whoever asks has read, and so may speak from its words
     taint: tuple[str, ...] = ()
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            id: str,  # noqa: A002 - the name of the field
-            text: str,
-            about: str = "plain",
-            choices: tuple[str, ...] = (),
-            telling: str = "",
-            default: str | None = None,
-            patience: Duration | None = None,
-            evidence: Value = ...,
-            taint: tuple[str, ...] = (),
-        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.patience is not None:
@@ -160,27 +148,12 @@ class Failed(
     #: name of the exception's type
     error: str = ""
     stack: str = ""
-    retry_after: Span | None = None
+    retry_after: SpanOrNone = usually(None)
     usage: Usage = NO_USAGE
     #: the same worker would fail again: whoever reports it has tried what can be tried
     is_final: bool = False
     #: untrusted sources that its words may derive from
     taint: tuple[str, ...] = ()
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            kind: ErrorClass,
-            message: str,
-            error: str = "",
-            stack: str = "",
-            retry_after: Duration | None = None,
-            usage: Usage = ...,
-            is_final: bool = False,
-            taint: tuple[str, ...] = (),
-        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.retry_after is not None:

@@ -4,7 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -13,11 +14,12 @@ from msgspec.structs import force_setattr
 from chargehand.errors import Fault, PlanRefused, UsageError
 from chargehand.facts.argument_checks import (
     CheckedKeywords,
-    Duration,
-    Span,
+    Converted,
+    SpanOrNone,
     duration,
     priority,
     shown,
+    usually,
 )
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.json_schema import fault_of
@@ -69,7 +71,7 @@ class Strategy(StrEnum):
     REDUCE = "reduce"
 
 
-class Need(
+class _PlanPart(
     Struct,
     metaclass=CheckedKeywords,
     frozen=True,
@@ -77,6 +79,10 @@ class Need(
     forbid_unknown_fields=True,
     gc=False,
 ):
+    """How the parts of a plan are made and stored."""
+
+
+class Need(_PlanPart, frozen=True):
     """That one task waits for another, and what it takes from it."""
 
     task: str
@@ -92,15 +98,7 @@ class Need(
         return self.name or self.task
 
 
-class Task(
-    Struct,
-    metaclass=CheckedKeywords,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    gc=False,
-):
+class Task(_PlanPart, frozen=True, kw_only=True):
     """One node of a plan: a goal concrete enough to be checked, its worker, its needs, its limits."""
 
     id: str
@@ -119,38 +117,16 @@ class Task(
     #: larger is more urgent
     priority: int = 0
     #: from the start of the run
-    deadline: Span | None = None
+    deadline: SpanOrNone = usually(None)
     #: how long it should take, if anybody knows; otherwise past runs tell
-    expect: Span | None = None
+    expect: SpanOrNone = usually(None)
     limits: TaskLimits = TaskLimits()
     #: JSON schema of the result, or a Pydantic model or dataclass that is stored as its schema
-    output: dict[str, Any] | None = None
+    output: Converted[Any, dict[str, Any] | None] = usually(None)
     #: what is done when it fails; None: what its worker, else its supervisor says
     on_failure: OnFailure | None = None
     #: begin a second attempt beside one that takes far too long; for what may be done twice only
     hedge: bool = False
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            id: str,  # noqa: A002 - the name of the field
-            description: str,
-            worker: str = "",
-            skill: str = "",
-            needs: Sequence[Need | str] = (),
-            args: dict[str, Any] = ...,
-            accept: str = "",
-            optional: bool = False,
-            priority: int = 0,
-            deadline: Duration | None = None,
-            expect: Duration | None = None,
-            limits: TaskLimits = ...,
-            output: Any = None,
-            on_failure: OnFailure | None = None,
-            hedge: bool = False,
-        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.deadline is not None:
@@ -184,15 +160,7 @@ class Task(
         return hash(self.id)
 
 
-class Plan(
-    Struct,
-    metaclass=CheckedKeywords,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    gc=False,
-):
+class Plan(_PlanPart, frozen=True, kw_only=True):
     """What is to be done for a request. A changed plan is a new one with a higher version."""
 
     goal: str
@@ -298,31 +266,15 @@ def find_cycle(tasks: Sequence[Task]) -> list[str]:
     if _is_in_order(tasks):
         return []
     needs: dict[str, list[str]] = {task.id: [] for task in tasks}
-    dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
     for task in tasks:  # two tasks of one id, a fault of its own, are as one here
-        for need in task.all_needs:
-            if need.task in needs and need.task != task.id:
-                needs[task.id].append(need.task)
-                dependents[need.task].append(task.id)
-    unmet = {task: len(needed) for task, needed in needs.items()}
-    free = [task for task, count in unmet.items() if not count]
-    while free:
-        for dependent in dependents[free.pop()]:
-            unmet[dependent] -= 1
-            if not unmet[dependent]:
-                free.append(dependent)
-    stuck = {task for task, count in unmet.items() if count}
-    if not stuck:
-        return []
-    # Every stuck task needs a stuck task, so walking needs must meet itself again.
-    here = next(task for task in unmet if task in stuck)
-    walked: dict[str, int] = {}
-    path: list[str] = []
-    while here not in walked:
-        walked[here] = len(path)
-        path.append(here)
-        here = next(needed for needed in needs[here] if needed in stuck)
-    return [*reversed(path[walked[here] :])]
+        own = (need.task for need in task.all_needs if need.task != task.id)
+        needs[task.id] += [need for need in own if need in needs]
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1]
+        return cycle[:-1]
+    return []
 
 
 def _is_in_order(tasks: Sequence[Task]) -> bool:

@@ -7,20 +7,20 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from chargehand.errors import ModelDenied, UsageError
-from chargehand.facts.argument_checks import Span, duration_or_none
+from chargehand.facts.argument_checks import Span, SpanOrNone, duration_or_none, usually
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTimeouts:
     """How long a model may keep us waiting; numbers are seconds."""
 
-    connect: Span = timedelta(seconds=10)
+    connect: Span = usually(timedelta(seconds=10))
     #: until a reply that comes in one piece is there: no byte of it is sent while it is written
-    answer: Span = timedelta(minutes=10)
+    answer: Span = usually(timedelta(minutes=10))
     #: between two bytes of a reply that is streamed
-    silence: Span = timedelta(seconds=60)
+    silence: Span = usually(timedelta(seconds=60))
     #: for a whole call, whatever comes
-    total: Span | None = None
+    total: SpanOrNone = usually(None)
 
     def __post_init__(self) -> None:
         for name in ("connect", "answer", "silence", "total"):

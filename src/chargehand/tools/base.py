@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, overload
 import msgspec
 
 from chargehand.errors import ToolError, UsageError
-from chargehand.facts.argument_checks import Duration, Span, count, duration, refuse_unknown
+from chargehand.facts.argument_checks import (
+    Duration,
+    Span,
+    count,
+    duration,
+    refuse_unknown,
+    usually,
+)
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.value import canonical, digest_of
@@ -97,7 +104,7 @@ class Tool:
     function: Callable[..., Any]
     takes_context: bool = False
     effect: Effect = Effect.ONCE
-    timeout: Span = TIMEOUT
+    timeout: Span = usually(TIMEOUT)
     #: a person is asked before each call
     approve: bool = False
     #: what it returns was written by others, and taints what derives from it

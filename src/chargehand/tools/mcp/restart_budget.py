@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 
-from chargehand.facts.argument_checks import Span, count, duration
+from chargehand.facts.argument_checks import Span, count, duration, usually
 from chargehand.tools.mcp.server_failure import ServerFailure
 
 LONGEST_BACKOFF = timedelta(seconds=10)
@@ -15,8 +15,8 @@ class Restarts:
     """At most so many restarts in any such window; each waits twice as long as the one before."""
 
     most: int = 3
-    window: Span = timedelta(minutes=5)
-    backoff: Span = timedelta(milliseconds=200)
+    window: Span = usually(timedelta(minutes=5))
+    backoff: Span = usually(timedelta(milliseconds=200))
 
     def __post_init__(self) -> None:
         count(self.most, "Restarts: most", most=1_000)

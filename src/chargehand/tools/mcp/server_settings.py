@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from chargehand.errors import UsageError
-from chargehand.facts.argument_checks import Span, duration
+from chargehand.facts.argument_checks import Span, duration, usually
 from chargehand.tools.base import LIMIT
 from chargehand.tools.mcp.restart_budget import LONGEST_BACKOFF, Restarts
 from chargehand.tools.redaction import SHORTEST_SECRET, Redactor
@@ -101,11 +101,11 @@ class ServerTimeouts:
     """How long a server may take; numbers are seconds."""
 
     #: from its start until both sides have agreed on a version
-    connect: Span = timedelta(seconds=30)
+    connect: Span = usually(timedelta(seconds=30))
     #: to tell all its tools
-    listing: Span = timedelta(seconds=30)
+    listing: Span = usually(timedelta(seconds=30))
     #: to run one tool
-    call: Span = timedelta(seconds=60)
+    call: Span = usually(timedelta(seconds=60))
 
     def __post_init__(self) -> None:
         for name in ("connect", "listing", "call"):
