@@ -1,9 +1,10 @@
-"""Thinking: asking a model on the supervisor's own behalf, until the answer has the shape that is needed."""
+"""Model calls: as durable steps, and repeated until the answer is JSON of the schema that is needed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
@@ -26,6 +27,8 @@ from chargehand.roles.resources import Resources
 #: how often a model is told what is wrong with its answer
 REPAIRS = 2
 
+#: the error of a reply without words and calls
+EMPTY = "EmptyReply"
 #: characters of a reply that was cut off
 CUT_SHOWN = 200
 SHORTER = "Your answer was cut off at the maximum length. Answer again, in half as many words."
@@ -69,20 +72,34 @@ class DurableModelCaller:
         self._models: Sequence[Model] = resources.models(None, "the supervisor")
 
     async def ask(self, name: str, request: ModelRequest, hear: Hear | None = None) -> ModelReply:
-        models = [model.name for model in self._models]
+        names = [model.name for model in self._models]
+        step = ModelStep(name, [names, request], {"models": names, "turns": request.turns})
+        return await step.ask(self._brief, self.resources, self._models, request, hear)
 
+
+class ModelStep(Struct, frozen=True):
+    """A model call as a durable step: made once, and its reply remembered."""
+
+    name: str
+    #: what tells it from other calls of this name
+    identity: object
+    #: what the trace shows of it
+    about: object
+
+    async def ask(
+        self,
+        brief: Brief,
+        resources: Resources,
+        models: Sequence[Model],
+        request: ModelRequest,
+        hear: Hear | None = None,
+    ) -> ModelReply:
         async def run(_: str) -> Done:
-            return await self.resources.call(self._brief, self._models, request, hear)
+            return await resources.call(brief, models, request, hear)
 
-        done = await self._brief.durable(
-            name,
-            [models, request],
-            run,
-            effect=Effect.PURE,
-            about={"models": models, "turns": request.turns},
-            reserve=self.resources.worst(self._models, request)
-            if self._brief.is_capped
-            else ONE_CALL,
+        reserve = resources.worst(models, request) if brief.is_capped else ONE_CALL
+        done = await brief.durable(
+            self.name, self.identity, run, effect=Effect.PURE, about=self.about, reserve=reserve
         )
         return _call_in.decode(done.value.json).reply
 
@@ -124,11 +141,19 @@ def in_fewer_words(reply: ModelReply) -> tuple[Turn, Turn]:
     return began, user(SHORTER)
 
 
-def refuse_unusable(reply: ModelReply) -> None:
+def refuse_unusable(reply: ModelReply, *, may_be_empty: bool = False) -> None:
     """Raise for a reply that is no answer. A cut one is never taken for a whole one."""
+    found = unusable(reply)
+    if found is not None and not (may_be_empty and found[0] == EMPTY):
+        raise WorkerError(found[1])
+
+
+def unusable(reply: ModelReply) -> tuple[str, str] | None:
+    """Why a reply is no answer: the name of the error, and its message."""
     if reply.stop is StopReason.REFUSAL:
-        raise WorkerError(f"the model refused: {reply.text[:500] or 'without a word'}")
+        return "Refused", f"the model refused: {reply.text[:500] or 'without a word'}"
     if reply.stop is StopReason.LENGTH:
-        raise WorkerError("the answer was cut off at the maximum length; raise max_tokens")
-    if not reply.text.strip():
-        raise WorkerError("the model answered nothing")
+        return "Truncated", "the answer was cut off at the maximum length; raise max_tokens"
+    if not reply.text.strip() and not reply.calls:
+        return EMPTY, "the model answered nothing"
+    return None

@@ -1,4 +1,4 @@
-"""One attempt of a worker with a mind: turn by turn, until there is a result or a reason why not."""
+"""One attempt of an LLM worker: model calls and tool calls in turn, until there is a result or a failure."""
 
 import asyncio
 import hashlib
@@ -14,8 +14,7 @@ from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, 
 from chargehand.decisions.tool_rules import Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import ToolError, WorkerError
-from chargehand.facts.events import Effect
-from chargehand.facts.outcome import ONE_CALL, Done, ErrorClass, Failed, Outcome, Question
+from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Question
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.models.base import (
     Model,
@@ -30,10 +29,9 @@ from chargehand.models.base import (
     Turn,
     user,
 )
-from chargehand.models.gateway import Call
 from chargehand.roles.data_fences import fenced
-from chargehand.roles.json_output import objection_to
-from chargehand.roles.model_calls import in_fewer_words
+from chargehand.roles.json_output import objection_to, record
+from chargehand.roles.model_calls import ModelStep, in_fewer_words, unusable
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.worker_refusal import (
@@ -55,15 +53,7 @@ REPAIRS = 2
 REPEATS = 3
 LONGEST_RESULT = 1024 * 1024
 APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
-_VERDICT = {
-    "type": "object",
-    "properties": {"met": {"type": "boolean"}, "why": {"type": "string"}},
-    "required": ["met", "why"],
-    "additionalProperties": False,
-}
-
-
-_call_in = msgspec.json.Decoder(Call)
+_VERDICT = record(met={"type": "boolean"}, why={"type": "string"})
 #: failures of a model that did not go on, by name
 _GAVE_UP = ("Refused", "EmptyReply", "NoProgress", "Cannot")
 
@@ -88,9 +78,17 @@ class ToolLoop:
     """The model proposes; what is called, how often, and when it is over are decided here."""
 
     def __init__(
-        self, worker: ToolLoopWorker, brief: Brief, resources: Resources, models: Sequence[Model]
+        self,
+        worker: ToolLoopWorker,
+        brief: Brief,
+        resources: Resources,
+        models: Sequence[Model],
+        more: Sequence[Tool] = (),
     ) -> None:
         self._worker = worker
+        #: `more` are of this attempt alone
+        self._toolbox = Toolbox([*worker.toolbox, *more]) if more else worker.toolbox
+        self._rules = worker.rules.with_tools([t.name for t in more]) if more else worker.rules
         self._brief = brief
         self._resources = resources
         self._models = models
@@ -123,14 +121,13 @@ class ToolLoop:
         """Talk until there is a result that fits, or a reason why there is none."""
         repairs, is_shortened = 0, False
         for _ in range(self._brief.turns_left):
-            reply = (await self._ask(self._request())).reply
+            reply = await self._ask(self._request())
             if reply.stop is StopReason.LENGTH and not is_shortened:
                 is_shortened = True
                 for turn in in_fewer_words(reply):
                     self._add(turn)
                 continue
-            is_rules = self._models[0].abilities.declines
-            failure = _failure_in(reply, is_final=is_rules) or self._refusal_in(reply)
+            failure = self._failure_in(reply) or self._refusal_in(reply)
             if failure is not None:
                 return self._explained(failure)
             self._add(reply.turn)
@@ -152,7 +149,7 @@ class ToolLoop:
 
     def _request(self) -> ModelRequest:
         worker, task = self._worker, self._brief.task
-        specs, choice = self._open_tools() if worker.toolbox.specs else ((), "auto")
+        specs, choice = self._open_tools() if self._toolbox.specs else ((), "auto")
         if specs and choice == "auto" and self._is_told:
             specs = (*specs, SPEC)
         # With tools in play the answer is held to its schema here, not by the provider: most
@@ -169,14 +166,20 @@ class ToolLoop:
     @property
     def _is_told(self) -> bool:
         """Whether the model is offered our call to say that it cannot."""
-        is_free = CANNOT not in self._worker.toolbox
+        is_free = CANNOT not in self._toolbox
         return is_free and not self._models[0].abilities.declines
 
     @property
     def _has_status(self) -> bool:
         """Whether its answer says beside the result that there is none, for want of a call to say so."""
-        is_bare = self._brief.task.output is not None and not self._worker.toolbox.specs
+        is_bare = self._brief.task.output is not None and not self._toolbox.specs
         return is_bare and not self._models[0].abilities.declines
+
+    def _failure_in(self, reply: ModelReply) -> Failed | None:
+        found = unusable(reply)
+        # A model of rules that refuses would do the same if it were asked again.
+        is_final = reply.stop is StopReason.REFUSAL and self._models[0].abilities.declines
+        return None if found is None else replace(_failed(*found), is_final=is_final)
 
     def _refusal_in(self, reply: ModelReply) -> Failed | None:
         if not self._is_told:
@@ -187,32 +190,21 @@ class ToolLoop:
 
     def _open_tools(self) -> tuple[tuple[ToolSpec, ...], str]:
         """The tools that may be called next, and which of them must be."""
-        allowed = self._worker.rules.allowed(self._history)
-        specs = self._worker.toolbox.specs
+        allowed = self._rules.allowed(self._history)
+        specs = self._toolbox.specs
         if isinstance(allowed, str):
             return tuple(spec for spec in specs if spec.name == allowed), allowed
         is_all = len(allowed) == len(specs)
         return specs if is_all else tuple(s for s in specs if s.name in allowed), "auto"
 
-    async def _ask(self, request: ModelRequest, name: str = "model") -> Call:
-        """One model call as a durable step: asked once, remembered for ever."""
+    async def _ask(self, request: ModelRequest, name: str = "model") -> ModelReply:
         new = request.turns[self._told :] if name == "model" else request.turns
         self._told = len(request.turns) if name == "model" else self._told
         tools = [spec.name for spec in request.tools]
         said = self._digest.hex() if name == "model" else request.turns
         identity = [self._names, said, tools, request.choice]
-
-        async def run(_: str) -> Done:
-            return await self._resources.call(self._brief, self._models, request)
-
-        about = {"models": self._names, "turns": new, "tools": tools}
-        reserve = (
-            self._resources.worst(self._models, request) if self._brief.is_capped else ONE_CALL
-        )
-        done = await self._brief.durable(
-            name, identity, run, effect=Effect.PURE, about=about, reserve=reserve
-        )
-        return _call_in.decode(done.value.json)
+        step = ModelStep(name, identity, {"models": self._names, "turns": new, "tools": tools})
+        return await step.ask(self._brief, self._resources, self._models, request)
 
     # tools
 
@@ -222,7 +214,7 @@ class ToolLoop:
         outputs = [await self._use(calls[0])] if len(calls) == 1 else await self._use_all(calls)
         self._add(Turn(Role.TOOL, tuple(outputs)))
         for call, output in zip(calls, outputs, strict=True):
-            if self._worker.rules.ends(call.name) and not output.is_error:
+            if self._rules.ends(call.name) and not output.is_error:
                 return Done(Value.of(output.text), gaps=tuple(self._rejected))
         return self._stuck(calls)
 
@@ -261,8 +253,8 @@ class ToolLoop:
         # No await up to the step itself: calls made side by side are judged and numbered in the
         # order the model wrote them, in this attempt and in every one that goes on from it.
         try:
-            tool = self._worker.toolbox.find(call.name)
-            objection = self._worker.rules.may_call(call.name, self._history)
+            tool = self._toolbox.find(call.name)
+            objection = self._rules.may_call(call.name, self._history)
             if objection is not None:
                 return _refused(call, objection)
             arguments = self._permitted(tool, call)
@@ -335,7 +327,7 @@ class ToolLoop:
             is_untrusted=tool.untrusted,
             destination=tool.destination_of(arguments) or "",
             server=tool.server,
-            needs_approval=tool.approve or self._worker.rules.needs_approval(tool.name),
+            needs_approval=tool.approve or self._rules.needs_approval(tool.name),
         )
         knowledge = Knowledge(
             taint=self._brief.taint,
@@ -343,7 +335,7 @@ class ToolLoop:
             only_from=self._only_source(),
         )
         grants = Grants(
-            tools=frozenset(self._worker.toolbox.names),
+            tools=frozenset(self._toolbox.names),
             destinations=self._worker.destinations,
             has_secrets=bool(self._secrets),
             preapproved=self._worker.preapproved,
@@ -411,7 +403,7 @@ class ToolLoop:
 
     async def _examine(self, text: str) -> tuple[Any, str | None]:
         """The result in this answer, and what speaks against it."""
-        missing = self._worker.rules.may_finish(self._history, self._succeeded)
+        missing = self._rules.may_finish(self._history, self._succeeded)
         if missing is not None:
             return None, missing
         if len(text) > LONGEST_RESULT:
@@ -441,7 +433,7 @@ class ToolLoop:
         request = ModelRequest(
             turns=(user(words),), schema=_VERDICT, settings=self._worker.settings
         )
-        reply = (await self._ask(request, "check")).reply
+        reply = await self._ask(request, "check")
         verdict, objection = objection_to(reply.text, _VERDICT)
         if objection is not None:
             raise WorkerError(f"the check of the result cannot be read: {objection}")
@@ -483,23 +475,6 @@ class ToolLoop:
 def digest_after(before: bytes, turn: Turn) -> bytes:
     """The digest of a conversation that had this one before the turn."""
     return hashlib.blake2b(before + msgspec.json.encode(turn), digest_size=16).digest()
-
-
-def _failure_in(reply: ModelReply, *, is_final: bool = False) -> Failed | None:
-    """Replies that are no answer, each by its own name. A cut one is never taken for a whole one.
-
-    `is_final`: a model of rules refuses; asked again, it would do the same.
-    """
-    if reply.stop is StopReason.REFUSAL:
-        refused = _failed("Refused", f"the model refused: {reply.text[:500] or 'without a word'}")
-        return msgspec.structs.replace(refused, is_final=is_final)
-    if reply.stop is StopReason.LENGTH:
-        return _failed(
-            "Truncated", "the answer was cut off at the maximum length; raise max_tokens"
-        )
-    if not reply.text.strip() and not reply.calls:
-        return _failed("EmptyReply", "the model answered nothing")
-    return None
 
 
 def _failed(error: str, message: str) -> Failed:

@@ -2,27 +2,23 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
-from chargehand.decisions.dispatch import Place
-from chargehand.decisions.tool_rules import Rules
 from chargehand.engines.brief import Brief, SharedBoard
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Outcome
-from chargehand.models.base import ModelSettings
 from chargehand.patterns.groups.messages import EVERYONE, SpokenTurn, folded
 from chargehand.patterns.groups.shared_blocks import Blocks, GroupBoard, block_tools, shown
 from chargehand.roles.attempt_board import BriefBoard
-from chargehand.roles.function_worker import FunctionWorker, Where, Work
+from chargehand.roles.function_worker import FunctionWorker, Work
 from chargehand.roles.llm_worker import Worker
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member
-from chargehand.roles.tool_loop import ToolLoop, ToolLoopWorker
+from chargehand.roles.tool_loop import ToolLoop
 from chargehand.supervisor.requests import Leads
-from chargehand.tools.toolbox import Toolbox
 
 
 class GroupContext:
@@ -48,49 +44,20 @@ class GroupMember:
     def __init__(self, member: Member, circle: GroupContext) -> None:
         self._member = member
         self._circle = circle
+        self.name = member.name
+        self.description = member.description
+        self.skills = member.skills
+        self.timeout = member.timeout
+        self.where = member.where
+        self.place = member.place
+        # What only some kinds of members have.
+        self.memory: int | None = getattr(member, "memory", None)
+        self.cpu: timedelta | None = getattr(member, "cpu", None)
+        self.model: ModelChoice | None = getattr(member, "model", None)
+        self.on_failure: OnFailure | None = getattr(member, "on_failure", None)
 
     def __repr__(self) -> str:
         return f"<member {self.name!r} of {self._circle.name!r}>"
-
-    @property
-    def name(self) -> str:
-        return self._member.name
-
-    @property
-    def description(self) -> str:
-        return self._member.description
-
-    @property
-    def skills(self) -> tuple[str, ...]:
-        return self._member.skills
-
-    @property
-    def timeout(self) -> timedelta | None:
-        return self._member.timeout
-
-    @property
-    def where(self) -> Where:
-        return self._member.where
-
-    @property
-    def place(self) -> Place:
-        return self._member.place
-
-    @property
-    def memory(self) -> int | None:
-        return cast("int | None", getattr(self._member, "memory", None))
-
-    @property
-    def cpu(self) -> timedelta | None:
-        return cast("timedelta | None", getattr(self._member, "cpu", None))
-
-    @property
-    def model(self) -> "ModelChoice | None":
-        return cast("ModelChoice | None", getattr(self._member, "model", None))
-
-    @property
-    def on_failure(self) -> OnFailure | None:
-        return cast("OnFailure | None", getattr(self._member, "on_failure", None))
 
     def refuse_unpriced(self, resources: Resources) -> None:
         """Raise `UsageError` if a cap on money could not be kept below this member."""
@@ -121,8 +88,7 @@ class GroupMember:
         async def speak(brief: Brief) -> Outcome:
             await self._tell(brief, resources)
             tools = block_tools(brief.board) if isinstance(brief.board, GroupBoard) else []
-            mind: ToolLoopWorker = LLMMember(worker, Toolbox(tools)) if tools else worker
-            return await ToolLoop(mind, brief, resources, models).hold()
+            return await ToolLoop(worker, brief, resources, models, tools).hold()
 
         return speak
 
@@ -154,19 +120,3 @@ class GroupMember:
             blocks=await shown(board, folder) if isinstance(board, GroupBoard) else "",
         )
         brief.task = replace(brief.task, description=words, args={})
-
-
-class LLMMember:
-    """The mind of a worker, with tools for the blocks that it may reach."""
-
-    def __init__(self, worker: Worker, more: Toolbox) -> None:
-        self.name = worker.name
-        self.opening = worker.opening
-        self.opening_digest = worker.opening_digest
-        self.settings: ModelSettings = worker.settings
-        self.toolbox = Toolbox([*worker.toolbox, *more])
-        self.rules: Rules = worker.rules.with_tools(more.names)
-        self.secrets = worker.secrets
-        self.destinations = worker.destinations
-        self.preapproved = worker.preapproved
-        self.prompts = worker.prompts

@@ -9,11 +9,9 @@ from chargehand.decisions.tool_rules import InitRule, MaxCountRule, Rule, Rules,
 from chargehand.errors import WorkerError
 from chargehand.facts import argument_checks as checks
 from chargehand.models.base import (
-    ModelReply,
     ModelRequest,
     ModelSettings,
     Role,
-    StopReason,
     ToolCall,
     ToolOutput,
     ToolSpec,
@@ -23,9 +21,8 @@ from chargehand.models.base import (
 )
 from chargehand.patterns.groups.managers import NAME, Act, TurnAssignment
 from chargehand.patterns.groups.messages import REPEATS, Spoken, Talk, rounds_in
-from chargehand.roles.json_output import objection_to
-from chargehand.roles.model_calls import REPAIRS, ModelCaller
-from chargehand.roles.plan_schema import record
+from chargehand.roles.json_output import objection_to, record
+from chargehand.roles.model_calls import REPAIRS, ModelCaller, refuse_unusable
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import ModelChoice
 from chargehand.roles.worker_refusal import reason_in
@@ -80,7 +77,7 @@ class SupervisorManager:
                 settings=caller.resources.settings,
             )
             reply = await caller.ask("manage", request)
-            refuse_cut(reply)
+            refuse_unusable(reply, may_be_empty=True)
             act, objections = decision.judge(reply.calls)
             if act is not None:
                 return act
@@ -227,14 +224,6 @@ def specs_for(members: list[str]) -> tuple[ToolSpec, ...]:
         ),
         ToolSpec(FINISH, "End the work with the answer to the request.", record(answer=answer)),
     )
-
-
-def refuse_cut(reply: ModelReply) -> None:
-    """Raise for a reply that is no decision. A cut one is never taken for a whole one."""
-    if reply.stop is StopReason.REFUSAL:
-        raise WorkerError(f"the model refused: {reply.text[:500] or 'without a word'}")
-    if reply.stop is StopReason.LENGTH:
-        raise WorkerError("the answer was cut off at the maximum length; raise max_tokens")
 
 
 def _told(calls: Sequence[ToolCall], objections: Sequence[str]) -> Turn:

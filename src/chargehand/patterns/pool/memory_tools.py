@@ -2,31 +2,27 @@
 
 import dataclasses
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from functools import cache
 from typing import Any
 
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.dispatch import Place
 from chargehand.decisions.rule_answer import cut
 from chargehand.engines.brief import Brief
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.board import Note, NoteQuery, Segment
 from chargehand.facts.outcome import Done, Outcome
 from chargehand.journal.base import Journal
-from chargehand.patterns.groups.members import LLMMember
 from chargehand.roles.attempt_board import BriefBoard
 from chargehand.roles.board import Board
 from chargehand.roles.data_fences import fenced, words_of
 from chargehand.roles.function_worker import Where
 from chargehand.roles.llm_worker import Worker
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import ModelChoice, Resources
+from chargehand.roles.resources import Resources
 from chargehand.roles.tool_loop import ToolLoop
 from chargehand.tools.base import Tool, ToolContext, tool
-from chargehand.tools.toolbox import Toolbox
 
 #: insights that a worker is shown with its task, and characters of each
 SHOWN, LONGEST_SHOWN = 5, 500
@@ -59,30 +55,12 @@ class MemoryWorker:
     def __init__(self, worker: Worker, memory: Board) -> None:
         self.worker = worker
         self._memory = memory
-
-    @property
-    def name(self) -> str:
-        return self.worker.name
-
-    @property
-    def description(self) -> str:
-        return self.worker.description
-
-    @property
-    def skills(self) -> tuple[str, ...]:
-        return self.worker.skills
-
-    @property
-    def timeout(self) -> timedelta | None:
-        return self.worker.timeout
-
-    @property
-    def place(self) -> Place:
-        return self.worker.place
-
-    @property
-    def model(self) -> "ModelChoice | None":
-        return self.worker.model
+        self.name = worker.name
+        self.description = worker.description
+        self.skills = worker.skills
+        self.timeout = worker.timeout
+        self.place = worker.place
+        self.model = worker.model
 
     def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
         """None: what it says depends on all that the pool knows."""
@@ -104,17 +82,13 @@ class MemoryWorker:
             is_formed = brief.task.output is not None and not own
             tools = [each for each in more if each.name not in own]
             tools = tools if has_tools and not is_formed else []
-            mind = LLMMember(self.worker, Toolbox(tools)) if tools else self.worker
-            return await ToolLoop(mind, brief, resources, models).hold()
+            return await ToolLoop(self.worker, brief, resources, models, tools).hold()
 
         return perform
 
 
 class MockedWorker(MemoryWorker):
     """A worker whose model is none: what it says was thought of by nobody, and counts as half done."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
         perform = self.worker.work(resources)

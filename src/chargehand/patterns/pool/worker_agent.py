@@ -276,11 +276,8 @@ class WorkerAgent:
                 model=self.config.choice,
                 settings=self.config.settings,
             )
-            return (
-                MockedWorker(thinking)
-                if self.config.is_mock
-                else MemoryWorker(thinking, self.pool.board)
-            )
+            kind = MockedWorker if self.config.is_mock else MemoryWorker
+            return kind(thinking, self.pool.board)
         if hasattr(work, "work") and hasattr(work, "place"):
             named: Any = copy.copy(work)
             named.name = self.agent_id
