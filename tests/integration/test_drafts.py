@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 
 from chargehand.facts.answer import Claim
 from chargehand.roles.aggregate.answer_draft import Draft
+from chargehand.roles.aggregate.answer_stream import JsonMemberStream
 from chargehand.roles.aggregate.claims import claims_in, sentences_of
 from chargehand.roles.aggregate.context_chunks import (
     Item,
     blocks_of,
     chunks_of,
     clipped,
-    full_chunks,
     pieces_of,
     tokens_in,
 )
-from chargehand.roles.aggregate.json_member_stream import JsonMemberStream
 from chargehand.roles.aggregate.source_marks import SourceMarks
 from chargehand.roles.data_fences import fenced, quoted
 
@@ -330,7 +329,7 @@ def test_no_chunk_is_over_and_nothing_is_lost(items: list[Item], room: int) -> N
 def test_a_full_chunk_stays_as_it_is_when_more_results_arrive(
     items: list[Item], more: list[Item], room: int
 ) -> None:
-    full = full_chunks(items, room)
+    full = packed(items, room)[:-1]
     assert packed([*items, *more], room)[: len(full)] == full
 
 

@@ -13,8 +13,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.models.base import ModelRequest, Turn, user
-from chargehand.roles.json_output import objection_to
-from chargehand.roles.json_output import record as record
+from chargehand.roles.json_output import objection_to, record
 from chargehand.roles.model_calls import REPAIRS, ModelCaller, refuse_unusable
 from chargehand.roles.roster import Roster
 from chargehand.tools.toolbox import Toolbox

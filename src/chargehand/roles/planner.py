@@ -5,14 +5,15 @@ from typing import Any
 
 from chargehand.decisions.system_tasks import FAILURE, STEER, STEP
 from chargehand.engines.brief import Brief
-from chargehand.errors import Fault, InternalError, StepMismatch, WorkerError
+from chargehand.errors import Fault, InternalError, StepMismatch, UnclearRequest, WorkerError
 from chargehand.facts.events import Approach, PlanAdopted, RunRequested
+from chargehand.facts.failure_policy import GIVE_UP
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
-from chargehand.roles.clarification import clarified
+from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_schema import (
     NO_MORE,
@@ -23,7 +24,6 @@ from chargehand.roles.plan_schema import (
     plan_schema,
     refuse_unserved,
 )
-from chargehand.roles.planner_prompt import asked, request_again
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.replanner import replan
@@ -34,6 +34,9 @@ from chargehand.roles.step_mode import first_step, next_step
 from chargehand.roles.streamed_plan import dictate
 
 __all__ = ["plan", "plan_schema", "write_plan"]
+
+#: times that a person is asked to say it better
+MOST_QUESTIONS = 2
 
 
 async def plan(brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
@@ -109,12 +112,26 @@ def planning_turns(
 async def _first_plan(
     brief: Brief, seat: PlanningContext, resources: Resources, requested: RunRequested
 ) -> Outcome:
+    """The first plan of the request, and of what a person adds to it while it stays unclear.
+
+    Nothing is carried out meanwhile. Raises `UnclearRequest` if nobody was to be asked, or to no avail.
+    """
     earlier = await seat.bring(requested.earlier)
-
-    async def attempt(request: str) -> Outcome:
-        return await _planned(brief, seat, resources, requested, request, earlier)
-
-    return await clarified(brief, requested, attempt)
+    added: list[str] = []
+    while True:
+        request = with_notes(requested.request, added)
+        try:
+            return await _planned(brief, seat, resources, requested, request, earlier)
+        except UnclearRequest as error:
+            if not requested.clarifies or len(added) == MOST_QUESTIONS:
+                raise
+            words = await brief.ask(
+                f"No plan can be made of this request: {str(error).removeprefix('no plan: ')}\n"
+                f"Say more precisely what you want, or answer {GIVE_UP!r}."
+            )
+            if words.strip() == GIVE_UP:
+                raise
+            added.append(words)
 
 
 async def _planned(

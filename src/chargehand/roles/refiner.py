@@ -15,10 +15,9 @@ from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Out
 from chargehand.facts.plan import is_vague
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
-from chargehand.roles.data_fences import fenced
+from chargehand.roles.data_fences import cut, fenced
+from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
-from chargehand.roles.plan_schema import record
-from chargehand.roles.planner_prompt import cut
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources

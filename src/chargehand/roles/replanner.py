@@ -10,6 +10,8 @@ from chargehand.facts.events import PlanAmended, RunRequested
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan, Task
 from chargehand.models.base import Turn, system, user
+from chargehand.roles.data_fences import asked, request_again
+from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import DurableModelCaller
 from chargehand.roles.plan_schema import (
     MOST,
@@ -17,10 +19,8 @@ from chargehand.roles.plan_schema import (
     WrittenPlan,
     drafted,
     fresh_ids,
-    record,
     tasks_schema,
 )
-from chargehand.roles.planner_prompt import asked, request_again
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources

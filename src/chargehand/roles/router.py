@@ -8,10 +8,10 @@ from chargehand.errors import WorkerError
 from chargehand.facts.plan import Plan, Task, is_vague
 from chargehand.facts.value import Value
 from chargehand.models.base import system, user
-from chargehand.roles.json_output import decoded
+from chargehand.roles.data_fences import asked
+from chargehand.roles.json_output import decoded, record
 from chargehand.roles.model_calls import ModelCaller, ask_for
-from chargehand.roles.plan_schema import describe_roster, known_as, record
-from chargehand.roles.planner_prompt import asked
+from chargehand.roles.plan_schema import describe_roster, known_as
 from chargehand.roles.prompts import prompt
 from chargehand.roles.roster import Roster
 

@@ -13,8 +13,7 @@ from chargehand.engines.brief import Brief
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
-from chargehand.roles.data_fences import fenced, words_of
-from chargehand.roles.planner_prompt import cut
+from chargehand.roles.data_fences import cut, fenced, words_of
 from chargehand.roles.planning_context import PlanningContext
 
 #: characters of one result that are shown, and of all

@@ -9,15 +9,15 @@ from chargehand.facts.outcome import NOTHING_DONE, Done, Outcome
 from chargehand.facts.plan import Plan, Task, is_vague
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
+from chargehand.roles.data_fences import asked
+from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller, ask_for
 from chargehand.roles.plan_schema import (
     NO_MORE,
     describe_roster,
     faults_in_words,
     fresh_ids,
-    record,
 )
-from chargehand.roles.planner_prompt import asked
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources

@@ -14,6 +14,8 @@ from chargehand.facts.events import Event, PlanOpened, PlanSealed, TaskAdded
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Turn, user
+from chargehand.roles.data_fences import request_again
+from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import REPAIRS, DurableModelCaller, refuse_unusable
 from chargehand.roles.plan_schema import (
     NO_MORE,
@@ -22,11 +24,9 @@ from chargehand.roles.plan_schema import (
     not_found,
     plan_schema,
     read_draft,
-    record,
     refuse_unserved,
     tasks_schema,
 )
-from chargehand.roles.planner_prompt import request_again
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
 from chargehand.roles.run_summary import remembered

@@ -23,12 +23,11 @@ from chargehand.facts.argument_checks import (
 from chargehand.facts.outcome import ErrorClass, Failed, Outcome
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system, user
-from chargehand.roles.data_fences import fenced
+from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.function_worker import Where, check_words, skills_of
+from chargehand.roles.json_output import record
 from chargehand.roles.llm_worker import Worker
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
-from chargehand.roles.plan_schema import record
-from chargehand.roles.planner_prompt import cut
 from chargehand.roles.prompts import prompt, prompt_folder
 from chargehand.roles.resources import ModelChoice, Resources, check_model
 from chargehand.tools.base import Tool

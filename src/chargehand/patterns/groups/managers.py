@@ -10,8 +10,8 @@ from chargehand.facts import argument_checks as checks
 from chargehand.facts.value import canonical
 from chargehand.models.base import ModelSettings, Turn, system, user
 from chargehand.patterns.groups.messages import EVERYONE, REPEATS, USER, Talk
+from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import ModelCaller, ask_for
-from chargehand.roles.plan_schema import record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import ModelChoice
 

@@ -14,8 +14,7 @@ from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Need, Task
 from chargehand.facts.value import Value
-from chargehand.roles.data_fences import fenced, words_of
-from chargehand.roles.planner_prompt import asked, cut, with_notes
+from chargehand.roles.data_fences import asked, cut, fenced, with_notes, words_of
 
 #: ids of whoever speaks to a group from outside, and of all its members together
 USER, EVERYONE = "user", "everyone"

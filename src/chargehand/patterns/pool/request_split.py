@@ -10,8 +10,8 @@ from chargehand.errors import ModelError, WorkerError
 from chargehand.models.base import Model, system, user
 from chargehand.patterns.pool.mock_model import MOCK
 from chargehand.roles.data_fences import fenced
+from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import PlainModelCaller, ask_for
-from chargehand.roles.plan_schema import record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 

@@ -1,7 +1,5 @@
 """The system task behind `@answer`: from the results of a run to the one answer that its caller gets."""
 
-from typing import Any
-
 from msgspec import convert, json
 from msgspec.structs import replace
 
@@ -21,10 +19,9 @@ from chargehand.roles.aggregate.merge import Merger
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults, gather
 from chargehand.roles.aggregate.select import Selector
-from chargehand.roles.data_fences import words_of
+from chargehand.roles.data_fences import with_notes, words_of
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.model_calls import DurableModelCaller
-from chargehand.roles.planner_prompt import with_notes
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
 
@@ -77,39 +74,19 @@ async def _compose(
         prompts=resources.prompts,
     )
     caller = LimitedModelCaller(DurableModelCaller(brief, resources))
-    table = _Table(caller, words, Reducer(brief, caller, words), voice)
-    if schedule.strategy is Strategy.SELECT:
-        return await table.selected(material, requested.shape)
-    return await table.merged(material, requested.shape)
+    reducer, shape = Reducer(brief, caller, words), requested.shape
 
-
-class _Table:
-    """Where an answer is put together: who is asked, with which words, and who listens."""
-
-    def __init__(
-        self,
-        caller: LimitedModelCaller,
-        words: AnswerPrompts,
-        reducer: Reducer,
-        voice: AnswerStream,
-    ) -> None:
-        self._caller = caller
-        self._words = words
-        self._reducer = reducer
-        self._voice = voice
-
-    async def merged(self, material: TaskResults, shape: dict[str, Any] | None) -> Answer:
-        merger = Merger(self._caller, self._words, self._reducer, material, self._voice)
+    async def merged(results: TaskResults) -> Answer:
+        merger = Merger(caller, words, reducer, results, voice)
         return await (merger.in_words() if shape is None else merger.in_shape(shape))
 
-    async def selected(self, material: TaskResults, shape: dict[str, Any] | None) -> Answer:
-        """The chosen result as it is; brought into shape only if it does not have it already."""
-        answer = await Selector(self._caller, self._words, material).choose()
-        if shape is None or objection_to(json.encode(answer.output).decode(), shape)[1] is None:
-            return answer
-        chosen = next(candidate.task for candidate in answer.candidates if candidate.is_chosen)
-        shaped = await self.merged(material.only(chosen), shape)
-        return replace(shaped, candidates=answer.candidates)
+    if schedule.strategy is not Strategy.SELECT:
+        return await merged(material)
+    answer = await Selector(caller, words, material).choose()
+    if shape is None or objection_to(json.encode(answer.output).decode(), shape)[1] is None:
+        return answer
+    chosen = next(candidate.task for candidate in answer.candidates if candidate.is_chosen)
+    return replace(await merged(material.only(chosen)), candidates=answer.candidates)
 
 
 async def _draft(brief: Brief, seat: PlanningContext) -> str:

@@ -118,11 +118,6 @@ def chunks_of(blocks: Iterable[ChunkBlock], room: int) -> list[list[ChunkBlock]]
     return chunks
 
 
-def full_chunks(items: Iterable[Item], room: int) -> list[list[ChunkBlock]]:
-    """The chunks that no further item can change. Items come in the order in which they were finished."""
-    return chunks_of((block for item in items for block in blocks_of(item, room)), room)[:-1]
-
-
 def clipped(text: str, most: int) -> str:
     """The text in at most so many tokens: its beginning and its end, and how much is left out between."""
     if tokens_in(text) <= most:

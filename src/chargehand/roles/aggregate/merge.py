@@ -11,7 +11,6 @@ from chargehand.facts.answer import SUREST, Answer, Claim, Contradiction
 from chargehand.models.base import ModelRequest, StopReason
 from chargehand.roles.aggregate.answer_draft import Draft
 from chargehand.roles.aggregate.answer_prompts import DRAFTED, EARLIER, MISSING, AnswerPrompts
-from chargehand.roles.aggregate.answer_schema import around
 from chargehand.roles.aggregate.answer_stream import AnswerStream
 from chargehand.roles.aggregate.claims import claims_in
 from chargehand.roles.aggregate.context_chunks import Item, block_of, shown
@@ -19,11 +18,18 @@ from chargehand.roles.aggregate.context_limit import LimitedModelCaller
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults
 from chargehand.roles.aggregate.source_marks import SourceMarks
+from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import ask_for, in_fewer_words, refuse_unusable
 from chargehand.roles.worker_refusal import reason_in
 
 #: the confidence of a model that says nothing of it
 UNSAID = 0.8
+
+_TEXT = {"type": "string"}
+_CLAIM = record(text=_TEXT, tasks={"type": "array", "items": _TEXT})
+#: members of a schema that belong to its root, and those of them that others refer to
+_SHARED = ("$defs", "definitions")
+_OF_ROOT = (*_SHARED, "$schema", "$id")
 
 
 class Merger:
@@ -152,3 +158,38 @@ def _joined(
     named = {frozenset((*pair.first.tasks, *pair.second.tasks)) for pair in told}
     more = (p for p in found if frozenset((*p.first.tasks, *p.second.tasks)) not in named)
     return (*told, *more)
+
+
+def around(shape: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose `answer` has this shape. What the shape refers to is still found."""
+    inner = {key: value for key, value in shape.items() if key not in _OF_ROOT}
+    shared = {key: shape[key] for key in _SHARED if key in shape}
+    told = record(
+        answer=_moved(inner),
+        claims={"type": "array", "items": _CLAIM},
+        contradictions={"type": "array", "items": record(first=_CLAIM, second=_CLAIM)},
+        confidence={"type": "number", "minimum": 0, "maximum": 1},
+    )
+    return {**told, **_moved(shared)}
+
+
+def _moved(schema: Any) -> Any:
+    """The schema with its references pointed to where things are now."""
+    match schema:
+        case dict():
+            return {
+                key: _new_place(value)
+                if key == "$ref" and isinstance(value, str)
+                else _moved(value)
+                for key, value in schema.items()
+            }
+        case list():
+            return [_moved(each) for each in schema]
+    return schema
+
+
+def _new_place(reference: str) -> str:
+    is_shared = reference.startswith(tuple(f"#/{key}/" for key in _SHARED))
+    if is_shared or not reference.startswith("#"):
+        return reference
+    return f"#/properties/answer{reference[1:]}"

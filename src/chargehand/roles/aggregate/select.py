@@ -21,6 +21,7 @@ from chargehand.roles.aggregate.context_chunks import (
 )
 from chargehand.roles.aggregate.context_limit import LimitedModelCaller, side_by_side
 from chargehand.roles.aggregate.results import TaskResults
+from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import ask_for
 
 ONLY = "it is the only result"
@@ -81,12 +82,7 @@ class Selector:
         return self._material.items[chosen]
 
     def _request(self, ids: list[str], results: str) -> ModelRequest:
-        schema = {
-            "type": "object",
-            "properties": {"chosen": {"type": "string", "enum": ids}, "why": {"type": "string"}},
-            "required": ["chosen", "why"],
-            "additionalProperties": False,
-        }
+        schema = record(chosen={"type": "string", "enum": ids}, why={"type": "string"})
         settings = self._caller.resources.settings
         turns = self._words.for_choice(results)
         return ModelRequest(turns=turns, schema=schema, settings=settings)
