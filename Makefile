@@ -71,14 +71,21 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 # strace: the tests that kill a process at its n-th write. bubblewrap: one way to make a sandbox.
-TOOLS := strace bwrap
+# PostgreSQL and pgbouncer: journals on a server, and behind a pooler; the tests start their own.
+TOOLS := strace bwrap pg_ctlcluster pgbouncer
+PACKAGES := strace bubblewrap postgresql pgbouncer
+# Read by Debian's package: the tests need the programs, and no server that runs by itself.
+NO_CLUSTER := /etc/postgresql-common/createcluster.conf
+export PATH := $(PATH):/usr/sbin
 tools:
-	@for tool in $(TOOLS); do \
-		package=$$([ $$tool = bwrap ] && echo bubblewrap || echo $$tool); \
+	@set -- $(PACKAGES); for tool in $(TOOLS); do \
+		package=$$1; shift; \
 		if command -v $$tool >/dev/null; then :; \
 		elif [ "$$(uname)" != Linux ]; then \
 			echo "$$package exists on Linux only: the tests that need it are skipped"; \
 		elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			if [ $$package = postgresql ] && [ ! -e $(NO_CLUSTER) ]; then \
+				mkdir -p $(dir $(NO_CLUSTER)); echo 'create_main_cluster = false' >$(NO_CLUSTER); fi; \
 			{ apt-get install -qq -y $$package || { apt-get update -qq && apt-get install -qq -y $$package; }; } \
 				>/dev/null 2>&1 || echo "$$package could not be installed: the tests that need it are skipped"; \
 		else \

@@ -3,7 +3,8 @@
 An adapter joins by one more `Place`: somewhere that journals can be opened, each a node of its own.
 """
 
-from collections.abc import AsyncIterator, Callable
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +12,15 @@ import pytest
 
 from chargehand.journal.base import Journal
 from chargehand.journal.memory import MemoryJournal
+from chargehand.journal.open_journal import open_journal
 from chargehand.journal.sqlite import SqliteJournal
+from tests.postgres_server import (
+    Pooler,
+    PostgresServer,
+    pooler_program,
+    programs,
+    running_server,
+)
 
 
 class Place(Protocol):
@@ -40,10 +49,38 @@ class SqlitePlace:
         return SqliteJournal(self._path)
 
 
-@pytest.fixture(params=[MemoryPlace, SqlitePlace], ids=["memory", "sqlite"])
+class PostgresPlace:
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._namespace = secrets.token_hex(8)  # each test has its own streams
+
+    def open(self) -> Journal:
+        return open_journal(self._dsn, namespace=self._namespace)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    if programs() is None:
+        pytest.skip("needs PostgreSQL; get it with: apt-get install postgresql")
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pooler(postgres: PostgresServer) -> Iterator[Pooler]:
+    if not pooler_program():
+        pytest.skip("needs pgbouncer; get it with: apt-get install pgbouncer")
+    started = Pooler(postgres)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "pooled"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    made: Place = request.param(tmp_path)
-    return made
+    if request.param in ("postgres", "pooled"):
+        fixture = "pooler" if request.param == "pooled" else "postgres"
+        return PostgresPlace(request.getfixturevalue(fixture).dsn)
+    return MemoryPlace(tmp_path) if request.param == "memory" else SqlitePlace(tmp_path)
 
 
 @pytest.fixture

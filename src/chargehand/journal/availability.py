@@ -8,7 +8,7 @@ from chargehand.errors import UsageError
 class Availability:
     """Shut when the journal is closed, and in a forked child, where its threads do not exist."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         self._path = path
         self.is_open = True
         self.is_forked = False

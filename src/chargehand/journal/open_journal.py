@@ -23,6 +23,7 @@ def open_journal(
     patience: Duration = PATIENCE,
     blob_dir: "str | os.PathLike[str] | None" = None,
     vfs: str = "",
+    namespace: str = "",
 ) -> Journal:
     """The journal at this place, made if it is not there; None is one in memory.
 
@@ -37,9 +38,7 @@ def open_journal(
         return where
     path = os.fspath(where)
     if path.startswith(("postgresql:", "postgres:")):
-        raise UsageError(
-            "journals in PostgreSQL are not there yet; give the path of a file, such as runs.db"
-        )
+        return _open_postgres(path, durability, lease, patience, namespace)
     path = path.removeprefix("sqlite:")
     if not path:
         raise UsageError("the journal's path is empty; give the path of a file, such as runs.db")
@@ -88,3 +87,19 @@ class JournalHandle:
             yield journal
         finally:
             await journal.close()
+
+
+def _open_postgres(
+    dsn: str, durability: Durability, lease: Duration, patience: Duration, namespace: str
+) -> Journal:
+    from importlib.util import find_spec
+
+    if find_spec("asyncpg") is None:
+        raise UsageError(
+            "a journal in PostgreSQL needs asyncpg; get it with: pip install 'chargehand[postgres]'"
+        )
+    from chargehand.journal.postgres import PostgresJournal
+
+    return PostgresJournal(
+        dsn, namespace=namespace, durability=durability, lease=lease, patience=patience
+    )

@@ -1,4 +1,4 @@
-"""The queries of `sqlite.sql` and `boards.sql`, by name."""
+"""The queries of `sqlite.sql`, `boards.sql` and `postgres.sql`, by name."""
 
 import functools
 import re
@@ -7,10 +7,12 @@ from pathlib import Path
 _NAMED = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
-def _load(path: Path) -> dict[str, str]:
-    _, *parts = _NAMED.split(path.read_text(encoding="utf-8"))
+def load(file: str) -> dict[str, str]:
+    """The queries of one file, by name."""
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+    _, *parts = _NAMED.split(text)
     return {
-        name: _without_comments(text) for name, text in zip(parts[::2], parts[1::2], strict=True)
+        name: _without_comments(query) for name, query in zip(parts[::2], parts[1::2], strict=True)
     }
 
 
@@ -20,8 +22,8 @@ def _without_comments(text: str) -> str:
 
 
 SQL = {
-    **_load(Path(__file__).with_name("sqlite.sql")),
-    **_load(Path(__file__).with_name("boards.sql")),
+    **load("sqlite.sql"),
+    **load("boards.sql"),
 }
 
 

@@ -150,9 +150,9 @@ def forget_board(sheet: Transaction, board: str) -> None:
     for seq, payload, version in rows:
         note = note_of(board, seq, decode_board(payload, version))
         if note is not None:
-            facets = [(_facet(board, word), seq) for word in facets_of(note)]
+            facets = [(facet_number(board, word), seq) for word in facets_of(note)]
             sheet.connection.executemany(SQL["drop_facet"], facets)
-            ranks = [(_facet(board, word), note.importance, seq) for word in ranks_of(note)]
+            ranks = [(facet_number(board, word), note.importance, seq) for word in ranks_of(note)]
             sheet.connection.executemany(SQL["drop_rank"], ranks)
     for query in ("drop_blocks", "drop_guards", "drop_entries"):
         execute(SQL[query], (head.id,))
@@ -168,10 +168,10 @@ def _index(sheet: Transaction, board: str, head: HeadRow, event: BoardEvent) -> 
     if note is not None:
         facets: list[object] = []
         for word in facets_of(note):
-            facets += (_facet(board, word), head.seq, note.importance)
+            facets += (facet_number(board, word), head.seq, note.importance)
         ranks: list[object] = []
         for word in ranks_of(note):
-            ranks += (_facet(board, word), note.importance, head.seq)
+            ranks += (facet_number(board, word), note.importance, head.seq)
         sheet.index_note(facets, ranks)
     execute = sheet.connection.execute
     if isinstance(event, BlockWritten):
@@ -184,7 +184,7 @@ def _index(sheet: Transaction, board: str, head: HeadRow, event: BoardEvent) -> 
 
 
 @functools.lru_cache(4096)
-def _facet(board: str, word: str) -> int:
+def facet_number(board: str, word: str) -> int:
     """The number of a facet. Should two words ever share one, notes are looked at again when read."""
     over = f"{len(board)}:{board}{word}".encode()
     return int.from_bytes(hashlib.blake2b(over, digest_size=8).digest(), "big", signed=True)
@@ -226,9 +226,9 @@ class _Search:
         self._source = source
         self._query = query
         asked = facets_asked(query)
-        self._groups = [[_facet(board, word) for word in group] for group in asked.groups]
-        self._ranks = [_facet(board, word) for word in ranks_asked(query)]
-        self._never = _facet(board, asked.never) if asked.never else None
+        self._groups = [[facet_number(board, word) for word in group] for group in asked.groups]
+        self._ranks = [facet_number(board, word) for word in ranks_asked(query)]
+        self._never = facet_number(board, asked.never) if asked.never else None
         self._has_fresh = bool(self._ask("has_fresh"))
 
     def places(self) -> list[int]:

@@ -269,7 +269,7 @@ class Append(Struct, frozen=True):
         if head is not None and head.forgotten:
             raise UnknownRun(self.stream, FORGOTTEN)
         if self.epoch is not None:
-            check_leads(sheet, self.stream, self.epoch)
+            check_leads(head, sheet.node, self.stream, self.epoch)
         for mail in self.taking:
             sheet.check_unread(mail)
         if head is None:
@@ -284,12 +284,11 @@ class Append(Struct, frozen=True):
         return Position(self.stream, head.seq)
 
 
-def check_leads(sheet: Transaction, stream: str, epoch: int) -> None:
-    """Raise `NotLeading` unless this node leads this stream in this epoch."""
-    head = sheet.head(stream)
+def check_leads(head: HeadRow | None, node: str, stream: str, epoch: int) -> None:
+    """Raise `NotLeading` unless this node leads the stream of this head in this epoch."""
     if head is None:
         raise NotLeading(f"run {stream!r} is led by nobody; lead it before appending to it")
-    if head.epoch != epoch or head.owner != sheet.node:
+    if head.epoch != epoch or head.owner != node:
         holder = f"node {head.owner}" if head.owner else "nobody"
         raise NotLeading(
             f"run {stream!r} is led by {holder} in epoch {head.epoch}, and no longer in epoch "

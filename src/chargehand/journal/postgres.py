@@ -1,0 +1,776 @@
+"""The journal in a PostgreSQL database: shared by supervisors on any number of machines."""
+
+import asyncio
+import functools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from chargehand.decisions.board import decide as decide_act
+from chargehand.errors import (
+    JournalBusy,
+    JournalDamaged,
+    KeyConflict,
+    UnknownRun,
+    UsageError,
+)
+from chargehand.facts.argument_checks import Duration, duration
+from chargehand.facts.board import (
+    Act,
+    Block,
+    BoardEntry,
+    BoardEvent,
+    Label,
+    Note,
+    NotePosted,
+    NoteQuery,
+    board_of_run,
+    decode_board,
+    stream_of,
+)
+from chargehand.facts.events import Event
+from chargehand.facts.value import digest_of
+from chargehand.journal.availability import Availability
+from chargehand.journal.base import (
+    BLOB_GRACE,
+    LEASE,
+    PATIENCE,
+    Entry,
+    Head,
+    Key,
+    Mail,
+    Position,
+    Tail,
+    led_by,
+    nothing_to_undo,
+    payload_digest,
+)
+from chargehand.journal.hash_chain import draft, microseconds
+from chargehand.journal.postgres_connection import PostgresServer, refuse_text
+from chargehand.journal.postgres_reader import (
+    BoardReader,
+    ChainCheck,
+    PostgresWalk,
+    all_heads,
+    unread_mail,
+)
+from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
+from chargehand.journal.postgres_writer import POLL, NodeLease, PostgresWriter, Work, WriteRequest
+from chargehand.journal.stream_owners import StreamOwner
+from chargehand.journal.transaction import FORGOTTEN, HeadRow, check_leads
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+T = TypeVar("T")
+
+#: connections that read at once, at most
+READERS = 3
+#: seconds between two looks for changes while the server tells of them, too
+RARE_POLL = 0.5
+
+log = logging.getLogger("chargehand.journal")
+
+
+class PostgresJournal:
+    """Streams of events in a PostgreSQL database.
+
+    `durability="strict"` acknowledges nothing before the server has it on disk (and on its synchronous
+    replicas, if it has any). `"relaxed"` does not wait for the disk: a crash of the server may take the
+    last moments with it. `namespace` keeps the runs of several teams apart in one database.
+
+    All connections live in one thread with an event loop of its own, so that the journal may be used from
+    several event loops at once, and its lease is renewed whatever those are busy with.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        namespace: str = "",
+        durability: str = "strict",
+        lease: Duration = LEASE,
+        patience: Duration = PATIENCE,
+    ) -> None:
+        if durability not in ("strict", "relaxed"):
+            raise UsageError(f"durability={durability!r} must be 'strict' or 'relaxed'")
+        term = duration(lease, "lease")
+        if term < timedelta(milliseconds=100):
+            raise UsageError(
+                f"lease={term} is too short to be kept over a network; use at least 0.1 s"
+            )
+        refuse_text(namespace=namespace)
+        longest = duration(patience, "patience", may_be_zero=True)
+        server = PostgresServer(dsn, lease=term)
+        self.path = server.place
+        self._gate = Availability(self.path)
+        self._thread = _LoopThread()
+        try:
+            self._core = self._thread.wait(
+                _Core.open(server, namespace, term, longest, is_strict=durability == "strict")
+            )
+        except BaseException:
+            self._thread.stop()
+            raise
+        port = _Port(self._core, self._thread, self._gate)
+        self._port = port
+        self.leases = _Leases(port)
+        self.mail = _Mailbox(port)
+        self.blobs = _Blobs(port)
+        self.boards = _Boards(port)
+        weakref.finalize(self, _let_go, self._core, self._thread, self._gate)
+        _open_journals.add(self)
+
+    async def append(
+        self,
+        stream: str,
+        events: Sequence[Event],
+        *,
+        epoch: int | None = None,
+        key: Key | None = None,
+        taking: Sequence[int] = (),
+    ) -> Position:
+        """Store events at the end of a stream, all or none, and return the place of the last."""
+        drafts = [draft(event) for event in events]
+        refuse_text(stream=stream, key="" if key is None else f"{key.scope} {key.name}")
+        taken = tuple(taking)
+
+        async def enter(transaction: PostgresTransaction) -> Position:
+            # The key comes first: a repeated request gets its first answer, whoever leads by now.
+            if key is not None and (known := transaction.find_key(key)) is not None:
+                return known
+            head = _living_head(transaction, stream)
+            if epoch is not None:
+                check_leads(head, transaction.node, stream, epoch)
+            for mail in taken:
+                transaction.check_unread(mail)
+            head = head or transaction.new_head(stream)
+            if drafts:
+                transaction.add_entries(head, drafts)
+            for mail in taken:
+                transaction.take_mail(mail)
+            if key is not None:
+                transaction.add_key(key, stream, head.seq)
+            return Position(stream, head.seq)
+
+        return await self._port.write(Needs(stream=stream, key=key, mail=taken), enter)
+
+    async def decide(
+        self,
+        stream: str,
+        decide: Callable[[Tail], Sequence[Event]],
+        *,
+        undo: Callable[[], None] = nothing_to_undo,
+    ) -> Position:
+        """Append what `decide` makes of the end of the stream, in one transaction that locks the stream.
+
+        It is called in a thread of the journal. If the connection breaks before what it decided is stored,
+        `undo` is called and `JournalBusy` raised.
+        """
+        refuse_text(stream=stream)
+        work = functools.partial(_decide, core=self._core, stream=stream, decide=decide, undo=undo)
+        decided = await self._port.write(Needs(stream=stream, nodes=True), work, undo=undo)
+        if isinstance(decided, Exception):
+            raise decided
+        return decided
+
+    async def read(self, stream: str, after: int = 0) -> AsyncIterator[Entry]:
+        """The entries after this number, checked one by one, up to the newest when reading began."""
+        refuse_text(stream=stream)
+        walk = PostgresWalk(self._core.namespace, self.path, stream, after)
+        while chunk := await self._port.read(walk.next_chunk):
+            for entry in chunk:
+                yield entry
+
+    async def heads(self) -> list[Head]:
+        """All runs that have an event, the one that changed last first."""
+        return await self._port.read(functools.partial(all_heads, namespace=self._core.namespace))
+
+    async def forget(self, before: datetime) -> list[str]:
+        """Delete the events of ended runs that last changed before this; heads stay as a trace."""
+        limit = microseconds(before)
+
+        async def find(connection: "Connection[Any]") -> list[str]:
+            rows = await connection.fetch(POSTGRES["forgettable"], self._core.namespace, limit)
+            return [row[0] for row in rows]
+
+        forgotten = []
+        for name in await self._port.read(find):
+            work = functools.partial(_forget, stream=name, before=limit)
+            if await self._port.write(Needs(stream=name), work):
+                board = board_of_run(name)
+                await self._port.write(
+                    Needs(stream=stream_of(board)), functools.partial(_forget_board, board=board)
+                )
+                forgotten.append(name)
+        return forgotten
+
+    async def close(self) -> None:
+        """Write down what is pending and let go of everything. Closing twice is fine."""
+        if not self._gate.is_forked:
+            await asyncio.get_running_loop().run_in_executor(None, self._shut)
+
+    def _shut(self) -> None:
+        self._gate.is_open = False
+        self._thread.end(self._core)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def abandon(self) -> None:
+        """This is a forked child: the connections are the parent's alone."""
+        self._gate.is_forked = True
+
+
+def _living_head(transaction: PostgresTransaction, stream: str) -> HeadRow | None:
+    head = transaction.head(stream)
+    if head is not None and head.forgotten:
+        raise UnknownRun(stream, FORGOTTEN)
+    return head
+
+
+async def _forget(transaction: PostgresTransaction, stream: str, before: int) -> bool:
+    head = transaction.head(stream)
+    if head is None or head.forgotten or not head.ended or (head.changed_at or 0) >= before:
+        return False
+    await _drop(transaction, head)
+    await transaction.connection.execute(POSTGRES["drop_mail"], transaction.namespace, stream)
+    return True
+
+
+async def _forget_board(transaction: PostgresTransaction, board: str) -> None:
+    head = transaction.head(stream_of(board))
+    if head is not None and not head.forgotten:
+        await _drop(transaction, head)
+        await transaction.connection.execute(POSTGRES["drop_board"], head.id)
+
+
+async def _drop(transaction: PostgresTransaction, head: HeadRow) -> None:
+    connection = transaction.connection
+    await connection.execute(POSTGRES["drop_entries"], head.id)
+    digests = [row[0] for row in await connection.fetch(POSTGRES["drop_blob_refs"], head.id)]
+    if digests:
+        await connection.execute(
+            POSTGRES["drop_orphans"], transaction.namespace, digests, BLOB_GRACE
+        )
+    head.forgotten = True
+    transaction.change(head)
+
+
+async def _decide(
+    transaction: PostgresTransaction,
+    core: "_Core",
+    stream: str,
+    decide: Callable[[Tail], Sequence[Event]],
+    undo: Callable[[], None],
+) -> Position | Exception:
+    """Where it was stored, or what speaks against it: that reaches this caller, and no other of the group."""
+    head = _living_head(transaction, stream)
+    node = core.writer.node
+    if (
+        head is not None
+        and head.owner
+        and (head.owner == node.id or head.owner in transaction.nodes)
+    ):
+        return led_by(stream, head.owner)
+    tail = _Tail(transaction, core, stream)
+    try:
+        events = await asyncio.to_thread(decide, tail)
+    except Exception as error:
+        if tail.failure is not None:
+            raise tail.failure from error  # the database said it, so nothing of the group is stored
+        return error
+    try:
+        drafts = [draft(event) for event in events]
+    except Exception as error:  # noqa: BLE001 - likewise: what cannot be written down
+        undo()
+        return error
+    tail.take_all()
+    if not drafts:
+        return Position(stream, 0 if head is None else head.seq)
+    node.stay(transaction)
+    transaction.unless_committed(undo)
+    head = head or transaction.new_head(stream)
+    transaction.add_entries(head, drafts)
+    return Position(stream, head.seq)
+
+
+class _Tail:
+    """The end of a stream with all that was added in this transaction before; used in another thread."""
+
+    def __init__(self, transaction: PostgresTransaction, core: "_Core", stream: str) -> None:
+        self._transaction = transaction
+        self._core = core
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._taken: list[int] = []
+        #: what the database said; it must not be taken for the decision's own error
+        self.failure: BaseException | None = None
+
+    @property
+    def seq(self) -> int:
+        head = self._transaction.head(self._stream)
+        return 0 if head is None else head.seq
+
+    def read(self, after: int) -> list[Entry]:
+        head = self._transaction.head(self._stream)
+        if head is None or after >= head.seq:
+            return []
+        return self._wait(self._read(head, after))
+
+    async def _read(self, head: HeadRow, after: int) -> list[Entry]:
+        connection, pending = (
+            self._transaction.connection,
+            self._transaction.pending(head.id, after),
+        )
+        check = ChainCheck(self._stream, self._core.place)
+        if after:
+            known = await connection.fetchrow(POSTGRES["entry_hash"], head.id, after)
+            if known is not None:
+                check.previous, check.epoch = known
+            check.last = after
+        stored = pending[0][0] - 1 if pending else head.seq
+        rows = await connection.fetch(
+            POSTGRES["entries"], head.id, after, stored, max(stored - after, 0)
+        )
+        return [check.entry(row) for row in (*rows, *pending)]
+
+    def is_alive(self, node: str) -> bool:
+        return node == self._transaction.node or node in self._transaction.nodes
+
+    def take(self, mail: int) -> None:
+        self._wait(self._transaction.lock_mail([mail]))
+        self._transaction.check_unread(mail)
+        if mail in self._taken:
+            raise KeyConflict(f"mail {mail}")
+        self._taken.append(mail)
+
+    def take_all(self) -> None:
+        """Take the mail that was decided on."""
+        for mail in self._taken:
+            self._transaction.take_mail(mail)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+class _Core:
+    """The writer, the connections that read, and the watch for changes; all in one event loop."""
+
+    def __init__(
+        self, server: PostgresServer, namespace: str, writer: PostgresWriter, patience: timedelta
+    ) -> None:
+        self.server = server
+        self.namespace = namespace
+        self.place = server.place
+        self.writer = writer
+        self._patience = patience.total_seconds()
+        self._idle: list[Connection[Any]] = []
+        self._places = asyncio.Semaphore(READERS)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._has_listener = False
+        self._is_closing = False
+
+    @classmethod
+    async def open(
+        cls,
+        server: PostgresServer,
+        namespace: str,
+        lease: timedelta,
+        patience: timedelta,
+        *,
+        is_strict: bool,
+    ) -> "_Core":
+        """Connect once, so that whatever is wrong is said now."""
+        try:
+            connection = await server.connect()
+        except JournalBusy as error:
+            raise JournalBusy(
+                str(error).replace("nothing of this request was stored: ", "")
+            ) from error
+        node = NodeLease(lease)
+        writer = PostgresWriter(server, namespace, node, patience=patience, is_strict=is_strict)
+        core = cls(server, namespace, writer, patience)
+        core._idle.append(connection)
+        core._tasks = [
+            asyncio.create_task(writer.run(), name="chargehand journal writer"),
+            asyncio.create_task(core._watch(), name="chargehand journal watch"),
+        ]
+        return core
+
+    async def read(self, work: "Callable[[Connection[Any]], Awaitable[T]]") -> T:
+        """What this function reads; tried again over another connection if one breaks."""
+        async with self._places:
+            while True:
+                connection = self._idle.pop() if self._idle else await self._connect()
+                try:
+                    found = await self.server.transact(connection, work)
+                except (UnknownRun, JournalDamaged, UsageError):
+                    self._idle.append(connection)
+                    raise
+                except Exception as error:
+                    connection.terminate()
+                    if self.server.is_lost(error):
+                        continue
+                    raise self.server.refusal(error) from error
+                except BaseException:
+                    connection.terminate()
+                    raise
+                self._idle.append(connection)
+                return found
+
+    async def _connect(self) -> "Connection[Any]":
+        return await self.server.connect_patiently(self._patience, lambda: not self._is_closing)
+
+    async def _watch(self) -> None:
+        """Tell of what other processes change, for as long as somebody waits for that."""
+        known = ""
+        listener: Connection[Any] | None = None
+        while True:
+            await self.writer.awaited.wait()
+            self.writer.awaited.clear()
+            while self.writer.changes.is_awaited or self.writer.posts.is_awaited:
+                if listener is None or listener.is_closed():
+                    listener = await self._listen()
+                seen = await self._snapshot()
+                if seen and seen != known:
+                    known = seen
+                    self.tell()
+                await asyncio.sleep(POLL if listener is None else RARE_POLL)
+
+    async def _listen(self) -> "Connection[Any] | None":
+        """A connection over which the server tells of changes; None where it cannot be had."""
+        if self.server.is_pooled:
+            return None
+        try:
+            connection = await self.server.connect()
+            await self.server.listen(connection, self._hear)
+        except Exception as error:  # noqa: BLE001 - only a hint: without it we look more often
+            log.debug("journal_not_listening path=%s error=%r", self.place, error)
+            return None
+        self._listener = connection
+        return connection
+
+    def _hear(self, namespace: str) -> None:
+        if namespace == self.namespace:
+            self.tell()
+
+    def tell(self) -> None:
+        """Wake all who wait for a change."""
+        self.writer.changes.notify()
+        self.writer.posts.notify()
+
+    async def _snapshot(self) -> str:
+        async def look(connection: "Connection[Any]") -> str:
+            return str(await connection.fetchval(POSTGRES["snapshot"]))
+
+        try:
+            return await self.read(look)
+        except Exception as error:  # noqa: BLE001 - the next look may find it well again
+            log.debug("journal_not_watched path=%s error=%r", self.place, error)
+            return ""
+
+    async def close(self) -> None:
+        """Write down what is pending, and let go of all connections."""
+        self._is_closing = True
+        self.writer.stop()
+        writing, watching = self._tasks
+        await asyncio.wait([writing])
+        watching.cancel()
+        await asyncio.wait([watching])
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            log.error("journal_write_failed path=%s error=%r", self.place, error)
+        for connection in self._idle:
+            connection.terminate()
+        listener = getattr(self, "_listener", None)
+        if listener is not None:
+            listener.terminate()
+
+
+class _LoopThread:
+    """A thread with an event loop of its own. It is a daemon: a journal left open keeps no program alive."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._ending = threading.Lock()
+        self._thread = threading.Thread(
+            target=self._run, name="chargehand-journal-postgres", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        finally:
+            self.loop.close()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run this in the loop and wait for it here."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def end(self, core: _Core, timeout: float | None = None) -> None:
+        """Close the core, then the loop; the second to ask waits for the first."""
+        with self._ending:
+            if self._thread.is_alive() and not self.loop.is_closed():
+                asyncio.run_coroutine_threadsafe(core.close(), self.loop).result(timeout)
+                self.stop()
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(5)
+
+
+class _Port:
+    """How the parts of a journal reach its thread, from whatever event loop they are asked in."""
+
+    def __init__(self, core: _Core, thread: _LoopThread, gate: Availability) -> None:
+        self.core = core
+        self._thread = thread
+        self._gate = gate
+
+    @property
+    def is_open(self) -> bool:
+        return self._gate.is_open and not self._gate.is_forked
+
+    def check(self) -> None:
+        self._gate.check()
+
+    async def write(
+        self, needs: Needs, work: Work[T], *, undo: Callable[[], None] | None = None
+    ) -> T:
+        """Enter this into the next transaction; returns once it is durable."""
+        self._gate.check()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        request = WriteRequest(needs, work, future, undo)
+        self._thread.loop.call_soon_threadsafe(self.core.writer.put, request)
+        return await future
+
+    async def read(self, work: "Callable[[Connection[Any]], Awaitable[T]]") -> T:
+        """Read something over a connection of the journal."""
+        self._gate.check()
+        asked = asyncio.run_coroutine_threadsafe(self.core.read(work), self._thread.loop)
+        return await asyncio.wrap_future(asked)
+
+
+class _Leases:
+    """The node of this journal and what it leads."""
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+        self._node = port.core.writer.node
+
+    @property
+    def node(self) -> str:
+        return self._node.id
+
+    async def lead(self, stream: str, holder: StreamOwner | None = None) -> int:
+        refuse_text(stream=stream)
+
+        async def enter(transaction: PostgresTransaction) -> int:
+            return self._node.lead(transaction, stream, holder)
+
+        return await self._port.write(Needs(stream=stream, nodes=True), enter)
+
+    async def release(self, stream: str, epoch: int) -> None:
+        async def enter(transaction: PostgresTransaction) -> None:
+            self._node.release(transaction, stream, epoch)
+
+        await self._port.write(Needs(stream=stream), enter)
+
+    def is_valid(self) -> bool:
+        return self._port.is_open and self._port.core.writer.is_well and self._node.is_valid()
+
+
+class _Mailbox:
+    """The table of mail. The server tells of new mail; where it cannot, we look ten times a second."""
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+
+    async def post(self, mail: Mail) -> bool:
+        refuse_text(key=mail.key, stream=mail.stream, subject=mail.subject)
+        digest = payload_digest(mail.body)
+
+        async def enter(transaction: PostgresTransaction) -> bool:
+            connection, space = transaction.connection, transaction.namespace
+            row = (space, mail.key, mail.stream, mail.subject, mail.body, digest)
+            if await connection.fetchval(POSTGRES["add_mail"], *row) is not None:
+                transaction.is_told = True
+                transaction.once_committed(_nothing_more)
+                return True
+            known = await connection.fetchrow(POSTGRES["mail_by_key"], space, mail.key)
+            if known is None or tuple(known) != (mail.stream, mail.subject, digest):
+                raise KeyConflict(mail.key)
+            return False
+
+        return await self._port.write(Needs(), enter)
+
+    async def unread(self) -> list[Mail]:
+        namespace = self._port.core.namespace
+        return await self._port.read(functools.partial(unread_mail, namespace=namespace))
+
+    async def wait_changed(self) -> None:
+        self._port.check()
+        await self._port.core.writer.changes.wait()
+
+
+class _Blobs:
+    """Bytes too large for an event, in a table of their own."""
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+
+    async def put(self, data: bytes) -> str:
+        kept = bytes(data)
+        digest = digest_of(kept)
+
+        async def enter(transaction: PostgresTransaction) -> str:
+            space = transaction.namespace
+            await transaction.connection.execute(POSTGRES["put_blob"], space, digest, kept)
+            transaction.once_committed(_nothing_more)
+            return digest
+
+        return await self._port.write(Needs(), enter)
+
+    async def get(self, digest: str) -> bytes:
+        core = self._port.core
+
+        async def find(connection: "Connection[Any]") -> bytes | None:
+            found = await connection.fetchval(POSTGRES["blob"], core.namespace, digest)
+            return None if found is None else bytes(found)
+
+        if len(digest) != 32 or not all(each in "0123456789abcdef" for each in digest):
+            raise UsageError(f"{digest!r} is no digest of a blob: 32 hexadecimal digits")
+        data = await self._port.read(find)
+        if data is None or digest_of(data) != digest:
+            fact = "is missing" if data is None else "was changed"
+            raise JournalDamaged(
+                f"{core.place} is damaged: blob {digest} {fact}; restore it from a backup"
+            )
+        return data
+
+
+class _Boards:
+    """The boards of one namespace."""
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+        self.signal = _Signal(port)
+
+    async def append(self, board: str, act: Act, *, key: Key | None = None) -> BoardEntry:
+        """Decide on this act and store what comes of it, all in one transaction."""
+        stream = stream_of(board)
+        label = "" if isinstance(act, NotePosted) else act.label
+        refuse_text(board=board, label=label)
+
+        async def enter(transaction: PostgresTransaction) -> BoardEntry | int:
+            if key is not None and (known := transaction.find_key(key)) is not None:
+                return known.seq
+            head = _living_head(transaction, stream)
+            event = decide_act(act, transaction.label(head, label))
+            made = draft(cast("Event", event))  # chained like an event of a run
+            head = head or transaction.new_head(stream)
+            transaction.add_entries(head, [made])
+            transaction.index(board, head, event)
+            if key is not None:
+                transaction.add_key(key, stream, head.seq)
+            return BoardEntry(board, head.seq, event)
+
+        stored = await self._port.write(Needs(stream=stream, key=key, label=label), enter)
+        if isinstance(stored, BoardEntry):
+            return stored
+        seq = stored
+        return await self._read(board, lambda reader: reader.entry(seq))
+
+    async def _read(self, board: str, ask: Callable[[BoardReader], Awaitable[T]]) -> T:
+        core = self._port.core
+
+        async def look(connection: "Connection[Any]") -> T:
+            return await ask(BoardReader(connection, core.namespace, core.place, board))
+
+        return await self._port.read(look)
+
+    async def notes(self, board: str, query: NoteQuery) -> list[Note]:
+        """The notes that are asked for, found by their facets."""
+        return await self._read(board, lambda reader: reader.notes(query))
+
+    async def block(self, board: str, label: str, version: int = 0) -> Block | None:
+        """One version of a block, 0 for the newest."""
+        return await self._read(board, lambda reader: reader.block(label, version))
+
+    async def labels(self, board: str, only: str = "") -> list[Label]:
+        """What is known of each block, by label, or of only one."""
+        return await self._read(board, lambda reader: reader.labels(only))
+
+    async def read(self, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
+        """The entries after this number, checked one by one."""
+        core = self._port.core
+        walk = PostgresWalk(core.namespace, core.place, stream_of(board), after, decode_board)
+        try:
+            while chunk := await self._port.read(walk.next_chunk):
+                for entry in chunk:
+                    yield BoardEntry(board, entry.seq, cast("BoardEvent", entry.event))
+        except UnknownRun as error:
+            if FORGOTTEN in str(error):
+                raise
+            return  # nobody has written to it
+
+
+class _Signal:
+    """Tells of what is stored: here at once, elsewhere as the server tells, or by looking."""
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+
+    @property
+    def count(self) -> int:
+        return self._port.core.writer.posts.count
+
+    async def wait(self, *, since: int) -> None:
+        self._port.check()
+        await self._port.core.writer.posts.wait(since=since)
+
+
+def _nothing_more() -> None:
+    """For what is stored without a further thought."""
+
+
+def _let_go(core: _Core, thread: _LoopThread, gate: Availability) -> None:
+    """End a journal that nobody closed: when it is collected, or when the program ends."""
+    if not gate.is_forked and gate.is_open:
+        gate.is_open = False
+        try:
+            thread.end(core, timeout=5)
+        except TimeoutError:
+            log.warning("journal_left_open; its server does not answer")
+
+
+_open_journals: "weakref.WeakSet[PostgresJournal]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for journal in list(_open_journals):
+        journal.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

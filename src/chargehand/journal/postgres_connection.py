@@ -1,0 +1,263 @@
+"""Connections to the PostgreSQL server of a journal: opened, checked, opened again when they break."""
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from chargehand.errors import (
+    InternalError,
+    JournalBusy,
+    JournalDamaged,
+    JournalError,
+    JournalFailed,
+    JournalFull,
+    JournalReadOnly,
+    JournalUnfit,
+    JournalVersion,
+    UsageError,
+)
+from chargehand.journal.postgres_transaction import POSTGRES
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+T = TypeVar("T")
+
+#: version of the tables
+FORMAT = 1
+#: the first server version that has all we use; older ones get no more fixes from their makers
+OLDEST_SERVER = 130000
+#: seconds for a server to take a connection, or to answer a query that locks nothing
+CONNECTING = 10.0
+#: seconds between two tries to connect again, at most
+LONGEST_PAUSE = 2.0
+_CHANNEL = "chargehand"
+
+log = logging.getLogger("chargehand.journal")
+
+
+def place_of(dsn: str) -> str:
+    """Where a DSN points, without its password, for people to read."""
+    parts = urlsplit(dsn)
+    user, at, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    query = re.sub(r"(?i)(password=)[^&]*", r"\1***", parts.query)
+    return urlunsplit(("postgresql", f"{name}{at}{host}", parts.path, query, ""))
+
+
+class PostgresServer:
+    """Opens connections to one server, and says in the journal's words what is wrong with it."""
+
+    def __init__(self, dsn: str, *, lease: timedelta) -> None:
+        self.place = place_of(dsn)
+        self._dsn = dsn
+        self._lease = lease
+        #: a pooler stands between us and the server, and no prepared statement outlives its transaction;
+        #: None before that is known
+        self.is_pooled: bool | None = None
+        self._journal = ""
+
+    async def connect(self) -> "Connection[Any]":
+        """A connection to the journal that was opened first, and to no other behind the same name."""
+        while True:
+            connection = await self._open(keeps_statements=self.is_pooled is False)
+            try:
+                await self._check(connection)
+                process = await connection.fetchval("SELECT pg_backend_pid()")
+            except Exception as error:
+                connection.terminate()
+                raise self.refusal(error) from error
+            except BaseException:
+                connection.terminate()
+                raise
+            # A pooler gives out a process number of its own. A name of a statement may stand for another
+            # one behind it, so statements must not be kept at all there.
+            was_pooled, self.is_pooled = self.is_pooled, process != connection.get_server_pid()
+            if was_pooled is self.is_pooled or (was_pooled is None and self.is_pooled):
+                return connection
+            connection.terminate()
+
+    async def _open(self, *, keeps_statements: bool) -> "Connection[Any]":
+        import asyncpg
+
+        try:
+            return await asyncpg.connect(
+                self._dsn,
+                timeout=CONNECTING,
+                statement_cache_size=200 if keeps_statements else 0,
+            )
+        except Exception as error:
+            raise self.refusal(error) from error
+
+    async def _check(self, connection: "Connection[Any]") -> None:
+        async with connection.transaction():
+            facts = await connection.fetchrow(POSTGRES["facts"])
+            if facts is None:
+                raise InternalError(f"{self.place} says nothing about itself")
+            self._refuse_unfit(dict(facts))
+            journal = await self._prepare(connection)
+        if self._journal and journal != self._journal:
+            raise JournalFailed(
+                f"{self.place} is another database than before: there are two behind one name; name the "
+                "one that holds the runs, and start again"
+            )
+        self._journal = journal
+
+    def _refuse_unfit(self, facts: dict[str, Any]) -> None:
+        if facts["version"] < OLDEST_SERVER:
+            raise JournalUnfit(
+                f"{self.place} is PostgreSQL {facts['version'] // 10000}; version "
+                f"{OLDEST_SERVER // 10000} or newer is needed"
+            )
+        if facts["is_replica"]:
+            raise JournalReadOnly(
+                f"{self.place} is a read-only replica; name the primary server instead"
+            )
+        for setting in ("fsync", "full_page_writes"):
+            if facts[setting] != "on":
+                raise JournalUnfit(
+                    f"{self.place} runs with {setting}=off and may lose what it has acknowledged; "
+                    f"set {setting}=on"
+                )
+
+    async def _prepare(self, connection: "Connection[Any]") -> str:
+        """Make or upgrade the tables, if they are not those of today; returns the journal's name."""
+        if not await connection.fetchval(POSTGRES["has_meta"]):
+            await connection.execute(POSTGRES["one_migration"])
+            if not await connection.fetchval(POSTGRES["has_meta"]):  # still
+                await connection.execute(POSTGRES["schema_1"])
+                await connection.execute(POSTGRES["put_meta"], "format", str(FORMAT))
+                await connection.execute(POSTGRES["put_meta"], "journal", secrets.token_hex(8))
+        version = await connection.fetchval(POSTGRES["meta"], "format")
+        if version is None:
+            raise JournalUnfit(
+                f"{self.place} has a table chargehand_meta that is not ours; name another database or schema"
+            )
+        if version != str(FORMAT):
+            raise JournalVersion(
+                f"{self.place} has format {version}, and this chargehand knows format {FORMAT}; upgrade "
+                "chargehand to the version that wrote it"
+            )
+        return str(await connection.fetchval(POSTGRES["meta"], "journal"))
+
+    async def connect_patiently(
+        self, patience: float | None, is_wanted: Callable[[], bool]
+    ) -> "Connection[Any]":
+        """Connect, again and again while the server does not answer; without end if `patience` is None."""
+        clock, tries = asyncio.get_running_loop().time, 0
+        began = clock()
+        while True:
+            try:
+                return await self.connect()
+            except JournalBusy as error:
+                waited = clock() - began
+                if not is_wanted() or (patience is not None and waited >= patience):
+                    raise
+                if tries == 0:
+                    log.warning("journal_waits path=%s: %s", self.place, error)
+                await asyncio.sleep(min(0.05 * 2 ** min(tries, 6), LONGEST_PAUSE))
+                tries += 1
+
+    async def listen(self, connection: "Connection[Any]", heard: Callable[[str], None]) -> None:
+        """Have this called with the namespace of every change that is told."""
+
+        def hear(_: object, __: int, ___: str, payload: object) -> None:
+            heard(str(payload))
+
+        await connection.add_listener(_CHANNEL, hear)
+
+    async def transact(
+        self, connection: "Connection[Any]", work: "Callable[[Connection[Any]], Awaitable[T]]"
+    ) -> T:
+        """Read something; in one transaction where a pooler may give each query another connection."""
+        if not self.is_pooled:
+            return await work(connection)
+        async with connection.transaction(readonly=True):
+            return await work(connection)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether this error says that a connection broke, and nothing about what was asked."""
+        import asyncpg
+
+        lost = (
+            OSError,
+            asyncio.TimeoutError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,  # the server said farewell between two of our messages
+            asyncpg.PostgresConnectionError,
+            asyncpg.AdminShutdownError,
+            asyncpg.CrashShutdownError,
+            asyncpg.CannotConnectNowError,
+            asyncpg.IdleInTransactionSessionTimeoutError,
+        )
+        return isinstance(error, lost) and not isinstance(error, asyncpg.DataError)
+
+    def refusal(self, error: BaseException) -> JournalError | InternalError:
+        """The journal's error for one of PostgreSQL's."""
+        import asyncpg
+
+        place = self.place
+        match error:
+            case JournalError() | InternalError():
+                return error
+            case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+                return JournalUnfit(
+                    f"{place} refuses this user ({error}); check user and password of the DSN"
+                )
+            case asyncpg.InvalidCatalogNameError():
+                return JournalUnfit(f"{place}: {error}; create the database first, with createdb")
+            case asyncpg.InsufficientPrivilegeError():
+                return JournalReadOnly(
+                    f"{place}: {error}; grant this user CREATE and USAGE on the schema, or SELECT, INSERT, "
+                    "UPDATE and DELETE on the tables chargehand_*"
+                )
+            case asyncpg.ReadOnlySQLTransactionError():
+                return JournalReadOnly(
+                    f"{place} can only be read ({error}); name the primary server"
+                )
+            case asyncpg.DiskFullError():
+                return JournalFull(
+                    f"{place} cannot grow: its disk is full; nothing of this request was stored: make room, "
+                    "then try again"
+                )
+            case asyncpg.TooManyConnectionsError() | asyncpg.OutOfMemoryError():
+                return self._busy(f"it is short of something: {error}")
+            case asyncpg.DeadlockDetectedError() | asyncpg.LockNotAvailableError():
+                return self._busy(str(error))
+            case asyncpg.UndefinedTableError() | asyncpg.UndefinedColumnError():
+                return JournalDamaged(
+                    f"{place} is damaged: its tables are not those of a journal ({error}); restore it from "
+                    "a backup, or name another database"
+                )
+            case asyncpg.IntegrityConstraintViolationError() | asyncpg.DataCorruptedError():
+                return JournalDamaged(
+                    f"{place} is damaged: its tables contradict each other ({error}); restore it from a backup"
+                )
+            case ValueError() | asyncpg.ClientConfigurationError():
+                return JournalUnfit(f"{place} is no DSN of PostgreSQL: {error}")
+            case _ if self.is_lost(error):
+                return self._busy(f"it does not answer: {str(error) or type(error).__name__}")
+            case _:
+                return InternalError(f"the journal {place} met {type(error).__name__}: {error}")
+
+    def _busy(self, fact: str) -> JournalBusy:
+        return JournalBusy(
+            f"{self.place} cannot be used just now ({fact}); nothing of this request was stored: check that the "
+            "server runs and can be reached, then try again"
+        )
+
+
+def refuse_text(**texts: str) -> None:
+    """Raise `UsageError` for text that PostgreSQL cannot hold."""
+    for what, text in texts.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the journal can only hold text: {error}") from error
+        if "\0" in text:
+            raise UsageError(f"the {what} {text!r} holds a NUL, which PostgreSQL cannot keep")

@@ -1,0 +1,376 @@
+"""A journal in a real PostgreSQL: servers that restart, connections that break, databases that will not do."""
+
+import asyncio
+import secrets
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import chargehand as ch
+from chargehand.errors import (
+    JournalBusy,
+    JournalDamaged,
+    JournalError,
+    JournalReadOnly,
+    JournalUnfit,
+    JournalVersion,
+    NotLeading,
+    UsageError,
+)
+from chargehand.facts.events import Event, ProgressNoted
+from chargehand.journal.base import Tail
+from chargehand.journal.postgres import PostgresJournal
+from chargehand.journal.postgres_connection import place_of
+from tests.contracts.test_journal import NOON, entries_of, notes, texts_of
+from tests.postgres_server import PostgresServer, programs, running_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    if programs() is None:
+        pytest.skip("needs PostgreSQL; get it with: apt-get install postgresql")
+    with running_server() as started:
+        yield started
+
+
+@pytest.fixture
+def open_one(server: PostgresServer) -> Callable[..., PostgresJournal]:
+    namespace = secrets.token_hex(8)
+
+    def opened(**options: object) -> PostgresJournal:
+        given = {"namespace": namespace, "patience": 20, "dsn": server.dsn, **options}
+        return PostgresJournal(**given)  # type: ignore[arg-type]  # options of a journal
+
+    return opened
+
+
+def database(server: PostgresServer) -> str:
+    """A new and empty database; returns its DSN."""
+    name = f"d{secrets.token_hex(6)}"
+    server.sql(f"CREATE DATABASE {name}")
+    return server.dsn.replace("/postgres?", f"/{name}?")
+
+
+# Servers that go away
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restarted", "crashed"])
+async def test_a_server_that_goes_down_under_load_loses_and_doubles_nothing(
+    server: PostgresServer, open_one: Callable[..., PostgresJournal], how: signal.Signals
+) -> None:
+    async with open_one() as journal:
+        epoch = await journal.leases.lead("run")
+        stored: list[str] = []
+
+        async def write(name: str) -> None:
+            for number in range(150):
+                await journal.append("run", notes(f"{name}{number}"), epoch=epoch)
+                stored.append(f"{name}{number}")
+
+        writing = asyncio.gather(*(write(name) for name in "abcd"))
+        while len(stored) < 50:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(server.stop, how)
+        acknowledged = set(stored)
+        await asyncio.to_thread(server.start)
+        await writing
+        kept = await texts_of(journal)
+    assert acknowledged <= set(kept)
+    assert sorted(kept) == sorted(f"{name}{number}" for name in "abcd" for number in range(150))
+
+
+class CuttingProxy:
+    """Stands between a journal and its server, and cuts the connection around a COMMIT."""
+
+    def __init__(self, server: Path, folder: Path, *, is_passed_on: bool) -> None:
+        self._server = str(server / ".s.PGSQL.5432")
+        self.path = folder / ".s.PGSQL.5432"
+        self._is_passed_on = is_passed_on
+        #: commits that are let through before the cut
+        self.commits_left = 10**9
+        self.cuts = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with await asyncio.start_unix_server(self._serve, self.path):
+            yield
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_unix_connection(self._server)
+        back = asyncio.create_task(self._copy(up_reader, writer))
+        try:
+            while data := await reader.read(65536):
+                is_cut = b"COMMIT" in data and self._is_due()
+                if is_cut and not self._is_passed_on:
+                    break
+                up_writer.write(data)
+                await up_writer.drain()
+                if is_cut:
+                    back.cancel()  # the answer never comes
+                    break
+        finally:
+            back.cancel()
+            up_writer.close()
+            writer.close()
+
+    def _is_due(self) -> bool:
+        self.commits_left -= 1
+        if self.commits_left >= 0:
+            return False
+        self.commits_left = 10**9
+        self.cuts += 1
+        return True
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+
+
+@pytest.mark.parametrize("is_passed_on", [True, False], ids=["after", "before"])
+async def test_a_connection_cut_at_its_commit_stores_exactly_once(
+    server: PostgresServer,
+    open_one: Callable[..., PostgresJournal],
+    tmp_path: Path,
+    *,
+    is_passed_on: bool,
+) -> None:
+    proxy = CuttingProxy(server.folder, tmp_path, is_passed_on=is_passed_on)
+    async with proxy.running():
+        dsn = f"postgresql://test@/postgres?host={tmp_path}"
+        journal = await asyncio.to_thread(open_one, dsn=dsn)
+        for number in range(5):
+            proxy.commits_left = number % 2
+            await journal.append("run", notes(f"a{number}"))
+            await journal.append("run", notes(f"b{number}"))
+        assert proxy.cuts >= 3
+        assert await texts_of(journal) == [f"{x}{n}" for n in range(5) for x in "ab"]
+        await journal.close()
+
+
+async def test_a_decision_whose_connection_breaks_is_undone_and_can_be_made_again(
+    server: PostgresServer, open_one: Callable[..., PostgresJournal], tmp_path: Path
+) -> None:
+    proxy = CuttingProxy(server.folder, tmp_path, is_passed_on=False)
+    undone: list[str] = []
+    async with proxy.running():
+        dsn = f"postgresql://test@/postgres?host={tmp_path}"
+        journal = await asyncio.to_thread(open_one, dsn=dsn)
+        await journal.append("run", notes("a"))
+        proxy.commits_left = 0
+        with pytest.raises(JournalBusy, match="try again"):
+            await journal.decide("run", lambda _: notes("b"), undo=lambda: undone.append("b"))
+        assert undone == ["b"]
+        await journal.decide("run", lambda _: notes("c"))
+        assert await texts_of(journal) == ["a", "c"]
+        await journal.close()
+
+
+async def test_a_process_that_froze_past_its_lease_appends_nothing_more(
+    open_one: Callable[..., PostgresJournal],
+) -> None:
+    frozen, other = open_one(lease=0.3), open_one(lease=0.3)
+    epoch = await frozen.leases.lead("run")
+    waking = threading.Event()
+    frozen._thread.loop.call_soon_threadsafe(waking.wait)  # as SIGSTOP would do it to its thread
+    later = await _led_at_last(other)
+    waking.set()
+    with pytest.raises(NotLeading):
+        await frozen.append("run", notes("late"), epoch=epoch)
+    await other.append("run", notes("mine"), epoch=later)
+    assert await texts_of(other) == ["mine"]
+    assert not frozen.leases.is_valid() or await frozen.leases.lead("another")
+    await frozen.close()
+    await other.close()
+
+
+async def _led_at_last(journal: PostgresJournal) -> int:
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return await journal.leases.lead("run")
+        except NotLeading:
+            assert time.monotonic() < until
+
+
+async def test_a_server_that_stays_away_is_said_and_a_lease_is_not_valid_without_it(
+    server: PostgresServer,
+    open_one: Callable[..., PostgresJournal],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    journal = open_one(lease=0.3, patience=0.5)
+    await journal.leases.lead("run")
+    await asyncio.to_thread(server.stop)
+    try:
+        with pytest.raises(JournalBusy, match=r"cannot be used just now.*try again"):
+            await journal.append("run", notes("a"))
+        assert "journal_waits" in caplog.text
+        assert not journal.leases.is_valid()
+    finally:
+        await asyncio.to_thread(server.start)
+    await journal.append("run", notes("b"))
+    assert await texts_of(journal) == ["b"]
+    await journal.close()
+
+
+# Databases that will not do
+
+
+async def test_processes_that_make_the_tables_at_once_make_one_journal(
+    server: PostgresServer,
+) -> None:
+    dsn = database(server)
+    journals = await asyncio.gather(*(asyncio.to_thread(PostgresJournal, dsn) for _ in range(6)))
+    await asyncio.gather(*(each.append("run", notes("a")) for each in journals))
+    assert len(await entries_of(journals[0])) == 6
+    for journal in journals:
+        await journal.close()
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+    dsn = f"postgresql://ann:hunter2@/postgres?host={tmp_path}"
+    with pytest.raises(JournalBusy, match=r"does not answer.*check that the server runs") as caught:
+        PostgresJournal(dsn)
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in place_of("postgresql://h/db?user=ann&password=hunter2")
+
+
+def test_a_database_that_is_not_there_is_named(server: PostgresServer) -> None:
+    with pytest.raises(JournalUnfit, match=r"nowhere.*createdb"):
+        PostgresJournal(server.dsn.replace("/postgres?", "/nowhere?"))
+
+
+def test_a_newer_format_is_refused(server: PostgresServer) -> None:
+    dsn = database(server)
+    name = urlsplit(dsn).path[1:]
+    journal = PostgresJournal(dsn)
+    asyncio.run(journal.close())
+    server.sql("UPDATE chargehand_meta SET value = '99' WHERE name = 'format'", name)
+    with pytest.raises(JournalVersion, match="format 99"):
+        PostgresJournal(dsn)
+
+
+def test_a_table_of_another_product_is_refused(server: PostgresServer) -> None:
+    dsn = database(server)
+    name = urlsplit(dsn).path[1:]
+    server.sql("CREATE TABLE chargehand_meta (name text, value text)", name)
+    with pytest.raises(JournalUnfit, match="not ours"):
+        PostgresJournal(dsn)
+
+
+def test_a_user_without_rights_is_told_which(server: PostgresServer) -> None:
+    dsn = database(server)
+    server.sql("DROP ROLE IF EXISTS poor; CREATE ROLE poor LOGIN")
+    with pytest.raises(JournalReadOnly, match=r"grant this user CREATE"):
+        PostgresJournal(dsn.replace("//test@", "//poor@"))
+
+
+def test_a_database_that_can_only_be_read_is_refused(server: PostgresServer) -> None:
+    dsn = database(server)
+    name = urlsplit(dsn).path[1:]
+    server.sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with pytest.raises(JournalReadOnly, match="name the primary"):
+        PostgresJournal(dsn)
+
+
+@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+def test_a_server_that_may_lose_what_it_acknowledged_is_refused(
+    server: PostgresServer, setting: str
+) -> None:
+    server.sql(f"ALTER SYSTEM SET {setting} = off")
+    server.sql("SELECT pg_reload_conf()")
+    try:
+        until = time.monotonic() + 10
+        while server.sql(f"SHOW {setting}") != "off":
+            assert time.monotonic() < until
+        with pytest.raises(JournalUnfit, match=f"{setting}=on"):
+            PostgresJournal(server.dsn)
+    finally:
+        server.sql(f"ALTER SYSTEM RESET {setting}")
+        server.sql("SELECT pg_reload_conf()")
+        while server.sql(f"SHOW {setting}") != "on":
+            pass
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+async def test_names_that_the_database_cannot_hold_are_refused_alone(
+    open_one: Callable[..., PostgresJournal], name: str
+) -> None:
+    async with open_one() as journal:
+        refused, kept = await asyncio.gather(
+            journal.append(name, notes("a")),
+            journal.append("run", notes("b")),
+            return_exceptions=True,
+        )
+        assert isinstance(refused, UsageError)
+        assert not isinstance(kept, BaseException)
+
+
+async def test_an_event_that_was_changed_in_the_database_is_found(
+    server: PostgresServer, open_one: Callable[..., PostgresJournal]
+) -> None:
+    async with open_one() as journal:
+        await journal.append("changed", notes("a", "b", "c"))
+        server.sql(
+            "UPDATE chargehand_entries SET payload = replace(encode(payload, 'escape'), '\"b\"', '\"x\"')"
+            "::bytea WHERE seq = 2 AND stream = (SELECT id FROM chargehand_streams WHERE name = 'changed')"
+        )
+        with pytest.raises(JournalDamaged, match=r"event 2 .*changed"):
+            await entries_of(journal, "changed")
+
+
+async def test_namespaces_do_not_see_each_other(
+    server: PostgresServer, open_one: Callable[..., PostgresJournal]
+) -> None:
+    async with open_one() as one, open_one(namespace="other") as other:
+        await one.append("run", notes("a"))
+        await other.append("run", notes("b"))
+        assert await texts_of(one) == ["a"]
+        assert await texts_of(other) == ["b"]
+        assert [head.seq for head in await one.heads()] == [1]
+
+
+async def test_a_decision_that_reads_a_damaged_stream_says_so(
+    server: PostgresServer, open_one: Callable[..., PostgresJournal]
+) -> None:
+    async with open_one() as journal:
+        await journal.append("torn", notes("a", "b"))
+        server.sql(
+            "DELETE FROM chargehand_entries WHERE seq = 1 AND stream = "
+            "(SELECT id FROM chargehand_streams WHERE name = 'torn')"
+        )
+
+        def look(tail: Tail) -> list[Event]:
+            return [ProgressNoted(at=NOON, task="t", attempt=1, text=str(len(tail.read(0))))]
+
+        with pytest.raises(JournalError):
+            await journal.decide("torn", look)
+
+
+# A supervisor on it
+
+
+@ch.worker("adder", "Adds numbers")
+async def adder(brief: ch.Brief) -> int:
+    return 2
+
+
+async def test_a_supervisor_keeps_its_runs_there(server: PostgresServer) -> None:
+    dsn = database(server)
+    plan = ch.Plan(
+        goal="add",
+        tasks=[
+            ch.Task(id=f"t{n}", description=f"Add {n} and 2", worker="adder") for n in range(20)
+        ],
+    )
+    async with ch.Supervisor([adder], journal=dsn) as boss:
+        result = await boss.run(plan)
+    assert result.status == "succeeded"
+    async with ch.Supervisor([adder], journal=dsn) as boss:
+        again = await boss.resume(result.id)
+    assert again.answer == result.answer
