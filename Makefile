@@ -54,7 +54,7 @@ docs: $(VENV)/.installed ## the documentation, built strictly into site/
 	@$(BIN)/python docs/generate_schemas.py
 	@$(BIN)/python docs/generate_cli.py
 	@$(BIN)/python docs/draw_scheduling.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too
 	@rm -rf $(VENV) .venv-* site build dist .demo .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -238,13 +238,17 @@ def index() -> Iterator[str]:
         "Everything else may change without notice.\n"
     )
     yield "## chargehand\n"
-    where = {name: page.file for page in PAGES for door in page.doors for name in door.names}
+    where = {
+        name: linked(name, page.file, door.module)
+        for page in PAGES
+        for door in page.doors
+        for name in door.names
+        if getattr(chargehand, name, None) is getattr(import_module(door.module), name)
+    }
+    where |= {name: f"[`{name}`](reference/{file})" for name, file in ELSEWHERE.items()}
     yield table(
         ("name", "summary"),
-        (
-            (linked(name, ELSEWHERE.get(name) or where[name]), summary(getattr(chargehand, name)))
-            for name in chargehand.__all__
-        ),
+        ((where[name], summary(getattr(chargehand, name))) for name in chargehand.__all__),
     )
     yield "Events and errors have pages of their own: [events](reference/events.md), "
     yield "[errors](reference/errors.md).\n"
@@ -265,9 +269,8 @@ def submodules() -> dict[str, list[tuple[str, str]]]:
     return dict(sorted(found.items()))
 
 
-def linked(name: str, file: str, module: str = "chargehand") -> str:
-    anchor = "" if name in ELSEWHERE and module == "chargehand" else f"#{anchor_of(name, module)}"
-    return f"[`{name}`](reference/{file}{anchor})"
+def linked(name: str, file: str, module: str) -> str:
+    return f"[`{name}`](reference/{file}#{anchor_of(name, module)})"
 
 
 def anchor_of(name: str, module: str) -> str:
