@@ -16,6 +16,7 @@ import pytest
 import chargehand
 from chargehand import errors
 from chargehand.facts import events
+from tests.test_architecture import ROWS
 from tests.watching import silent_waits, watched
 
 ROOT = Path(__file__).parent.parent
@@ -205,6 +206,46 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+# The design
+
+
+def named_in_the_table() -> list[list[str]]:
+    """The packages and modules of each row of the table in docs/design.md."""
+    text = (DOCS / "design.md").read_text(encoding="utf-8")
+    table = text.split("## Packages")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| \w[^|]*\| (`[^|]*) \|", table, re.MULTILINE)
+    return [re.findall(r"`(\w+)`", row) for row in rows]
+
+
+def test_the_table_of_packages_is_the_tree() -> None:
+    tree = {
+        path.stem
+        for path in (ROOT / "src" / "chargehand").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    named = [name for row in named_in_the_table() for name in row]
+    assert len(named) == len(set(named))
+    assert set(named) == tree
+
+
+def test_the_table_of_packages_has_the_layers_that_the_imports_keep() -> None:
+    named = named_in_the_table()
+    kept = [[name for name in layer if any(name in row for row in named)] for layer in ROWS]
+    assert [sorted(row) for row in named] == [sorted(layer) for layer in kept if layer]
+
+
+@pytest.mark.parametrize("page", ["docs/design.md", "CONTRIBUTING.md"])
+def test_every_path_that_the_design_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    paths = re.findall(r"`([\w./]+(?:/|\.py))`", text)
+    assert len(paths) > 5
+    above = (ROOT, ROOT / "src" / "chargehand")
+    lost = [
+        path for path in paths if path != "site/" and not any((f / path).exists() for f in above)
+    ]
+    assert lost == []
 
 
 # What CONTRIBUTING promises of skips
