@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from chargehand import worker
 from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.engines.base import Ending, Job, Lost, outcome_of
-from chargehand.engines.brief import Brief, Fenced
+from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.engines.child_processes import Children, importable
 from chargehand.errors import WorkerError
 from chargehand.facts.outcome import (
@@ -307,7 +307,7 @@ def return_lost(brief: Brief) -> Lost:
 # What the tests hold them with
 
 
-class FakeLine:
+class FakeLine(AttemptHost):
     """Writes down what it is told, in memory; refuses as it is told to."""
 
     def __init__(self, refusal: BaseException | None = None) -> None:

@@ -12,7 +12,7 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.decisions.schedule import RULES
 from chargehand.decisions.system_tasks import of_plan
-from chargehand.engines.brief import Brief, Fenced
+from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -27,6 +27,7 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.models.base import Model, ModelReply, StopReason, Text
 from chargehand.roles.planner import plan
+from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.refiner import refine
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
@@ -78,7 +79,7 @@ def cut_off(text: str) -> ModelReply:
     return ModelReply(parts=(Text(text),), stop=StopReason.LENGTH, model="scripted")
 
 
-class Seated:
+class Seated(AttemptHost):
     """A run that is being planned: its schedule, its journal, and the steps of the system task at work."""
 
     def __init__(
@@ -107,7 +108,11 @@ class Seated:
     def now(self) -> datetime:
         return START + timedelta(seconds=len(self.journal))
 
-    async def propose(self, event: Event) -> Event | None:
+    @property
+    def context(self) -> PlanningContext:
+        return PlanningContext(self.live_run, self.roster, self.now, self.bring, self)
+
+    async def propose(self, run: str, event: Event) -> Event | None:
         if self.dies_after == 0:
             raise Fenced
         if self.dies_after is not None:
@@ -117,7 +122,7 @@ class Seated:
     async def bring(self, value: Value) -> Value:
         return value
 
-    def say(self, piece: str | None) -> None:
+    def say(self, run: str, piece: str | None) -> None:
         raise AssertionError("a planner says nothing aloud")
 
     # what happens around it
@@ -153,10 +158,10 @@ class Seated:
 
     async def try_plan(self, system_task: str = "@plan") -> Outcome:
         """Carry out a planning system task; nobody hears of its end."""
-        return await plan(self.brief(system_task), self, self.resources)
+        return await plan(self.brief(system_task), self.context, self.resources)
 
     async def refine(self, system_task: str) -> Outcome:
-        return await refine(self.brief(system_task), self, self.resources)
+        return await refine(self.brief(system_task), self.context, self.resources)
 
     def brief(self, system_task: str) -> Brief:
         node = self.live_run.schedule.nodes[system_task]

@@ -103,7 +103,7 @@ class Heard:
 
 def job_of(work: Callable[[Job], Awaitable[Any]], timeout: timedelta | None) -> Job:
     task = Task(id="t", description="Be rude for the test", worker="w")
-    brief = Brief("run", task, 1, "w", {}, None)  # type: ignore[arg-type]  # it says nothing
+    brief = Brief("run", task, 1, "w", {}, None)
     return Job(brief, work, timeout)
 
 

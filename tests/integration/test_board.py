@@ -8,14 +8,12 @@ import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 import pytest
 from benchmarks import board as benchmark
 
 import chargehand as ch
 from chargehand.decisions.board import note_of, select
-from chargehand.engines.brief import StepHost
 from chargehand.errors import BlockChanged, BlockDenied, JournalDamaged
 from chargehand.facts.board import Match, NoteOrder, NotePosted, NoteQuery
 from chargehand.facts.value import INLINE_BYTES, Value
@@ -195,7 +193,7 @@ def test_f13_a_worker_that_may_not_write_a_block_is_denied_and_not_tried_again()
 
 
 def test_a_worker_without_a_board_is_told_so() -> None:
-    brief = ch.Brief("r", make_task("t", "far"), 1, "far", {}, cast("StepHost", None))
+    brief = ch.Brief("r", make_task("t", "far"), 1, "far", {}, None)
     with pytest.raises(ch.UsageError, match="'far' has no board here"):
         _ = brief.board
 

@@ -298,7 +298,7 @@ def test_a_thread_that_goes_on_after_its_time_keeps_its_place() -> None:
             return await threads.call(work, job.brief, job)
 
         task = Task(id="t", description="Go on in a thread", worker="w")
-        brief = Brief("run", task, 1, "w", {}, None)  # type: ignore[arg-type]  # it says nothing
+        brief = Brief("run", task, 1, "w", {}, None)
         engine.start(Job(brief, call, timedelta(milliseconds=10)), heard)
         while not heard.endings:
             await asyncio.sleep(0.005)

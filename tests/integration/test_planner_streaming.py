@@ -171,8 +171,8 @@ class Timed(Seated):
         super().__init__(*args, **more)
         self.times: dict[str, float] = {}
 
-    async def propose(self, event: Any) -> Any:
-        written = await super().propose(event)
+    async def propose(self, run: str, event: Any) -> Any:
+        written = await super().propose(run, event)
         what = event.task.id if hasattr(event, "task") else type(event).__name__
         self.times[what] = asyncio.get_running_loop().time()
         return written

@@ -858,7 +858,7 @@ async def test_what_was_held_back_is_written_once_however_often_the_journal_refu
                 raise refusal
             written.extend(str(event) for event in events)
 
-        node = "n"
+        node, clock, spill = "n", None, None
 
         def write(self, event: Any, _: str) -> list[Any]:
             return [event]

@@ -118,7 +118,7 @@ def test_j12_a_function_that_found_no_thread_runs_once_when_there_is_one(
 
         monkeypatch.setattr(pool, "_adjust_thread_count", refuse_first)
         task = Task(id="t", description="Work in a thread", worker="w")
-        brief = Brief("run", task, 1, "w", {}, None)  # type: ignore[arg-type]  # it says nothing
+        brief = Brief("run", task, 1, "w", {}, None)
         began = asyncio.get_running_loop().time()
         job = Job(brief, None)  # type: ignore[arg-type]  # not run as a whole here
         assert await threads.call(work, brief, job) == "done"

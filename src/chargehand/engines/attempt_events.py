@@ -1,13 +1,23 @@
-"""What an attempt has to say, as the journal writes it down."""
+"""What an attempt reports, as events of its run, and the host that has them written down."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from chargehand.clock import Clock
 from chargehand.decisions.run_results import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking
-from chargehand.engines.brief import Brief
+from chargehand.engines.brief import (
+    AttemptHost,
+    Brief,
+    Fenced,
+    NestingHost,
+    PlanningHost,
+    SharedBoard,
+)
 from chargehand.facts.argument_checks import LONGEST
 from chargehand.facts.events import (
     AttemptFinished,
@@ -23,6 +33,8 @@ from chargehand.facts.outcome import Cancelled, Done, Failed, tainted
 from chargehand.facts.value import plain
 
 _Said = TypeVar("_Said")
+
+NOT_ITS_TASK = "the task is no longer this attempt's"
 
 
 def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
@@ -49,6 +61,80 @@ def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
         reused=job.reused,
         at=at,
     )
+
+
+class RunWriter(Protocol):
+    """Has events of runs written to the journal."""
+
+    def post(self, run: str, event: Event) -> None:
+        """Some time soon, before what is proposed later."""
+
+    async def propose(self, run: str, event: Event) -> Event | None:
+        """Now: returns what was written once it is durable, or None if it was refused."""
+
+    async def wait_for_room(self, brief: Brief, step: StepStarted) -> None:
+        """A step was refused: return when it may be proposed again. Raises what ends the attempt."""
+
+
+class JournalHost(AttemptHost):
+    """The host of attempts wherever a journal is at hand: every report becomes an event."""
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        clock: Clock,
+        spill: Callable[[Done], Awaitable[Done | Failed]],
+        boards: Callable[[Brief], SharedBoard],
+        *,
+        nesting: NestingHost | None = None,
+        planning: PlanningHost | None = None,
+    ) -> None:
+        self._writer = writer
+        self._clock = clock
+        #: puts a large result into a blob
+        self._spill = spill
+        self._boards = boards
+        self._nesting = nesting
+        self._planning = planning
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def nesting(self) -> NestingHost | None:
+        return self._nesting
+
+    @property
+    def planning(self) -> PlanningHost | None:
+        return self._planning
+
+    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
+        _refuse_preempted(brief)
+        event = step_started(brief, step, self._clock.now())
+        if not is_urgent:
+            self._writer.post(brief.run, event)
+            return
+        while await self._writer.propose(brief.run, event) is None:
+            await self._writer.wait_for_room(brief, event)
+            _refuse_preempted(brief)  # its run may have been paused meanwhile
+            event = replace(event, at=self._clock.now())
+
+    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
+        if type(outcome) is Done and outcome.value.is_large:
+            outcome = await self._spill(outcome)
+        event = step_finished(brief, step, outcome, self._clock.now())
+        if await self._writer.propose(brief.run, event) is None:
+            raise Fenced(NOT_ITS_TASK)
+
+    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
+        event = progress_noted(brief, text, fraction, self._clock.now())
+        self._loop.call_soon_threadsafe(self._writer.post, brief.run, event)
+
+    def board_for(self, brief: Brief) -> SharedBoard:
+        return self._boards(brief)
+
+
+def _refuse_preempted(brief: Brief) -> None:
+    if brief.is_preempted:
+        raise Fenced("it makes room for something more urgent")
 
 
 def step_started(brief: Brief, step: StepRecord, at: datetime) -> StepStarted:

@@ -54,6 +54,8 @@ class Job(Struct, eq=False, gc=False):
     key: str = ""
     #: the run whose result it takes over
     reused: str = ""
+    #: whether its worker leads a run of its own, which ends what it does in its own time
+    leads_run: bool = False
     is_begun: bool = False
     stop_reason: str = ""
     #: what may go on after the attempt was told to stop: a thread cannot be killed

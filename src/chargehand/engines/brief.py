@@ -4,13 +4,15 @@ import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
+from chargehand.clock import Clock
 from chargehand.decisions.board import diff
+from chargehand.decisions.budget import Account
 from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.errors import (
     BlockChanged,
@@ -32,7 +34,7 @@ from chargehand.facts.board import (
     NoteOptions,
     NoteOrder,
 )
-from chargehand.facts.events import Effect
+from chargehand.facts.events import Effect, Event
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking
 from chargehand.facts.outcome import (
@@ -47,6 +49,7 @@ from chargehand.facts.outcome import (
 )
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.journal.base import Journal
 from chargehand.threads import in_thread
 
 T = TypeVar("T")
@@ -76,19 +79,6 @@ class AskedPerson(BaseException):
 
 class Fenced(BaseException):
     """Ends an attempt that no longer holds its task: it was cancelled, given up or replaced."""
-
-
-class StepHost(Protocol):
-    """How a brief reaches the journal; every word is refused with `Fenced` once the task is lost."""
-
-    async def begin_step(self, brief: "Brief", step: StepRecord, *, is_urgent: bool) -> None:
-        """Write down that a step begins; if urgent, return only once that is durable."""
-
-    async def end_step(self, brief: "Brief", step: StepRecord, outcome: Done | Failed) -> None:
-        """Write down what came of a step; returns once that is durable."""
-
-    def note_progress(self, brief: "Brief", text: str, fraction: float | None) -> None:
-        """Write down how far the worker is, some time soon."""
 
 
 class SharedBoard(Protocol):
@@ -160,17 +150,26 @@ class Answerer(Protocol):
         """A text that the question accepts; None if only a person can say."""
 
 
+class Drainable(Protocol):
+    """Something at work that can be stopped gently."""
+
+    async def drain(self, grace: timedelta) -> None: ...
+
+
 class NestingHost(Protocol):
-    """The supervisor at work that an attempt belongs to; for workers that are supervisors themselves."""
+    """What a worker that leads a run of its own may ask of the supervisor above it."""
 
     @property
-    def journal(self) -> object: ...
-
-    def account_of(self, run: str) -> object:
-        """What its runs spend is counted there, if it is limited."""
+    def journal(self) -> Journal: ...
 
     @property
-    def clock(self) -> object: ...
+    def clock(self) -> Clock: ...
+
+    def post(self, run: str, event: Event) -> None:
+        """Have an event of the run above written down, some time soon."""
+
+    def account_of(self, run: str) -> Account | None:
+        """What the run below spends counts there too, if it is limited."""
 
     def asking(self, run: str) -> Asking:
         """What becomes of the questions of this run."""
@@ -181,11 +180,63 @@ class NestingHost(Protocol):
     def is_winding_up(self, run: str) -> bool:
         """Whether what is stopped now in this run is to bring what it has: it must end, and is not cancelled."""
 
-    def hold_up(self, brief: "Brief", *, is_held_up: bool) -> None:
-        """Say whether all that is left of the run that this attempt leads waits for people."""
-
-    def take_in(self, below: Any) -> None:
+    def take_in(self, below: Drainable) -> None:
         """Have a runtime that works for this one stop with it. Raises `Fenced` if that is under way."""
+
+
+class PlanningHost(Protocol):
+    """What the supervisor's own work on a run may ask: to change its plan, and to be heard."""
+
+    async def propose(self, run: str, event: Event) -> Event | None:
+        """Have an event written down; returns what was written, or None if it was refused."""
+
+    def say(self, run: str, piece: str | None) -> None:
+        """Send listeners a piece of the answer; None: it begins anew."""
+
+
+class AttemptHost(Protocol):
+    """What an attempt may ask of its supervisor: of the loop, of a pool, from a worker process.
+
+    Every report is refused with `Fenced` once the task is lost. `nesting` and `planning` are None
+    where a host cannot do that.
+    """
+
+    @property
+    def nesting(self) -> NestingHost | None:
+        return None
+
+    @property
+    def planning(self) -> PlanningHost | None:
+        return None
+
+    async def begin_step(self, brief: "Brief", step: StepRecord, *, is_urgent: bool) -> None:
+        """Write down that a step begins; if urgent, return only once that is durable."""
+
+    async def end_step(self, brief: "Brief", step: StepRecord, outcome: Done | Failed) -> None:
+        """Write down what came of a step; returns once that is durable."""
+
+    def note_progress(self, brief: "Brief", text: str, fraction: float | None) -> None:
+        """Write down how far the worker is, some time soon."""
+
+    def board_for(self, brief: "Brief") -> SharedBoard:
+        """The board of its run, in the name of this attempt. Raises `UsageError` if there is none."""
+        raise UsageError(
+            f"worker {brief.worker!r} has no board here: its brief is of no run; "
+            "have a supervisor run it"
+        )
+
+
+class NoHost(AttemptHost):
+    """The host of a brief that is of no run: what is reported is written down nowhere."""
+
+    async def begin_step(self, brief: "Brief", step: StepRecord, *, is_urgent: bool) -> None: ...
+
+    async def end_step(self, brief: "Brief", step: StepRecord, outcome: Done | Failed) -> None: ...
+
+    def note_progress(self, brief: "Brief", text: str, fraction: float | None) -> None: ...
+
+
+NO_HOST = NoHost()
 
 
 class Brief:
@@ -200,13 +251,11 @@ class Brief:
         "_board",
         "_counts",
         "_inputs",
-        "_line",
         "_log",
         "_loop",
         "_taint",
         "answerer",
         "attempt",
-        "boards",
         "can_ask",
         "depth",
         "ends_at",
@@ -217,7 +266,9 @@ class Brief:
         "is_preempted",
         "limits",
         "missing",
+        "on_taint",
         "run",
+        "shares_board",
         "task",
         "tries",
         "values",
@@ -232,7 +283,7 @@ class Brief:
         attempt: int,
         worker: str,
         values: Mapping[str, Value],
-        line: StepHost,
+        host: AttemptHost | None,
         *,
         missing: Mapping[str, str] | None = None,
         log: StepLog | None = None,
@@ -259,9 +310,11 @@ class Brief:
         self.ends_at: datetime | None = None
         #: the same by the clock of its loop, its timeout included, for one that asks models
         self.waits_until = math.inf
-        self.host: NestingHost | None = None
-        #: makes the board of its run, if it is asked for
-        self.boards: Callable[[Brief], SharedBoard] | None = None
+        self.host: AttemptHost = NO_HOST if host is None else host
+        #: what its worker makes of the board of its run: it may hold it together with others
+        self.shares_board: Callable[[SharedBoard], SharedBoard] | None = None
+        #: called with all untrusted sources when there are more of them
+        self.on_taint: Callable[[tuple[str, ...]], None] | None = None
         #: whether it fails once its provider was waited for in vain: the run could not be resumed
         self.gives_up = False
         #: False where nobody can be asked anything: no terminal, no `notify`, no process that serves
@@ -274,17 +327,11 @@ class Brief:
         self.is_capped = False
         self._inputs: dict[str, Any] | None = None
         self._board: SharedBoard | None = None
-        self._line = line
         self._log = log
         self._answers: Mapping[str, str] = answers or _NOTHING
         self._counts: dict[str, int] | None = None
         self._taint: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def line(self) -> StepHost:
-        """How it reaches the journal; for an engine that relays the words of a worker elsewhere."""
-        return self._line
 
     @property
     def log(self) -> StepLog | None:
@@ -327,12 +374,8 @@ class Brief:
     def board(self) -> SharedBoard:
         """The board that all workers of this run share. What is done with it is a step."""
         if self._board is None:
-            if self.boards is None:
-                raise UsageError(
-                    f"worker {self.worker!r} has no board here: its brief is of no run; "
-                    "have a supervisor run it"
-                )
-            self._board = self.boards(self)
+            own = self.host.board_for(self)
+            self._board = own if self.shares_board is None else self.shares_board(own)
         return self._board
 
     @property
@@ -347,9 +390,12 @@ class Brief:
 
     def distrust(self, *sources: str) -> None:
         """Say that what this attempt returns, or fails with, rests on untrusted sources."""
+        before = self._taint
         for source in sources:
             if source not in self._taint:
                 self._taint += (source,)
+        if self.on_taint is not None and self._taint is not before:
+            self.on_taint(self._taint)
 
     def bring(self, record: StepRecord) -> None:
         """Replace what is known of a step by the same with its result at hand."""
@@ -413,7 +459,7 @@ class Brief:
         is_urgent = step.effect in (Effect.ONCE, Effect.KEYED) or (
             self.is_capped and reserve is not NO_USAGE
         )
-        await self._line.begin_step(self, step, is_urgent=is_urgent)
+        await self.host.begin_step(self, step, is_urgent=is_urgent)
         try:
             done = await run(step.key)
         except (AskedPerson, Fenced, asyncio.CancelledError):
@@ -422,16 +468,16 @@ class Brief:
             if not (parked.is_long and self.gives_up):
                 raise
             error = _given_up(parked)
-            await self._line.end_step(self, step, tainted(failed_by(error), self.taint))
+            await self.host.end_step(self, step, tainted(failed_by(error), self.taint))
             raise error from None
         except BaseException as error:
             is_paid = isinstance(error, ModelError | WorkerError) and error.may_be_paid
             failed = failed_by(error, reserve if is_paid else NO_USAGE)
-            await self._line.end_step(self, step, tainted(failed, self.taint))
+            await self.host.end_step(self, step, tainted(failed, self.taint))
             raise
         self.distrust(*done.value.taint)
         done = tainted(done, self.taint)
-        await self._line.end_step(self, step, done)
+        await self.host.end_step(self, step, done)
         return done
 
     async def _recall(self, step: StepRecord, known: StepRecord) -> Done | None:
@@ -504,7 +550,7 @@ class Brief:
             raise UsageError(f"brief.progress: {type(text).__name__} is no text; give a str")
         if fraction is not None:
             fraction = float(checks.amount(fraction, "brief.progress: fraction", most=1))
-        self._line.note_progress(self, text, fraction)
+        self.host.note_progress(self, text, fraction)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """For workers that are plain functions: `brief.wait(brief.step(…))` returns what awaiting would."""
@@ -555,7 +601,7 @@ class Brief:
         if answer == GIVE_UP:
             raise WorkerError(f"step {step.name!r} was given up by a person", kind="denied")
         done = Done(Value.of(question.told(answer), ("person",)))
-        await self._line.end_step(self, step, done)
+        await self.host.end_step(self, step, done)
         return done
 
 

@@ -19,15 +19,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
-from typing import Any, TextIO, assert_never, cast
+from typing import Any, TextIO, assert_never
 
 from msgspec.structs import replace
 
 from chargehand import errors
 from chargehand.decisions.run_results import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking, outcome_of
-from chargehand.engines.brief import Brief, Fenced
+from chargehand.engines.brief import AttemptHost, Brief, Fenced, SharedBoard
 from chargehand.engines.child_board import ChildBoard
 from chargehand.engines.child_protocol import (
     HELLO,
@@ -103,8 +102,8 @@ class FrameWriter:
             self.say(note)
 
 
-class ChildStepHost:
-    """The line of one attempt's brief: what it says is written down by the parent."""
+class ChildHost(AttemptHost):
+    """The host of one attempt in a worker process: the parent writes down what it reports."""
 
     def __init__(self, voice: FrameWriter, numbers: "itertools.count[int]") -> None:
         self._voice = voice
@@ -132,6 +131,9 @@ class ChildStepHost:
     def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:  # noqa: ARG002 - as above
         self._refuse_if_stopped()
         self._voice.note(NoteProgress(plain(text), fraction))
+
+    def board_for(self, brief: Brief) -> SharedBoard:
+        return ChildBoard(self, brief)
 
     def distrust(self, sources: tuple[str, ...]) -> None:
         """Let the parent know at once: what is said from now on carries it, even if this process dies."""
@@ -180,7 +182,7 @@ class ChildProcess:
         self._loop = loop
         self._orders: queue.SimpleQueue[Setup | AttemptFrame | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)  # over all attempts, so that no late answer fits
-        self._line: ChildStepHost | None = None
+        self._host: ChildHost | None = None
         self._function: Callable[..., Any] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chargehand-worker")
         self._setup: Setup | None = None
@@ -222,8 +224,8 @@ class ChildProcess:
             case WrittenFrame() | RefusedFrame() | BoardAnswer():
                 self._loop.call_soon_threadsafe(self._settle, frame)
             case StopFrame():
-                if self._line is not None:
-                    self._line.stop(frame.reason)
+                if self._host is not None:
+                    self._host.stop(frame.reason)
             case Room():
                 self._voice.make_room()
             case _:
@@ -266,8 +268,8 @@ class ChildProcess:
             )
 
     def _settle(self, answer: WrittenFrame | RefusedFrame | BoardAnswer) -> None:
-        if self._line is not None:
-            self._line.settle(answer)
+        if self._host is not None:
+            self._host.settle(answer)
 
     def _run(self, attempt: AttemptFrame) -> Ending:
         if self._setup is not None and self._setup.cpu is not None:
@@ -279,14 +281,14 @@ class ChildProcess:
             function = self._function = self._function or load(self._target)
         except BaseException as error:  # noqa: BLE001 - a module may even exit while it is imported
             return _not_found(self._target, error)
-        self._line = ChildStepHost(self._voice, self._numbers)
-        working = self._loop.create_task(self._work(function, _brief_of(attempt, self._line)))
+        self._host = ChildHost(self._voice, self._numbers)
+        working = self._loop.create_task(self._work(function, _brief_of(attempt, self._host)))
         while not working.done():
             # Out of a worker's own tasks, these come up through the loop. Whoever awaits such a
             # task gets them too, so here they are not needed.
             with suppress(SystemExit, KeyboardInterrupt):
                 self._loop.run_until_complete(working)
-        self._line.stop("the attempt has ended")
+        self._host.stop("the attempt has ended")
         return working.result()
 
     async def _work(self, function: Callable[..., Any], brief: Brief) -> Ending:
@@ -411,32 +413,20 @@ def _read(source: int, count: int) -> bytes | None:
     return bytes(data)
 
 
-class _ChildBrief(Brief):
-    """A brief whose taint the parent knows, too."""
-
-    __slots__ = ()
-
-    def distrust(self, *sources: str) -> None:
-        before = self._taint
-        super().distrust(*sources)
-        if self._taint != before:
-            cast("ChildStepHost", self._line).distrust(self._taint)
-
-
-def _brief_of(attempt: AttemptFrame, line: ChildStepHost) -> Brief:
-    brief = _ChildBrief(
+def _brief_of(attempt: AttemptFrame, host: ChildHost) -> Brief:
+    brief = Brief(
         attempt.run,
         attempt.task,
         attempt.attempt,
         attempt.worker,
         attempt.values,
-        line,
+        host,
         missing=attempt.missing,
         log=attempt.log,
         answers=attempt.answers,
     )
     brief.distrust(*attempt.taint)
-    brief.boards = partial(ChildBoard, line)
+    brief.on_taint = host.distrust
     return brief
 
 

@@ -353,7 +353,7 @@ class _Child(asyncio.SubprocessProtocol):
 
     def _pass_on(self, brief: Brief, note: NoteProgress) -> None:
         try:
-            brief.line.note_progress(brief, note.text, note.fraction)
+            brief.host.note_progress(brief, note.text, note.fraction)
         except Fenced as fenced:
             self.send(StopFrame(str(fenced)))
         # The line takes every note without waiting, so the pace has to be kept here.
@@ -429,9 +429,9 @@ async def _done(brief: Brief, frame: BeginStep | EndStep | AskBoard) -> WrittenF
     """Do in this process what the worker has asked for in its own."""
     match frame:
         case BeginStep():
-            await brief.line.begin_step(brief, frame.step, is_urgent=frame.is_urgent)
+            await brief.host.begin_step(brief, frame.step, is_urgent=frame.is_urgent)
         case EndStep():
-            await brief.line.end_step(brief, frame.step, frame.outcome)
+            await brief.host.end_step(brief, frame.step, frame.outcome)
         case AskBoard():
             act = getattr(brief.board, frame.act)
             found = msgspec.json.encode(await act(**frame.arguments))

@@ -106,7 +106,7 @@ class _Attempt:
         if not job.stop_reason:
             job.stop_reason = reason
             # A supervisor below ends what it leads in its own time; the attempts there end as here.
-            if self._verdict is None and job.brief.host is None:
+            if self._verdict is None and not job.leads_run:
                 self._give_up_after(STOP_GRACE, Cancelled(reason=reason))
         # Cancelling a task that has not begun would end it before it could report.
         if job.is_begun:
@@ -149,7 +149,7 @@ class _Attempt:
             self._timer.cancel()
         if job.stop_reason and type(ending) is Failed and ending is not self._verdict:
             # It failed at tidying up, which is no reason to count a try.
-            ending = Cancelled(reason=job.stop_reason) if job.brief.host is None else ending
+            ending = ending if job.leads_run else Cancelled(reason=job.stop_reason)
         self.is_reported = True
         try:
             self._to.report(job, ending)

@@ -1,11 +1,10 @@
-"""The seat from which the supervisor's own thinking is done: it sees the whole run and may change its plan."""
+"""What the supervisor's own work on a run (plan, refine, answer) sees of it and may change."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol
 
 from chargehand.decisions.live_run import LiveRun
-from chargehand.engines.brief import Brief
+from chargehand.engines.brief import Brief, PlanningHost
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.value import Value
@@ -13,26 +12,39 @@ from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 
 
-class PlanningContext(Protocol):
+class PlanningContext:
     """What a system task has beyond the brief that every attempt gets."""
 
-    @property
-    def live_run(self) -> LiveRun:
-        """The run as it stands at this moment; to be read only."""
-
-    @property
-    def roster(self) -> Roster: ...
-
-    def now(self) -> datetime: ...
+    def __init__(
+        self,
+        live_run: LiveRun,
+        roster: Roster,
+        now: Callable[[], datetime],
+        bring: Callable[[Value], Awaitable[Value]],
+        host: PlanningHost | None = None,
+    ) -> None:
+        #: the run as it stands at this moment; to be read only
+        self.live_run = live_run
+        self.roster = roster
+        self.now = now
+        #: the value itself, if it lies in a blob
+        self.bring = bring
+        self._host = host
 
     async def propose(self, event: Event) -> Event | None:
         """Have the plan changed; returns what was written down, or None if it was refused."""
-
-    async def bring(self, value: Value) -> Value:
-        """The value itself, if it lies in a blob."""
+        return None if self._host is None else await self._host.propose(self._run, event)
 
     def say(self, piece: str | None) -> None:
-        """Let whoever listens hear the answer grow; None: it begins anew."""
+        """Send listeners a piece of the answer; None: it begins anew."""
+        if self._host is not None:
+            self._host.say(self._run, piece)
+
+    @property
+    def _run(self) -> str:
+        requested = self.live_run.schedule.requested
+        assert requested is not None  # noqa: S101 - for the type checker: a system task is of a run
+        return requested.run
 
 
 SystemTask = Callable[[Brief, PlanningContext, Resources], Awaitable[Outcome]]

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -14,36 +13,23 @@ from chargehand.decisions.system_tasks import ANSWERER, PLANNER, REFINER, is_sys
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode
 from chargehand.engines.base import Ending, Job, outcome_of
-from chargehand.engines.brief import Brief, NestingHost, SharedBoard, StepHost
+from chargehand.engines.brief import AttemptHost, Brief, PlanningHost
 from chargehand.engines.local_engine import Threads
 from chargehand.errors import InternalError, JournalError, UsageError, WorkerError
 from chargehand.facts.commands import StartAttempt
-from chargehand.facts.events import Event
-from chargehand.facts.on_question import OnQuestion
+from chargehand.facts.on_question import WAITING, Asking, OnQuestion
 from chargehand.facts.outcome import Done, ErrorClass, Failed, failed_by
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
 from chargehand.roles.function_worker import FunctionWorker, Where
 from chargehand.roles.json_output import objection_to
-from chargehand.roles.planning_context import SystemTask
+from chargehand.roles.planning_context import PlanningContext, SystemTask
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member, Roster
 
 if TYPE_CHECKING:
     from chargehand.engines.child_processes import Children
-
-
-class AttemptHost(StepHost, NestingHost, Protocol):
-    """Where attempts are heard: what they write down, and what the supervisor itself says."""
-
-    async def propose(self, run: str, event: Event) -> Event | None: ...
-
-    def board_for(self, brief: Brief) -> SharedBoard:
-        """The board of its run in the hands of this attempt."""
-
-    def tell(self, run: str, piece: str | None) -> None:
-        """Let listeners hear the answer grow; None: it begins anew."""
 
 
 class AttemptFactory:
@@ -100,7 +86,9 @@ class AttemptFactory:
         self._threads.close()
         await asyncio.gather(*(children.close() for children in self._children.values()))
 
-    def job(self, start: StartAttempt, live_run: LiveRun, floor: AttemptHost) -> Job:
+    def job(
+        self, start: StartAttempt, live_run: LiveRun, host: AttemptHost, asking: Asking = WAITING
+    ) -> Job:
         """The attempt that was decided on, with all that its worker is to know."""
         node = live_run.schedule.nodes[start.task]
         task = node.task
@@ -121,7 +109,7 @@ class AttemptFactory:
             start.attempt,
             start.worker,
             values,
-            floor,
+            host,
             missing=missing,
             log=results.steps.get(start.task),
             answers=results.answers,
@@ -134,9 +122,7 @@ class AttemptFactory:
         if told:
             brief.distrust(*told)
         brief.tries, brief.has_parked = node.tries, node.parks > 0
-        brief.boards = floor.board_for
         brief.is_capped = live_run.account is not None
-        asking = floor.asking(start.run)
         brief.can_ask = asking.can_ask
         brief.gives_up = asking.on_outage is OnQuestion.FAIL
         if asking.by_model:
@@ -144,15 +130,12 @@ class AttemptFactory:
 
             brief.answerer = ModelAnswerer(self._resources)
         if is_system_task(start.worker):
-            return Job(
-                brief, self._duty_of(start.worker, _Seat(live_run, self.roster, floor, self))
-            )
+            return Job(brief, self._duty_of(start.worker, live_run, host.planning))
         member = self._members[start.worker]
-        shared = getattr(member, "shared_board", None)
-        if shared is not None:  # it holds the board of its run together with others
-            brief.boards = lambda each: cast("SharedBoard", shared(floor.board_for(each)))
-        if member.where is Where.HERE:
-            brief.host, brief.ends_at = floor, live_run.schedule.work_ends_at(start.task)
+        brief.shares_board = getattr(member, "shared_board", None)
+        leads = member.where is Where.HERE
+        if leads:
+            brief.ends_at = live_run.schedule.work_ends_at(start.task)
         elif hasattr(member, "model"):
             ends_at = live_run.schedule.work_ends_at(start.task)
             if ends_at is not None:
@@ -161,7 +144,7 @@ class AttemptFactory:
         timeout = task.limits.timeout or member.timeout
         version = self._versions[start.worker]
         if not version or missing:
-            return Job(brief, self._works[start.worker], timeout)
+            return Job(brief, self._works[start.worker], timeout, leads_run=leads)
         key = _key_of(task, version, values)
         known = live_run.reusable.get(key)
         if known is None or requested is None:
@@ -198,11 +181,14 @@ class AttemptFactory:
 
         return self._attempt(call)
 
-    def _duty_of(self, system_task: str, seat: "_Seat") -> "Callable[[Job], Awaitable[Ending]]":
+    def _duty_of(
+        self, system_task: str, live_run: LiveRun, host: PlanningHost | None
+    ) -> "Callable[[Job], Awaitable[Ending]]":
         """What the supervisor does itself, as an attempt like any other."""
         planner = self._planner if system_task == PLANNER else None
         perform = planner or _duty(system_task)
-        return self._attempt(lambda job: perform(job.brief, seat, self._resources))
+        context = PlanningContext(live_run, self.roster, self._clock.now, self.bring, host)
+        return self._attempt(lambda job: perform(job.brief, context, self._resources))
 
     def _attempt(
         self, call: "Callable[[Job], Awaitable[object]]"
@@ -236,9 +222,6 @@ class AttemptFactory:
             if isinstance(record.outcome, Done) and record.outcome.value.blob:
                 value = await self.bring(record.outcome.value)
                 brief.bring(msgspec.structs.replace(record, outcome=Done(value)))
-
-    def now(self) -> datetime:
-        return self._clock.now()
 
     async def bring(self, value: Value) -> Value:
         """The value itself, if it lies in a blob."""
@@ -293,31 +276,6 @@ class _Flights:
             # However it ends: whoever waits for it goes on, with its result or by itself.
             del self._open[key]
             landing.set_result(done)
-
-
-class _Seat:
-    """Where the supervisor sits when it thinks about one run."""
-
-    def __init__(
-        self, live_run: LiveRun, roster: Roster, floor: AttemptHost, bench: AttemptFactory
-    ) -> None:
-        self.live_run = live_run
-        self.roster = roster
-        self._floor = floor
-        self.now = bench.now
-        self.bring = bench.bring
-
-    async def propose(self, event: Event) -> Event | None:
-        return await self._floor.propose(self._run, event)
-
-    def say(self, piece: str | None) -> None:
-        self._floor.tell(self._run, piece)
-
-    @property
-    def _run(self) -> str:
-        requested = self.live_run.schedule.requested
-        assert requested is not None  # noqa: S101 - for the type checker: a system task is of a run
-        return requested.run
 
 
 def _duty(name: str) -> SystemTask:

@@ -10,22 +10,19 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet, WeakValueDictionary
-
-from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.budget import OVER_BUDGET, Account, Shortage, has_caps
 from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
-from chargehand.decisions.run_results import StepRecord
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
-from chargehand.engines.attempt_events import end_of, progress_noted, step_finished, step_started
+from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.base import Ending, Engine, Job
-from chargehand.engines.brief import Brief, Fenced, SharedBoard
+from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.errors import (
     InternalError,
     JournalBusy,
@@ -45,9 +42,7 @@ from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
-    AttemptHeldUp,
     AttemptParked,
-    AttemptWentOn,
     Event,
     PersonAsked,
     PlanAdopted,
@@ -62,7 +57,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion
-from chargehand.facts.outcome import Done, Failed, NeedsInput, failed_by
+from chargehand.facts.outcome import Done, NeedsInput, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
@@ -83,12 +78,6 @@ Hooks: TypeAlias = dict[type[Any], list[Hook]]
 
 Heard: TypeAlias = Event | AnswerPiece | None
 """What listeners hear; None: there is no more."""
-
-
-class Drainable(Protocol):
-    """Something at work that can be stopped gently."""
-
-    async def drain(self, grace: timedelta) -> None: ...
 
 
 #: of processes that took up one submitted run; after so many it is parked until a person resumes it
@@ -150,6 +139,9 @@ class Runtime:
         self._place = str(getattr(journal, "path", ""))
         self._engine = engine
         self._attempt_factory = attempts
+        self._host = JournalHost(
+            self, clock, attempts.spill, self._board_for, nesting=self, planning=self
+        )
         self._inbox: list[RunMessage] = []
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -225,10 +217,14 @@ class Runtime:
         """How many events of a run came before the next that a listener hears."""
         return self._told[run]
 
-    def tell(self, run: str, piece: str | None) -> None:
+    def say(self, run: str, piece: str | None) -> None:
         heard = AnswerPiece(text=piece or "", begins_anew=piece is None, at=self._clock.now())
         for queue in self._listeners.get(run, ()):
             queue.put_nowait(heard)
+
+    def post(self, run: str, event: Event) -> None:
+        """Have this written down in the next batch."""
+        self._post(RunMessage(run, event))
 
     def _post(self, message: RunMessage) -> None:
         self._inbox.append(message)
@@ -748,7 +744,7 @@ class Runtime:
         for act in batch.acts:
             if type(act) is StartAttempt:
                 try:
-                    job = self._attempt_factory.job(act, self.kernel.runs[act.run], self)
+                    job = self._job(act)
                 except Exception as error:  # noqa: BLE001 - of this attempt; the others go on
                     self._refuse_start(act, error)
                     continue
@@ -767,12 +763,16 @@ class Runtime:
             log.info("run_finished run=%s status=%s", run, live_run.schedule.status)
             self._settle(run, live_run)
 
+    def _job(self, act: StartAttempt) -> Job:
+        live_run, asking = self.kernel.runs[act.run], self.asking(act.run)
+        return self._attempt_factory.job(act, live_run, self._host, asking)
+
     def _refuse_start(self, act: StartAttempt, error: Exception) -> None:
         """An attempt that was decided on could not be made ready: it has failed."""
         outcome = failed_by(error)
         now = self._clock.now()
         event = AttemptFinished(task=act.task, attempt=act.attempt, outcome=outcome, at=now)
-        self._post(RunMessage(act.run, event))
+        self.post(act.run, event)
         self.kernel.free_place(act.run, act.task, act.attempt)
         self._look_around()
 
@@ -787,7 +787,7 @@ class Runtime:
         brief = job.brief
         goes_on = brief.is_preempted or self.kernel.is_draining or brief.run in self._left
         event = end_of(job, outcome, self._clock.now(), goes_on=goes_on)
-        self._post(RunMessage(brief.run, event))
+        self.post(brief.run, event)
 
     def freed(self, job: Job) -> None:
         brief = job.brief
@@ -796,18 +796,7 @@ class Runtime:
         if self.kernel.is_draining and not self.kernel.busy:
             self._quiet.set()
 
-    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
-        _refuse_preempted(brief)
-        event = step_started(brief, step, self._clock.now())
-        if not is_urgent:
-            self._post(RunMessage(brief.run, event))
-            return
-        while await self.propose(brief.run, event) is None:
-            await self._wait_for_room(brief, event)
-            _refuse_preempted(brief)  # its run may have been paused meanwhile
-            event = replace(event, at=self._clock.now())
-
-    async def _wait_for_room(self, brief: Brief, step: StepStarted) -> None:
+    async def wait_for_room(self, brief: Brief, step: StepStarted) -> None:
         """Return when a step that was refused for want of money may be proposed again.
 
         Calls reserve their worst case and cost less: what is under way may still leave room. Once
@@ -827,7 +816,7 @@ class Runtime:
             raise WorkerError(f"{OVER_BUDGET}: {short}", kind="denied")
         elif short.account.plead is None or live_run.schedule.is_winding_up:
             stopped = WorkStopped(reason=OVER_BUDGET, by=str(short), at=self._clock.now())
-            self._post(RunMessage(brief.run, stopped))
+            self.post(brief.run, stopped)
             raise WorkerError(f"{OVER_BUDGET}: {short}", kind="denied")
         else:
             await self._wait_for_more(brief, account, short)
@@ -851,19 +840,7 @@ class Runtime:
             task = next_asking_for_more(live_run.schedule.nodes)
             question = budget_question(run, task, short)
             asked = PersonAsked(task=task, attempt=0, question=question, at=self._clock.now())
-            self._post(RunMessage(run, asked))
-
-    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
-        if type(outcome) is Done and outcome.value.is_large:
-            outcome = await self._attempt_factory.spill(outcome)
-        event = step_finished(brief, step, outcome, self._clock.now())
-        if await self.propose(brief.run, event) is None:
-            raise Fenced("the task is no longer this attempt's")
-
-    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
-        event = progress_noted(brief, text, fraction, self._clock.now())
-        message = RunMessage(brief.run, event)
-        self.loop.call_soon_threadsafe(self._post, message)
+            self.post(run, asked)
 
     @property
     def clock(self) -> Clock:
@@ -875,11 +852,6 @@ class Runtime:
     def is_winding_up(self, run: str) -> bool:
         live_run = self.kernel.runs.get(run)
         return live_run is not None and live_run.schedule.is_winding_up
-
-    def hold_up(self, brief: Brief, *, is_held_up: bool) -> None:
-        kind = AttemptHeldUp if is_held_up else AttemptWentOn
-        event = kind(task=brief.task.id, attempt=brief.attempt, at=self._clock.now())
-        self._post(RunMessage(brief.run, event))
 
     def tell_above(self, run: str, tell: Callable[[bool], None]) -> None:
         """Have somebody told when all that is left of a run led here waits for people, and when it goes on."""
@@ -905,7 +877,7 @@ class Runtime:
                 why = f"it asks {node.question.text!r}, and {policy.why}"
                 id_, task, now = node.question.id, node.task.id, self._clock.now()
                 expired = QuestionExpired(question=id_, task=task, why=why, at=now)
-                self._post(RunMessage(run, expired))
+                self.post(run, expired)
 
     def _look_up(self, runs: Iterable[str]) -> None:
         for run in self._above.keys() & runs:
@@ -921,7 +893,7 @@ class Runtime:
             raise Fenced("the supervisor is stopping")
         self._below.add(below)
 
-    def board_for(self, brief: Brief) -> SharedBoard:
+    def _board_for(self, brief: Brief) -> SharedBoard:
         # Imported when the first worker asks for it: most runs have no use for a board.
         from chargehand.roles.attempt_board import BriefBoard
 
@@ -957,12 +929,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _refuse_preempted(brief: Brief) -> None:
-    if brief.is_preempted:
-        raise Fenced("it makes room for something more urgent")
-
-
 def _why_fenced(live_run: LiveRun | None) -> str:
     """Why an attempt is heard no longer: its run is being stopped, or somebody else has the task."""
     reason = "" if live_run is None else live_run.schedule.stop_reason
-    return f"the run was stopped: {reason}" if reason else "the task is no longer this attempt's"
+    return f"the run was stopped: {reason}" if reason else NOT_ITS_TASK

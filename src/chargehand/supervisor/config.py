@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.engines.base import Engine
+from chargehand.engines.brief import NestingHost
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
-from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import JournalHandle
 from chargehand.roles.planning_context import SystemTask
 from chargehand.roles.resources import Resources
@@ -46,15 +46,18 @@ class SupervisorConfig(Struct, frozen=True, kw_only=True):
     #: it works below another one, which sends what is to be sent when all is over
     is_nested: bool = False
 
-    def below(
-        self, above: Resources, journal: Journal | None, clock: Clock | None
-    ) -> "SupervisorConfig":
+    def below(self, above: Resources, host: NestingHost | None) -> "SupervisorConfig":
         """The same below another supervisor: on its journal and clock, through its gateway."""
-        is_kept_there = journal is not None and self.journal.path is None
+        if host is None:
+            journal, clock = self.journal, self.clock
+        else:
+            is_own = self.journal.path is not None
+            journal = self.journal if is_own else JournalHandle(host.journal)
+            clock = host.clock
         return replace(
             self,
             resources=self.resources.below(above),
-            journal=JournalHandle(journal) if is_kept_there else self.journal,
-            clock=clock or self.clock,
+            journal=journal,
+            clock=clock,
             is_nested=True,
         )

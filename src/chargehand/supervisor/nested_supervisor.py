@@ -2,18 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import cast
 
-from chargehand.clock import Clock
 from chargehand.decisions.budget import NESTED, Account
-from chargehand.engines.brief import Brief, Fenced
+from chargehand.engines.brief import Brief, Fenced, NestingHost
 from chargehand.errors import RunInterrupted, UsageError
-from chargehand.facts.events import Effect
+from chargehand.facts.events import AttemptHeldUp, AttemptWentOn, Effect
 from chargehand.facts.on_question import WAITING
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
-from chargehand.journal.base import Journal
 from chargehand.result import RunResult
 from chargehand.roles.resources import Resources
 from chargehand.runtime import Runtime
@@ -57,18 +54,18 @@ class NestedSupervisor:
 
     async def _lead(self, request: str | Plan, brief: Brief, origin: RunParent) -> RunResult:
         async with self._runtimes.at_work() as runtime:
-            if brief.host is not None:
-                brief.host.take_in(runtime)
+            host = brief.host.nesting
+            if host is not None:
+                host.take_in(runtime)
             terms = terms_for(brief, self._config.runs.limits, self._config.clock.now())
             try:
-                asking = WAITING if brief.host is None else brief.host.asking(brief.run).below
+                asking = WAITING if host is None else host.asking(brief.run).below
                 run, written = await self._start.begin(
                     runtime, request, terms, origin, _account_above(brief, origin.run), asking
                 )
-                host = brief.host
                 if host is not None:
                     await written  # what was answered meanwhile is taken in by then
-                    runtime.tell_above(run.id, lambda held: host.hold_up(brief, is_held_up=held))
+                    runtime.tell_above(run.id, lambda waits: _tell_above(host, brief, waits=waits))
                 return await run.wait()
             except (RunInterrupted, UsageError) as error:
                 if not runtime.kernel.is_draining:
@@ -82,7 +79,7 @@ class NestedSupervisor:
     async def _end(self, brief: Brief, runtime: Runtime, run_id: str) -> RunResult:
         """The task above was told to stop: so is this run, in the same way. Returns what came of it."""
         ending = runtime.ending(run_id)
-        host = brief.host
+        host = brief.host.nesting
         if host is not None and (brief.is_preempted or host.is_leaving(brief.run)):
             await asyncio.shield(runtime.let_go(run_id))  # to whoever goes on with the task above
             raise Fenced("the task above is led no longer")
@@ -107,10 +104,7 @@ def work_below(
 
     async def perform(brief: Brief) -> Outcome:
         if not nested:
-            host = brief.host
-            journal = None if host is None else cast("Journal", host.journal)
-            clock = None if host is None else cast("Clock", host.clock)
-            below = config.below(above, journal, clock)
+            below = config.below(above, brief.host.nesting)
             nested.append(NestedSupervisor(name, plan_for, below))
         return await nested[0].lead_for(brief)
 
@@ -119,8 +113,14 @@ def work_below(
 
 def _account_above(brief: Brief, run: str) -> Account | None:
     """What a run for this task spends counts there too, as it spends it."""
-    host = brief.host
-    account = None if host is None else cast("Account | None", host.account_of(brief.run))
+    host = brief.host.nesting
+    account = None if host is None else host.account_of(brief.run)
     if account is not None:
         account.link(brief.task.id, run)
     return account
+
+
+def _tell_above(host: NestingHost, brief: Brief, *, waits: bool) -> None:
+    """Say whether all that is left of the run that this attempt leads waits for people."""
+    kind = AttemptHeldUp if waits else AttemptWentOn
+    host.post(brief.run, kind(task=brief.task.id, attempt=brief.attempt, at=host.clock.now()))

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -240,9 +240,10 @@ class ManagerMember:
 
     async def _minutes(self, brief: Brief, runs: Sequence[str]) -> list[dict[str, Any]]:
         """What was said in these runs, the newest of which comes first; in order, as far as it is held."""
-        if brief.host is None:
+        host = brief.host.nesting
+        if host is None:
             raise InternalError(f"{self.name} has no journal to read the minutes from")
-        journal = cast("Journal", brief.host.journal)
+        journal = host.journal
         messages: list[Message] = []
         for run in runs:
             if len(messages) <= self._buffer.most:

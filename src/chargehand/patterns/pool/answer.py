@@ -7,17 +7,14 @@ from typing import Any
 import msgspec
 
 from chargehand.decisions.coordination.conflicts import ConflictKind
-from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.quorum import count
 from chargehand.decisions.rule_answer import answer_of, contradictions_in, done_in, share_done
-from chargehand.decisions.run_results import StepRecord
 from chargehand.decisions.system_tasks import ANSWER, ANSWERER
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.engines.brief import Brief
 from chargehand.facts.answer import Answer, Gap
 from chargehand.facts.board import Match, NoteQuery, Segment
-from chargehand.facts.events import Event
-from chargehand.facts.outcome import Done, Failed
+from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
@@ -27,6 +24,7 @@ from chargehand.patterns.pool.plain_dicts import has_failed
 from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.request_split import is_by_rule
 from chargehand.patterns.pool.shared_memory import EVERYTHING, SharedMemoryPool
+from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 
@@ -106,10 +104,16 @@ class AnswerComposer:
         words, args = "Compose the answer", {"of": self._done}
         system_task = Task(id=ANSWER, description=words, worker=ANSWERER, args=args)
         limits = self._ledger.schedule.limits
-        brief = Brief(request, system_task, 1, ANSWERER, {}, _Unwritten(), limits=limits)
-        outcome = await compose_answer(
-            brief, _Seat(self._ledger.live_run, self._pool), self._resources
+        brief = Brief(request, system_task, 1, ANSWERER, {}, None, limits=limits)
+        blobs = self._pool.journal.blobs
+        # Nothing of the run is changed from here, and nobody listens while it is composed.
+        context = PlanningContext(
+            self._ledger.live_run,
+            Roster([]),
+            self._pool.clock.now,
+            lambda value: load_value(value, blobs),
         )
+        outcome = await compose_answer(brief, context, self._resources)
         if isinstance(outcome, Done):
             return msgspec.convert(outcome.value.read(), Answer)
         log.warning("pool_answer_by_rule run=%s error=%s", request, outcome)
@@ -188,32 +192,3 @@ def _gap(ledger: PoolRun, gap: Gap) -> dict[str, str]:
         "status": "failed" if has_failed(node) else gap.state,
         "why": why or "it is not done yet",
     }
-
-
-class _Seat:
-    """Where an answer is composed from what is there now; nothing of the run is changed from here."""
-
-    def __init__(self, live_run: LiveRun, pool: SharedMemoryPool) -> None:
-        self.live_run = live_run
-        self.roster = Roster([])
-        self._blobs = pool.journal.blobs
-        self.now = pool.clock.now
-
-    async def propose(self, event: Event) -> Event | None:  # noqa: ARG002 - as all seats
-        return None
-
-    async def bring(self, value: Value) -> Value:
-        return await load_value(value, self._blobs)
-
-    def say(self, piece: str | None) -> None:
-        """Nobody listens while it is composed."""
-
-
-class _Unwritten:
-    """A line to nowhere: the calls of an answer that anybody may ask for at any time are no steps of a task."""
-
-    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None: ...
-
-    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None: ...
-
-    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None: ...

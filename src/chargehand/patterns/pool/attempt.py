@@ -11,10 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.clock import Clock
-from chargehand.decisions.run_results import StepRecord
-from chargehand.engines.attempt_events import end_of, progress_noted, step_finished, step_started
+from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.base import Ending, Job
-from chargehand.engines.brief import Brief, Fenced, SharedBoard
+from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.engines.local_engine import LocalEngine
 from chargehand.errors import (
     ChargehandError,
@@ -27,14 +26,13 @@ from chargehand.errors import (
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
-    AttemptHeldUp,
     AttemptLost,
     AttemptParked,
-    AttemptWentOn,
     Event,
+    StepStarted,
 )
 from chargehand.facts.on_question import WAITING, Asking
-from chargehand.facts.outcome import Cancelled, Done, Failed, Outcome
+from chargehand.facts.outcome import Cancelled, Outcome
 from chargehand.journal.base import Journal
 from chargehand.patterns.pool.pool_requests import PoolRequests
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
@@ -146,7 +144,7 @@ class Execution:
         if move.refusal is None:
             number = ledger.schedule.nodes[task].attempt
             start = StartAttempt(ledger.request, task, number, self._name, "")
-            attempt.take(self._attempt_factory.job(start, ledger.live_run, attempt))
+            attempt.take(self._attempt_factory.job(start, ledger.live_run, attempt.host))
         return move
 
     @contextmanager
@@ -216,12 +214,15 @@ class Execution:
 class PoolAttempt:
     """One attempt under way: hears of its end, and brings what its brief says to the journal."""
 
-    def __init__(self, requests: PoolRequests, bench: AttemptFactory, execution: Execution) -> None:
+    def __init__(
+        self, requests: PoolRequests, attempts: AttemptFactory, execution: Execution
+    ) -> None:
         self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._requests = requests
-        self._attempt_factory = bench
         self._execution = execution
+        #: what its brief is handed
+        self.host = JournalHost(self, self.clock, attempts.spill, self._board_for, nesting=self)
         self._job: Job | None = None
         #: what may be written down together with what comes next
         self._held: deque[Event] = deque()
@@ -276,27 +277,9 @@ class PoolAttempt:
     def freed(self, job: Job) -> None:
         """There are no places to be given away: a worker of a pool takes what it can do."""
 
-    # what the brief says
+    # what it reports on the way
 
-    async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
-        event = step_started(brief, step, self.clock.now())
-        if not is_urgent:
-            self._hold(event)
-        elif await self.say(event) is None:
-            raise Fenced("the task is no longer this attempt's")
-
-    async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
-        if type(outcome) is Done and outcome.value.is_large:
-            outcome = await self._attempt_factory.spill(outcome)
-        event = step_finished(brief, step, outcome, self.clock.now())
-        if await self.say(event) is None:
-            raise Fenced("the task is no longer this attempt's")
-
-    def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
-        event = progress_noted(brief, text, fraction, self.clock.now())
-        self._loop.call_soon_threadsafe(self._hold, event)
-
-    def _hold(self, event: Event) -> None:
+    def post(self, run: str, event: Event) -> None:  # noqa: ARG002 - there is only one
         """Have this written down soon, or with whatever is written down before that."""
         self._held.append(event)
         flushing = self._loop.create_task(self._flush())
@@ -310,22 +293,18 @@ class PoolAttempt:
         except ChargehandError as error:  # whoever says the next word hears of it too
             log.warning("pool_not_written run=%s error=%s", self.job.brief.run, error)
 
-    # what supervisors below and the board of the run ask for
+    async def propose(self, run: str, event: Event) -> Event | None:  # noqa: ARG002 - as above
+        return await self.say(event)
 
-    async def propose(self, run: str, event: Event) -> Event | None:
-        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
-            return Decision(ledger.write(event, moment.node))
+    async def wait_for_room(self, brief: Brief, step: StepStarted) -> None:  # noqa: ARG002 - no budget is kept here
+        raise Fenced(NOT_ITS_TASK)
 
-        move = await self._requests.decide(run, act)
-        return move.events[0] if move.events else None
-
-    def board_for(self, brief: Brief) -> SharedBoard:
+    def _board_for(self, brief: Brief) -> SharedBoard:
         from chargehand.patterns.pool.memory_tools import PoolBoard
 
         return PoolBoard(self.journal, self.clock, brief, self._execution.board)
 
-    def tell(self, run: str, piece: str | None) -> None:
-        """Nobody listens to an answer that grows here."""
+    # what a supervisor that works for it asks for
 
     @property
     def journal(self) -> Journal:
@@ -347,9 +326,5 @@ class PoolAttempt:
     def is_winding_up(self, run: str) -> bool:  # noqa: ARG002 - likewise
         return not self._execution.is_leaving
 
-    def hold_up(self, brief: Brief, *, is_held_up: bool) -> None:
-        kind = AttemptHeldUp if is_held_up else AttemptWentOn
-        self._hold(kind(task=brief.task.id, attempt=brief.attempt, at=self.clock.now()))
-
-    def take_in(self, below: object) -> None:
+    def take_in(self, below: Drainable) -> None:
         """A supervisor that works for this task ends with it."""
