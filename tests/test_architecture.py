@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -257,6 +258,104 @@ def folds_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     yield node.lineno, f"applies an event to {name}: LiveRun does"
 
 
+#: classes with one subclass in the package, and why there is no second: "is a", never a slice of it
+ONE_SUBCLASS = {
+    "errors.ModelDenied": "an exception: one kind of denial has a way out of its own",
+    "errors.ModelRefused": "an exception: a reply that a provider withheld",
+    "errors.ModelTooSlow": "an exception: whoever waits for it need not know whose time was over",
+    "errors.UnknownQuestion": "an exception: a question that is not open because it is answered",
+    "patterns.pool.memory_tools.MemoryWorker": "a worker that asks no model in its place; one file",
+    "roles.board.Board": "the same board for one attempt: every call is a step; by hooks, not by state",
+    "roles.function_worker.FunctionWorker": "the agent of a framework is called as a function",
+    "supervisor.supervisor.Supervisor": "public API: a group is a supervisor, with a planner of its own",
+    "tools.safe_open.Root": "several folders are opened wherever one is",
+}
+
+
+class ClassShape(NamedTuple):
+    """A class as its source tells it."""
+
+    module: str
+    #: full names of the bases that this package has
+    bases: tuple[str, ...]
+    #: private names that it defines: methods, class attributes, what it assigns to `self`
+    defines: frozenset[str]
+    #: private names that it reads from `self`
+    reads: frozenset[str]
+
+
+def classes_under(package: Path) -> dict[str, ClassShape]:
+    """Every class of the package by its full name."""
+    found: dict[str, ClassShape] = {}
+    aliases: dict[str, str] = {}
+    for module, path in modules_under(package).items():
+        tree = parsed(path)
+        is_package = path.name == "__init__.py"
+        names = {
+            name: f"{origin}.{name}"
+            for origin, name, _ in imports_in(tree, module, is_package=is_package)
+        }
+        aliases |= {f"{module}.{name}": origin for name, origin in names.items()}
+        names |= {n.name: f"{module}.{n.name}" for n in tree.body if isinstance(n, ast.ClassDef)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                plain = (b.value if isinstance(b, ast.Subscript) else b for b in node.bases)
+                bases = tuple(names.get(ast.unparse(base), "") for base in plain)
+                found[f"{module}.{node.name}"] = ClassShape(module, bases, *privates_of(node))
+
+    def known(name: str) -> str:
+        while name not in found and name in aliases:
+            name = aliases[name]
+        return name if name in found else ""
+
+    return {
+        name: each._replace(bases=tuple(filter(None, map(known, each.bases))))
+        for name, each in found.items()
+    }
+
+
+def privates_of(node: ast.ClassDef) -> tuple[frozenset[str], frozenset[str]]:
+    """The private names that a class defines, and those that it reads from `self`."""
+    defines, reads = set[str](), set[str]()
+    for each in ast.walk(node):
+        match each:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                defines.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)) if each.value is not None:
+                defines.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                defines.add(name)
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ctx):
+                (reads if isinstance(ctx, ast.Load) else defines).add(name)
+    is_private = re.compile(r"_[a-z]").match
+    return frozenset(filter(is_private, defines)), frozenset(filter(is_private, reads))
+
+
+def slice_faults(package: Path, reasons: Mapping[str, str] = ONE_SUBCLASS) -> list[str]:
+    """Classes that are spread over files by inheritance, and bases of one class without a reason."""
+    classes = classes_under(package)
+    faults = []
+    below: dict[str, list[str]] = {name: [] for name in classes}
+    for name, shape in classes.items():
+        for base in shape.bases:
+            below[base].append(name)
+        for base in ancestors_of(name, classes):
+            if classes[base].module != shape.module:
+                shared = (shape.reads - shape.defines) & classes[base].defines
+                faults += [f"{name} reads {each} of its base {base}" for each in sorted(shared)]
+    single = {name: each[0] for name, each in below.items() if len(each) == 1}
+    for name, subclass in single.items():
+        if name.removeprefix("chargehand.") not in reasons:
+            faults.append(f"{name} has one subclass, {subclass}: compose, or give a reason")
+    gone = [name for name in reasons if f"chargehand.{name}" not in single]
+    return faults + [f"{name} needs no reason any more" for name in gone]
+
+
+def ancestors_of(name: str, classes: Mapping[str, ClassShape]) -> set[str]:
+    bases = set(classes[name].bases)
+    return bases.union(*(ancestors_of(base, classes) for base in bases - {name}))
+
+
 MACHINE_PATH = re.compile(r"(?<![\w.)}*~-])/(?:home|Users|root|work|tmp|private/var)/\w+")
 UNNUMBERED = re.compile(r"(?:#|--|//|<!--).*\b(?:TO[D]O|FIX[M]E)\b(?!\W{0,3}(?:issue )?\d)")
 TEXTS = {".py", ".md", ".toml", ".yml", ".yaml", ".sql", ".sh", ".cfg", ".ini", ""}
@@ -338,6 +437,7 @@ SOUND = {
 def test_a_sound_tree_has_no_faults(tmp_path: Path) -> None:
     package = plant(tmp_path, SOUND)
     assert layer_faults(package) == banned_faults(package) == purity_faults(package) == []
+    assert slice_faults(package, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -470,6 +570,41 @@ def test_an_impure_fact_or_decision_is_found(tmp_path: Path, room: str, text: st
 def test_a_second_fold_is_found(tmp_path: Path, text: str) -> None:
     assert fold_faults(plant(tmp_path, {"roles/thing.py": text}))
     assert not fold_faults(plant(tmp_path / "there", {"decisions/live_run.py": text}))
+
+
+BASE = "class Start:\n    def __init__(self):\n        self._path = ''\n    def _begin(self): ..."
+ABOVE = "from chargehand.supervisor.start import Start\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("class Boss(Start): ...", ["one subclass"]),
+        ("class Boss(Start):\n    def run(self): self._begin()", ["_begin", "one subclass"]),
+        ("class Boss(Start):\n    def run(self): return self._path", ["_path", "one subclass"]),
+        ("class Boss(Start[int]): ...", ["one subclass"]),
+        ("class A(Start): ...\nclass B(Start): ...", []),
+        ("class A(Start): ...\nclass B(Start):\n    def f(self): self._begin()", ["_begin"]),
+        ("class A(Start): ...\nclass B(Start):\n    def _begin(self): self._begin()", []),
+        ("class Boss:\n    def __init__(self, start: Start): self._start = start", []),
+    ],
+)
+def test_a_class_that_is_spread_over_files_is_found(
+    tmp_path: Path, text: str, faults: list[str]
+) -> None:
+    planted = {"supervisor/start.py": BASE, "supervisor/boss.py": ABOVE + text}
+    found = slice_faults(plant(tmp_path, planted), {})
+    assert len(found) == len(faults)
+    assert all(fault in each for fault, each in zip(faults, found, strict=True))
+
+
+def test_a_reason_holds_as_long_as_there_is_one_subclass(tmp_path: Path) -> None:
+    planted = {"supervisor/start.py": BASE, "supervisor/boss.py": f"{ABOVE}class Boss(Start): ..."}
+    package = plant(tmp_path, planted)
+    assert slice_faults(package, {"supervisor.start.Start": "a boss is a start"}) == []
+    assert slice_faults(package, {"supervisor.gone.Gone": "long ago"})[-1].startswith(
+        "supervisor.gone"
+    )
 
 
 @pytest.mark.parametrize(
