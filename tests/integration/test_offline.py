@@ -139,6 +139,10 @@ TODAY = a_tool("today", "Tells which day it is today.")
             "Get the weather of 'Oslo' in fahrenheit",
             [("get_weather", {"city": "Oslo", "unit": "fahrenheit"})],
         ),
+        (
+            "Get the weather of 'Oslo', and tell me which day it is today",
+            [("get_weather", {"city": "Oslo"}), ("today", {})],
+        ),
     ],
 )
 async def test_tools_are_called_with_what_the_words_give_without_doubt(
@@ -158,6 +162,7 @@ async def test_tools_are_called_with_what_the_words_give_without_doubt(
         ("Convert 30 to yen", "convert_money needs amount"),
         ("Convert 30 from euro to yen", "convert_money needs amount and to"),
         ("The compound interest of 5", "compound_interest needs principal and rate and years"),
+        ("Get the weather of 'Oslo', and tell me the weather in Rome", "get_weather needs city"),
     ],
 )
 async def test_an_argument_in_doubt_is_not_guessed_but_named(question: str, lack: str) -> None:
@@ -368,66 +373,53 @@ async def test_a_worker_answers_with_it_over_real_tools() -> None:
     check_citations(output)
 
 
-# Answers of a given shape
+# Schemas
 
 
-VERDICT = {
-    "type": "object",
-    "properties": {"met": {"type": "boolean"}, "why": {"type": "string"}},
-    "required": ["met", "why"],
-    "additionalProperties": False,
-}
-
-
-@pytest.mark.parametrize("rule", ["names the price of the kettle", "at least two citations"])
-async def test_a_rule_to_accept_a_result_by_is_not_judged_but_refused(rule: str) -> None:
-    """A verdict that rests on nothing would let a wrong result pass."""
-    question = (
-        "A result was made for this task: something\n"
-        f"It is to be accepted by this rule and no other: {rule}"
-        f"{fenced(result='The kettle costs 39.90 [prices.csv:2]')}\n"
-        "Does the result meet the rule? Judge only what stands there."
-    )
-    reply = await asked(question, schema=VERDICT)
-    assert reply.stop is StopReason.REFUSAL
-    assert "cannot judge" in reply.text
-
-
-async def test_a_schema_is_filled_in_from_the_data() -> None:
-    schema = {
+def choice_schema(**properties: Any) -> dict[str, Any]:
+    return {
         "type": "object",
-        "properties": {
-            "answer": {"type": "string"},
-            "sources": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            "umbrella_mood": {"enum": ["beautiful", "terrible"]},
-            "price": {"type": "number"},
-        },
-        "required": ["answer", "sources", "umbrella_mood", "price"],
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
     }
-    data = "The umbrella is terrible.\nIts price was 15.50 in the shop."
-    reply = await asked("How is the umbrella?" + fenced(note=data), schema=schema)
-    value = json.loads(reply.text)
-    assert value["umbrella_mood"] == "terrible"
-    assert value["price"] == 15.5
-    assert set(value["sources"]) <= {"note:1", "note:2"}
-    assert "[note:1]" in value["answer"]
 
 
-async def test_a_schema_told_in_words_is_kept_too() -> None:
-    """With tools in hand a worker is told the schema in its prompt alone."""
-    schema = {"type": "object", "properties": {"lid": {"type": "string"}}, "required": ["lid"]}
-    question = (
-        f"Task: What about the lid?{fenced(note='The lid sticks.')}\n"
-        f"Answer with JSON that fits this schema: {json.dumps(schema)}"
-    )
-    assert json.loads((await asked(question)).text) == {"lid": "The lid sticks. [note]"}
+TEXT = {"type": "string"}
+TASKS = {"type": "array", "items": choice_schema(id=TEXT, description=TEXT, worker=TEXT)}
 
 
-async def test_what_cannot_be_filled_in_is_refused() -> None:
-    schema = {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{9}$"}
-    reply = await asked("Which code?" + fenced(note="There is none."), schema=schema)
-    assert reply.stop is StopReason.REFUSAL
+@pytest.mark.parametrize(
+    "schema",
+    [
+        choice_schema(answer=TEXT, price={"type": "number"}),
+        choice_schema(met={"type": "boolean"}, why=TEXT),
+        choice_schema(chosen={"enum": ["t1", "t2"]}, why=TEXT),
+        choice_schema(description=TEXT),
+        choice_schema(tasks=TASKS),
+        choice_schema(tasks=True),
+        choice_schema(next=True, why=True),
+        choice_schema(next={"enum": ["finish"]}, task=TEXT, why=TEXT),
+        {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{9}$"},
+        {},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_what_a_schema_asks_for_is_refused_unless_it_is_a_plan(
+    schema: dict[str, Any], is_told: bool
+) -> None:
+    """To fill in, to judge, to choose and to reword is guessing, where nobody understands the words."""
+    data = fenced(t1="The lamp costs 15.50.", t2="The lid sticks.", failure="there is none")
+    question = f"Task: What does the lamp cost?{data}"
+    if is_told and schema:  # with tools in hand a worker is told the schema in its prompt alone
+        told = f"{question}\nAnswer with JSON that fits this schema: {json.dumps(schema)}"
+        reply = await asked(told, NEWS)
+    else:
+        reply = await asked(question, schema=schema or {"title": "anything"})
+    assert (reply.stop, reply.calls) == (StopReason.REFUSAL, ())
     assert "no language model" in reply.text
+    assert "schema" in reply.text
 
 
 SCHEMAS = st.recursive(
@@ -474,14 +466,11 @@ SCHEMAS = st.recursive(
 
 
 @given(schema=SCHEMAS, data=st.text(max_size=60))
-async def test_an_answer_always_fits_its_schema(schema: dict[str, Any], data: str) -> None:
-    reply = await asked(
-        "What is known?" + fenced(note=data, more="It is 7 and wet."), schema=schema
-    )
-    if reply.stop is StopReason.END:
-        Draft202012Validator(schema).validate(json.loads(reply.text))
-    else:
-        assert reply.stop is StopReason.REFUSAL
+async def test_no_schema_gets_an_answer_that_does_not_fit(
+    schema: dict[str, Any], data: str
+) -> None:
+    reply = await asked("What is known?" + fenced(note=data), schema=schema)
+    assert reply.stop is StopReason.REFUSAL
 
 
 async def test_an_answer_stays_within_its_length() -> None:
@@ -524,7 +513,7 @@ ROSTER = """Workers:
 
 async def planned(request: str, *workers: str) -> list[dict[str, Any]]:
     schema = plan_schema(*workers)
-    reply = await asked(f"{ROSTER}\nRequest: {request}", schema=schema)
+    reply = await asked(f"{ROSTER}{fenced(request=request)}", schema=schema)
     plan = json.loads(reply.text)
     Draft202012Validator(schema).validate(plan)
     tasks: list[dict[str, Any]] = plan["tasks"]
@@ -601,18 +590,6 @@ async def test_one_thing_that_is_referred_to_is_the_last_and_several_are_all() -
 # Choices
 
 
-def choice_schema(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-TEXT = {"type": "string"}
-
-
 async def chosen(question: str, **properties: Any) -> Any:
     schema = choice_schema(**properties)
     reply = await asked(f"{DEFAULT_ROSTER}{question}", schema=schema)
@@ -643,13 +620,6 @@ async def test_steps_come_in_the_order_of_the_plan_and_then_it_ends() -> None:
     assert steps == ["researcher", "analyst", "finish"]
 
 
-async def test_which_of_several_results_is_the_best_is_not_judged_but_refused() -> None:
-    data = fenced(t1="The weather is fine.", t2="The lamp flickers at night.")
-    schema = choice_schema(chosen={"enum": ["t1", "t2"]}, why=TEXT)
-    reply = await asked(f"What does the lamp do?{data}", schema=schema)
-    assert reply.stop is StopReason.REFUSAL
-
-
 async def test_a_plan_that_failed_is_not_made_again() -> None:
     schema = plan_schema("researcher", "analyst", "writer")
     schema["properties"] |= {"reason": TEXT, "replaced": {"type": "array", "items": TEXT}}
@@ -658,13 +628,6 @@ async def test_a_plan_that_failed_is_not_made_again() -> None:
     value = json.loads(reply.text)
     assert (value["tasks"], value["replaced"]) == ([], [])
     assert "no other way" in value["reason"]
-
-
-async def test_better_words_for_what_failed_are_refused() -> None:
-    data = fenced(task="Find the lamp", failure="there is none")
-    reply = await asked(data, schema=choice_schema(description=TEXT))
-    assert reply.stop is StopReason.REFUSAL
-    assert "cannot say things better" in reply.text
 
 
 # Answers from results
@@ -718,30 +681,13 @@ async def test_rules_do_not_pretend_to_review() -> None:
     assert "not judge" in reply.text
 
 
-async def test_an_answer_of_a_given_shape_has_claims_and_no_made_up_contradictions() -> None:
-    claim = choice_schema(text=TEXT, tasks={"type": "array", "items": TEXT})
-    pair = choice_schema(first=claim, second=claim)
-    schema = choice_schema(
-        answer=choice_schema(price={"type": "number"}),
-        claims={"type": "array", "items": claim},
-        contradictions={"type": "array", "items": pair},
-        confidence={"type": "number", "minimum": 0, "maximum": 1},
-    )
-    value = json.loads((await asked(RESULTS, schema=schema)).text)
-    Draft202012Validator(schema).validate(value)
-    assert value["contradictions"] == []
-    lid = "The lid sticks a little. [reviews/kettle.txt:1]"
-    dispute = f"Passages that do not agree:\n{lid}\nThe lid sticks a lot. [notes.md:4]"
-    told = json.loads((await asked(RESULTS.replace(lid, dispute), schema=schema)).text)
-    Draft202012Validator(schema).validate(told)
-    assert told["contradictions"] == [
-        {
-            "first": {"text": lid, "tasks": ["t2"]},
-            "second": {"text": "The lid sticks a lot. [notes.md:4]", "tasks": ["t2"]},
-        }
-    ]
-    assert {task for each in value["claims"] for task in each["tasks"]} <= {"t1", "t2"}
-    assert value["answer"]["price"] == 15
+async def test_passages_of_several_tasks_are_each_called_passages() -> None:
+    heading = "Passages that may help, no answer:"
+    results = RESULTS.replace("The lid", f"{heading}\nThe lid")
+    results = results.replace("Lowest price", f"{heading}\nLowest price")
+    lines = (await asked(results)).text.splitlines()
+    assert lines.count(heading) == 2
+    assert lines[-1] == "CONFIDENCE: 0.30"
 
 
 # The benchmark

@@ -6,7 +6,6 @@ meaning of its own. If one is left over, or may be two things, nothing is answer
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from chargehand.models.offline.words import COUNTS, LIGHT, root, roots, word_set
 _TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)*|[A-Za-z\d]+")
 _LIGHT = LIGHT | word_set("""show list find file files name record records recorded row rows entry entries line lines
     table tables data csv listed column same overall far happened taken altogether came went""")
-_ROWS = word_set("record records row rows entry entries line lines item items thing things")
+_ROWS = word_set("item items thing things")
 #: turn a question round, which no rule here follows; in "no more than 5" they are part of a comparison
 _NOT = word_set("no not")
 #: words that may stand for a column of numbers
@@ -30,12 +29,15 @@ _KIN = [
     roots("weight heavy weigh kg"),
     roots("length long duration last minutes hours"),
 ]
-_MOST = word_set("highest most largest maximum max top greatest biggest")
-_LEAST = word_set("lowest least smallest minimum min fewest")
-_PRICE, _SPAN = (
-    "price cost fee charge",
-    "duration length days hours minutes months distance km time",
-)
+#: superlatives of whatever column is named: which way
+_PLAIN = {
+    **dict.fromkeys(
+        word_set("highest most largest maximum max top greatest biggest"), ("desc", "")
+    ),
+    **dict.fromkeys(word_set("lowest least smallest minimum min fewest"), ("asc", "")),
+}
+_PRICE = "price cost fee charge"
+_SPAN = "duration length days hours minutes months distance km time"
 _SINCE = "date born birth built founded year since joined hired"
 #: superlatives that name their column themselves: which way, and the words of the column
 _SPECIAL = {
@@ -52,12 +54,6 @@ _SPECIAL = {
 }
 _SUMS, _MEANS = word_set("total sum combined together"), word_set("average mean avg")
 _AMOUNTS = "quantity qty amount units stock copies pieces count"
-#: the columns that may answer such a question
-_KINDS = {
-    "who": """name employee member customer author person technician patient staff borrower owner doctor teacher
-    manager contact client user driver reader vet mechanic volunteer student tenant nurse assignee agent""",
-    "where": "location place room shelf site city town country address store building pen aisle zone bench",
-}
 _SIGNS = {
     "more than|over|above|greater than|exceeding|higher than|larger than|longer than|heavier than": ">",
     "less than|fewer than|under|below|lower than|smaller than|shorter than|lighter than|cheaper than": "<",
@@ -66,13 +62,11 @@ _SIGNS = {
 }
 _BOUND = re.compile(rf"\b({'|'.join(_SIGNS)})\s+[$€£]?(\d[\d,]*(?:\.\d+)?)", re.IGNORECASE)
 _ID_WORDS = roots("id number no code key isbn sku")
-_COUNTING = re.compile(
-    r"\bhow many\b|\b(?:the|total|^) ?(?:number|count) of\b|^count\b", re.IGNORECASE
-)
+_COUNTING = re.compile(r"\bhow many\b|\b(?:the|total|^) ?(?:number|count) of\b|^count\b", re.I)
 _DIFFERENT = word_set("different distinct unique kinds types")
 _PER = re.compile(r"\b(?:per|by|for each|for every|each|every|in each)\s+(\w+)", re.IGNORECASE)
 _CLOSED = re.compile(
-    r"(?:is|are|was|were|do|does|did|has|have|had|can|may|must|should|will)\b", re.IGNORECASE
+    r"(?:is|are|was|were|do|does|did|has|have|had|can|may|must|should|will)\b", re.I
 )
 
 
@@ -80,15 +74,12 @@ class Word(Struct):
     """A word of the question, and what it stands for."""
 
     text: str
+    root: str
     start: int
     end: int
     is_used: bool = False
     #: that it names
     column: Column | None = None
-
-    @property
-    def root(self) -> str:
-        return root(self.text)
 
 
 class Account:
@@ -97,8 +88,8 @@ class Account:
     def __init__(self, question: str, sheet: Sheet) -> None:
         self._text = question
         self._sheet = sheet
-        found = [(match[0].lower(), *match.span()) for match in _TOKEN.finditer(question)]
-        self._words = [Word(text, start, end, text in _LIGHT) for text, start, end in found]
+        found = [(match[0].lower(), match.span()) for match in _TOKEN.finditer(question)]
+        self._words = [Word(text, root(text), *span, text in _LIGHT) for text, span in found]
         self._said = {word.text for word in self._words}
         self._where: list[Condition] = []
         self._filtered: set[Column] = set()
@@ -176,7 +167,7 @@ class Account:
             best = max(fits.values(), default=0.0)
             columns = [column for column, fit in fits.items() if fit == best > 0]
             is_id = bool(columns) and all(c.is_id for c in columns) and not asked & _ID_WORDS
-            is_rows = word.root in self._sheet.stems or word.text in _ROWS
+            is_rows = word.root in roots(self._sheet.table) or word.text in _ROWS
             word.is_used = bool(columns) or is_rows
             if (is_id and all(map(self._sheet.unique, columns))) or (is_rows and best < 1):
                 self._counts_rows = True
@@ -209,6 +200,7 @@ class Account:
             if column is None or number.is_used:
                 continue  # nothing to compare, or a year
             self._use(match)
+            self._said -= {*match[1].lower().split()}
             for word in named:
                 word.column = None if word.column is column else word.column
             sign = next(s for said, s in _SIGNS.items() if match[1].lower() in said.split("|"))
@@ -222,45 +214,36 @@ class Account:
         measure, label = self._columns_named(group)
         is_mean = self._use_words(_MEANS)
         is_sum = measure is not None and self._use_words(_SUMS)
+        can_add = measure is not None and measure.adds_up
         self._use_words(word_set("many number count much"))
         order, ordered = self._superlative(measure)
         if order:
             hows = ["avg"] if is_mean else ["sum"] if is_sum else ["sum", "value"]
-            return self._first(order, ordered, hows, group or label or self._asked_kind())
+            return self._first(order, ordered, hows, group or label)
         if is_mean:
-            return [self._query("avg", measure, group)] if measure else []
-        if _COUNTING.search(self._text):
-            return self._counted(measure, label, group)
-        can_add = measure is not None and measure.adds_up
-        if is_sum or (can_add and ("much" in self._said or group)):
-            return [self._query("sum", measure, group)] if can_add else []
+            return [Query(self._sheet, "avg", measure, group)] if measure else []
+        is_count = _COUNTING.search(self._text) is not None
+        if is_count and measure is None:
+            return self._counted(label, group)
+        if is_sum or is_count or (can_add and ("much" in self._said or group)):
+            is_clear = can_add and not (is_count and label)
+            return [Query(self._sheet, "sum", measure, group)] if is_clear else []
         if measure is not None:
-            return [self._query("value", measure, None)] if self._where and not label else []
-        return self._listed(label or self._asked_kind())
-
-    def _query(
-        self, how: str, measure: Column | None, label: Column | None, order: str = "", most: int = 1
-    ) -> Query:
-        return Query(
-            sheet=self._sheet, how=how, measure=measure, label=label, order=order, most=most
-        )
+            return [Query(self._sheet, "value", measure)] if self._where and not label else []
+        return self._listed(label)
 
     def _group(self) -> Column | None:
-        for match in _PER.finditer(self._text):
-            word = next((word for word in self._words if word.start == match.start(1)), None)
-            if word and word.column and not word.column.is_measure:
-                self._use(match)
+        named = {match.start(1): match for match in _PER.finditer(self._text)}
+        for word in self._words:
+            if word.start in named and word.column and not word.column.is_measure:
+                self._use(named[word.start])
                 return word.column
         return None
 
     def _columns_named(self, group: Column | None) -> tuple[Column | None, Column | None]:
         """The measure and the label that the question names beside its filters; two are in doubt."""
-        asked = [
-            word.column
-            for before, word in pairwise([Word("", 0, 0), *self._words])
-            if before.text in ("which", "what") or word.column not in self._filtered
-        ]
-        named = dict.fromkeys(column for column in asked if column and column is not group)
+        told = {group, *self._filtered}
+        named = dict.fromkeys(w.column for w in self._words if w.column and w.column not in told)
         measures = [column for column in named if column.is_measure]
         labels = [column for column in named if not column.is_measure]
         self._is_doubtful |= len(measures) > 1 or len(labels) > 1
@@ -268,18 +251,15 @@ class Account:
 
     def _superlative(self, measure: Column | None) -> tuple[str, Column | None]:
         """Which way rows are put in order, if the first are asked for, and by which column."""
-        free = [word for word in self._words if not word.is_used]
-        for word in free:
-            order, hints = _SPECIAL.get(word.text, ("", ""))
-            if columns := self._hinted(hints):
-                word.is_used = self._use_words(word_set("most least")) or True
+        free = [word.text for word in self._words if not word.is_used]
+        for text in sorted(free, key=lambda text: text not in _SPECIAL):
+            order, hints = _SPECIAL.get(text) or _PLAIN.get(text, ("", "nothing"))
+            columns = self._hinted(hints) if hints else [measure]
+            if columns:
+                self._use_words(frozenset((text, "most", "least")))
                 self._is_doubtful |= len(columns) > 1 and measure not in columns
-                order = "asc" if "least" in self._said else order
+                order = "asc" if f"least {text}" in self._text.lower() else order
                 return order, measure if measure in columns else columns[0]
-        for word in free:
-            if word.text in _MOST | _LEAST:
-                word.is_used = True
-                return ("asc" if word.text in _LEAST else "desc"), measure
         return "", None
 
     def _hinted(self, hints: str) -> list[Column]:
@@ -297,54 +277,39 @@ class Account:
         if ordered is None:
             is_open = self._words[-1].text in ("most", "least")  # most rows, or most of something?
             can_count = label is not None and self._counts_rows and is_most and not is_open
-            return [self._query("count", None, label, order, most)] if can_count else []
+            return [Query(self._sheet, "count", None, label, (), order, most)] if can_count else []
         if label is None or label is ordered:
-            label = self._asked_kind() or self._sheet.label
+            label = self._sheet.label
         if label is None or self._sheet.unique(label):
-            hows = ["value"]
-            if label is not None and label.is_id and self._said & _KINDS.keys():
-                return []  # a number is nobody, and no place
+            # A number is nobody, and no place.
+            is_nobody = label is not None and label.is_id and self._said & {"who", "where"}
+            hows = [] if is_nobody else ["value"]
         elif not ordered.adds_up or self._said & _SPECIAL.keys():
             hows = [how for how in hows if how != "sum"]
         elif is_most:
             hows = [how for how in hows if how != "value"]
-        return [self._query(how, ordered, label, order, most) for how in hows]
+        return [Query(self._sheet, how, ordered, label, (), order, most) for how in hows]
 
     def _most(self) -> int:
         """How many of the first are asked for."""
+        known = COUNTS | {str(number): number for number in range(MOST_ROWS + 1)}
         for word in self._words:
-            is_short = word.text.isdecimal() and len(word.text) < 3
-            number = int(word.text) if is_short else COUNTS.get(word.text, 0)
-            if not word.is_used and 1 < number <= MOST_ROWS:
+            if not word.is_used and known.get(word.text, 0) > 1:
                 word.is_used = True
-                return number
+                return known[word.text]
         return 1
 
-    def _counted(
-        self, measure: Column | None, label: Column | None, group: Column | None
-    ) -> list[Query]:
-        if measure is not None:
-            can_add = measure.adds_up and label is None
-            return [self._query("sum", measure, group)] if can_add else []
+    def _counted(self, label: Column | None, group: Column | None) -> list[Query]:
         is_different = self._use_words(_DIFFERENT)
         if label is not None:
             is_clear = is_different or self._sheet.unique(label) or not self._counts_rows
-            return [self._query("distinct", label, group)] if is_clear else []
+            return [Query(self._sheet, "distinct", label, group)] if is_clear else []
         if not (self._counts_rows or self._where):
             return []
         # lamps: rows about lamps, or pieces?
         amounts = [] if self._counts_rows else [c for c in self._hinted(_AMOUNTS) if c.adds_up]
-        counted = self._query("count", None, group)
-        return [counted, *(self._query("sum", column, group) for column in amounts)]
-
-    def _asked_kind(self) -> Column | None:
-        """The column that who, when or where asks for, if only one can be meant."""
-        first = {word.text for word in self._words[:3]}
-        stems = roots(" ".join(_KINDS.get(word, "") for word in first))
-        kind = "date" if "when" in first else "text"
-        found = [c for c in self._sheet.columns if c.kind == kind and c not in self._filtered]
-        found = [c for c in found if kind == "date" or c.stems & stems]
-        return found[0] if len(found) == 1 else None
+        sums = [Query(self._sheet, "sum", column, group) for column in amounts]
+        return [Query(self._sheet, "count", None, group), *sums]
 
     def _listed(self, label: Column | None) -> list[Query]:
         """The one label that is asked for, of the rows that are spoken of."""
@@ -352,7 +317,7 @@ class Account:
         if label is None and self._where and self._counts_rows and is_open:
             label = self._sheet.label
         is_short = label is not None and (self._where or label.different <= MOST_ROWS)
-        return [self._query("value", None, label)] if is_short else []
+        return [Query(self._sheet, "value", None, label)] if is_short else []
 
 
 def _fit(column: Column, said: str, asked: set[str]) -> float:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from chargehand.models.base import ToolSpec
@@ -41,27 +41,23 @@ def proposal_for(tool: ToolSpec, text: str, given: Mapping[str, Any]) -> Proposa
     values = _choices(slots, text) | {name: given[name] for name in given if name in slots}
     required = [name for name in tool.parameters.get("required") or () if name in slots]
     needed = [name for name in required if name not in values and "default" not in slots[name]]
-    texts = [name for name in needed if _is_text(slots[name])]
+    kinds = {name: "enum" if "enum" in slots[name] else slots[name].get("type") for name in needed}
+    texts = [name for name in needed if kinds[name] in ("string", None)]
     found = _text_for(texts[0], text) if len(texts) == 1 else ""
     values |= {texts[0]: found} if found else {}
     return Proposal(tool.name, values, tuple(name for name in needed if name not in values))
 
 
 def _choices(slots: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """The choices that are named once, and belong to one parameter."""
-    named = [
-        (name, choice)
-        for name, schema in slots.items()
-        for choice in map(str, schema.get("enum") or ())
-        if len(re.findall(rf"\b{re.escape(choice)}\b", text, re.IGNORECASE)) == 1
-    ]
-    claims = Counter(part for name, choice in named for part in (name, choice.lower()))
-    is_clear = {c: claims[c.lower()] == 1 and c.lower() not in LIGHT for _, c in named}
-    return {name: choice for name, choice in named if is_clear[choice] and claims[name] == 1}
+    """The choices that are named, one for a parameter, and belong to no other parameter."""
+    named = {name: _named(schema.get("enum") or (), text) for name, schema in slots.items()}
+    claims = Counter(choice for each in named.values() for choice in each)
+    return {name: each[0] for name, each in named.items() if [claims[c] for c in each] == [1]}
 
 
-def _is_text(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type", "string") == "string" and "enum" not in schema
+def _named(choices: Iterable[Any], text: str) -> list[str]:
+    plain = [each for each in choices if isinstance(each, str) and each.lower() not in LIGHT]
+    return [each for each in plain if re.search(rf"\b{re.escape(each)}\b", text, re.IGNORECASE)]
 
 
 def _text_for(name: str, text: str) -> str:

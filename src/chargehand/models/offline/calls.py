@@ -7,6 +7,7 @@ import msgspec
 
 from chargehand.models.base import ModelRequest, Role, ToolCall, ToolSpec
 from chargehand.models.offline.arguments import Proposal, proposal_for
+from chargehand.models.offline.clauses import clauses
 from chargehand.models.offline.conversation import Conversation, decoded, excerpts_of
 from chargehand.models.offline.passages import answer
 from chargehand.models.offline.routing import Router
@@ -30,15 +31,18 @@ def next_calls(request: ModelRequest, read: Conversation) -> tuple[list[ToolCall
         return _new(tables, read), ""
     if read.outputs:
         return _new([] if read.excerpts else _searches(tools, read), read), ""
-    best = Router(tools).best(read.sought)
+    router, parts = Router(tools), [part.text for part in clauses(read.sought)]
+    fits = [(tool, text) for text in parts if (tool := router.best(text))]
     # A list is called for only if one is asked for: it answers nothing else.
-    is_fit = best and (_LISTS.search(read.question) or not best.name.startswith("list_"))
-    proposal = proposal_for(best, read.sought, read.given) if best and is_fit else None
-    if proposal and not proposal.missing:
-        return _new([proposal], read), ""
-    is_known = not read.subject and bool(answer(read.question, read.excerpts).lines)
-    calls = [] if is_known else _new(_searches(tools, read), read)
-    return calls, f"{proposal.tool} needs {' and '.join(proposal.missing)}" if proposal else ""
+    is_list = _LISTS.search(read.question) is not None
+    fits = [(tool, text) for tool, text in fits if is_list or not tool.name.startswith("list_")]
+    proposals = [proposal_for(tool, text, read.given) for tool, text in fits]
+    lacking = [each for each in proposals if each.missing]
+    if lacking or not proposals:
+        is_known = not read.subject and bool(answer(read.question, read.excerpts).lines)
+        proposals = [] if is_known else _searches(tools, read)
+    lack = (f"{each.tool} needs {' and '.join(each.missing)}" for each in lacking)
+    return _new(proposals, read), "; ".join(lack)
 
 
 def _searches(tools: Sequence[ToolSpec], read: Conversation) -> list[Proposal]:

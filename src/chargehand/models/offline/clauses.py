@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(\[]?\w)|\n+")
-_ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|Mr|Mrs|Ms|Dr|St|No|Inc|Ltd|Co|U\.S|approx)\.$")
 _VERBS = (
     "find|get|give|tell|show|list|search|look|calculate|compute|work out|determine|estimate|convert|"
     "translate|book|reserve|buy|purchase|order|send|write|draft|create|make|generate|draw|paint|"
@@ -14,50 +12,42 @@ _VERBS = (
     "could you|can you|would you|please|what|who|when|where|which|how|i need|i want|i would like|"
     "i'd like|i also|let me|(?:is|are|was|were|does|do|did|has|have) (?:the|an?|its?|they|there|any)"
 )
+_END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(\[]?\w)|\n+")
 _JOINT = re.compile(
-    rf"(?:,\s*|\s+)(?:and then|then|and also|also|and finally|finally|after that|afterwards|and|but)"
-    rf",?\s+(?=(?:{_VERBS})\b)"
-    rf"|;\s*|\s*\bas well as\s+(?=(?:{_VERBS})\b)",
+    rf"{_END.pattern}|;\s*|(?:,\s*|\s+)(?:and then|then|and also|also|and finally|finally|after that|afterwards"
+    rf"|and|but|as well as),?\s+(?=(?:{_VERBS})\b)",
     re.IGNORECASE,
 )
+_ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|Mr|Mrs|Ms|Dr|St|No|Inc|Ltd|Co|U\.S|approx)\.$")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 _QUOTED = re.compile(r"\"[^\"\n]{1,500}\"|“[^”\n]{1,500}”|(?<!\w)'[^'\n]{2,500}'(?!\w)")
 
 
 class Clause(NamedTuple):
-    """A part of a request, and where in it the part begins."""
+    """A part of a request, and what joins it to the part before it."""
 
     text: str
-    start: int
+    joint: str
 
 
-def sentences(text: str) -> Iterator[Clause]:
+def sentences(text: str) -> list[str]:
     """The sentences of a text; a full stop after an abbreviation ends none."""
-    begin = 0
-    for end in _END.finditer(text):
-        piece = text[begin : end.start()]
-        if "\n" not in end[0] and _ABBREVIATION.search(piece):
-            continue
-        yield from _trimmed(piece, begin)
-        begin = end.end()
-    yield from _trimmed(text[begin:], begin)
+    return [part.text for part in _parts(text, _END.finditer(text))]
 
 
 def clauses(text: str) -> list[Clause]:
     """The things that a request asks for, one after the other; what is quoted stays whole."""
     shielded = _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), text)
-    found: list[Clause] = []
-    for sentence in sentences(shielded):
-        begin = 0
-        for joint in _JOINT.finditer(sentence.text):
-            found += _trimmed(sentence.text[begin : joint.start()], sentence.start + begin)
-            begin = joint.end()
-        found += _trimmed(sentence.text[begin:], sentence.start + begin)
-    return [Clause(text[start : start + len(part)], start) for part, start in found]
+    return list(_parts(text, _JOINT.finditer(shielded)))
 
 
-def _trimmed(piece: str, start: int) -> Iterator[Clause]:
-    bullet = _BULLET.match(piece)
-    lead = bullet.end() if bullet else len(piece) - len(piece.lstrip())
-    if rest := piece[lead:].rstrip():
-        yield Clause(rest, start + lead)
+def _parts(text: str, borders: Iterator[re.Match[str]]) -> Iterator[Clause]:
+    begin, joint = 0, ""
+    for border in [*borders, None]:
+        piece = text[begin : border.start() if border else None]
+        if border and "\n" not in border[0] and _ABBREVIATION.search(piece):
+            continue
+        if rest := _BULLET.sub("", piece).strip():
+            yield Clause(rest, joint)
+        if border:
+            begin, joint = border.end(), border[0]

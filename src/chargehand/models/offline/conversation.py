@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +25,7 @@ _DEEPEST = 12
 LONGEST = 20_000
 
 
-class Parts(Struct, frozen=True):
+class Parts(NamedTuple):
     """A prompt: what is said before its data, the data by name, and what is said behind them."""
 
     head: str
@@ -149,19 +149,14 @@ def _question_in(parts: Parts) -> str:
     plain = (parts.head if parts.head.strip() else parts.tail)[:LONGEST]
     for aside in (_SCHEMA, _GIVEN, _ASIDE):
         plain = aside.sub("", plain)
-    text = plain.strip().removeprefix("Task: ").strip()
-    is_quoted = len(text) > 1 and text[0] == text[-1] in "\"'" and text.count(text[0]) == 2
-    return text[1:-1].strip() if is_quoted else text
+    return plain.strip().removeprefix("Task: ").strip()
 
 
 def _subject_in(parts: Parts) -> str:
     """What the results are about: the name in `Highest price: chair (189) [prices.csv:4]`."""
-    told = []
-    for _, text in parts.data:
-        first = next((line for line in text.split("\n") if line.strip()), "")
-        said = _CITED.sub("", first).rpartition(": ")[2].partition(" (")[0]
-        told.append(" ".join(said.split()[:12]))
-    return " ".join(told)
+    firsts = [_CITED.sub("", text.strip().partition("\n")[0]) for _, text in parts.data]
+    named = [first.rpartition(": ")[2].partition(" (")[0].split()[:12] for first in firsts]
+    return " ".join(word for words in named for word in words)
 
 
 def _json_in(pattern: re.Pattern[str], parts: Parts) -> dict[str, Any] | None:

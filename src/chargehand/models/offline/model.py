@@ -1,6 +1,5 @@
 """The model itself: reads what it is asked, and calls tools, quotes, fills in or plans by rule."""
 
-import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -19,15 +18,8 @@ from chargehand.models.base import (
     ToolCall,
 )
 from chargehand.models.offline.calls import next_calls, told_by_tools
-from chargehand.models.offline.composition import (
-    DISPUTE,
-    PASSAGES,
-    claims_in,
-    composed,
-    results_in,
-)
-from chargehand.models.offline.conversation import Conversation, Found, asked_in, parts_of, read
-from chargehand.models.offline.form import CannotFill, filled
+from chargehand.models.offline.composition import DISPUTE, PASSAGES, composed, results_in
+from chargehand.models.offline.conversation import Conversation, Found, asked_in, read
 from chargehand.models.offline.passages import answer
 from chargehand.models.offline.planner import chosen, is_plan, management_calls, planned
 from chargehand.models.offline.tables import told_by_tables
@@ -35,15 +27,12 @@ from chargehand.models.offline.tables import told_by_tables
 #: to a token, by which the maximum length is measured
 LETTERS = 4
 
-_CLAIMS = {"answer", "claims", "contradictions", "confidence"}
-_PIECE = re.compile(r"\S+\s*")
-
 
 class OfflineModel:
     """Answers by rules of words: no network, no weights, the same reply to the same request.
 
     It calls the tools whose descriptions fit the request, answers in sentences of the data with
-    their places, fills in a schema or a plan as far as that goes, and says so where it does not.
+    their places, makes plans, and refuses whatever takes a language model.
     """
 
     name = "offline"
@@ -58,20 +47,20 @@ class OfflineModel:
         if calls := management_calls(request):
             return _reply(calls, StopReason.TOOLS)
         known = read(request)
+        if known.schema is not None:
+            return _shaped(request, known.schema)
         can_call = request.tools and request.choice != "none"
         made, lack = next_calls(request, known) if can_call else ([], "")
         if made:
             return _reply(made, StopReason.TOOLS)
         if lack and not known.excerpts:
             return _unable(f"the request leaves in doubt what a tool is to be called with ({lack})")
-        if known.schema is not None:
-            return _shaped(request, known, known.schema)
         return _worded(_answer_to(request, known), request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
         reply = await self.ask(request)
-        for piece in _PIECE.findall(reply.text):
-            yield piece
+        if reply.text:
+            yield reply.text
         yield reply
 
 
@@ -83,44 +72,24 @@ def open_model(name: str = "") -> OfflineModel:
 
 
 def _check(request: ModelRequest) -> None:
-    for turn in request.turns:
-        for part in turn.parts:
-            if isinstance(part, Image):
-                raise ModelRefused(
-                    "offline cannot see images; leave them out, or use another model"
-                )
-            if isinstance(part, File) and not part.is_text:
-                raise ModelRefused(f"offline can read text only, not {part.name}; give its text")
+    for part in (part for turn in request.turns for part in turn.parts):
+        if isinstance(part, Image):
+            raise ModelRefused("offline cannot see images; leave them out, or use another model")
+        if isinstance(part, File) and not part.is_text:
+            raise ModelRefused(f"offline can read text only, not {part.name}; give its text")
 
 
 # Answers
 
 
-def _shaped(request: ModelRequest, known: Conversation, schema: dict[str, Any]) -> ModelReply:
-    try:
-        value = _value_for(request, known, schema)
-    except CannotFill as fault:
-        return _unable(f"it cannot fill in the answer that is asked for ({fault})")
-    text = msgspec.json.encode(value).decode()
-    is_cut = len(text) > LETTERS * request.settings.max_tokens
-    return _reply((Text(text),), StopReason.LENGTH if is_cut else StopReason.END)
-
-
-def _value_for(request: ModelRequest, known: Conversation, schema: dict[str, Any]) -> Any:
-    asked = asked_in(request)
+def _shaped(request: ModelRequest, schema: dict[str, Any]) -> ModelReply:
+    """A plan or a choice of who goes on; what a schema asks for beyond that, rules cannot give."""
     prompts = "\n".join(turn.text for turn in request.turns)
-    if is_plan(schema):
-        return planned(schema, asked, prompts)
-    if choice := chosen(schema, asked, prompts):
-        return choice
-    fields = set(schema.get("properties") or ())
-    if fields == {"description"} and "failure" in dict(parts_of(asked).data):
-        raise CannotFill("description", "it cannot say things better than they were said")
-    if "why" in fields:
-        raise CannotFill("why", "rules cannot judge a text")
-    if fields == _CLAIMS and (results := results_in(asked)):
-        return {"answer": filled(schema["properties"]["answer"], known), **claims_in(results)}
-    return filled(schema, known)
+    choose = planned if is_plan(schema) else chosen
+    value = choose(schema, asked_in(request), prompts)
+    if value is None:
+        return _unable("to fill in a schema, to judge, to choose or to reword takes one")
+    return _reply((Text(msgspec.json.encode(value).decode()),), StopReason.END)
 
 
 def _answer_to(request: ModelRequest, known: Conversation) -> Found:

@@ -5,7 +5,6 @@ kind of thing that is asked for: a number for how many, a date for when. All els
 """
 
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
 
@@ -26,9 +25,7 @@ _LIGHT = LIGHT | word_set("""show list find file files being having doing here w
     someone anyone exactly actually there's document documents text note notes mention mentioned""")
 _BROAD = word_set("""summarise summarize summary overview digest report combine merge everything gist outline recap
     write draft compose letter short brief each every""")
-_JUDGING = re.compile(
-    r"(?:please )?(?:review|check|verify|proofread|criticise|assess)\b", re.IGNORECASE
-)
+_JUDGING = re.compile(r"(?:please )?(?:review|check|verify|proofread|assess)\b", re.IGNORECASE)
 _COUNTED = rf"{'|'.join(list(COUNTS)[1:])}|hundred|thirty|forty|fifty|sixty|ninety"
 _COUNT = rf"(?:\d[\d.,]*|{_COUNTED}|half an?|an?)"
 _UNITS = r"(?:second|minute|hour|day|night|week|weekday|weekend|month|quarter|year|decade)s?"
@@ -48,31 +45,31 @@ _OFTEN = (
     r"\b(?:every|each|daily|weekly|monthly|yearly|annually|quarterly|hourly|once|twice|times)\b"
     r"|\b(?:per|a) (?:day|week|month|year)\b"
 )
-#: how a question begins, what it asks for, and what that looks like
-KINDS = {
-    r"how (?:long|soon|quickly|old)|within (?:what|how)|what (?:is the )?(?:notice )?period": (
+_WHEN = rf"{_DATE}|{_CLOCK}|{_SPAN}|\bevery\b"
+_AMOUNT = rf"\d|\bfree\b|\bat no cost\b|\b(?:{_COUNTED})\b"
+_SIZES = "much|far|tall|high|deep|wide|big|large|heavy|hot|cold|warm"
+_COSTS = "cost|price|fee|rate|fine|penalty|salary|rent|budget|deposit"
+#: what is asked for, what that looks like, and how a question for it begins
+KINDS = (
+    (
         "a length of time",
         _SPAN,
+        r"how (?:long|soon|quickly|old)|within (?:what|how)|what .*\bperiod",
     ),
-    r"how (?:often|frequently|regularly)": ("how often", _OFTEN),
-    r"(?:at )?what time|what are the (?:opening )?hours|when .*\b(?:open|close)": (
-        "a time of day",
-        _CLOCK,
-    ),
-    r"when|(?:on |by |until |since )?(?:what|which) (?:date|day|year|month)|what is the (?:deadline|date)": (
-        "a date or time",
-        rf"{_DATE}|{_CLOCK}|{_SPAN}|\bevery\b",
-    ),
-    r"how (?:much|far|tall|high|deep|wide|big|large|heavy|hot|cold|warm)|what temperature"
-    r"|what (?:is|does|are) .*\b(?:cost|price|fee|rate|fine|penalty|salary|rent|budget|deposit)": (
+    ("how often", _OFTEN, r"how (?:often|frequently|regularly)"),
+    ("a time of day", _CLOCK, r"(?:at )?what time|what are the .*\bhours|when .*\b(?:open|close)"),
+    ("a date or time", _WHEN, r"when|what is the (?:deadline|date)"),
+    ("a date or time", _WHEN, r"(?:on |by |until |since )?(?:what|which) (?:date|day|year|month)"),
+    (
         "an amount",
-        rf"\d|\bfree\b|\bat no cost\b|\b{_COUNT}[\s-]",
+        _AMOUNT,
+        rf"how (?:{_SIZES})|what temperature|what (?:is|does|are) .*\b(?:{_COSTS})",
     ),
-    r"how many|(?:what is the )?number of": ("a number", rf"\b(?:\d[\d.,]*|{_COUNTED})\b"),
-    r"who|whom|whose": ("a person or a role", _PERSON),
-    r"where|in which (?:room|building|city|place)": ("a place", _PLACE),
-    r"why": ("a reason", _REASON),
-}
+    ("a number", rf"\b(?:\d[\d.,]*|{_COUNTED})\b", r"how many|(?:what is the )?number of"),
+    ("a person or a role", _PERSON, r"who|whom|whose"),
+    ("a place", _PLACE, r"where|in which (?:room|building|city|place)"),
+    ("a reason", _REASON, r"why"),
+)
 #: kinds that can be put in many words, so that other words are no contradiction
 _PLAIN = ("", "a person or a role", "a place", "a reason")
 _VALUE = re.compile(rf"\d[\d.,:]*\d|\d|\b(?:{_COUNTED})\b|{_DATE}", re.IGNORECASE)
@@ -92,7 +89,7 @@ def sentences_in(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
         if excerpt.text.startswith("#"):
             continue  # a heading says what is spoken of, and nothing of it
         for sentence in sentences(excerpt.text):
-            text = sentence.text.strip("-*• ")
+            text = sentence.strip("-*• ")
             about = f"{excerpt.about} {before}" if _BACK.match(text) else excerpt.about
             found.append(Excerpt(excerpt.where, text, about))
             before = text
@@ -121,9 +118,9 @@ def answer(question: str, excerpts: Sequence[Excerpt], subject: str = "") -> Fou
 
 def _kind_of(question: str) -> tuple[str, str]:
     lead = r"(?:\W|and |for |by |until |from |to |at |in )*"
-    for begins, found in KINDS.items():
+    for kind, pattern, begins in KINDS:
         if re.match(rf"{lead}(?:{begins})\b", question, re.IGNORECASE):
-            return found
+            return kind, pattern
     inside = re.search(r"\b(?:how (?:many|much|long|often|old)|when|who)\b.*", question, re.I)
     return _kind_of(inside[0]) if inside and inside.start() > 0 else ("", "")
 
@@ -163,9 +160,14 @@ def _agreed(whole: list[Excerpt], kind: str) -> Found:
 
 
 def _passages(wanted: Mapping[str, str], known: list[Excerpt], kind: str) -> Found:
-    spread = {each: sum(each in s.all for s in known) for each in wanted}
-    scored = sorted(((_score(s, spread), -n) for n, s in enumerate(known)), reverse=True)[:MOST]
-    best = [known[-n] for score, n in scored if score >= ENOUGH * scored[0][0] and score > 0]
+    """The sentences with most of the question's words: rare ones count for more, those around it for half."""
+    weights = {each: 1 / sqrt(1 + sum(each in s.all for s in known)) for each in wanted}
+    worth = {
+        s: sum(((each in s.own) + (each in s.all) / 2) * n for each, n in weights.items())
+        for s in known
+    }
+    ranked = sorted(known, key=lambda s: -worth[s])[:MOST]
+    best = [s for s in ranked if worth[s] >= ENOUGH * worth[ranked[0]] and worth[s] > 0]
     covered = [each for each in wanted if any(each in s.all for s in best)]
     is_near = len(covered) >= ENOUGH * len(wanted) and any(wanted.keys() & s.own for s in best)
     if not best or not is_near:
@@ -176,23 +178,13 @@ def _passages(wanted: Mapping[str, str], known: list[Excerpt], kind: str) -> Fou
     return Found(tuple(map(str, best)), f"{gap}; nothing speaks of {missing}" if missing else gap)
 
 
-def _score(sentence: Excerpt, spread: Mapping[str, int]) -> float:
-    """How much of the question's words it has; rare ones count for more, those of its surroundings for half."""
-    own, near = sentence.own, sentence.all
-    return sum(((each in own) + (each in near) / 2) / sqrt(1 + n) for each, n in spread.items())
-
-
 def _overview(question: str, known: list[Excerpt]) -> Found:
-    """The sentences of each source that say most of what the sources say, in their order."""
+    """The first sentences of each source that speak of it."""
     topic = {each: word for each, word in content(question).items() if word not in _BROAD}
-    about = [s for s in known if s.all.issuperset(topic)]
+    about: dict[str, list[Excerpt]] = {}
+    for sentence in [s for s in known if s.all.issuperset(topic)]:
+        about.setdefault(sentence.source, []).append(sentence)
     if not about:
         return _passages(topic, known, "")
-    counts = Counter(each for s in about for each in s.own)
-    by_source: dict[str, list[tuple[float, int]]] = {}
-    for n, s in enumerate(about):
-        worth = sum(counts[each] for each in s.own) / (len(s.own) + 3)
-        by_source.setdefault(s.source, []).append((worth, -n))
-    each = max(1, MOST // len(by_source))
-    kept = [-n for ranked in by_source.values() for _, n in sorted(ranked, reverse=True)[:each]]
-    return Found(tuple(str(about[n]) for n in sorted(kept)))
+    each = max(1, MOST // len(about))
+    return Found(tuple(str(s) for told in about.values() for s in told[:each]))

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from chargehand.models.base import ModelRequest, Role, ToolCall
-from chargehand.models.offline.conversation import parts_of
+from chargehand.models.base import ModelRequest, ToolCall
+from chargehand.models.offline.conversation import asked_in, parts_of
 from chargehand.models.offline.team import LONGEST, MOST, Team
 
 #: a task that was done, runs, or came to nothing
@@ -17,7 +17,6 @@ _TASK = re.compile(
 )
 #: the name of a message between its borders
 _SAID = re.compile(r"t\d+ from (.+) to .+")
-_REQUEST = re.compile(r"^(?:request|goal|question): *(.+)", re.IGNORECASE | re.MULTILINE)
 _UNHEARD = re.compile(r"Not asked yet: (\[.*\])")
 FORM = "A short answer to the request; every statement with its source."
 FINISH, UNCLEAR, TO_ALL = "finish", "unclear", "assign_to_all"
@@ -28,7 +27,9 @@ Schema = dict[str, Any]
 
 def is_plan(schema: Schema) -> bool:
     """Whether the schema asks for tasks, each for one of several workers."""
-    return {"description", "worker"} <= _task_schema(schema).keys()
+    properties = _task_schema(schema)
+    is_task = {"id", "description", "worker"} <= properties.keys()
+    return is_task and bool(properties["worker"].get("enum"))
 
 
 def planned(schema: Schema, asked: str, prompts: str) -> dict[str, Any]:
@@ -70,9 +71,10 @@ def _changed(schema: Schema, asked: str, team: Team, ids: Sequence[str]) -> dict
 
 def _task_schema(schema: Schema) -> dict[str, Any]:
     """The properties of a task of the plan that is asked for; none if no plan is."""
-    tasks = (schema.get("properties") or {}).get("tasks") or {}
-    properties: dict[str, Any] = (tasks.get("items") or {}).get("properties") or {}
-    return properties
+    told: Any = schema
+    for key in ("properties", "tasks", "items", "properties"):
+        told = told.get(key) if isinstance(told, dict) else None
+    return {k: v for k, v in told.items() if isinstance(v, dict)} if isinstance(told, dict) else {}
 
 
 def _task(
@@ -88,18 +90,14 @@ def _task(
 
 def roster_in(workers: Iterable[str], prompts: str) -> dict[str, str]:
     """The workers with what the prompts say of each."""
-    told = dict(re.findall(r"^- ([^:\n]+): (.+)$", prompts, re.MULTILINE))
+    told = dict(reversed(re.findall(r"^- ([^:\n]+): (.+)$", prompts, re.MULTILINE)))
     return {worker: told.get(worker, "") for worker in workers}
 
 
 def request_in(asked: str) -> str:
     """The request among the words that ask for a plan."""
     parts = parts_of(asked)
-    plain = f"{parts.head}\n{parts.tail}".strip()
-    named = _REQUEST.search(plain)
-    return next(
-        (text for name, text in parts.data if name == "request"), named[1] if named else plain
-    )
+    return dict(parts.data).get("request") or f"{parts.head}\n{parts.tail}".strip()
 
 
 # Choices: who gets a request, who goes on
@@ -114,8 +112,10 @@ def chosen(schema: Schema, asked: str, prompts: str) -> dict[str, Any] | None:
         ("next", "why"): ("next", _next_speaker),
     }
     name, choose = choosers.get(tuple(sorted(properties)), ("", None))
-    choices = [str(each) for each in properties[name].get("enum") or ()] if choose else []
-    return choose(choices, asked, prompts) if choose and choices else None
+    told = properties.get(name)
+    choices = [str(each) for each in told.get("enum") or ()] if isinstance(told, dict) else []
+    can_choose = choose and {*choices} - {UNCLEAR, FINISH}
+    return choose(choices, asked, prompts) if choose and can_choose else None
 
 
 def _route(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any]:
@@ -123,26 +123,20 @@ def _route(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any]:
     request = request_in(asked)
     if UNCLEAR in choices and not team.best_for(request):
         return {"worker": UNCLEAR, "task": request, "why": "no description has a word of it"}
-    worker = team.worker_for(request)
-    return {"worker": worker, "task": request, "why": "its description fits the words best"}
+    why = "its description fits the words best"
+    return {"worker": team.worker_for(request), "task": request, "why": why}
 
 
 def _next_step(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
     """The first step of the plan for the request that nobody has taken up yet."""
     team = Team(roster_in([each for each in choices if each != FINISH], prompts))
-    taken = {_plain(found["words"]) for found in _TASK.finditer(asked)}
     steps = team.steps_for(request_in(asked))
     for number, step in enumerate(steps, 1):
-        if _plain(step.description) not in taken:
+        if f"): {step.description}\n" not in asked:
             why = f"it is part {number} of {len(steps)} of what is asked"
             return {"next": step.worker, "task": step.description, "why": why}
-    if FINISH not in choices:
-        return None
-    return {"next": FINISH, "task": "", "why": "all that is asked for was taken up"}
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    end = {"next": FINISH, "task": "", "why": "all that is asked for was taken up"}
+    return end if FINISH in choices else None
 
 
 def _next_speaker(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
@@ -166,13 +160,10 @@ def management_calls(request: ModelRequest) -> list[ToolCall]:
     names = {tool.name for tool in request.tools}
     if not names or not names <= _MANAGES:
         return []
-    asked = next((t.text for t in reversed(request.turns) if t.role is Role.USER), "")
+    asked = asked_in(request)
     found = [(_SAID.fullmatch(name), text.strip()) for name, text in parts_of(asked).data]
     said = [f"{name[1]}: {text}" for name, text in found if name is not None]
-    if said and FINISH in names:
-        return [_call(FINISH, answer="\n".join(said))]
-    return [_call(TO_ALL, message=request_in(asked))] if TO_ALL in names else []
-
-
-def _call(name: str, **arguments: str) -> ToolCall:
-    return ToolCall(f"offline-{name}", name, msgspec.json.encode(arguments).decode())
+    ending, asking = {"answer": "\n".join(said)}, {"message": request_in(asked)}
+    name, arguments = (FINISH, ending) if said and FINISH in names else (TO_ALL, asking)
+    call = ToolCall(f"offline-{name}", name, msgspec.json.encode(arguments).decode())
+    return [call] if name in names else []

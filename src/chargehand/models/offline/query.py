@@ -22,7 +22,7 @@ class Condition(NamedTuple):
     told: str
 
 
-class Query(Struct, frozen=True, kw_only=True):
+class Query(Struct, frozen=True):
     """What is computed over which rows of which table."""
 
     sheet: Sheet
@@ -43,7 +43,7 @@ class Query(Struct, frozen=True, kw_only=True):
         named = (self.how == "value" and self.measure) or self.label
         where = [each.sql for each in self.where]
         where += [f"{named.sql} is not null"] if named else []
-        is_list = self.how == "value" and not self._has_line
+        is_list = self.how == "value" and not self.order and not self._has_line
         parts = [
             f"select {'distinct ' if is_list else ''}{label} as label, {self._figure}, ",
             f"{'rowid + 2' if self._has_line else 0} as line from {quoted(self.sheet.table)}",
@@ -91,9 +91,8 @@ class Query(Struct, frozen=True, kw_only=True):
         named = self.measure or self.label
         is_date = self.measure is not None and self.measure.kind == "date"
         orders = {"desc": "latest", "asc": "earliest"} if is_date else _ORDERS
-        by = (
-            f"by {self.label.name}" if self.label and self.how != "value" and not self.order else ""
-        )
+        is_grouped = self.label and self.how != "value" and not self.order
+        by = f"by {self.label.name}" if self.label and is_grouped else ""
         where = f"where {' and '.join(each.told for each in self.where)}" if self.where else ""
         what = "rows" if named is None or self.how == "count" else named.name
         told = [orders.get(self.order, ""), _HOWS.get(self.how, ""), what, by, where]

@@ -31,20 +31,14 @@ class Router:
     def ranked(self, request: str) -> list[ToolSpec]:
         """All tools, the one that fits the whole request and its parts best first."""
         parts = [request, *(part.text for part in clauses(request))]
-        worth = [sum(scores) for scores in zip(*map(self._scores, parts), strict=True)]
-        order = sorted(range(len(self._tools)), key=lambda n: (-worth[n], n))
-        return [self._tools[n] for n in order]
+        by_tool = zip(*map(self._lexicon.scores, parts), strict=True)
+        worth = dict(enumerate(map(sum, by_tool)))
+        return [self._tools[n] for n in sorted(worth, key=lambda n: (-worth[n], n))]
 
     def best(self, request: str) -> ToolSpec | None:
         """The tool that fits the request best; None if none has a word in common with it."""
-        return self.ranked(request)[0] if any(self._scores(request)) else None
-
-    def _scores(self, text: str) -> list[float]:
-        """How well each tool fits; one that is asked for by its name fits best."""
-        return [
-            score + 10.0 * (len(words(tool.name)) > 1 and tool.name.lower() in text.lower())
-            for tool, score in zip(self._tools, self._lexicon.scores(text), strict=True)
-        ]
+        scores = self._lexicon.scores(request)
+        return self._tools[scores.index(max(scores))] if any(scores) else None
 
 
 def _described(tool: ToolSpec) -> str:

@@ -13,16 +13,14 @@ MOST_VALUES = 900
 
 _NUMERIC = re.compile("INT|DECIMAL|DOUBLE|FLOAT|REAL|NUMERIC", re.IGNORECASE)
 _DAY = re.compile(r"\d{4}-\d\d(-\d\d.*)?")
-_IDS = word_set(
-    "id ids no nr num number code zip postcode phone sku isbn ref key barcode index serial"
-)
+_IDS = word_set("id no nr num number code zip postcode phone sku isbn ref key barcode index serial")
 #: what is never added up: the sum of two prices is the price of nothing
 _RATES = word_set("""price rate age year rating score percent percentage pct temperature temp celsius level
     grade ratio share discount height width depth latitude longitude size capacity average mean per hourly""")
 _YES_OR_NO = word_set("yes no true false y n 1 0")
 
 
-class Column(Struct, frozen=True, kw_only=True):
+class Column(Struct, frozen=True):
     """A column of a table, and what is known of its values."""
 
     name: str
@@ -60,18 +58,13 @@ class Column(Struct, frozen=True, kw_only=True):
         return self.is_measure and not set(words(self.name)) & _RATES
 
 
-class Sheet(Struct, frozen=True, kw_only=True):
+class Sheet(Struct, frozen=True):
     """A table with all that is known of its columns."""
 
     table: str
     file: str
     rows: int
     columns: tuple[Column, ...]
-
-    @property
-    def stems(self) -> frozenset[str]:
-        """The words that mean its rows."""
-        return roots(self.table)
 
     @property
     def has_lines(self) -> bool:
@@ -114,7 +107,7 @@ def sheet_of(name: str, told: Mapping[str, Any], profile: Sequence[Sequence[Any]
     """A table from its description and its profile."""
     rows = int(told.get("rows") or 0)
     columns = [_column(each, str(kind), rows, profile) for each, kind in told["columns"].items()]
-    return Sheet(table=name, file=str(told.get("file") or name), rows=rows, columns=(*columns,))
+    return Sheet(name, str(told.get("file") or name), rows, tuple(columns))
 
 
 def _column(name: str, kind: str, rows: int, profile: Sequence[Sequence[Any]]) -> Column:
@@ -123,15 +116,9 @@ def _column(name: str, kind: str, rows: int, profile: Sequence[Sequence[Any]]) -
     different, low, high = int(about[2] or 0), str(about[3] or ""), str(about[4] or "")
     is_counter = "INT" in kind.upper() and 2 < rows == different == int(high) - int(low) + 1
     is_date = bool(values) and all(map(_DAY.fullmatch, values))
-    return Column(
-        name=name,
-        kind="number" if _NUMERIC.search(kind) else "date" if is_date else "text",
-        different=different,
-        low=low,
-        high=high,
-        values=values,
-        is_id=is_counter or bool({*words(name)[-1:]} & _IDS),
-    )
+    is_id = is_counter or bool({*words(name)[-1:]} & _IDS)
+    sort = "number" if _NUMERIC.search(kind) else "date" if is_date else "text"
+    return Column(name, sort, different, low, high, values, is_id)
 
 
 def quoted(name: str) -> str:

@@ -9,11 +9,10 @@ from chargehand.models.offline.arguments import SUM, Proposal
 from chargehand.models.offline.conversation import Conversation, Found, decoded, tables_in
 from chargehand.models.offline.query import Query
 from chargehand.models.offline.sheets import profile_sql, sheet_of
-from chargehand.models.offline.words import root, roots
+from chargehand.models.offline.words import roots
 
 #: that are looked into for one question
 MOST_SHEETS = 8
-MOST_READINGS = 4
 
 
 def table_calls(tools: Sequence[ToolSpec], read: Conversation) -> list[Proposal] | None:
@@ -21,8 +20,10 @@ def table_calls(tools: Sequence[ToolSpec], read: Conversation) -> list[Proposal]
 
     Which tables there are is asked before anything else: nobody can query what he has not seen.
     """
-    querying = next((tool for tool in tools if _required(tool) == ["sql"]), None)
-    describing = next((tool for tool in tools if _tells_tables(tool)), None)
+    needs = [(tool, list(tool.parameters.get("required") or ())) for tool in tools]
+    querying = next((tool for tool, needed in needs if needed == ["sql"]), None)
+    free = [(tool, roots(f"{tool.name} {tool.description}")) for tool, need in needs if not need]
+    describing = next((tool for tool, told in free if roots("table") <= told), None)
     if querying is None or describing is None or SUM.search(read.question):
         return None
     described = _described(read)
@@ -65,7 +66,7 @@ def _readings(read: Conversation) -> tuple[list[Query], tuple[str, ...]]:
     accounts = [Account(read.sought, sheet) for sheet in sheets]
     readings = [query for account in accounts for query in account.queries()]
     left = min((account.left for account in accounts), key=len, default=())
-    return ([], ("several readings",)) if len(readings) > MOST_READINGS else (readings, left)
+    return readings, left
 
 
 def _profiles(described: dict[str, Any]) -> dict[str, str]:
@@ -85,14 +86,6 @@ def _result(read: Conversation, sql: str) -> list[list[Any]] | None:
 
 def _described(read: Conversation) -> dict[str, Any] | None:
     """The tables that tools have told of; None if none was asked."""
-    told = [tables_in(decoded(output.text)) for _, output in read.outputs]
+    told = (tables_in(decoded(output.text)) for _, output in read.outputs)
     known = [each for each in told if each is not None]
     return {name: table for each in known for name, table in each.items()} if known else None
-
-
-def _required(tool: ToolSpec) -> list[str]:
-    return list(tool.parameters.get("required") or ())
-
-
-def _tells_tables(tool: ToolSpec) -> bool:
-    return not _required(tool) and root("table") in roots(f"{tool.name} {tool.description}")

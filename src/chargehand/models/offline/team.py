@@ -22,7 +22,7 @@ _BACK = re.compile(
     re.IGNORECASE,
 )
 _ONE = re.compile(r"\b(?:it|its|this|that)\b", re.IGNORECASE)
-_THEN = re.compile(r"\b(?:then|after that|afterwards|finally|next|once)\b\W*$", re.IGNORECASE)
+_THEN = roots("then after afterwards finally")
 _POLITE = re.compile(
     r"^(?:(?:please|can you|could you|would you|i (?:want|need|would like) you to|also|then|and|now)\s+)*",
     re.IGNORECASE,
@@ -55,11 +55,9 @@ class Team:
 
     def __init__(self, roster: dict[str, str]) -> None:
         self._names = list(roster)
-        self._lexicon = Lexicon(f"{name} {name} {told}" for name, told in roster.items())
+        self._lexicon = Lexicon(f"{name} {told}" for name, told in roster.items())
         does = {name: roots(" ".join([name, *words(told)[:1]])) for name, told in roster.items()}
-        self._writer = next((name for name in roster if does[name] & _WRITES), "")
-        self._reviewer = next((name for name in roster if does[name] & _REVIEWS), "")
-        self._desk = {name for name in roster if does[name] & (_WRITES | _REVIEWS)}
+        self._desk = {name: does[name] for name in roster if does[name] & (_WRITES | _REVIEWS)}
         self.finder = self.best_for(_FINDS)
         self.reckoner = self.best_for(_RECKONS)
 
@@ -73,10 +71,9 @@ class Team:
     def worker_for(self, text: str) -> str:
         """The worker for this clause. Who writes or reviews gets it only if that is asked for."""
         verb = roots(_POLITE.sub("", text, count=1).partition(" ")[0])
-        if verb & _WRITES and self._writer:
-            return self._writer
-        if verb & _REVIEWS and self._reviewer:
-            return self._reviewer
+        duty = _WRITES if verb & _WRITES else _REVIEWS if verb & _REVIEWS else verb
+        if duty is not verb and (able := [name for name in self._desk if self._desk[name] & duty]):
+            return able[0]
         asked = roots(text)
         if asked & _FIGURES:
             return self.best_for(f"{text} {_RECKONS}") or self._names[0]
@@ -92,18 +89,17 @@ class Team:
         """
         steps: list[Step] = []
         for part in [part for part in clauses(request) if set(words(part.text)) - LIGHT][:most]:
-            steps += self._steps_of(part, request, steps)
+            steps += self._steps_of(part, steps)
         return steps[:most] or [Step(request, self.worker_for(request))]
 
-    def _steps_of(self, part: Clause, request: str, steps: list[Step]) -> list[Step]:
+    def _steps_of(self, part: Clause, steps: list[Step]) -> list[Step]:
         description = (part.text[0].upper() + part.text[1:])[:LONGEST]
         worker = self.worker_for(part.text)
         if worker in self._desk and not steps and self.finder:
             # There is nothing yet to work from: somebody finds it first.
             found = Step(f"{FINDING}{description}"[:LONGEST], self.finder)
             return [found, Step(description, worker, (0,))]
-        lead = request[max(0, part.start - 20) : part.start].strip(" ,")
-        refers = refers_back(part.text) or _THEN.search(lead) is not None
+        refers = refers_back(part.text) or bool(_THEN & roots(part.joint))
         if not steps or not (refers or worker in self._desk):
             return [Step(description, worker)]
         # One thing is that which was spoken of last; several may be anything so far.

@@ -8,10 +8,9 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])
 _POSSESSIVE = re.compile(r"['’](?:s|d|m|ll|re|ve|t)$")
 _DOUBLED = re.compile(r"([b-df-hj-np-tv-xz])\1$")
 _VOWEL = re.compile(r"[aeiouy]")
-_SUFFIXES = (
-    *("izations", "ization", "ational", "ations", "ation", "ators", "ator", "ating", "ate"),
-    *("ically", "ical", "iness", "ness", "ment", "ities", "ity", "ions", "ion", "ive"),
-    *("ally", "ly", "al", "ic", "ist", "ism", "er", "or", "ful", "y", "i"),
+_SUFFIX = re.compile(
+    r"(?<=....)(?:izations?|ational|ations?|ators?|ating|ate|ically|ical|iness|ness|ment|ities|ity|ions?|ive"
+    r"|ally|ly|al|ic|ist|ism|er|or|ful|y|i)$"
 )
 
 
@@ -50,11 +49,7 @@ def roots(text: str) -> frozenset[str]:
 def _stem(word: str) -> str:
     if len(word) <= 3 or not word.isascii() or not word.isalpha():
         return word
-    word = _without_inflection(word)
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) >= 4:
-            word = word[: -len(suffix)]
-            break
+    word = _SUFFIX.sub("", _without_inflection(word))
     return word.rstrip("e") if len(word) > 3 else word
 
 
