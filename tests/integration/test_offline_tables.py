@@ -230,3 +230,32 @@ def test_a_word_that_is_a_column_and_nearly_a_value_counts_once(
     (tmp_path / "tickets.csv").write_text(TICKETS)
     (line,) = Farm(tmp_path).ask(question)
     assert answer in line
+
+
+GOODS = """product,price,sold,added,updated
+lamp,24.50,120,2025-01-03,2025-06-01
+chair,189.00,40,2025-02-10,2025-06-02
+kettle,39.90,412,2025-03-05,2025-06-03
+"""
+
+
+ORDERED = {
+    "Which products have a price over 20 and sold over 100?": "price > 20 and sold > 100: ",
+    "Which products sold over 100 with a price under 30?": "sold > 100 and price < 30: lamp ",
+    "Which product is the most expensive with at least 100 sold?": "sold >= 100: kettle ",
+    "Which product is the least expensive?": "Lowest price: lamp (24.50) ",
+    "Which is the cheapest product with the most sold?": "",
+    "What is the price of the last product updated?": "",
+    "How many products are there in March?": "",
+}
+
+
+def test_each_word_of_a_comparison_or_an_order_goes_where_it_belongs(tmp_path: Path) -> None:
+    """Two comparisons, two orders or two dates: each to its own column, or no answer at all."""
+    (tmp_path / "products.csv").write_text(GOODS)
+    shop = Farm(tmp_path)
+    told = {question: " ".join(shop.ask(question)) for question in ORDERED}
+    assert {question: said for question, said in told.items() if said} == {
+        question: told[question] for question, answer in ORDERED.items() if answer
+    }
+    assert [question for question, answer in ORDERED.items() if answer not in told[question]] == []

@@ -185,7 +185,7 @@ class Account:
             self._use(match)
             found = [(c, p) for c in meant if (p := period_in(match, c.low, c.high))]
             self._where += (Condition(p.sql(c.text_sql), f"{c.name} {p.told}") for c, p in found)
-            self._is_doubtful |= len(found) != 1 or len(matches) > 1
+            self._is_doubtful |= not found or len(meant) > 1 or len(matches) > 1
             for word in named:
                 word.column = None
 
@@ -194,8 +194,9 @@ class Account:
         for match in _BOUND.finditer(self._text):
             named = [word for word in self._words if word.column in measures]
             # The nearest word says what is compared, else there must be but one column to compare.
-            near = min(named, key=lambda w: abs(w.start - match.end()), default=None)
-            column = near.column if near else measures[0] if len(measures) == 1 else None
+            gaps = [max(w.start - match.end(), match.start() - w.end) for w in named]
+            near = named[gaps.index(min(gaps))].column if named else None
+            column = near or (measures[0] if len(measures) == 1 else None)
             number = next(word for word in self._words if word.start >= match.start(2))
             if column is None or number.is_used:
                 continue  # nothing to compare, or a year
@@ -256,9 +257,10 @@ class Account:
             order, hints = _SPECIAL.get(text) or _PLAIN.get(text, ("", "nothing"))
             columns = self._hinted(hints) if hints else [measure]
             if columns:
-                self._use_words(frozenset((text, "most", "least")))
-                self._is_doubtful |= len(columns) > 1 and measure not in columns
-                order = "asc" if f"least {text}" in self._text.lower() else order
+                lead = re.search(rf"\b(most|least) {text}\b", self._text.lower())
+                self._use_words(frozenset((text, lead[1] if lead else text)))
+                self._is_doubtful |= measure not in columns and bool(measure or columns[1:])
+                order = "asc" if lead and lead[1] == "least" else order
                 return order, measure if measure in columns else columns[0]
         return "", None
 
