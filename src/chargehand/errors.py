@@ -178,7 +178,7 @@ class WrongLoop(UsageError):
 
 
 class WorkerError(ChargehandError):
-    """Raised by a worker to say how its failure is to be treated.
+    """Raised by a worker to classify its own failure.
 
     `raise WorkerError("quota used up", kind="resource", retry_after=60)`
     """
@@ -299,7 +299,7 @@ class ToolError(ChargehandError):
 
 
 class JournalError(ChargehandError):
-    """The journal cannot do its system task; the operator has to act."""
+    """The journal cannot store or read events; the operator has to act."""
 
 
 class JournalDamaged(JournalError):
@@ -339,7 +339,7 @@ class NoticeNotSent(ChargehandError):
 
 
 class RunInterrupted(ChargehandError):
-    """The run was stopped gently; all that is done is kept."""
+    """The run was stopped gently; all finished work is kept."""
 
     def __init__(self, run: str, how: str) -> None:
         self.run = run

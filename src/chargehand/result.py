@@ -34,7 +34,7 @@ EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000
 
 
 class TaskResult:
-    """How one task stands."""
+    """The state and result of one task."""
 
     __slots__ = ("_explainer", "_load", "_node", "_value")
 
@@ -65,7 +65,7 @@ class TaskResult:
 
     @property
     def taint(self) -> tuple[str, ...]:
-        """The untrusted sources that the output derives from, or the words of its failure."""
+        """The untrusted sources that the output, or the error message, derives from."""
         if self._value is not None:
             return self._value.taint
         return () if self._node.cause is None else self._node.cause.taint
@@ -81,22 +81,22 @@ class TaskResult:
 
     @property
     def waits_for(self) -> WaitReason | None:
-        """What it waits for, and how long it has; None if it runs, or has ended."""
+        """What it waits for, and for how long; None if it runs or has ended."""
         return self._explainer.why(self._node.task.id)
 
     @property
     def question(self) -> Question | None:
-        """What a person must answer before it can go on."""
+        """The question that a person must answer before it can continue."""
         return self._node.question
 
     @property
     def attempts(self) -> int:
-        """How often it was given to a worker; not counted is what only waited for a provider."""
+        """How often it was given to a worker, not counting attempts that only waited for a provider."""
         return self._node.attempt - self._node.parks
 
     @property
     def worker(self) -> str:
-        """Who had it last."""
+        """The worker that had it last."""
         return self._node.worker
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class _Tasks(Mapping[str, TaskResult]):
 
 
 class RunResult:
-    """A run as it stands: ended, or, when looked at in between, not yet."""
+    """The result of a run; for a run in progress, its current state."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class RunResult:
 
     @property
     def status(self) -> RunStatus | RunState:
-        """How it ended, or where it stands. One whose tasks all wait for people below waits itself."""
+        """How it ended, or its current state. A run whose tasks all wait for people is waiting itself."""
         state = self._led.schedule.state
         if state is RunState.RUNNING and self.below and self._waits_below():
             return RunState.WAITING
@@ -165,13 +165,13 @@ class RunResult:
 
     @property
     def request(self) -> str:
-        """What was asked."""
+        """The request."""
         requested = self._led.schedule.requested
         return "" if requested is None else requested.request
 
     @property
     def source(self) -> Mapping[str, Any]:
-        """Where its crew comes from, if it was begun at the command line; empty if not."""
+        """Where its crew comes from, if it was started at the command line; otherwise empty."""
         requested = self._led.schedule.requested
         return {} if requested is None else requested.source
 
@@ -183,28 +183,28 @@ class RunResult:
 
     @property
     def is_to_be_composed(self) -> bool:
-        """Whether a model is to compose its answer."""
+        """Whether a model composes its answer."""
         requested = self._led.schedule.requested
         return requested is not None and requested.answers
 
     @property
     def reason(self) -> str:
-        """Why it ended as it did, where that is not plain from its tasks."""
+        """Why it ended this way, if its tasks do not show it."""
         return self._led.schedule.reason
 
     @property
     def parked(self) -> str:
-        """Why nobody begins it before a person resumes it; empty for all others."""
+        """Why no process starts it before a person resumes it; empty for all others."""
         return self._led.schedule.parked
 
     @property
     def limits(self) -> Limits:
-        """What the run may take, as it was asked for."""
+        """The limits it was requested with."""
         return self._led.schedule.limits
 
     @property
     def taint(self) -> tuple[str, ...]:
-        """The untrusted sources that anything in it may derive from: the answer, the results, the gaps."""
+        """The untrusted sources that the answer, the results or the gaps may derive from."""
         return sources_in(self._led)
 
     @property
@@ -213,7 +213,7 @@ class RunResult:
 
     @property
     def wall(self) -> timedelta:
-        """From the request to the last event."""
+        """The time from the request to the last event."""
         schedule = self._led.schedule
         if schedule.requested is None or schedule.last_at is None:
             return timedelta(0)
@@ -221,24 +221,24 @@ class RunResult:
 
     @property
     def speedup(self) -> float:
-        """How much sooner this ended than its work one after another would have: see `Trace.speedup`."""
+        """How much faster it was than its work one after another; see `Trace.speedup`."""
         return self.trace.speedup
 
     @property
     def waits(self) -> list[WaitReason]:
-        """Everything in it that waits, and for what: tasks, the supervisor's own work, the runs below."""
+        """Everything that waits, and for what: tasks, system tasks, nested runs."""
         return [
             *self._explainer.all(),
             *(wait for run in self.below.values() for wait in run.waits),
         ]
 
     def policy_of(self, task: str) -> OnFailure | None:
-        """What was said to be done when this task fails; None: the usual."""
+        """The failure policy of this task; None means the default."""
         return self._led.schedule.policy_of(task)
 
     @property
     def questions(self) -> list[Question]:
-        """What waits for a person, here and in the runs below."""
+        """The open questions of this run and of the runs nested in it."""
         nodes = self._led.schedule.nodes.values()
         own = [node.question for node in nodes if node.question is not None]
         return [*own, *(question for run in self.below.values() for question in run.questions)]
@@ -272,7 +272,7 @@ class RunResult:
 
     @property
     def output(self) -> Any:
-        """The answer itself, as the type that was asked for if one was."""
+        """The output of the answer, as the requested type if there is one."""
         data = self.answer.output
         if self._shape is None or ANSWER not in self._led.results.outputs:
             return data

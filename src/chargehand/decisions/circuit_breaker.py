@@ -10,7 +10,7 @@ from chargehand.facts.argument_checks import CheckedKeywords, count, duration
 
 
 class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
-    """When a breaker opens, and for how long."""
+    """When a circuit breaker opens, and for how long."""
 
     #: in a row; 0: it never opens
     failures: int = 5

@@ -25,7 +25,7 @@ _Held: TypeAlias = tuple[SlotState, Lane, Holding]
 
 
 class Starts(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
-    """How often a pool may start something, whoever it is for: an agreed rate of whatever is behind it."""
+    """The start rate of a pool: at most so many starts per minute, over all workers."""
 
     a_minute: float
     #: how many at once after a rest

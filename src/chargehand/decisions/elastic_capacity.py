@@ -21,13 +21,13 @@ from chargehand.facts.argument_checks import (
 
 
 class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
-    """A number of places that follows the work, between two bounds.
+    """A number of slots that follows the load, between two bounds.
 
-    It grows when the next task in the queue has waited for a place as long as `wait`, by what waits
-    but at most to double, and no sooner than another `wait` again; and at once for a task that is
-    more urgent than one that runs, rather than have that one give way. It shrinks to the most that
-    was in use when more than that lay idle for a whole `period`. It turns from growing to shrinking,
-    or back, at most once a period.
+    It grows when the next task in the queue has waited for a slot for `wait`: by the number of
+    waiting tasks, at most to double, and not again before another `wait`. It grows at once for
+    a task that is more urgent than a running one. It shrinks to the largest number in use when
+    slots were idle for a whole `period`. It changes from growing to shrinking, or back, at most
+    once per period.
     """
 
     least: int = 1

@@ -18,11 +18,11 @@ SHOWN = 80
 
 
 def quorum(task: Task, agree: int, of: int, *, workers: Sequence[str] = ()) -> list[Task]:
-    """The tasks that do `task` so often that `agree` equal results `of` so many make its result.
+    """Tasks that do `task` several times, until `agree` equal results `of` so many make its result.
 
-    The last of them has the id of `task`, so what needs it needs nothing else; the others are
-    `ID.1`, `ID.2` and so on, each may fail, and `workers` take them in turn. `chargehand.vote` must
-    be among the supervisor's workers.
+    The last of them has the id of `task`, so other tasks only need that one. The others are
+    `ID.1`, `ID.2` and so on; each may fail, and `workers` take them in turn. `chargehand.vote`
+    must be on the roster.
     """
     if not 1 <= agree <= of:
         raise UsageError(

@@ -76,7 +76,7 @@ class Waste(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """A run in numbers, all of them taken from its trace."""
+    """The figures of a run, computed from its trace."""
 
     run: str
     status: str
@@ -100,18 +100,18 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def path_time(self) -> timedelta:
-        """What the critical path took from end to end."""
+        """The duration of the critical path from end to end."""
         return sum((each.length for each in self.path), _NO_TIME)
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """The same for programs; lengths of time are seconds."""
+        """The report for programs; durations are in seconds."""
         data = msgspec.json.encode(
             _in_seconds(msgspec.to_builtins(self, builtin_types=(timedelta,)))
         )
         return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
     def to_text(self) -> str:
-        """The same for people: twenty lines at most, without colours."""
+        """The report for people: at most twenty lines, without colours."""
         return "\n".join([*_head(self), *_path(self), *_waits(self), *_shares(self), *_foot(self)])
 
     def __str__(self) -> str:

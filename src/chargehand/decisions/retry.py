@@ -29,7 +29,7 @@ from chargehand.facts.outcome import ErrorClass, Failed, Question
 
 
 class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
-    """How long to wait between tries. The waits double up to a cap; part of each is drawn by lot."""
+    """The backoff between tries. It doubles up to a cap, with jitter."""
 
     first: Span = usually(timedelta(seconds=1))
     cap: Span = usually(timedelta(minutes=1))
@@ -43,7 +43,7 @@ class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
         amount(self.jitter, "RetryPolicy: jitter", most=1)
 
     def backoff(self, tries: int, draw: float) -> timedelta:
-        """The wait after this many failures; `draw` lies between 0 and 1."""
+        """The wait after this many failures; `draw` is between 0 and 1."""
         longest = self.first
         for _ in range(
             min(tries - 1, 40)

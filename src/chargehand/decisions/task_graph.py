@@ -13,7 +13,7 @@ from chargehand.facts.plan import Task
 
 
 class TaskState(StrEnum):
-    """Where a task stands. `Schedule.check` holds the state and the place where it is found together."""
+    """The state of a task. `Schedule.check` verifies that it agrees with the rest of the schedule."""
 
     WAITING = "waiting"  #: some needs are unmet: `Node.unmet` counts them
     READY = "ready"  #: needs met, offered to the pool; in the queue of `Dispatch`

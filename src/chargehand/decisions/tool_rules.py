@@ -22,7 +22,7 @@ OTHER = ""
 
 
 class InitRule(Struct, frozen=True, tag="init"):
-    """The first call is of this tool, and there must be one; of several such tools, any is first."""
+    """This tool must be called, and first. If several tools have this rule, any of them may be first."""
 
     tool: str
 
@@ -45,20 +45,20 @@ class TerminalRule(Struct, frozen=True, tag="terminal"):
 
 
 class MaxCountRule(Struct, frozen=True, tag="max_count"):
-    """This tool is called at most so often in one attempt."""
+    """This tool may be called at most so many times in one attempt."""
 
     tool: str
     most: int
 
 
 class RequiredRule(Struct, frozen=True, tag="required"):
-    """The work cannot end before this tool was called."""
+    """The worker cannot finish before it has called this tool."""
 
     tool: str
 
 
 class ApprovalRule(Struct, frozen=True, tag="approval"):
-    """A person is asked before each call of this tool."""
+    """A person must approve each call of this tool."""
 
     tool: str
 

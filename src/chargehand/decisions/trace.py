@@ -119,17 +119,17 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def wall(self) -> timedelta:
-        """From the request to the end, or to the last thing known."""
+        """The time from the request to the end, or to the last known event."""
         if self.began_at is None or self.ended_at is None:
             return timedelta(0)
         return self.ended_at - self.began_at
 
     @property
     def busy(self) -> timedelta:
-        """The work of all finished tasks, one after another: what doing them in turn would have taken.
+        """The work of all finished tasks added up: the time they would have taken one after another.
 
-        Service time only: what a call waited for its provider is left out, and a task that a supervisor
-        below led counts with the work of that run.
+        This is service time: waits of a call for its provider are left out, and a task of a
+        nested supervisor counts with the work of its run.
         """
         below = {child.task: child for child in self.children}
         return sum(
@@ -143,7 +143,7 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def speedup(self) -> float:
-        """How much sooner the run ended than its work one after another would have; people's time apart."""
+        """How much faster the run was than its work one after another, not counting waits for people."""
         took = self.wall - self._idle_for_people()
         return self.busy / took if took > timedelta(0) else 1.0
 
@@ -173,7 +173,7 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def child_runs(self) -> list[tuple[str, str]]:
-        """Which tasks were runs of other supervisors: the task and the run's id, in order."""
+        """The tasks that were runs of other supervisors, with the ids of those runs, in order."""
         found = dict.fromkeys(
             (attempt.task, str(step.given["run"]))
             for attempt in self.attempts
@@ -183,18 +183,18 @@ class Trace(Struct, forbid_unknown_fields=True):
         return list(found)
 
     def family(self) -> "Iterator[Trace]":
-        """This trace and all that are nested in it, however deeply."""
+        """This trace and all traces nested in it, at any depth."""
         yield self
         for child in self.children:
             yield from child.family()
 
     def nest(self, task: str, trace: "Trace") -> None:
-        """Take in the trace of a run that was the work of `task`."""
+        """Add the trace of the run that did `task`."""
         trace.task = task
         self.children.append(trace)
 
     def levels(self) -> list[NestingLevel]:
-        """What each depth of nested supervisors took, the top first."""
+        """The time of each depth of nested supervisors, the top first."""
         levels: list[NestingLevel] = []
         runs = [self]
         while runs:
@@ -207,11 +207,11 @@ class Trace(Struct, forbid_unknown_fields=True):
     # JSON
 
     def to_json(self, *, indent: int | None = 2, content: bool = True) -> str:
-        """The whole record; `json_schema` describes it.
+        """The whole trace; `json_schema` describes it.
 
-        Without `content`, all that was said is left out: the request, the plan's words, prompts,
-        arguments, results, questions, answers, the texts of errors. Who, when, what kind of failure
-        and at what cost remains.
+        Without `content`, all text is left out: the request, descriptions, prompts,
+        arguments, results, questions, answers and error messages. Who, when, what kind of
+        failure and at what cost remains.
         """
         facts = _facts(self) if content else _without_content(_facts(self))
         data = msgspec.json.encode(facts)

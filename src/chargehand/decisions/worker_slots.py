@@ -24,7 +24,7 @@ MOST_NAMES = 4
 
 
 class Balance(StrEnum):
-    """Who of several able workers gets the next task."""
+    """Which of several suitable workers gets the next task."""
 
     LEAST_BUSY = "least_busy"  #: the one with the fewest tasks
     ROUND_ROBIN = "round_robin"  #: each in turn

@@ -82,10 +82,10 @@ class Fenced(BaseException):
 
 
 class SharedBoard(Protocol):
-    """What a worker may do with the board of its run; `chargehand.Board` says more of each."""
+    """What a worker may do with the board of its run; see `chargehand.Board`."""
 
     async def post(self, content: object, **options: Unpack[NoteOptions]) -> Note:
-        """Put a note on the board."""
+        """Add a note to the board."""
 
     async def notes(
         self,
@@ -99,7 +99,7 @@ class SharedBoard(Protocol):
     async def search(
         self, words: str, *, limit: int = 10, by: str = "", **filters: Unpack[NoteFilters]
     ) -> list[Hit]:
-        """The notes about this that pass all `filters`, the best first."""
+        """The notes about this topic that pass all `filters`, best match first."""
 
     async def write(self, label: str, value: object, *, expect: int | None = None) -> Block:
         """Write the next version of a block."""
@@ -119,7 +119,7 @@ class SharedBoard(Protocol):
         """Let only these roles or authors read and write a block from now on."""
 
     async def update(self, label: str, change: Callable[[Any], object]) -> Block:
-        """Write what `change` makes of the newest value; no update is lost."""
+        """Write what `change` returns for the newest value; no update is lost."""
         for _ in range(RACES):
             known = await self.find(label)
             value = change(None if known is None else known.value)
@@ -132,14 +132,14 @@ class SharedBoard(Protocol):
         )
 
     async def history(self, label: str) -> list[Block]:
-        """All versions of a block, the oldest first."""
+        """All versions of a block, oldest first."""
         newest = await self.find(label)
         if newest is None:
             return []
         return [await self.read(label, version) for version in range(1, newest.version + 1)]
 
     async def diff(self, label: str, old: int, new: int = 0) -> str:
-        """What changed from one version to another (0: the newest), line by line."""
+        """The changes from one version to another (0: the newest), line by line."""
         return diff(await self.read(label, old), await self.read(label, new))
 
 
@@ -240,10 +240,10 @@ NO_HOST = NoHost()
 
 
 class Brief:
-    """What a worker knows: its task, its inputs, what is missing; and what it may do: steps, questions, progress.
+    """What a worker gets: its task, its inputs and what is missing. Offers steps, questions and progress.
 
-    A worker that is resumed is called again from the start: what it did through `step` is not done
-    again, its recorded result is handed out instead.
+    A resumed worker is called again from the start. Work that it did in a `step` is not
+    repeated: the recorded result is returned instead.
     """
 
     __slots__ = (
@@ -335,17 +335,17 @@ class Brief:
 
     @property
     def log(self) -> StepLog | None:
-        """The steps that this attempt goes on from."""
+        """The recorded steps that this attempt continues from."""
         return self._log
 
     @property
     def turns_left(self) -> int:
-        """Model calls that this attempt may make, replayed ones included."""
+        """Model calls that this attempt may still make, replayed ones included."""
         spent = 0 if self._log is None else self._log.turns
         return max((self.task.limits.turns or self.limits.turns) - spent, 0)
 
     def too_many_turns(self) -> TooManyTurns:
-        """What ends an attempt that has had them all."""
+        """The failure of an attempt that has used up its model calls."""
         own = self.task.limits.turns
         cap = f"Limits(turns={self.limits.turns})" if own is None else f"TaskLimits(turns={own})"
         return TooManyTurns(
@@ -355,24 +355,24 @@ class Brief:
 
     @property
     def answers(self) -> Mapping[str, str]:
-        """What people have answered, by question."""
+        """The answers of people, by question."""
         return self._answers
 
     @property
     def args(self) -> dict[str, Any]:
-        """What the plan itself hands to this task."""
+        """The arguments of the task in the plan."""
         return self.task.args
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The outputs of the tasks that this one needs, by the needs' names. A copy of its own."""
+        """The outputs of the tasks that this one needs, by the names of the needs. A copy of its own."""
         if self._inputs is None:
             self._inputs = {name: value.read() for name, value in self.values.items()}
         return self._inputs
 
     @property
     def board(self) -> SharedBoard:
-        """The board that all workers of this run share. What is done with it is a step."""
+        """The board that all workers of this run share. Each use of it is a step."""
         if self._board is None:
             own = self.host.board_for(self)
             self._board = own if self.shares_board is None else self.shares_board(own)
@@ -380,7 +380,7 @@ class Brief:
 
     @property
     def taint(self) -> tuple[str, ...]:
-        """The untrusted sources that this attempt's output will be said to derive from."""
+        """The untrusted sources that the output of this attempt will be marked with."""
         if not self.values:
             return self._taint
         seen = dict.fromkeys(self._taint)
@@ -412,9 +412,9 @@ class Brief:
     ) -> Any:
         """Call `function` durably: once it has a result, a resumed attempt gets that result instead.
 
-        Arguments and result must be JSON. `effect` says what calling it twice would mean; a `keyed`
-        function is handed the step's `key`. A plain function runs in a thread. A `once` step whose
-        end nobody saw is not run again: a person is asked what became of it.
+        Arguments and result must be JSON. `effect` says whether it may run twice; a `keyed`
+        function gets the step's `key`. A plain function runs in a thread. If the end of a
+        `once` step is unknown, it is not run again: a person is asked what happened.
         """
 
         name = checks.name(name, "the name of a step")
@@ -505,10 +505,12 @@ class Brief:
         default: str | None = None,
         patience: Duration | None = None,
     ) -> str:
-        """Ask a person. The attempt ends here and holds no place while it waits; when the answer has
-        come, the worker is called again and gets it from this same call.
+        """Ask a person. The attempt ends here and holds no slot while it waits.
 
-        The answer holds for these words and choices: asked otherwise, it is another question."""
+        After the answer, the worker is called again and this call returns the answer. An
+        answer is valid for this text and these choices; a different text is a different
+        question.
+        """
         if isinstance(choices, str):
             raise UsageError(f"brief.ask: choices={choices!r} is one text; give a list")
         options = tuple(checks.text(each, "brief.ask: each of choices") for each in choices)
@@ -534,7 +536,7 @@ class Brief:
         return self.answer_to(question)
 
     def answer_to(self, question: Question) -> str:
-        """The answer to this question; without one the attempt ends here until there is."""
+        """The answer to this question; without one, the attempt ends here until there is one."""
         answer = self._answers.get(question.id)
         if answer is None:
             raise AskedPerson(question)
@@ -545,7 +547,7 @@ class Brief:
         return f"{self.run}:{self.task.id}:{name}"
 
     def progress(self, text: str, fraction: float | None = None) -> None:
-        """Say how far the work is, in words and as a part of 1. Never waits."""
+        """Report progress, as text and as a fraction of 1. Never waits."""
         if not isinstance(text, str):
             raise UsageError(f"brief.progress: {type(text).__name__} is no text; give a str")
         if fraction is not None:
@@ -553,7 +555,7 @@ class Brief:
         self.host.note_progress(self, text, fraction)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
-        """For workers that are plain functions: `brief.wait(brief.step(…))` returns what awaiting would."""
+        """For plain functions: `brief.wait(brief.step(…))` returns what awaiting would."""
         loop = self._loop
         if loop is None:
             raise UsageError("brief.wait is for plain functions; in an async worker, await instead")
@@ -571,7 +573,7 @@ class Brief:
         return cast("T", value)
 
     def serve_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let `wait` be used, from other threads than this loop's."""
+        """Allow `wait` from threads other than this loop's."""
         self._loop = loop
 
     def _identify(

@@ -11,7 +11,7 @@ SUREST = 0.99
 
 
 class Claim(Struct, frozen=True):
-    """One thing that an answer says, and the tasks it rests on."""
+    """One statement of an answer, and the tasks that support it."""
 
     text: str
     tasks: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class Claim(Struct, frozen=True):
 
 
 class Contradiction(Struct, frozen=True):
-    """Two results that cannot both be right. They stand side by side; nothing is smoothed over."""
+    """Two results that cannot both be right. The answer shows both."""
 
     first: Claim
     second: Claim
@@ -32,7 +32,7 @@ class Contradiction(Struct, frozen=True):
 
 
 class Candidate(Struct, frozen=True):
-    """One of several results that the answer was selected from. The losing ones are kept."""
+    """One of the results that the answer was selected from. Candidates that were not chosen are kept."""
 
     task: str
     output: Any
@@ -41,7 +41,7 @@ class Candidate(Struct, frozen=True):
 
 
 class Gap(Struct, frozen=True):
-    """Something the answer should rest on and does not."""
+    """Something that the answer should be based on but is not."""
 
     task: str
     state: str
@@ -52,7 +52,7 @@ class Gap(Struct, frozen=True):
 
 
 class AnswerPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
-    """A piece of the answer while it is being composed. Heard by listeners, never written down."""
+    """A piece of the answer while it is being composed. It is streamed, never stored."""
 
     text: str
     #: what was heard before belongs to a try that broke off
@@ -61,7 +61,7 @@ class AnswerPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What came out of a run, and what is missing from it."""
+    """The answer of a run, and what is missing from it."""
 
     #: text, or JSON of the shape that was asked for
     output: Any
@@ -76,7 +76,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The output in words: as it is, or as JSON."""
+        """The output as text; JSON if it is not text."""
         if isinstance(self.output, str):
             return self.output
         return msgspec.json.encode(self.output).decode()

@@ -25,7 +25,7 @@ SHOWN = 200
 
 
 class Segment(StrEnum):
-    """The usual parts of a board. Any other word will do as well."""
+    """The usual segments of a board. Any other word can be a segment too."""
 
     TASKS = "tasks"  #: what is to be done
     RESULTS = "results"  #: what came of it
@@ -50,7 +50,7 @@ class Match(StrEnum):
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """Something that somebody put on a board. It never changes."""
+    """An immutable entry on a board."""
 
     #: the stream it is in, and its number there
     id: str
@@ -65,7 +65,7 @@ class Note(Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> Any:
-        """What it says; a fresh copy."""
+        """The content; a fresh copy."""
         return self.stored.read()
 
     @property
@@ -75,7 +75,7 @@ class Note(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """A note that a search has found, and how well it fits."""
+    """A note that a search has found, and how well it matches."""
 
     note: Note
     #: larger is better; to be compared within one search only
@@ -85,7 +85,7 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """One version of a labelled value that many may write."""
+    """One version of a labelled value that several workers may write."""
 
     label: str
     #: 1 for the first that was written, and then without a gap
@@ -102,7 +102,7 @@ class Block(Struct, frozen=True, kw_only=True):
 
     @property
     def value(self) -> Any:
-        """What was written; a fresh copy."""
+        """The value of this version; a fresh copy."""
         return self.stored.read()
 
     @property

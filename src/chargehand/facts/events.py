@@ -25,7 +25,7 @@ VERSION = 1
 
 
 class Effect(StrEnum):
-    """What running a step twice would mean."""
+    """Whether a step may run twice."""
 
     PURE = "pure"  #: nothing outside changes; run again freely
     IDEMPOTENT = "idempotent"  #: twice is the same as once; run again freely
@@ -63,7 +63,7 @@ class Approach(StrEnum):
 
     @property
     def is_given(self) -> bool:
-        """Whether the run begins with its plan."""
+        """Whether the run starts with a complete plan."""
         return self in (Approach.GIVEN, Approach.POOL)
 
 

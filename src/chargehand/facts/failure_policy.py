@@ -71,13 +71,13 @@ class OnFailure(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What is done about the failures of a task: the first step about the first one, and so on.
+    """What happens when a task fails: the first step handles the first failure, and so on.
 
-    `OnFailure(("again", "elsewhere:bob", "ask"))` tries again, then hands the task to bob, then asks
-    a person. What comes after a last step that was a try is to give up; a last step that is none is
-    taken as often as it comes to that. `kinds` has lists of their own for single classes of errors,
-    each counted by itself: `kinds={"logic": ("rewritten", "without")}`. What was denied, and what
-    somebody below has tried already as often as he could, is tried again only where the list of its
+    `OnFailure(("again", "elsewhere:bob", "ask"))` retries, then hands the task to bob, then
+    asks a person. If the last step is a retry, the task fails after it; otherwise the last step
+    applies to every further failure. `kinds` has separate lists for single error classes, each
+    counted by itself: `kinds={"logic": ("rewritten", "without")}`. A denied task, or one that a
+    nested run has already retried as often as it could, is retried only if the list of its
     class says so.
     """
 
@@ -124,7 +124,7 @@ class OnFailure(
         return step if count < len(steps) else _FAIL
 
     def ending(self, kind: ErrorClass, *, may_ask: bool = False) -> FailureStep:
-        """How a task ends that cannot be tried again; where there is time for it, a person may decide."""
+        """How a task ends that cannot be retried; if there is time, a person may decide."""
         may_ask = may_ask and kind is not ErrorClass.CANCELLED
         for step in self._steps_for(kind):
             if not step.recourse.is_try and (may_ask or step.recourse is not Recourse.ASK):

@@ -18,7 +18,7 @@ from chargehand.facts.argument_checks import (
 
 
 class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True):
-    """Caps of one run and everything below it."""
+    """Caps of one run and all runs nested in it."""
 
     #: in the currency of the price list; None: no cap
     money: float | None = None
@@ -53,7 +53,7 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
 
 
 class TaskLimits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True):
-    """Caps of one task; what is None is the run's."""
+    """Caps of one task; None means the cap of the run."""
 
     attempts: int | None = None
     #: of one attempt

@@ -23,7 +23,7 @@ MOST_WORDS = 20_000
 
 
 class ErrorClass(StrEnum):
-    """Why something failed, as far as it decides what is done about it."""
+    """Why something failed. The class decides about retries."""
 
     NETWORK = "network"  #: the other side was not reached; backs off, tries again
     TIMEOUT = "timeout"  #: it took too long; backs off, tries again
@@ -39,12 +39,12 @@ class ErrorClass(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether another try is pointless or forbidden."""
+        """Whether a retry is pointless or forbidden."""
         return self in (ErrorClass.DENIED, ErrorClass.CANCELLED)
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What was spent."""
+    """What was spent: calls, tokens and money."""
 
     calls: int = 0
     #: all that was sent, cached or not
@@ -74,7 +74,7 @@ MOST_TOLD = 2**53
 
 
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something only a person can say. The rest of the run goes on meanwhile."""
+    """Something that only a person can answer. The rest of the run continues meanwhile."""
 
     id: str
     text: str
@@ -98,7 +98,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def offers(self) -> str:
-        """What may be answered, in words."""
+        """The possible answers, as text."""
         told = [f"'{self.telling}: …'"] if self.telling else []
         return ", ".join([*map(repr, self.choices), *told])
 
@@ -141,7 +141,7 @@ class Done(Struct, frozen=True, tag="done", tag_field="is", omit_defaults=True, 
 class Failed(
     Struct, frozen=True, kw_only=True, tag="failed", tag_field="is", omit_defaults=True, gc=False
 ):
-    """The attempt came to nothing, and why."""
+    """The attempt failed, and why."""
 
     kind: ErrorClass
     message: str
@@ -167,7 +167,7 @@ class Failed(
 class Cancelled(
     Struct, frozen=True, kw_only=True, tag="cancelled", tag_field="is", omit_defaults=True, gc=False
 ):
-    """The attempt stopped because it was told to."""
+    """The attempt stopped because it was cancelled."""
 
     reason: str = ""
     usage: Usage = NO_USAGE
@@ -178,7 +178,7 @@ class Cancelled(
 class NeedsInput(
     Struct, frozen=True, kw_only=True, tag="needs_input", tag_field="is", omit_defaults=True
 ):
-    """The attempt cannot go on before a person has answered."""
+    """The attempt cannot continue before a person has answered."""
 
     question: Question
     usage: Usage = NO_USAGE

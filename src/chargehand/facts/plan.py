@@ -64,7 +64,7 @@ _VAGUE = re.compile(
 
 
 class Strategy(StrEnum):
-    """How the results of a plan become one answer."""
+    """How the results of a plan are combined into one answer."""
 
     MERGE = "merge"
     SELECT = "select"
@@ -83,7 +83,7 @@ class _PlanPart(
 
 
 class Need(_PlanPart, frozen=True):
-    """That one task waits for another, and what it takes from it."""
+    """A dependency of one task on another, and which part of the output it takes."""
 
     task: str
     #: if the needed task comes to nothing, run all the same and be told what is missing
@@ -153,7 +153,7 @@ class Task(_PlanPart, frozen=True, kw_only=True):
 
     @property
     def all_needs(self) -> tuple[Need, ...]:
-        """`needs`, as they are kept: every one a `Need`."""
+        """`needs` as `Need` objects."""
         return cast("tuple[Need, ...]", self.needs)
 
     def __hash__(self) -> int:
@@ -161,7 +161,7 @@ class Task(_PlanPart, frozen=True, kw_only=True):
 
 
 class Plan(_PlanPart, frozen=True, kw_only=True):
-    """What is to be done for a request. A changed plan is a new one with a higher version."""
+    """The tasks for a request, an immutable graph. A changed plan is a new one with a higher version."""
 
     goal: str
     tasks: Sequence[Task]
@@ -186,11 +186,10 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         *,
         in_order: bool = False,
     ) -> "Check":
-        """Find everything that is wrong with this plan, not only the first thing.
+        """Find all faults of this plan, not only the first.
 
-        `roster` holds the names of workers and skills; without it, workers are not checked. The
-        order of tasks is free; with `in_order`, a need of a later one is a warning all the same,
-        for a model that writes task after task has then lost count.
+        `roster` holds the names of workers and skills; without it, workers are not checked.
+        Tasks may be in any order; with `in_order`, a need of a later task is a warning.
         """
         check = _check(self, roster, limits or Limits())
         if not in_order:
@@ -200,7 +199,7 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
     def refuse_faults(
         self, roster: "Collection[str] | None" = None, limits: Limits | None = None
     ) -> "Check":
-        """Raise `PlanRefused` with every fault; return the check, for its warnings, if there is none."""
+        """Raise `PlanRefused` with every fault; if there is none, return the check with its warnings."""
         check = self.check(roster, limits)
         if check.faults:
             raise PlanRefused(check.faults)
@@ -211,14 +210,14 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
     def stored(self) -> "Plan":
-        """This plan exactly as a journal gives it back. Raises `UsageError` for what it cannot hold."""
+        """This plan exactly as a journal returns it. Raises `UsageError` if it cannot be stored."""
         if _is_plain_text(self.goal, self.instruction) and all(map(_is_plain, self.tasks)):
             return self  # most plans: nothing in them could come back otherwise
         return _decoded(bytes(Value.of(self).json), "this plan cannot be stored")
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Plan":
-        """Read a plan. Raises `UsageError` with the place of the first thing that is no plan."""
+        """Read a plan. Raises `UsageError` with the position of the first error."""
         return _decoded(text, "this is not a plan")
 
     @staticmethod
@@ -231,7 +230,7 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         return digest_of(canonical(self))
 
     def to_mermaid(self) -> str:
-        """The graph in Mermaid's language; optional needs are dashed."""
+        """The graph as a Mermaid diagram; optional needs are dashed."""
         names = {task.id: f"n{number}" for number, task in enumerate(self.tasks)}
         lines = ["flowchart LR"]
         for task in self.tasks:

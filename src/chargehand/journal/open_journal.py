@@ -25,10 +25,11 @@ def open_journal(
     vfs: str = "",
     namespace: str = "",
 ) -> Journal:
-    """The journal at this place, made if it is not there; None is one in memory.
+    """Open the journal at this path, or create it; None is a journal in memory.
 
-    A journal is handed back as it is. The options are those of `SqliteJournal`. Opening looks at
-    the file before it returns: a damaged or unfit one is refused here, not in the middle of a run.
+    A journal object is returned unchanged. The options are those of `SqliteJournal`. The file
+    is checked before this returns: a damaged or unsuitable one is refused here, not in the
+    middle of a run.
     """
     if where is None:
         return MemoryJournal()

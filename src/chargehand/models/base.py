@@ -144,7 +144,7 @@ class ToolSpec(Struct, frozen=True):
 class ModelSettings(
     Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """How a model is to answer; what is unset is the provider's default."""
+    """Settings of model calls; an unset one has the provider's default."""
 
     #: sent with every call, so that what a call can cost has a bound
     max_tokens: int = 4096

@@ -131,7 +131,7 @@ class _Ear:
 
 
 class ModelGateway:
-    """Shared by all workers of a supervisor, and by the supervisors nested in it."""
+    """Sends model calls with rate limits, priorities, fallback and circuit breakers. Shared by all workers."""
 
     @arguments_checked(breaker=BreakerPolicy, cache=bool)
     def __init__(
@@ -181,7 +181,7 @@ class ModelGateway:
         return await self._ask_shared(key, models, request, priority, terms=terms)
 
     def states(self) -> dict[str, BreakerState]:
-        """The breaker of every account that was called."""
+        """The state of the circuit breaker of every account that was called."""
         return {account: line.breaker.state for account, line in self._lines.items()}
 
     def _is_repeatable(self, request: ModelRequest) -> bool:

@@ -95,12 +95,12 @@ def open_model(
     timeouts: ModelTimeouts | None = None,
     abilities: Abilities | None = None,
 ) -> Model:
-    """The model that `provider:model` names; a model is handed back as it is.
+    """The model that `provider:model` names; a model object is returned unchanged.
 
-    Keys and addresses not given are taken from the providers' own environment variables. Any
-    server that speaks OpenAI's protocol is `openai:name` with its `base_url`; it needs no key if
-    it is on this machine. `protocol` says how to speak to it where the name alone does not. Opening
-    sends nothing.
+    Keys and addresses that are not given come from the providers' own environment variables.
+    Any server that speaks OpenAI's protocol is `openai:name` with its `base_url`; it needs no
+    key if it is on this machine. `protocol` chooses the protocol where the name alone does not.
+    Opening sends nothing.
     """
     if not isinstance(model, str):
         if not hasattr(model, "ask"):

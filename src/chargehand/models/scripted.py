@@ -30,7 +30,7 @@ _PIECE = re.compile(r"\S*\s*")
 
 @dataclass(frozen=True)
 class When:
-    """A line for the first request that fits, whatever lines stand before it."""
+    """A line for the first request that matches, whatever lines come before it."""
 
     #: a function of the request, or words that it must hold
     where: Callable[[ModelRequest], bool] | str
@@ -43,11 +43,11 @@ class When:
 
 
 class ScriptedModel:
-    """Answers each request with the next line of its script.
+    """A model for tests: answers each request with the next line of its script.
 
-    A line is the text of a reply, a tool call or several, a whole `ModelReply`, an exception to
-    raise, or a function from the request to any of these. A line inside `When` waits for a request
-    that fits it. A request that no line is left for is denied, so that nothing tries it again.
+    A line is the text of a reply, one or more tool calls, a whole `ModelReply`, an exception to
+    raise, or a function from the request to any of these. A line inside `When` waits for a
+    request that matches it. A request without a line is denied, so that it is not retried.
 
         model = ScriptedModel([ToolCall("1", "add", '{"a": 1, "b": 2}'), "It is 3."])
     """
@@ -77,11 +77,11 @@ class ScriptedModel:
         return f"<ScriptedModel {self.name}, {len(self._left)} lines left>"
 
     def add(self, *lines: Line) -> None:
-        """Write on at the end of the script."""
+        """Append lines to the script."""
         self._left += lines
 
     def assert_complete(self) -> None:
-        """Fail unless every line was asked for, and nothing that has no line."""
+        """Fail unless every line was used and every request had a line."""
         faults = [f"a request without a line: {_shown(each)}" for each in self._unforeseen]
         faults += [f"a line that nobody asked for: {line!r}"[:300] for line in self._left]
         if faults:

@@ -67,10 +67,10 @@ class Glance(msgspec.Struct, frozen=True):
 
 
 class Board(SharedBoard):
-    """Notes that anybody adds and blocks that are written version by version, kept in the journal.
+    """Shared memory in the journal: notes that any worker adds, and versioned blocks.
 
-    A call that writes returns once a crash cannot lose what it wrote. All boards of one name in one
-    journal are one board, whichever thread or process holds them.
+    A call that writes returns once a crash cannot lose what it wrote. All boards with the same
+    name in one journal are the same board, in every thread and process.
 
         board = boss.board("market")
         await board.post("prices rose 3 %", tags=["prices"], importance=0.8)
@@ -91,22 +91,22 @@ class Board(SharedBoard):
 
     @property
     def journal(self) -> Journal:
-        """Where it is kept."""
+        """The journal that it is stored in."""
         return self._journal
 
     @property
     def clock(self) -> Clock:
-        """By which its events are dated."""
+        """The clock that its events are dated by."""
         return self._clock
 
     def signed(self, author: str, role: str = "") -> "Board":
-        """The same board in the hands of somebody else."""
+        """The same board for another author."""
         return Board(self._journal, self._clock, self.name, author=author, role=role, run=self._run)
 
     # Notes
 
     async def post(self, content: object, **options: Unpack[NoteOptions]) -> Note:
-        """Put a note on the board. `content` is anything that JSON can hold."""
+        """Add a note to the board. `content` is anything that JSON can hold."""
         checks.refuse_unknown(options, NoteOptions.__annotations__, "Board.post")
         act = NotePosted(
             at=self._clock.now(),
@@ -132,7 +132,7 @@ class Board(SharedBoard):
     ) -> list[Note]:
         """The notes that pass all `filters`, newest or most important first.
 
-        On the board of a run, what happened to the run is among them.
+        On the board of a run, the events of the run are included.
         """
         query = note_query(filters, self.author, order=order, limit=limit)
 
@@ -152,10 +152,11 @@ class Board(SharedBoard):
     async def search(
         self, words: str, *, limit: int = 10, by: str = "", **filters: Unpack[NoteFilters]
     ) -> list[Hit]:
-        """The notes about this that pass all `filters`, the best first.
+        """The notes about this topic that pass all `filters`, best match first.
 
-        They are compared by meaning if `chargehand[semantic]` is installed, else by their words; `by`
-        says which, and each hit tells. The first search of a board reads all of it, later ones what is new.
+        The search is semantic if `chargehand[semantic]` is installed, otherwise lexical;
+        `by` chooses, and each hit says which. The first search of a board reads all of it,
+        later ones only what is new.
         """
         from chargehand.roles.semantic_search import index_of, way_of
 
@@ -193,9 +194,9 @@ class Board(SharedBoard):
     async def follow(
         self, *, from_now: bool = False, **filters: Unpack[NoteFilters]
     ) -> AsyncIterator[Note]:
-        """Notes as they come, without end: first those that are there, unless `from_now`.
+        """Yield notes without end: first the existing ones, unless `from_now`, then new ones.
 
-        On the board of a run, what happens to the run is among them.
+        On the board of a run, the events of the run are included.
         """
         query = note_query(filters, self.author)
         signal = self._journal.boards.signal
@@ -218,8 +219,9 @@ class Board(SharedBoard):
     async def write(self, label: str, value: object, *, expect: int | None = None) -> Block:
         """Write the next version of a block.
 
-        With `expect`, only if that is its newest version (0: if there is none), else `BlockChanged`
-        is raised. Raises `BlockDenied`, and writes that down, if its guard does not let us.
+        With `expect`, write only if that is the newest version (0: if there is none);
+        otherwise raise `BlockChanged`. Raises `BlockDenied`, and records that, if the guard
+        forbids the write.
         """
         act = WriteBlock(
             at=self._clock.now(),
@@ -235,9 +237,10 @@ class Board(SharedBoard):
         return replace(block_of(event), stored=act.value)
 
     async def update(self, label: str, change: Callable[[Any], object]) -> Block:
-        """Write what `change` makes of the newest value (None if there is none).
+        """Write what `change` returns for the newest value (None if there is none).
 
-        When another writer is faster, `change` is called again with the new value: no update is lost.
+        If another writer is faster, `change` is called again with the new value: no update
+        is lost.
         """
         async with _queue(self.name, label):
             return await super().update(label, change)
@@ -264,9 +267,10 @@ class Board(SharedBoard):
         return await self._recorded("board.read", identity, look, Block | None, _taint_of_block)
 
     async def glance(self, label: str, most: int) -> "Glance | None":
-        """What is known of a block; its value only if that has no more bytes than `most`.
+        """What is known of a block; its value only if that has at most `most` bytes.
 
-        A larger one is not loaded. None if there is no such block, or if it is not ours to read.
+        A larger value is not loaded. None if there is no such block, or if this author may
+        not read it.
         """
 
         async def look(_: str) -> Glance | None:
@@ -291,7 +295,8 @@ class Board(SharedBoard):
     async def labels(self) -> list[Label]:
         """All blocks with their newest version and guard; no value is loaded.
 
-        A label is the words of whoever wrote the block first, and a guard of whoever set it.
+        The label comes from the first author of the block, the guard from the author who
+        set it.
         """
         sources: list[str] = []
 
@@ -311,9 +316,10 @@ class Board(SharedBoard):
     async def guard(
         self, label: str, *, readers: Sequence[str] = (), writers: Sequence[str] = ()
     ) -> None:
-        """Let only these roles or authors read and write a block from now on; none named: all.
+        """Let only these roles or authors read and write a block from now on; none named means all.
 
-        Whoever may write a block may guard it. The supervisor's own role may always do both.
+        Anyone who may write a block may guard it. The supervisor's own role may always do
+        both.
         """
         taint = self._trusting(None).taint or UNSET
         guard = Guard(checks.texts(readers, "readers"), checks.texts(writers, "writers"), taint)

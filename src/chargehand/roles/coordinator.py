@@ -55,18 +55,17 @@ class _Ended(Struct, frozen=True):
 
 
 class Coordinator:
-    """Says how far all runs of a journal are, what does not go well, and who is in whose way.
+    """Monitors all runs of a journal: progress, health and conflicts. Only reads.
 
-    It keeps what it has read: the next look reads only what has happened since, and nothing of runs
-    that have ended. It may look while others work, from another process, too. Use it in one event
-    loop.
+    It keeps what it has read: each call reads only new events, and nothing of finished runs. It
+    may be used while others work, also from another process. Use it in one event loop.
 
         async with ch.Coordinator("runs.db") as coordinator:
             print(await coordinator.progress())
 
-    The boards of runs are looked at by themselves; those with a name of their own are named in
-    `boards`. With `recent`, runs that ended longer ago are left out, so that the first look at a long
-    journal is short. An attempt that is silent for longer than `patience` is called stuck.
+    The boards of runs are included; name other boards in `boards`. `recent` leaves out runs
+    that ended longer ago, so that the first call on a long journal is fast. An attempt that is
+    silent for longer than `patience` counts as stuck.
     """
 
     @arguments_checked(clock=Clock)
@@ -94,7 +93,7 @@ class Coordinator:
         self._boards_of_runs: dict[str, BoardWatch] = {}
 
     async def progress(self, run: str = "") -> Progress:
-        """How far this run is, or all of them. Raises `UnknownRun` for one that is not there."""
+        """The progress of this run, or of all. Raises `UnknownRun` if there is no such run."""
         if run:
             await self._look_at(run)
             return self._ended[run].progress if run in self._ended else self._open[run].progress()
@@ -102,7 +101,7 @@ class Coordinator:
         return self._all_ended() + _added_up([watch.progress() for watch in self._open.values()])
 
     async def health(self) -> Health:
-        """What does not go well at this moment."""
+        """The current troubles."""
         far = await self.progress()
         usual = {
             name: (load.completed, load.mean)
@@ -116,9 +115,9 @@ class Coordinator:
         return Health(now, told)
 
     async def conflicts(self, run: str = "") -> list[Conflict]:
-        """Who is in whose way, in this run or anywhere, and what the rule says; the oldest first.
+        """The conflicts in this run, or in all, with their resolutions by rule; oldest first.
 
-        Those of runs that have ended are among them; `is_settled` says where nothing is left to do.
+        Finished runs are included; `is_settled` says where nothing is left to do.
         """
         if run:
             await self._look_at(run)
@@ -133,9 +132,9 @@ class Coordinator:
         return sorted(found, key=lambda conflict: conflict.at)
 
     async def follow(self, run: str = "") -> AsyncIterator[Progress]:
-        """How far it is, now and whenever that has changed; of one run, until it has ended.
+        """Yield the progress now and whenever it changes; for one run, until it ends.
 
-        Ten times a second at most, however much happens.
+        At most ten times a second.
         """
         signal = self._journal.boards.signal
         before: Progress | None = None
@@ -151,7 +150,7 @@ class Coordinator:
             await self._clock.sleep_until(looked_at + EVERY)
 
     async def close(self) -> None:
-        """Let go of the journal, if it was opened here. `async with` does it at its end."""
+        """Close the journal, if it was opened here. `async with` does this at its end."""
         if self._is_ours:
             await self._journal.close()
 

@@ -37,7 +37,7 @@ class Where(StrEnum):
 
 
 class FunctionWorker:
-    """A function with a name and a description, as a member of a roster."""
+    """A function with a name and a description, as a worker on a roster."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ def worker(
 ) -> Callable[[Work], FunctionWorker]:
     """Make a function a worker: `@worker("counter", "Counts the words of a text")`.
 
-    An async function runs on the event loop, a plain one in a thread, either in a child process
-    with `process=True` (it must then be importable). `capacity` is how many attempts it may have
-    at once (in processes: as many as there are processors), `timeout` how long one may take; in
-    processes, `memory` is how many bytes of address space each gets, Python itself included, and
-    `cpu_seconds` how much processor time each attempt, to whole seconds. A worker
-    with a `version` does the same whenever it is asked the same: its results may be taken over by later
-    runs until the version changes. `on_failure` says what is done when a task of its fails.
+    An async function runs on the event loop, a plain one in a thread; with `process=True`
+    either runs in a child process and must be importable. `capacity` is the number of attempts
+    at once (in processes: by default the number of processors), `timeout` the time limit of one
+    attempt. In processes, `memory` limits the address space in bytes, Python included, and
+    `cpu_seconds` the processor time of each attempt, in whole seconds. A worker with a
+    `version` promises the same result for the same task: later runs may reuse its results until
+    the version changes. `on_failure` is the failure policy of its tasks.
     """
 
     def made(function: Work) -> FunctionWorker:

@@ -34,10 +34,11 @@ from chargehand.tools.toolbox import Toolbox
 
 
 class Worker:
-    """An LLM agent on a roster: a name, a description to choose it by, instructions, tools of its own.
+    """An LLM worker: a name, a description, instructions, a model and its own tools.
 
-    `model` may be a chain of several. `rules` say which tools come first, how often, and so on.
-    `secrets` and `destinations` are what its tools may use and reach; nothing is granted unsaid.
+    `model` may be a fallback chain. `rules` say which tools come first, how often, and so on.
+    `secrets` and `destinations` are what its tools may use and reach; nothing is granted by
+    default.
     """
 
     where = Where.LOOP

@@ -51,12 +51,12 @@ class Hire(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Factory:
-    """Makes a worker for each task: a prompt and granted tools, for this task alone.
+    """Creates a worker for each task, with instructions and granted tools for this task only.
 
-    A task says in `args` who does it (`role`) and with which of the factory's `tools` (their names).
-    If it says neither, a model decides, in a durable step `hire`. Or `make` builds the worker, from
-    the brief, in your own code: the same brief must then give the same worker. A tool that is not
-    granted is neither seen nor callable.
+    A task names in `args` the `role` of its worker and which of the factory's `tools` it gets.
+    If it names neither, a model decides, in a durable step `hire`. Or `make` builds the worker
+    from the brief, in your own code: the same brief must then give the same worker. A tool that
+    is not granted is neither visible nor callable.
     """
 
     where = Where.LOOP

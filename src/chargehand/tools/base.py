@@ -48,7 +48,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # what all providers take
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may know about the call it serves; handed to a first parameter of this type."""
+    """What a tool may know about the call it serves; passed to a first parameter of this type."""
 
     run: str = ""
     task: str = ""
@@ -77,12 +77,12 @@ class ToolContext:
         return self.secrets[name]
 
     def progress(self, text: str) -> None:
-        """Say how far the work is. Never waits."""
+        """Report progress. Never waits."""
         if self.report is not None:
             self.report(self.redactor.text(text))
 
     def for_thread(self, loop: asyncio.AbstractEventLoop) -> "ToolContext":
-        """The same, to be used in another thread than the loop's."""
+        """The same context, for use in a thread other than the loop's."""
         report = self.report
         if report is None:
             return self
@@ -95,7 +95,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """Something a model may call, and on what terms."""
+    """A function that a model may call, with its schema, effect, timeout and permissions."""
 
     name: str
     description: str
@@ -137,7 +137,7 @@ class Tool:
 
     @property
     def version(self) -> str:
-        """Changes with its words, its arguments and, as far as Python shows it, its code."""
+        """Changes with its description, its arguments and, as far as Python shows it, its code."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         body = repr((code.co_code, code.co_names, code.co_consts)) if code is not None else ""
         # Constants may hold code of their own, which shows where it lies in memory.
@@ -151,10 +151,10 @@ class Tool:
         return self.destination
 
     async def call(self, context: ToolContext, arguments: str) -> ToolResult:
-        """Run it on the arguments that a model wrote, an async function on the loop, a plain one in a thread.
+        """Run it with the arguments that a model wrote; a plain function runs in a thread.
 
-        Raises nothing but `ToolError`, whose words are meant for the model, and passes cancellation
-        on. A plain function that takes too long is given up, not killed.
+        Raises only `ToolError`, whose message is meant for the model, and passes
+        cancellation on. A plain function that times out is abandoned, not killed.
         """
         try:
             raw = await self._run(context, self.arguments.read(arguments))

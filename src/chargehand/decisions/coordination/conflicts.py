@@ -44,7 +44,7 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
 
 class Conflict(Struct, frozen=True, kw_only=True):
-    """Two that got in each other's way: the fact, and what the rule says. As text: both."""
+    """Two workers in conflict: the fact, and the resolution by rule. As text: both."""
 
     kind: ConflictKind
     #: by name, whoever came first first
@@ -62,7 +62,7 @@ class Conflict(Struct, frozen=True, kw_only=True):
 
     @property
     def task(self) -> str:
-        """The task it is about, the first of them if there are several; empty for a block."""
+        """The task it is about, the first one if there are several; empty for a block."""
         return self.tasks[0] if self.tasks else ""
 
     def __str__(self) -> str:

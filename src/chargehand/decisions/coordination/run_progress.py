@@ -11,7 +11,7 @@ _NO_TIME = timedelta(0)
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What one worker does now and has done, counted in attempts."""
+    """What one worker is doing and has done, counted in attempts."""
 
     running: int = 0
     completed: int = 0
@@ -24,7 +24,7 @@ class Load(Struct, frozen=True, kw_only=True):
 
     @property
     def mean(self) -> timedelta | None:
-        """How long it usually takes; None while nothing is completed."""
+        """Its mean duration; None while nothing is completed."""
         return self.busy / self.completed if self.completed else None
 
     def __add__(self, other: "Load") -> "Load":
@@ -39,7 +39,7 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far one run is, or all of them together. Each task is counted once, where it stands."""
+    """The progress of one run, or of all together. Each task is counted once, by its state."""
 
     #: waits for others, for a place or for its next try
     pending: int = 0
@@ -62,12 +62,12 @@ class Progress(Struct, frozen=True, kw_only=True):
 
     @property
     def settled(self) -> int:
-        """Tasks of which nothing more will come."""
+        """The number of finished tasks, however they ended."""
         return self.completed + self.failed + self.skipped + self.cancelled
 
     @property
     def active_workers(self) -> tuple[str, ...]:
-        """Who holds an attempt now, by name."""
+        """The names of the workers with a running attempt."""
         return tuple(sorted(name for name, load in self.workers.items() if load.running))
 
     def __add__(self, other: "Progress") -> "Progress":

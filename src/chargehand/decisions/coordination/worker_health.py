@@ -32,7 +32,7 @@ class Symptom(StrEnum):
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """One thing that does not go well, and what can be done about it."""
+    """One thing that is wrong, and what can be done about it."""
 
     kind: Symptom
     #: of the worker, the question or the run
@@ -48,7 +48,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True):
-    """All that does not go well at one moment."""
+    """All troubles at one moment."""
 
     at: datetime
     troubles: tuple[Trouble, ...] = ()

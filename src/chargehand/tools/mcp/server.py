@@ -57,12 +57,12 @@ def mcp_server(
     timeouts: ServerTimeouts | None = None,
     restarts: Restarts | None = None,
 ) -> "McpServer":
-    """An MCP server: a program to start (`command=`), or an address to reach (`url=`).
+    """An MCP server: a program to start (`command=`) or an address (`url=`).
 
-    Nothing is started or reached before its tools are asked for. A program gets `PATH`, `HOME` and
-    `LANG` of our environment, and what `env` says. `prefix` goes before the names of its tools;
-    `pins` are the definitions that were approved; `trust_hints` believes what the server says
-    about the effects of its tools.
+    Nothing is started or contacted before its tools are asked for. A program gets `PATH`,
+    `HOME` and `LANG` of the environment, and the variables in `env`. `prefix` is put before the
+    names of its tools; `pins` are the approved definitions; `trust_hints` believes what the
+    server says about the effects of its tools.
     """
     address = _address(command, url, env, headers, cwd)
     _require_package()
@@ -78,10 +78,10 @@ def mcp_server(
 
 
 class McpServer:
-    """An MCP server. Its tools may be used by any number of workers at once, from any event loop.
+    """An MCP server. Any number of workers may use its tools at once, from any event loop.
 
-    It is started when first needed, and again when it dies, as often as its budget of restarts
-    allows. Close it, or use it in `async with`; what is left open is closed as the program ends.
+    It is started when first needed, and restarted when it dies, as often as its restart budget
+    allows. Close it, or use it in `async with`; open servers are closed when the program ends.
     """
 
     def __init__(
@@ -110,8 +110,10 @@ class McpServer:
 
     @property
     def pins(self) -> dict[str, str]:
-        """The hash of each approved definition, by the server's own names; keep them, and give them
-        as `pins=` to approve these definitions and no others."""
+        """The hash of each approved definition, by the server's own names.
+
+        Store them and pass them as `pins=` to approve these definitions and no others.
+        """
         return self._catalog.pins
 
     @property
@@ -120,7 +122,7 @@ class McpServer:
         return self._catalog.refusals
 
     async def tools(self) -> list[Tool]:
-        """What the server offers, listed anew. A tool that is disabled has its approved definition."""
+        """The tools of the server, listed again. A disabled tool has its approved definition."""
         return await _elsewhere(self._tools())
 
     def tools_sync(self) -> list[Tool]:
@@ -128,15 +130,15 @@ class McpServer:
         return wait_in_background(self._tools())
 
     def approve(self, name: str) -> str:
-        """Approve the definition that a tool has now, and enable it; returns its pin.
+        """Approve the current definition of a tool and enable it; returns its pin.
 
-        Tools that were made before go on showing the old definition; `tools` makes new ones.
+        Existing `Tool` objects keep the old definition; `tools` returns new ones.
         """
         own = {shown: own for own, shown in spellings(self._catalog.names, self._prefix).items()}
         return self._catalog.approve(name if name in self._catalog.names else own.get(name, name))
 
     async def close(self) -> None:
-        """End the connection for good, and the server's process with it."""
+        """Close the connection for good and end the server's process."""
         await _elsewhere(self._close())
 
     async def __aenter__(self) -> Self:
