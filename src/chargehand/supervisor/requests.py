@@ -40,7 +40,7 @@ LONGEST_REQUEST = 200_000
 
 
 class RunOptions(TypedDict, total=False):
-    """On what terms a run is requested; all of it may be left out."""
+    """Options of one run; all of them may be left out."""
 
     #: larger is more urgent; default 0
     priority: int

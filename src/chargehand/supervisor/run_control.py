@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class Run:
-    """A run under way: `await run.wait()` for its result."""
+    """A run in progress: `await run.wait()` returns its result."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Run:
     async def wait(self) -> RunResult:
         """The result, once the run has ended. Raises `RunInterrupted` if the supervisor stops first.
 
-        With `on_question="return"`, also once all that is left waits for a person: its `status` is
-        then `waiting`, its `questions` are open, and `resume` goes on.
+        With `on_question="return"`, it also returns once everything left waits for a
+        person: `status` is then `waiting`, `questions` are open, and `resume` continues.
         """
         live_run = await asyncio.shield(self._ending)
         if live_run.schedule.status is None:
@@ -84,7 +84,7 @@ class Run:
         return self._control.result_of(self.id, live_run, self._shape)
 
     def when_ended(self, then: Callable[[], None]) -> None:
-        """Have `then` called once the run has ended or was interrupted."""
+        """Call `then` once the run has ended or was interrupted."""
         self._ending.add_done_callback(lambda _: then())
 
     def refuse_broken(self) -> None:

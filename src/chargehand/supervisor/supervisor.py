@@ -73,20 +73,22 @@ HookFor: TypeAlias = Callable[[str, E], object]
 
 
 class Supervisor:
-    """Leads runs over a roster of workers, embedded in this process.
+    """Runs requests and plans with a roster of workers, embedded in this process.
 
-    `journal` is a path for a durable journal, or None for one in memory. `parallel` is how many
-    attempts run at once over all runs, fixed or `Elastic`, and `starts` how often one may begin; `breaker` says when
-    a worker that keeps failing is left alone for a while. `model` is what the supervisor itself plans and answers with
-    (as `settings` and the files in `prompts` say), and what workers use that name none of their own;
-    `deps` reaches their tools, `secrets` those tools of workers that are granted them by name.
-    `notify` says how people hear of questions: "log", "webhook:https://…", "command:…" or more, and
-    `default` who gets a request that is clearly nobody's when routing,
-    `on_question` what becomes of a run when only a person can go on: "wait", "return", "supervisor", "fail". One
-    supervisor works in one event loop at a time; `run_sync` needs none.
+    `journal` is a path for a durable journal, or None for one in memory. `parallel` is the
+    number of attempts at once over all runs, fixed or `Elastic`; `starts` is the start rate,
+    and `breaker` says when a worker that keeps failing gets no tasks for a while. `model` plans
+    and answers (with `settings`, and the prompts in `prompts`) and serves workers without a
+    model of their own. `deps` is passed to their tools, `secrets` to the tools of workers that
+    are granted them by name. `notify` says how people are notified of questions: "log",
+    "webhook:https://…", "command:…" or several. `on_question` says what happens when only a
+    person can continue: "wait", "return", "supervisor", "fail". `default` is the worker for a
+    request that fits no other when routing. One supervisor works in one event loop at a time;
+    `run_sync` needs none.
 
-    A supervisor is a worker too: on another's roster, by its `name` and `description`, it leads a run
-    of its own for each task it gets, of the words of the task or of what `plan_for` makes of it.
+    A supervisor is also a worker: on the roster of another one, by its `name` and
+    `description`, it starts a run of its own for each task, from the task's description or from
+    what `plan_for` returns.
     """
 
     where = Where.HERE
@@ -185,7 +187,7 @@ class Supervisor:
         self.on(RunFinished)(lambda _, event: config.paces.hear(event))
 
     async def run(self, request: str | Plan, **terms: Unpack[RunOptions]) -> RunResult:
-        """Do what is asked, in words or as a plan, and return what came of it.
+        """Run a request in plain language or a plan, and return the result.
 
         Failures of tasks are values, not exceptions. Cancelling this call cancels the run.
         """
@@ -198,26 +200,26 @@ class Supervisor:
                 raise
 
     def run_sync(self, request: str | Plan, **terms: Unpack[RunOptions]) -> RunResult:
-        """`run` for callers without an event loop, and for notebooks, whose loop is taken.
+        """`run` for callers without an event loop, and for notebooks, whose loop is in use.
 
-        Ctrl-C once stops gently: nothing new is started, what runs may end, and `RunInterrupted`
-        says how to resume. Twice cancels the run.
+        Ctrl-C once stops gently: nothing new starts, running attempts may finish, and
+        `RunInterrupted` says how to resume. Twice cancels the run.
         """
         return self.control.wait_sync(self.run(request, **terms))
 
     async def plan(self, request: str, **terms: Unpack[RunOptions]) -> Plan:
-        """The plan that `run` would carry out for this request: to be read, edited, saved and run later."""
+        """Write the plan that `run` would carry out for this request: to read, edit, save and run later."""
         return await self._start.plan(request, terms)
 
     async def stream(
         self, request: str | Plan, **terms: Unpack[RunOptions]
     ) -> AsyncIterator[Event | AnswerPiece]:
-        """Everything that happens to a run, each event once it is durable, from the first to the last.
+        """Stream everything that happens to a run, each event once it is durable, from first to last.
 
-        Where a model is to compose the answer, its pieces come in between as they are written; those since
-        the last that `begins_anew` are the answer, even if it was put together by rule at last. A run that
-        is known by its key is told from its beginning, too, whether it has ended or not. Breaking off
-        cancels the run.
+        If a model composes the answer, its pieces are streamed as they are written. The
+        pieces since the last one with `begins_anew` are the answer, even if rules composed
+        it in the end. A run with a known key is streamed from its beginning, whether it has
+        ended or not. Leaving the loop cancels the run.
         """
         said = ""
         async with self._runtimes.at_work() as runtime:
@@ -250,7 +252,7 @@ class Supervisor:
                 return
 
     async def submit(self, request: str | Plan, **terms: Unpack[RunOptions]) -> Run:
-        """Start a run and return at once. It is durable when this returns; `run.wait()` tells its end."""
+        """Start a run and return at once. It is durable when this returns; `run.wait()` waits for its end."""
         async with self._runtimes.at_work() as runtime:
             asking = self._asking(terms, is_submitted=True)
             run, written = await self._start.begin(runtime, request, terms, asking=asking)
@@ -263,10 +265,10 @@ class Supervisor:
     async def resume(
         self, run_id: str, *, accept: bool = False, on_question: OnQuestion | str | None = None
     ) -> RunResult:
-        """Go on with a run that was interrupted; of a finished one, return the result again.
+        """Continue an interrupted run; for a finished one, return its result again.
 
-        With a changed roster it says what changed and goes on only if you `accept`. Raises
-        `NotLeading` while another live process leads the run.
+        If the roster has changed, it says what changed and continues only with `accept`.
+        Raises `NotLeading` while another live process leads the run.
         """
         async with self._runtimes.at_work() as runtime:
             asking = replace(self._asking(RunOptions(on_question=on_question)), accepts=accept)
@@ -284,9 +286,9 @@ class Supervisor:
         wait_in_background(self.answer(question_id, text, by=by))
 
     async def post(self, request: str | Plan, **terms: Unpack[RunOptions]) -> str:
-        """Leave a run to whichever process on this journal has the workers for it; returns its id.
+        """Leave a run to any process on this journal that has the workers for it; returns its id.
 
-        A supervisor takes such runs while it works: `async with boss:` keeps one at work.
+        A supervisor takes such runs while it is open: `async with boss:` keeps it open.
         """
         requested, plan = await self._start.request(request, terms)
         await self.journal.mail.post(submit_mail(requested, plan))
@@ -294,7 +296,7 @@ class Supervisor:
 
     @property
     def journal(self) -> Journal:
-        """Where its runs are kept."""
+        """The journal that its runs are stored in."""
         return self._config.journal.current
 
     @property
@@ -303,13 +305,13 @@ class Supervisor:
         return self._config.journal.path is not None
 
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
-        """Keep runs in this file from now on, instead of where it kept them so far."""
+        """Store runs in this file from now on."""
         if self._runtimes.current is not None:
             raise UsageError("this supervisor is at work; say where runs are kept before it begins")
         self._config.journal.move(journal)
 
     def notify_also(self, notify: Notify) -> None:
-        """Tell these of its runs too, beside those that it was made with."""
+        """Add notifiers to those that it was made with."""
         if self._runtimes.current is not None:
             raise UsageError("this supervisor is at work; say who is told before it begins")
         resources = self._config.resources
@@ -319,10 +321,10 @@ class Supervisor:
             resources.notices.add(notify)
 
     def on(self, *kinds: type[E]) -> "Callable[[HookFor[E]], HookFor[E]]":
-        """Have a function called with the run's id and the event, once such an event is durable.
+        """Call a function with the run's id and the event, once such an event is durable.
 
-        `@boss.on(ch.TaskFailed)`. It is called on the event loop and must not block; what it raises is
-        logged and changes nothing.
+        `@boss.on(ch.events.TaskFailed)`. It is called on the event loop and must not block;
+        an exception in it is logged and changes nothing.
         """
 
         for kind in kinds:
@@ -343,39 +345,39 @@ class Supervisor:
         return hooked
 
     async def join(self, worker: Member) -> None:
-        """Put another worker on the roster, at work or not; one that was drained is given work again.
+        """Add a worker to the roster, at any time; a drained worker gets work again.
 
-        Runs under way that wait for its name or one of its skills go on with it.
+        Open runs that wait for its name or one of its skills continue with it.
         """
         self._config.workers.join(worker)
 
     async def drain(self, name: str) -> None:
-        """Give this worker nothing new; what it has, it may end. `join` takes it back."""
+        """Give this worker nothing new; it may finish what it has. `join` takes it back."""
         self._config.workers.drain(name)
 
     async def leave(self, name: str, grace: Duration = GRACE) -> None:
-        """Take a worker off the roster: it may end what it has within `grace`; the rest is done anew.
+        """Remove a worker: it may finish its attempts within `grace`; the rest is done again by others.
 
-        Returns when it is gone. Giving something back costs a task none of its attempts. Tasks that
-        name this worker, or a skill that nobody else has, wait until somebody joins who can do them.
+        Returns when it is gone. This costs a task none of its tries. Tasks that name this
+        worker, or a skill that no other worker has, wait until a suitable worker joins.
         """
         within = duration(grace, "grace", may_be_zero=True)
         await self._config.workers.leave(name, within)
 
     async def look(self, run_id: str) -> RunResult:
-        """A run as the journal knows it now, whoever leads it, and what each of its tasks waits for."""
+        """The current state of a run, whichever process leads it, and what each of its tasks waits for."""
         return await self.control.look(run_id)
 
     async def cancel(self, run_id: str, reason: str = "") -> None:
-        """End a run. Cancelling twice, or a run that has ended, changes nothing.
+        """Cancel a run. Cancelling twice, or cancelling a finished run, changes nothing.
 
-        A run that another process leads is cancelled by that process as soon as it hears of it; one
-        that nobody leads is cancelled here.
+        If another process leads the run, that process cancels it; if none does, it is
+        cancelled here.
         """
         await self.control.cancel(run_id, reason)
 
     async def answer_now(self, run_id: str, reason: str = "answer now") -> None:
-        """Stop the work of a run and have its answer made of what there is, wherever it is led."""
+        """Stop the work of a run and compose its answer from the results so far."""
         await self.control.answer_now(run_id, reason)
 
     async def change_budget(
@@ -386,40 +388,42 @@ class Supervisor:
         tokens: int | None = None,
         calls: int | None = None,
     ) -> None:
-        """Raise or lower what a run may spend, wherever it is led; what is not named stays.
+        """Raise or lower the budget of a run, whichever process leads it; caps that are not named stay.
 
-        It holds for whatever is reserved from then on. Raises `UsageError` for a run without a budget, or
-        one that has ended; a run that was stopped as over budget is not taken up again.
+        It applies to all later reservations. Raises `UsageError` for a run without a budget
+        or a finished one; a run that was stopped over budget is not continued.
         """
         await self.control.change_budget(run_id, money=money, tokens=tokens, calls=calls)
 
     async def pause(self, run_id: str, reason: str = "") -> None:
-        """Have a run start nothing new until `unpause`, wherever it is led; runs below it neither.
+        """Start nothing new in a run, and in the runs nested in it, until `unpause`.
 
-        What runs stops at its next safe point and goes on from there later, without repeating a step;
-        what has no steps runs to its end. Active time stands still, deadlines do not. It stays paused
-        over a restart. Pausing twice, or a run that has ended, changes nothing.
+        Running attempts stop at their next step and continue from there later, without
+        repeating one; an attempt without steps runs to its end. Active time does not
+        advance, deadlines do. A run stays paused after a restart. Pausing twice, or pausing
+        a finished run, changes nothing.
         """
         await self.control.pause(run_id, reason)
 
     async def unpause(self, run_id: str) -> None:
-        """Have a paused run go on, wherever it is led. One that is not paused is left as it is."""
+        """Continue a paused run, whichever process leads it. A run that is not paused is left as it is."""
         await self.control.unpause(run_id)
 
     async def steer(self, run_id: str, note: str, *, key: str = "") -> None:
-        """Have the plan of a run changed as the note says: what is not done yet, by a model.
+        """Have a model change the unfinished part of a run's plan as the note says.
 
-        The note reaches whoever composes the answer, too. With a `key`, sending it again to a run
-        that another process leads changes nothing. Raises `UsageError` if nothing can be changed any
-        more, or if the plan was given and the run has no model.
+        The note is also passed to the model that composes the answer. With a `key`, sending
+        it again to a run that another process leads changes nothing. Raises `UsageError` if
+        nothing can be changed any more, or if the plan was given and the run has no model.
         """
         await self.control.steer(run_id, note, key=key)
 
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
-        """Answer a question of a run, wherever it is led. The first valid answer counts.
+        """Answer a question of a run, whichever process leads it. The first valid answer counts.
 
-        Raises `QuestionTaken` if it is answered, with who did and what, `UnknownQuestion` if it is not
-        open otherwise, and `UsageError` if the text is none of its choices.
+        Raises `QuestionTaken` if it is already answered, with who answered and what;
+        `UnknownQuestion` if it is not open for another reason; `UsageError` if the text is
+        not one of its choices.
         """
         await self.control.answer(question_id, text, by=by)
 
@@ -428,10 +432,10 @@ class Supervisor:
         return await self.control.why_closed(question_id)
 
     def board(self, name: str = "", *, run: str = "") -> "Board":
-        """The board of this name, shared by all that use this journal; or the board of a run.
+        """The board with this name, shared by all users of this journal; or the board of a run.
 
-        On the board of a run, what happens to the run can be read as notes. We hold it in the
-        supervisor's role, which may read and write every block.
+        On the board of a run, the events of the run can be read as notes. It is opened in
+        the supervisor's role, which may read and write every block.
         """
         return self.control.board(name, run=run)
 
@@ -442,20 +446,20 @@ class Supervisor:
         patience: Duration | None = None,
         recent: Duration | None = None,
     ) -> "Coordinator":
-        """Somebody who reads all runs and boards of this journal and writes nothing.
+        """A read-only monitor of all runs and boards of this journal.
 
-        It tells progress, health and conflicts. `boards` names those it is to read beside the boards
-        of runs; an attempt that is silent for longer than `patience` is called stuck; with `recent`,
-        runs that ended longer ago are left out.
+        It reports progress, health and conflicts. `boards` names boards to read next to
+        those of runs; an attempt that is silent for longer than `patience` counts as stuck;
+        `recent` leaves out runs that ended longer ago.
         """
         return self.control.coordinator(boards=boards, patience=patience, recent=recent)
 
     async def stop(self, grace: Duration = GRACE) -> None:
-        """Stop gently: start nothing new, give what runs `grace` to end, leave the rest resumable."""
+        """Stop gently: start nothing new, give running attempts `grace` to finish, leave the rest resumable."""
         await self._runtimes.stop(duration(grace, "grace", may_be_zero=True))
 
     async def close(self) -> None:
-        """Let go of the journal, if this supervisor opened it. `async with` does it at its end."""
+        """Close the journal, if this supervisor opened it. `async with` does this at its end."""
         await self._runtimes.close()
 
     async def __aenter__(self) -> Self:
