@@ -441,11 +441,11 @@ class Brief:
         about: object = None,
         reserve: Usage = NO_USAGE,
     ) -> Done:
-        """What `step` is made of: run `run` with its key, or hand out what was recorded of it.
+        """What `step` is built on: run `run` with its key, or return what was recorded of it.
 
-        `identity` is JSON that tells this call from others of the same name; `about` is written down
-        for whoever reads the trace, if it is not too large; `reserve` is the most it can cost.
-        What the step has read from untrusted sources, this attempt has read.
+        `identity` is JSON that distinguishes this call from others of the same name.
+        `about` is stored for readers of the trace, if it is not too large. `reserve` is the
+        most it can cost. Untrusted sources that the step has read taint this attempt.
         """
         step = self._identify(name, effect, identity, about, reserve)
         known = None if self._log is None else self._log.find(name, step.ordinal, step.key)

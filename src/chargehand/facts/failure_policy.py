@@ -103,7 +103,7 @@ class OnFailure(
         by: str = "",
         to_others: bool = False,
     ) -> FailureStep:
-        """What is done about this failure `by` a worker, after earlier ones of these classes."""
+        """The step for this failure of worker `by`, after earlier failures of these classes."""
         kind = failure.kind
         steps = self._steps_for(kind)
         count = sum(self._list_of(each) == self._list_of(kind) for each in before)

@@ -124,7 +124,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return 0 < told <= MOST_TOLD and (is_money or told == int(told))
 
     def told(self, text: str) -> object:
-        """The JSON that an answer of the telling kind carries; None if it carries none."""
+        """The JSON that an answer such as `it ran: …` carries; None if it carries none."""
         json = text.removeprefix(self.telling).removeprefix(":").strip()
         return msgspec.json.decode(json) if json else None
 

@@ -167,9 +167,10 @@ class ModelGateway:
         hear: Hear | None = None,
         terms: CallTerms = _USUAL,
     ) -> Call:
-        """Ask the first of these models that can be had; `hear` is told the text as it comes.
+        """Ask the first of these models that is available; `hear` is called with the text as it arrives.
 
-        Raises `Parked` for a caller that may park, when none can be had for more than a few seconds.
+        Raises `Parked` for a caller that may park, if no model is available within a few
+        seconds.
         """
         if hear is not None or not self._is_repeatable(request):
             return await self._ask_chain(models, request, priority, hear, terms=terms)

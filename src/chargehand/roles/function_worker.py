@@ -81,11 +81,11 @@ class FunctionWorker:
         return f"<worker {self.name!r}: {self.description}>"
 
     def work(self, resources: object) -> Work:  # noqa: ARG002 - as all members of a roster
-        """What an attempt of this worker is: the function itself, which needs no resources."""
+        """The function itself; it needs no resources."""
         return self.function
 
     def version(self, resources: object) -> str:  # noqa: ARG002 - as all members of a roster
-        """What its author calls this state of it; without a word, its results are nobody's to reuse."""
+        """The worker's name and version; empty without a version, so that its results are not reused."""
         return f"{self.name} {self._version}" if self._version else ""
 
     @property

@@ -109,7 +109,7 @@ class Worker:
         )
 
     def version(self, resources: Resources) -> str:
-        """Changes with its words, settings, models and tools; empty if a tool of its could do harm twice."""
+        """Changes with its prompt, settings, models and tools; empty if a tool of it may not run twice."""
         free = (Effect.PURE, Effect.IDEMPOTENT)
         if any(tool.effect not in free for tool in self.toolbox):
             return ""
@@ -118,7 +118,7 @@ class Worker:
         return digest_of(canonical([self.opening.text, self.settings, models, tools]))
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
-        """What an attempt of this worker is, with what these resources offer."""
+        """The function that runs an attempt of this worker with these resources."""
         models = resources.models(self.model, f"worker {self.name!r}")
 
         async def perform(brief: Brief) -> Outcome:

@@ -110,7 +110,7 @@ class Factory:
 
     @property
     def takes_hires(self) -> bool:
-        """Whether a plan may say who does a task; not if your own function decides."""
+        """Whether a plan may name role and tools; not if your own function decides."""
         return self._make is None
 
     @property
@@ -120,14 +120,14 @@ class Factory:
         )
 
     def version(self, resources: Resources) -> str:
-        """Changes with what it can grant and how it decides; empty where your own function decides."""
+        """Changes with what it can grant and how it decides; empty if your own function decides."""
         if self._make is not None:
             return ""
         ablest = self.specialist(Hire(tools=self.toolbox.names)).version(resources)
         return digest_of(canonical([ablest, self._hiring_words(resources)])) if ablest else ""
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
-        """What an attempt at this factory is, with what these resources offer."""
+        """The function that runs an attempt of this factory with these resources."""
         if self._make is not None:
             return self._by_hand(resources, self._make)
         resources.models(self.model, f"factory {self.name!r}")  # refuses at once if there is none
@@ -145,7 +145,7 @@ class Factory:
         return perform
 
     def specialist(self, hire: Hire) -> Worker:
-        """The worker of this role with these tools, and no others."""
+        """The worker with this role and these tools."""
         return Worker(
             self.name,
             MADE,

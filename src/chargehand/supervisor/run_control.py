@@ -88,7 +88,7 @@ class Run:
         self._ending.add_done_callback(lambda _: then())
 
     def refuse_broken(self) -> None:
-        """Raise what broke the run off, if something did."""
+        """Raise the error that ended the run, if there was one."""
         if self._ending.done():
             self._ending.result()
 

@@ -480,7 +480,7 @@ class Supervisor:
     # On the roster of another supervisor.
 
     def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
-        """None: what a run of its own comes to is not for others to take over."""
+        """Empty: results of its runs are not reused by others."""
         return ""
 
     def refuse_unpriced(self, resources: Resources) -> None:
@@ -490,7 +490,7 @@ class Supervisor:
         RequestBuilder(self.roster, below, config.clock, config.runs).refuse_unpriced()
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
-        """What an attempt of this supervisor is on another's roster: a run of its own, on that one's journal."""
+        """The function that runs an attempt of this supervisor: a run of its own, on the parent's journal."""
         return work_below(self.name, self._plan_for, self._config, resources)
 
     def _asking(self, terms: RunOptions, *, is_submitted: bool = False) -> Asking:

@@ -239,8 +239,9 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a typed function a tool: its docstring tells the model what it does and takes.
 
-    `effect` says what calling it twice would mean; undeclared means `once`, which is never run
-    again unasked. A first parameter of type `ToolContext` is filled in by us and not shown.
+    `effect` says whether a call may be repeated; the default is `once`: never repeated without
+    asking a person. A first parameter of type `ToolContext` is filled in and not shown to the
+    model.
     """
     refuse_unknown(terms, _TERMS, "tool")
     if effect not in list(Effect):
