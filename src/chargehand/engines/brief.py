@@ -609,7 +609,7 @@ class Brief:
 
 def _excerpt(about: object) -> Value:
     """What was given, as far as a trace can carry it."""
-    value = Value.of(about)
+    value = about if isinstance(about, Value) else Value.of(about)
     return value if len(value.json) <= ABOUT_BYTES else Value()
 
 

@@ -118,7 +118,10 @@ class Role(StrEnum):
     @property
     def chat_name(self) -> str:
         """The name in chat protocols, where the user passes on what tools return."""
-        return {Role.SYSTEM: "system", Role.MODEL: "assistant"}.get(self, "user")
+        return _CHAT_NAMES.get(self, "user")
+
+
+_CHAT_NAMES = {Role.SYSTEM: "system", Role.MODEL: "assistant"}
 
 
 class Turn(Struct, frozen=True, gc=False):
@@ -129,7 +132,7 @@ class Turn(Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return _text_in(self.parts)
 
 
 class ToolSpec(Struct, frozen=True):
@@ -176,8 +179,7 @@ class ModelSettings(
 
     def given(self, *names: str) -> dict[str, Any]:
         """Those of these settings that are set, by name."""
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value or value == 0}
+        return {name: value for name in names if (value := getattr(self, name)) or value == 0}
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -223,7 +225,7 @@ class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return _text_in(self.parts)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -271,6 +273,12 @@ class Model(Protocol):
 
     def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
         """The reply's text piece by piece, and at last the whole reply."""
+
+
+def _text_in(parts: Sequence[Part]) -> str:
+    if len(parts) == 1 and type(parts[0]) is Text:
+        return parts[0].text  # most often
+    return "".join(part.text for part in parts if isinstance(part, Text))
 
 
 def system(text: str) -> Turn:

@@ -10,6 +10,7 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import ONE_CALL, Done
+from chargehand.facts.value import Value
 from chargehand.models.base import (
     Model,
     ModelReply,
@@ -98,8 +99,9 @@ class ModelStep(Struct, frozen=True):
             return await resources.call(brief, models, request, hear)
 
         reserve = resources.worst(models, request) if brief.is_capped else ONE_CALL
+        about = Value.of_record(self.about)
         done = await brief.durable(
-            self.name, self.identity, run, effect=Effect.PURE, about=self.about, reserve=reserve
+            self.name, self.identity, run, effect=Effect.PURE, about=about, reserve=reserve
         )
         return _call_in.decode(done.value.json).reply
 

@@ -119,7 +119,7 @@ class Resources:
         call = await self.gateway.ask(
             models, request, priority=brief.task.priority, hear=hear, terms=terms_of(brief)
         )
-        return Done(Value.of(call), self._settled(brief, models, request, call))
+        return Done(Value.of_record(call), self._settled(brief, models, request, call))
 
     def _settled(
         self, brief: Brief, models: "Sequence[Model]", request: "ModelRequest", call: "Call"

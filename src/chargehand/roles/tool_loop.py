@@ -267,7 +267,11 @@ class ToolLoop:
             return await self._call(tool, key, arguments)
 
         done = await self._brief.durable(
-            f"tool {call.name}", identity, run, effect=tool.effect, about={"arguments": arguments}
+            f"tool {call.name}",
+            identity,
+            run,
+            effect=tool.effect,
+            about=Value.of_record({"arguments": arguments}),
         )
         self._heard[f"tool:{tool.name}"] = tool.server
         output = done.value.read()
@@ -306,7 +310,7 @@ class ToolLoop:
             taint = (f"tool:{tool.name}",) if tool.untrusted else ()
             told = {"text": str(error), "is_error": True, "kind": error.kind}
             return Done(Value.of(told, taint))
-        return Done(Value.of({"text": result.text}, result.taint))
+        return Done(Value.of_record({"text": result.text}, result.taint))
 
     def _permitted(self, tool: Tool, call: ToolCall) -> str:
         """The arguments to call it with, if policy, and a person where one is asked, allow it."""
