@@ -272,7 +272,7 @@ def find_cycle(tasks: Sequence[Task]) -> list[str]:
         TopologicalSorter(needs).prepare()
     except CycleError as error:
         cycle: list[str] = error.args[1]
-        return cycle[:-1]
+        return cycle[1:]
     return []
 
 
