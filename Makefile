@@ -53,6 +53,7 @@ docs: $(VENV)/.installed ## the documentation, built strictly into site/
 	@$(BIN)/python docs/generate_reference.py
 	@$(BIN)/python docs/generate_schemas.py
 	@$(BIN)/python docs/generate_cli.py
+	@$(BIN)/python docs/generate_states.py
 	@$(BIN)/python docs/draw_scheduling.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 

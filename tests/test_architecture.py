@@ -356,6 +356,25 @@ def ancestors_of(name: str, classes: Mapping[str, ClassShape]) -> set[str]:
     return bases.union(*(ancestors_of(base, classes) for base in bases - {name}))
 
 
+def state_faults(package: Path) -> list[str]:
+    """Places beside `Schedule._move` that change the state of a task."""
+    faults = []
+    for module, path in modules_under(package).items():
+        if room_of(module) == "decisions":
+            attributes = (
+                each for each in ast.walk(parsed(path)) if isinstance(each, ast.Attribute)
+            )
+            lines = [each.lineno for each in attributes if sets_state_of_another(each)]
+            allowed = 1 if module.endswith("decisions.schedule") else 0
+            faults += [f"{module}:{line} sets a task's state" for line in lines[allowed:]]
+    return faults
+
+
+def sets_state_of_another(attribute: ast.Attribute) -> bool:
+    is_set = attribute.attr == "state" and isinstance(attribute.ctx, ast.Store)
+    return is_set and ast.unparse(attribute.value) != "self"
+
+
 MACHINE_PATH = re.compile(r"(?<![\w.)}*~-])/(?:home|Users|root|work|tmp|private/var)/\w+")
 UNNUMBERED = re.compile(r"(?:#|--|//|<!--).*\b(?:TO[D]O|FIX[M]E)\b(?!\W{0,3}(?:issue )?\d)")
 TEXTS = {".py", ".md", ".toml", ".yml", ".yaml", ".sql", ".sh", ".cfg", ".ini", ""}
@@ -387,7 +406,9 @@ def texts_under(folder: Path) -> Iterator[Path]:
 # The source keeps them
 
 
-@pytest.mark.parametrize("rule", [layer_faults, banned_faults, purity_faults, fold_faults])
+@pytest.mark.parametrize(
+    "rule", [layer_faults, banned_faults, purity_faults, fold_faults, state_faults]
+)
 def test_the_source_keeps_the_rule(rule: Rule) -> None:
     assert rule(SOURCE) == []
 
@@ -605,6 +626,15 @@ def test_a_reason_holds_as_long_as_there_is_one_subclass(tmp_path: Path) -> None
     assert slice_faults(package, {"supervisor.gone.Gone": "long ago"})[-1].startswith(
         "supervisor.gone"
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["node.state = 1", "self.nodes[id_].state = 1", "node.state, node.attempt = 1, 2"]
+)
+def test_a_second_place_that_changes_states_is_found(tmp_path: Path, text: str) -> None:
+    assert state_faults(plant(tmp_path, {"decisions/thing.py": text}))
+    assert state_faults(plant(tmp_path, {"decisions/schedule.py": f"node.state = 1\n{text}"}))
+    assert not state_faults(plant(tmp_path / "own", {"decisions/schedule.py": "node.state = 1"}))
 
 
 @pytest.mark.parametrize(

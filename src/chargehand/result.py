@@ -159,7 +159,7 @@ class RunResult:
         return state
 
     def _waits_below(self) -> bool:
-        live = [task for task, node in self._led.schedule.nodes.items() if node.is_live]
+        live = self._led.schedule.live_tasks()
         waiting = {task for task, run in self.below.items() if run.status is RunState.WAITING}
         return bool(live) and waiting.issuperset(live)
 

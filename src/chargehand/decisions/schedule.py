@@ -112,6 +112,38 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Strategy, Task
 
+_S = TaskState
+TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
+    (_S.WAITING, _S.READY): "its needs are met, or it was added without any",
+    (_S.WAITING, _S.ASKING): "it holds the question whether more may be spent",
+    (_S.WAITING, _S.FAILED): "its deadline has passed",
+    (_S.WAITING, _S.SKIPPED): "a task it needs came to nothing, or the run was stopped",
+    (_S.WAITING, _S.CANCELLED): "cancelled, or removed from the plan",
+    (_S.READY, _S.READY): "it was given to another worker",
+    (_S.READY, _S.RUNNING): "an attempt was started",
+    (_S.READY, _S.FAILED): "its deadline has passed, or it could not be done in time any more",
+    (_S.READY, _S.SKIPPED): "the run was stopped",
+    (_S.READY, _S.CANCELLED): "cancelled, removed from the plan, or a hedge that is not needed",
+    (_S.RUNNING, _S.RETRYING): "the attempt failed, was lost, stopped, preempted or parked",
+    (_S.RUNNING, _S.ASKING): "the attempt asks a person",
+    (_S.RUNNING, _S.DONE): "the attempt brought a result",
+    (_S.RUNNING, _S.CANCELLED): "it is a hedge that came second, or to nothing",
+    (_S.RETRYING, _S.READY): "it is tried again",
+    (_S.RETRYING, _S.ASKING): "a person is asked what to do about the failure",
+    (_S.RETRYING, _S.FAILED): "it was given up",
+    (_S.RETRYING, _S.SKIPPED): "the run was stopped",
+    (_S.RETRYING, _S.CANCELLED): "cancelled, or removed from the plan",
+    (_S.ASKING, _S.READY): "the question was answered, or the task was given to another worker",
+    (_S.ASKING, _S.DONE): "more may be spent",
+    (_S.ASKING, _S.FAILED): "nobody answered in time, or the answer was to give it up",
+    (_S.ASKING, _S.SKIPPED): "the run was stopped",
+    (_S.ASKING, _S.CANCELLED): "cancelled, or removed from the plan",
+}
+"""Which state of a task leads to which, and when. `Schedule.check` raises after any other change."""
+
+for _before, _after in TRANSITIONS:
+    _before.next_bits |= _after.bit
+
 
 class RunState(StrEnum):
     """Where a run stands that has not ended; an ended one has a `RunStatus`."""
@@ -123,7 +155,7 @@ class RunState(StrEnum):
     STOPPING = "stopping"  #: cancelled or out of time; open attempts are told to stop
 
 
-__all__ = ["RULES", "RunState", "Schedule"]
+__all__ = ["RULES", "TRANSITIONS", "RunState", "Schedule"]
 
 RULES = 1
 """Version of the decisions in this room; a run is led by the rules it was requested under."""
@@ -197,9 +229,16 @@ class Schedule:
         self._stop_reason = ""
         #: the same, and which cap or who it was, for the gaps
         self._stop_words = ""
+        #: tasks by what their states are: not settled, live, running
         self._unsettled = 0
         self._live = 0
         self._open = 0
+        #: retrying tasks that wait for a provider; whether it stays away for long
+        self.parked_tasks: dict[str, bool] = {}
+        #: running tasks that lead a run in which all that is left waits for people
+        self.held_up_tasks: set[str] = set()
+        #: a change of a task's state that the table does not have
+        self._illegal = ""
         self._deadlines = Deadlines()
         self._planning = Planning()
         self._drafts = 0
@@ -223,14 +262,14 @@ class Schedule:
             return RunState.WAITING
         if self.is_being_planned and not self._is_unclear():
             return RunState.PLANNING
-        if self._live or not self._unsettled or self._has_parked():
+        if self._moving or not self._unsettled or self.parked_tasks:
             return RunState.RUNNING
         return RunState.WAITING
 
     @property
     def is_cut_off(self) -> bool:
         """Whether nothing goes on because a provider was waited for in vain for long."""
-        return not self._live and any(n.is_parked and n.is_long for n in self.nodes.values())
+        return not self._moving and any(self.parked_tasks.values())
 
     @property
     def stop_reason(self) -> str:
@@ -309,13 +348,36 @@ class Schedule:
 
     def check(self) -> None:
         """State the invariants; the tests call this after every event."""
+        assert not self._illegal, self._illegal
         counts = check_nodes(self.nodes.values(), self.limits, is_stopping=bool(self._stop_reason))
         assert counts == (self._live, self._unsettled, self._open), "the counts are off"
+        for states, tasks in (
+            (TaskState.RETRYING, self.parked_tasks),
+            (TaskState.RUNNING, self.held_up_tasks),
+        ):
+            for task in tasks:
+                assert self.nodes[task].state is states, f"{self.nodes[task]} waits for others"
         if self.status is not None:
             assert not self._unsettled, "the run ended before its tasks"
 
-    def _has_parked(self) -> bool:
-        return any(node.is_parked for node in self.nodes.values())
+    def live_tasks(self) -> list[str]:
+        """The tasks through which the run moves on by itself, in plan order."""
+        idle = {*self.parked_tasks, *self.held_up_tasks}
+        return [id_ for id_, node in self.nodes.items() if node.state.is_live and id_ not in idle]
+
+    @property
+    def _moving(self) -> int:
+        """How many tasks the run moves on through by itself: nobody outside is waited for."""
+        return self._live - len(self.parked_tasks) - len(self.held_up_tasks)
+
+    def _move(self, node: TaskNode, state: TaskState) -> None:
+        """Change the state of a task. Nothing else does."""
+        before = node.state
+        if not before.next_bits & state.bit:
+            self._illegal = self._illegal or f"{node} became {state.value}"
+        self._live += state.is_live - before.is_live
+        self._unsettled -= state.is_settled
+        node.state = state
 
     def _is_unclear(self) -> bool:
         """Whether a person is to say better what is wanted before there can be a plan."""
@@ -323,8 +385,7 @@ class Schedule:
 
     def _is_all_there(self) -> bool:
         """Whether nobody is just now writing on the plan."""
-        is_parked = PLAN in self.nodes and self.nodes[PLAN].is_parked
-        return self._is_sealed or is_parked or self._is_unclear()
+        return self._is_sealed or PLAN in self.parked_tasks or self._is_unclear()
 
     def _holds(self, task: str, attempt: int) -> bool:
         node = self.nodes.get(task)
@@ -497,8 +558,7 @@ class Schedule:
             # since Friday.
             self._deadlines.active_time.leave_out(event.at - before)
         self.epoch, self.parked = event.epoch, ""
-        for node in self.nodes.values():
-            node.is_long = False  # whoever leads it now waits anew for whom it is parked
+        self.parked_tasks = dict.fromkeys(self.parked_tasks, False)  # its new leader waits anew
         return [
             Record(
                 AttemptLost(
@@ -515,10 +575,9 @@ class Schedule:
 
     def _add_tasks(self, tasks: Sequence[Task], *, seal: bool, at: datetime) -> list[Command]:
         is_first = not self.nodes
-        fresh = self._graph.add(tasks)
+        fresh = self._add_nodes(tasks)
         for node in fresh:
             node.since_at = at
-        self._unsettled += len(fresh)
         self._is_sealed = self._is_sealed or seal
         self._has_hedged_tasks |= any(task.hedge for task in tasks)
         self._estimates_known = self._estimates_known or any(node.task.expect for node in fresh)
@@ -535,6 +594,11 @@ class Schedule:
             elif not node.unmet:
                 commands.append(self._offer(node))
         return commands
+
+    def _add_nodes(self, tasks: Sequence[Task]) -> list[TaskNode]:
+        fresh = self._graph.add(tasks)
+        self._unsettled += len(fresh)
+        return fresh
 
     def _taint(self, tasks: Sequence[Task], sources: tuple[str, ...]) -> None:
         if sources:
@@ -597,7 +661,7 @@ class Schedule:
             ):
                 return event if self._holds(event.task, event.attempt) else None
             case AttemptHeldUp() | AttemptWentOn():
-                is_new = self.nodes[event.task].is_held_up is isinstance(event, AttemptWentOn)
+                is_new = (event.task in self.held_up_tasks) is isinstance(event, AttemptWentOn)
                 return event if is_new and self._holds(event.task, event.attempt) else None
             case StepStarted():
                 return event if self.may_begin(event) else None
@@ -699,20 +763,23 @@ class Schedule:
     # Offers, and what follows when a task has settled.
 
     def _offer(self, node: TaskNode) -> Command:
-        if not node.is_live:
-            self._live += 1
-            if (
-                self._deadlines.active_time.stands_still
-                and not self.is_paused
-                and self.last_at is not None
-            ):
-                self._deadlines.active_time.go_on(self.last_at)
-        node.state = TaskState.READY
+        is_idle = not node.state.is_live or self._unpark(node)
+        self._move(node, TaskState.READY)
+        if (
+            is_idle
+            and self._deadlines.active_time.stands_still
+            and not self.is_paused
+            and self.last_at is not None
+        ):
+            self._deadlines.active_time.go_on(self.last_at)
         node.since_at = self.last_at
-        node.is_parked = False
         node.question = None
         node.due_at = None
         return self._offer_of(node)
+
+    def _unpark(self, node: TaskNode) -> bool:
+        """Whether the task was parked until now."""
+        return bool(self.parked_tasks) and self.parked_tasks.pop(node.task.id, None) is not None
 
     def _offer_of(self, node: TaskNode) -> OfferAttempt:
         task = node.task
@@ -737,16 +804,13 @@ class Schedule:
         return [WithdrawOffer(node.task.id)] if node.state is TaskState.READY else []
 
     def _note_idle(self, at: datetime) -> None:
-        if not self._live and self._unsettled and self._is_all_there():
+        if not self._moving and self._unsettled and self._is_all_there():
             self._deadlines.active_time.stop(at)
 
     def _settle(self, node: TaskNode, state: TaskState, at: datetime) -> list[Command]:
         """Put a node where it stays, and release what may go on without anything more."""
-        if node.is_live:
-            self._live -= 1
-        node.state = state
-        node.is_parked = False
-        self._unsettled -= 1
+        self._unpark(node)
+        self._move(node, state)
         commands: list[Command] = []
         if not self._stop_reason:
             for dependent in node.dependents:
@@ -804,9 +868,7 @@ class Schedule:
 
     def _take_on(self, system_task: Task) -> Command:
         """Do something ourselves; it is offered at once."""
-        node = self._graph.add([system_task])[0]
-        self._unsettled += 1
-        return self._offer(node)
+        return self._offer(self._add_nodes([system_task])[0])
 
     def _next_system_task(self) -> Task | None:
         """What we must do ourselves before a run of which nothing is left to do can end."""
@@ -818,7 +880,7 @@ class Schedule:
 
     def _draft(self) -> list[Command]:
         """Begin with the answer while stragglers are under way: nothing else is left to start."""
-        if not self._is_sealed or self._live > self._open:
+        if not self._is_sealed or self._moving > self._open:
             return []
         system_task = drafting(self.nodes, self._drafts + 1)
         if system_task is None:
@@ -863,13 +925,10 @@ class Schedule:
         if node.state.is_settled:
             return []
         withdrawn = self._withdraw(node)
-        if node.is_live:
-            self._live -= 1
-        node.state = ending
+        self._unpark(node)
+        self._move(node, ending)
         node.stopped = OUT_OF_TIME if self._deadlines.is_closed else self._stop_words
-        node.is_parked = False
         node.question = None
-        self._unsettled -= 1
         return withdrawn
 
     def _stop_all(self, reason: str, at: datetime, detail: str = "") -> list[Command]:
@@ -912,7 +971,7 @@ class Schedule:
         if self.is_short:
             return []  # no person keeps it from going on any more, but the want of money does
         self.paused_at = None
-        if self._live or not self._is_all_there():
+        if self._moving or not self._is_all_there():
             self._deadlines.active_time.go_on(at)
         ready = [node for node in self.nodes.values() if node.state is TaskState.READY]
         return [self._offer_of(node) for node in ready]
@@ -1054,9 +1113,8 @@ class Schedule:
         return self._fail(node, EXPIRED, event.at)
 
     def _await_answer(self, node: TaskNode, question: Question, at: datetime) -> list[Command]:
-        node.state = TaskState.ASKING
+        self._move(node, TaskState.ASKING)
         node.question = question
-        self._live -= 1
         self._note_idle(at)
         if question.patience is not None:
             node.due_at = at + question.patience
@@ -1078,10 +1136,10 @@ class Schedule:
 
     def _ask_for_more(self, event: PersonAsked) -> list[Command]:
         """Nothing is left to spend: pause, until a person has said whether more may be."""
-        node = self._graph.add([asking_for_more(event.task)])[0]
-        node.state, node.question, node.since_at = TaskState.ASKING, event.question, event.at
+        node = self._add_nodes([asking_for_more(event.task)])[0]
+        self._move(node, TaskState.ASKING)
+        node.question, node.since_at = event.question, event.at
         self._short = node
-        self._unsettled += 1
         why = SPENT
         paused = [] if self.is_paused else [Record(RunPaused(reason=why, at=event.at))]
         return [*patience(node), *paused]
@@ -1100,9 +1158,8 @@ class Schedule:
 
     def _start(self, event: AttemptStarted) -> list[Command]:
         node = self.nodes[event.task]
-        node.state = TaskState.RUNNING
+        self._move(node, TaskState.RUNNING)
         node.attempt = event.attempt
-        node.is_open = True
         node.worker = event.worker
         node.started_at = event.at
         self._open += 1
@@ -1124,34 +1181,32 @@ class Schedule:
         return [*beside, *self._come_to_nothing(node, event)]
 
     def _close_attempt(self, node: TaskNode, at: datetime) -> None:
-        if node.is_held_up:
+        """An attempt has ended; the task is given its next state by the caller."""
+        if node.task.id in self.held_up_tasks:
             self._go_on(node, at)
-        node.is_open = False
         node.since_at = at
         self._open -= 1
 
     def _hold_up(self, node: TaskNode, at: datetime) -> list[Command]:
         """All that is left of the run below an attempt waits for people."""
-        node.is_held_up = True
-        self._live -= 1
+        self.held_up_tasks.add(node.task.id)
         self._note_idle(at)
         return []
 
     def _go_on(self, node: TaskNode, at: datetime) -> list[Command]:
         """The run below an attempt moves by itself again, and so does this one."""
-        node.is_held_up = False
-        self._live += 1
+        self.held_up_tasks.discard(node.task.id)
         if self._deadlines.active_time.stands_still and not self.is_paused:
             self._deadlines.active_time.go_on(at)
         return []
 
     def _come_to_nothing(self, node: TaskNode, event: AttemptFinished) -> list[Command]:
-        outcome = event.outcome
-        node.state = TaskState.RETRYING
+        outcome, is_stopped = event.outcome, self._is_told_to_stop(event.task)
         node.due_at = None
-        if isinstance(outcome, NeedsInput) and not self._is_told_to_stop(event.task):
+        if isinstance(outcome, NeedsInput) and not is_stopped:
             return self._await_answer(node, outcome.question, event.at)
-        if self._is_told_to_stop(event.task):
+        self._move(node, TaskState.RETRYING)
+        if is_stopped:
             return self._stopped(node, event.at)
         if isinstance(outcome, Cancelled):
             outcome = Failed(
@@ -1168,9 +1223,9 @@ class Schedule:
         if is_hedge(event.task):
             return self._settle(node, TaskState.CANCELLED, event.at)
         beside = self._part(node, event)
+        self._move(node, TaskState.RETRYING)
         # To be paused time and again says nothing of a task, nor of who does it.
         node.losses += not (self.is_paused and type(event) is AttemptPreempted)
-        node.state = TaskState.RETRYING
         node.due_at = None
         if self._is_told_to_stop(event.task):
             return [*beside, *self._stopped(node, event.at)]
@@ -1188,14 +1243,13 @@ class Schedule:
         if is_hedge(event.task):
             return self._settle(node, TaskState.CANCELLED, event.at)
         beside = self._part(node, event)
+        self._move(node, TaskState.RETRYING)
         node.parks += 1
-        node.state = TaskState.RETRYING
         if self._is_told_to_stop(event.task):
             return [*beside, *self._stopped(node, event.at)]
         node.due_at = event.due_at
-        node.is_parked = True
-        node.waits_for, node.is_long = event.why, event.is_long
-        self._live -= 1
+        node.waits_for = event.why
+        self.parked_tasks[event.task] = event.is_long
         self._note_idle(event.at)
         retry = RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
         return [*beside, SetTimer(event.due_at, retry)]
@@ -1228,9 +1282,8 @@ class Schedule:
     def _hedge(self, node: TaskNode) -> list[Command]:
         hedge = hedge_of(node.task, node.attempt)
         node.hedge = hedge.id
-        fresh = self._graph.add([hedge])[0]
+        fresh = self._add_nodes([hedge])[0]
         fresh.avoid, fresh.taint = (*node.avoid, node.worker), node.taint
-        self._unsettled += 1
         return [self._offer(fresh)]
 
     def _part(

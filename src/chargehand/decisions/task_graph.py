@@ -13,26 +13,32 @@ from chargehand.facts.plan import Task
 
 
 class TaskState(StrEnum):
-    """The state of a task. `Schedule.check` verifies that it agrees with the rest of the schedule."""
+    """The state of a task. `schedule.TRANSITIONS` lists which state leads to which."""
 
-    WAITING = "waiting"  #: some needs are unmet: `Node.unmet` counts them
+    WAITING = "waiting"  #: some needs are unmet: `TaskNode.unmet` counts them
     READY = "ready"  #: needs met, offered to the pool; in the queue of `Dispatch`
-    RUNNING = "running"  #: exactly one attempt is open: `Node.is_open`
-    RETRYING = "retrying"  #: failed or parked, to be tried again at `Node.due_at`; holds no place
-    ASKING = "asking"  #: a person must answer `Node.question` first; holds no place
+    RUNNING = "running"  #: exactly one attempt is open, by `TaskNode.worker`
+    RETRYING = "retrying"  #: failed, lost or parked; due at `TaskNode.due_at`; holds no place
+    ASKING = "asking"  #: a person must answer `TaskNode.question` first; holds no place
     DONE = "done"  #: has its result
-    FAILED = "failed"  #: given up: `Node.cause`
-    SKIPPED = "skipped"  #: will not run, because of `Node.why`
+    FAILED = "failed"  #: given up: `TaskNode.cause`
+    SKIPPED = "skipped"  #: will not run, because of `TaskNode.why`
     CANCELLED = "cancelled"  #: stopped by a person, or removed from the plan
 
     #: whether this can no longer change
     is_settled: bool
     #: whether the run moves on by itself through this task: no person is waited for
     is_live: bool
+    #: a bit of its own
+    bit: int
+    #: the bits of the states that may follow
+    next_bits: int
 
     def __init__(self, value: str) -> None:
         self.is_settled = value in ("done", "failed", "skipped", "cancelled")
         self.is_live = value in ("ready", "running", "retrying")
+        self.bit = 1 << len(type(self).__members__)
+        self.next_bits = 0
 
 
 class TaskNode(Struct, eq=False, gc=False):
@@ -60,7 +66,6 @@ class TaskNode(Struct, eq=False, gc=False):
     #: lost workers and preemptions since it last got on
     losses: int = 0
     lineage: int = 1
-    is_open: bool = False
     worker: str = ""
     avoid: tuple[str, ...] = ()
     started_at: datetime | None = None
@@ -75,15 +80,9 @@ class TaskNode(Struct, eq=False, gc=False):
     stopped: str = ""
     #: to be skipped, as soon as that is written down
     is_doomed: bool = False
-    #: it waits, retrying, for somebody outside who cannot be called yet
-    is_parked: bool = False
     #: why it was parked last
     waits_for: str = ""
-    #: whether that has lasted as long as anybody should wait
-    is_long: bool = False
-    #: its open attempt leads a run in which all that is left waits for people
-    is_held_up: bool = False
-    #: how often it did; attempts that count neither as tries nor as losses
+    #: how often it was; attempts that count neither as tries nor as losses
     parks: int = 0
     #: told to stop because of its own deadline
     is_expired: bool = False
@@ -112,9 +111,9 @@ class TaskNode(Struct, eq=False, gc=False):
     gaps: tuple[str, ...] = ()
 
     @property
-    def is_live(self) -> bool:
-        """Whether the run moves on by itself through this task: nobody outside is waited for."""
-        return self.state.is_live and not self.is_parked and not self.is_held_up
+    def is_open(self) -> bool:
+        """Whether an attempt of it is under way."""
+        return self.state is TaskState.RUNNING
 
     def __repr__(self) -> str:
         return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"
@@ -218,21 +217,16 @@ def _in_order(nodes: list[TaskNode]) -> list[TaskNode]:
 def check_nodes(
     nodes: Iterable[TaskNode], limits: Limits, *, is_stopping: bool
 ) -> tuple[int, int, int]:
-    """State what must hold of every node; count the live, the unsettled and the open ones."""
+    """State what must hold of every node; count those in live states, the unsettled and the open ones."""
     live = unsettled = opened = 0
     for node in nodes:
-        live += node.is_live
+        live += node.state.is_live
         unsettled += not node.state.is_settled
         opened += node.is_open
-        is_running = node.state is TaskState.RUNNING
-        assert node.is_open == is_running, f"{node}: running and having an attempt open differ"
         if node.state is TaskState.WAITING and not node.is_doomed and not is_stopping:
             assert node.unmet > 0, f"{node} waits for nothing"
         if node.state in (TaskState.RUNNING, TaskState.READY, TaskState.DONE):
             assert node.unmet == 0, f"{node} went ahead of its needs"
-        assert node.is_open or not node.is_held_up, f"{node} is held up though nobody is at it"
-        if node.is_parked:
-            assert node.state is TaskState.RETRYING, f"{node} is parked"
         assert (node.question is not None) == (node.state is TaskState.ASKING), f"{node}: question"
         most = max(node.task.limits.attempts or limits.attempts, 1 + node.granted)
         assert node.tries <= most, f"{node} was tried {node.tries} times of {most}"

@@ -124,7 +124,7 @@ class Explainer:
                 return self._retry(node)
             case TaskState.ASKING:
                 return self._question(node)
-            case TaskState.RUNNING if node.is_held_up:
+            case TaskState.RUNNING if task in self._schedule.held_up_tasks:
                 return self._wait(node, Cause.PERSON, "answers that the run below it waits for")
             case TaskState.RUNNING:
                 return self._money(node)
@@ -147,7 +147,7 @@ class Explainer:
         return f"a place at {_who(node.task)}, as far as the journal tells"
 
     def _retry(self, node: TaskNode) -> WaitReason:
-        if node.is_parked:
+        if node.task.id in self._schedule.parked_tasks:
             why = f": {_cut(node.waits_for)}" if node.waits_for else ""
             words = f"its provider, until {_clock(node.due_at)}{why}"
             return self._wait(node, Cause.PROVIDER, words)
