@@ -690,3 +690,20 @@ async def test_a_decision_that_cannot_be_written_down_is_undone_and_in_nobodys_w
         await journal.decide("run", lambda _: notes("\ud800"), undo=lambda: undone.append("it"))
     assert undone == ["it"]
     assert await texts_of(journal) == ["a"]
+
+
+async def test_streams_of_a_node_that_left_without_a_word_are_abandoned(
+    journal: Journal, neighbour: Journal
+) -> None:
+    led = await journal.leases.lead("led")
+    released = await journal.leases.lead("released")
+    ended = await journal.leases.lead("ended")
+    for stream, epoch in (("led", led), ("released", released), ("ended", ended)):
+        await journal.append(stream, notes("a"), epoch=epoch)
+    await journal.leases.release("released", released)
+    await journal.append("ended", [finished()], epoch=ended)
+    assert await neighbour.leases.abandoned() == []
+    await journal.close()
+    assert await neighbour.leases.abandoned() == ["led"]
+    await neighbour.leases.lead("led")
+    assert await neighbour.leases.abandoned() == []

@@ -86,40 +86,58 @@ def showing_options(command: Any) -> Any:
     return command
 
 
+def request_options(command: Any) -> Any:
+    """What is to be done, by whom, and within what limits."""
+    options = (
+        click.option(
+            "--plan", "plan_file", metavar="FILE", help="Carry out this plan instead; - is stdin."
+        ),
+        crew_options,
+        click.option(
+            "--approach",
+            type=click.Choice(["stream", "whole", "route", "steps"]),
+            help="How the request becomes tasks: start while the plan is written (default), plan first, "
+            "give all to one worker, or one step after another.",
+        ),
+        click.option(
+            "--deadline", metavar="TIME", callback=length, help="Answer by then: 90s, 5m, 1h30m."
+        ),
+        click.option(
+            "--money", type=click.FloatRange(0), metavar="DOLLARS", help="At most so many dollars."
+        ),
+        click.option(
+            "--tokens", type=click.IntRange(0), metavar="N", help="At most so many tokens."
+        ),
+        click.option(
+            "--calls", type=click.IntRange(0), metavar="N", help="At most so many model calls."
+        ),
+        click.option(
+            "--on-budget",
+            type=click.Choice(["stop", "ask"]),
+            default="stop",
+            help="When the budget is used up: answer from what there is (default), or ask whether it may be raised.",
+        ),
+        click.option(
+            "--priority",
+            type=int,
+            default=0,
+            metavar="N",
+            help="Larger is more urgent: kept with the run, and counts among the runs of one process, such as "
+            "a supervisor that takes posted runs. A command of its own has only this run.",
+        ),
+        click.option("--after", metavar="RUN", help="Go on from this run's answer."),
+        click.option(
+            "--reuse", metavar="RUN", help="Take over from this run what has not changed."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command(cls=PathsCommand)
 @click.argument("request", required=False)
-@click.option(
-    "--plan", "plan_file", metavar="FILE", help="Carry out this plan instead; - is stdin."
-)
-@crew_options
-@click.option(
-    "--approach",
-    type=click.Choice(["stream", "whole", "route", "steps"]),
-    help="How the request becomes tasks: start while the plan is written (default), plan first, "
-    "give all to one worker, or one step after another.",
-)
-@click.option("--deadline", metavar="TIME", callback=length, help="Answer by then: 90s, 5m, 1h30m.")
-@click.option(
-    "--money", type=click.FloatRange(0), metavar="DOLLARS", help="At most so many dollars."
-)
-@click.option("--tokens", type=click.IntRange(0), metavar="N", help="At most so many tokens.")
-@click.option("--calls", type=click.IntRange(0), metavar="N", help="At most so many model calls.")
-@click.option(
-    "--on-budget",
-    type=click.Choice(["stop", "ask"]),
-    default="stop",
-    help="When the budget is used up: answer from what there is (default), or ask whether it may be raised.",
-)
-@click.option(
-    "--priority",
-    type=int,
-    default=0,
-    metavar="N",
-    help="Larger is more urgent: kept with the run, and counts among the runs of one process, such as "
-    "a supervisor that takes posted runs. A command of its own has only this run.",
-)
-@click.option("--after", metavar="RUN", help="Go on from this run's answer.")
-@click.option("--reuse", metavar="RUN", help="Take over from this run what has not changed.")
+@request_options
 @click.option("--review", is_flag=True, help="Show the plan first; you approve or edit it.")
 @notify_option
 @showing_options
@@ -135,7 +153,7 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     choice = choice_of(options)
     manner = _manner(choice, options)
     boss = boss_for(choice, quiet=manner.quiet)
-    terms = _terms(boss, choice, options)
+    terms = run_terms(boss, choice, options)
     reviewed = _reviewing(boss) if options["review"] else None
     watch = RunView(manner)
 
@@ -202,14 +220,15 @@ def _manner(choice: Choice, options: dict[str, Any]) -> WatchOptions:
     )
 
 
-def _terms(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> RunOptions:
+def run_terms(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> RunOptions:
+    """The options of a run, as the command line gives them."""
     terms = RunOptions(
         priority=options["priority"],
         deadline=options["deadline"],
         on_budget=options["on_budget"],
         source=choice.source(),
         clarify=True,
-        on_question=options["on_question"],
+        on_question=options.get("on_question"),
     )
     if limits := _limits(boss, options):
         terms["limits"] = limits

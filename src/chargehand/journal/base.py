@@ -104,6 +104,9 @@ class Leases(Protocol):
     async def release(self, stream: str, epoch: int) -> None:
         """Let go of a stream, so that another may lead it at once."""
 
+    async def abandoned(self) -> list[str]:
+        """Streams whose leader has not released them and is not alive any more, the oldest first."""
+
     def is_valid(self) -> bool:
         """Whether this node's lease still holds, judged by its own steady clock, with a margin."""
 

@@ -189,6 +189,13 @@ class LeaseNode:
         """Whether this node may still be at work."""
         return node == self.id or self._living(sheet, node) is not None
 
+    def abandoned(self, sheet: Transaction) -> list[str]:
+        """Streams whose leader has not released them and is not alive any more."""
+        rows = sheet.connection.execute(SQL["led_streams"]).fetchall()
+        owners = {str(stream): str(owner) for stream, owner in rows}
+        alive = {owner: self.is_alive(sheet, owner) for owner in set(owners.values())}
+        return [stream for stream, owner in owners.items() if not alive[owner]]
+
     def _living(self, sheet: Transaction, node: str) -> tuple[int, int, str] | None:
         """Microseconds that its lease lasts, its process and host; None if it is surely gone."""
         row = sheet.connection.execute(SQL["node"], (node,)).fetchone()

@@ -421,6 +421,14 @@ class _Leases:
                 kept.owner = ""
                 self._led.drop(stream)
 
+    async def abandoned(self) -> list[str]:
+        with self._store.lock:
+            return [
+                name
+                for name, kept in self._store.streams.items()
+                if kept.owner and kept.owner not in self._store.nodes
+            ]
+
     def is_valid(self) -> bool:
         return self._has_led and self._node in self._store.nodes
 

@@ -596,6 +596,15 @@ class _Leases:
 
         await self._port.write(Needs(stream=stream), enter)
 
+    async def abandoned(self) -> list[str]:
+        namespace = self._port.core.namespace
+
+        async def find(connection: "Connection[Any]") -> list[str]:
+            rows = await connection.fetch(POSTGRES["abandoned"], namespace)
+            return [row[0] for row in rows]
+
+        return await self._port.read(find)
+
     def is_valid(self) -> bool:
         return self._port.is_open and self._port.core.writer.is_well and self._node.is_valid()
 

@@ -243,6 +243,13 @@ DELETE FROM chargehand_mail WHERE namespace = $1 AND stream = $2 AND body IS NUL
 SELECT id, extract(epoch FROM expires - clock_timestamp())::float8 AS remaining, pid, host
 FROM chargehand_nodes WHERE namespace = $1 AND expires > clock_timestamp();
 
+-- name: abandoned
+-- Streams that a node has not released whose lease has ended by the clock of the database.
+SELECT s.name FROM chargehand_streams AS s
+LEFT JOIN chargehand_nodes AS n ON n.namespace = s.namespace AND n.id = s.owner
+WHERE s.namespace = $1 AND s.owner <> '' AND NOT s.ended
+AND (n.id IS NULL OR n.expires <= clock_timestamp()) ORDER BY s.id;
+
 -- name: put_node
 -- Count a transaction of this node; with a lease longer than zero, renew that too.
 INSERT INTO chargehand_nodes VALUES ($1, $2, clock_timestamp() + $3, $4, $5, $6)

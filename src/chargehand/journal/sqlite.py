@@ -287,6 +287,9 @@ class _Leases:
     async def release(self, stream: str, epoch: int) -> None:
         await self._writer.do(lambda sheet: self._node.release(sheet, stream, epoch))
 
+    async def abandoned(self) -> list[str]:
+        return await self._writer.do(self._node.abandoned)
+
     def is_valid(self) -> bool:
         return self._writer.is_well and self._node.is_valid()
 

@@ -100,6 +100,10 @@ FROM streams WHERE name = ?;
 SELECT name, id, seq, hash, epoch, owner, ended, began_at, changed_at, forgotten, seal
 FROM streams ORDER BY changed_at DESC, id DESC;
 
+-- name: led_streams
+-- Streams that a node leads, or led when it died, and that node.
+SELECT name, owner FROM streams WHERE owner <> '' AND NOT ended ORDER BY id;
+
 -- name: put_head
 -- Keep the new state of a stream, whether it had one or not.
 REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);

@@ -154,7 +154,12 @@ def answer_in_mail(letter: Mail) -> AnswerMail | None:
 
 def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
     body = msgspec.json.encode(SubmitMail(requested, plan))
-    return Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
+    return Mail(key=submit_key(requested.run), stream="", subject="submit", body=body)
+
+
+def submit_key(run: str) -> str:
+    """The key of the mail by which this run is posted."""
+    return f"submit {run}"
 
 
 def told_by(letter: Mail, now: datetime) -> Event | None:

@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ from chargehand.facts.events import (
     CancelRequested,
     Event,
     QuestionAnswered,
+    RunFinished,
     RunPaused,
     RunStatus,
     RunSteered,
@@ -43,6 +44,7 @@ from chargehand.runtime.command_inbox import (
     pause_mail,
     steer_mail,
     stop_mail,
+    submit_key,
     unpause_mail,
     why_closed,
 )
@@ -87,6 +89,11 @@ class Run:
         """Call `then` once the run has ended or was interrupted."""
         self._ending.add_done_callback(lambda _: then())
 
+    def ignore_failure(self) -> None:
+        """Take note of what ended it, if nobody waits for it: the log and the journal tell."""
+        if not self._ending.cancelled():
+            self._ending.exception()
+
     def refuse_broken(self) -> None:
         """Raise the error that ended the run, if there was one."""
         if self._ending.done():
@@ -126,6 +133,28 @@ class RunControl:
     @property
     def _journal(self) -> Journal:
         return self._handle.current
+
+    async def is_posted(self, run_id: str) -> bool:
+        """Whether a run was posted and waits for a supervisor to take it up."""
+        key = submit_key(run_id)
+        return any(letter.key == key for letter in await self._journal.mail.unread())
+
+    async def watch(self, run_id: str) -> AsyncIterator[Event]:
+        """Everything that happens to a run, wherever it is led, from its first event to its last."""
+        run_id = checks.text(run_id, "run_id")
+        seq, signal = 0, self._journal.boards.signal
+        while True:
+            known = signal.count
+            try:
+                async for entry in self._journal.read(run_id, seq):
+                    seq = entry.seq
+                    yield entry.event
+                    if isinstance(entry.event, RunFinished):
+                        return
+            except UnknownRun:
+                if not await self.is_posted(run_id):
+                    raise
+            await signal.wait(since=known)
 
     async def look(self, run_id: str) -> RunResult:
         live_run = await self.live_run(run_id)

@@ -56,6 +56,7 @@ from chargehand.supervisor.requests import RequestBuilder, RunOptions
 from chargehand.supervisor.run_control import Run, RunControl
 from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.runtimes import GRACE, Runtimes
+from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_pool import PoolOptions, WorkerPool
 from chargehand.terminal import is_interactive
 
@@ -453,6 +454,35 @@ class Supervisor:
         `recent` leaves out runs that ended longer ago.
         """
         return self.control.coordinator(boards=boards, patience=patience, recent=recent)
+
+    async def serve(self) -> None:
+        """Stay at work until `stop`: take posted runs, and runs whose leader has died.
+
+        Any number of supervisors may serve one journal. One leads a run, the others stand by. A run that was
+        released on purpose (Ctrl-C, an open question that was returned) waits until it is resumed. Raises
+        `UsageError` for a journal in memory, which no other process can see.
+        """
+        if not self.is_kept and not getattr(self.journal, "path", ""):
+            raise UsageError(
+                "a journal in memory cannot be shared with other processes; give journal='runs.db'"
+            )
+        self._runtimes.open()
+        try:
+            runtime = self._runtimes.enter()
+            try:
+                await Standby(self.journal, self._start, self._config.clock).watch(runtime)
+            finally:
+                self._runtimes.leave(runtime)
+        finally:
+            await self._runtimes.exit()
+
+    async def watch(self, run_id: str) -> AsyncIterator[Event]:
+        """Everything that happens to a run, wherever it is led: from its first event to its last.
+
+        Leaving the loop changes nothing about the run.
+        """
+        async for event in self.control.watch(run_id):
+            yield event
 
     async def stop(self, grace: Duration = GRACE) -> None:
         """Stop gently: start nothing new, give running attempts `grace` to finish, leave the rest resumable."""

@@ -1,0 +1,155 @@
+"""`chargehand serve`, `submit` and `watch`: runs that a supervisor in the background leads."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.find_run import find_run
+from chargehand.cli.options import (
+    PathsCommand,
+    again,
+    boss_for,
+    choice_of,
+    crew_options,
+    journal_option,
+    json_option,
+    notify_option,
+)
+from chargehand.cli.plan_input import given_plan, given_request
+from chargehand.cli.run import request_options, run_terms
+from chargehand.cli.run_events import RunView, WatchOptions
+from chargehand.cli.run_session import RunSession
+from chargehand.errors import UnknownRun
+from chargehand.facts.events import Event, RunFinished, RunLed
+from chargehand.interrupt_signals import counting_signals
+from chargehand.settings import Choice, journal_place, reader_of
+from chargehand.supervisor import Supervisor
+from chargehand.supervisor.runtimes import GRACE
+
+
+@click.command(cls=PathsCommand)
+@crew_options
+@notify_option
+def serve(**options: Any) -> None:
+    """Stay, and lead the runs that `chargehand submit` posts and those whose leader has died.
+
+    Several may serve one journal: one leads a run, the others stand by. Ctrl-C or SIGTERM starts nothing new,
+    gives what runs 30 seconds to end and leaves the rest to the others; a second one stops at once.
+    """
+    serving = _Serving(boss_for(choice_of(options)))
+    with counting_signals(serving.interrupted):
+        asyncio.run(serving.run())
+
+
+class _Serving:
+    """A supervisor that serves until it is told to stop."""
+
+    def __init__(self, boss: Supervisor) -> None:
+        self._boss = boss
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stops: set[asyncio.Task[None]] = set()
+        boss.on(RunLed, RunFinished)(_tell)
+
+    async def run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        output.say(f"serving {getattr(self._boss.journal, 'path', 'a journal')}; Ctrl-C stops")
+        try:
+            await self._boss.serve()
+            await asyncio.gather(*self._stops)
+        finally:
+            await self._boss.close()
+
+    def interrupted(self, times: int) -> None:
+        """Called between any two lines of the main thread, so it only leaves a note for the loop."""
+        if self._loop is None or times > 2:
+            raise KeyboardInterrupt
+        self._loop.call_soon_threadsafe(self._stop, GRACE if times == 1 else timedelta())
+
+    def _stop(self, grace: timedelta) -> None:
+        output.say(f"stopping: what runs has {grace.total_seconds():g} s to end")
+        self._stops.add(asyncio.ensure_future(self._boss.stop(grace)))
+
+
+def _tell(run: str, event: Event) -> None:
+    said = f"ended: {event.status.value}" if isinstance(event, RunFinished) else "is led here"
+    output.say(f"{run} {said}")
+
+
+@click.command(cls=PathsCommand)
+@click.argument("request", required=False)
+@request_options
+@json_option("The run's id as one JSON object.")
+def submit(request: str | None, plan_file: str | None, *, as_json: bool, **options: Any) -> None:
+    """Post a REQUEST to a supervisor that serves the journal, and return at once with the run's id.
+
+    The crew must be the one that serves. `chargehand watch RUN` follows the run.
+    """
+    if (request is None) == (plan_file is None):
+        raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
+    asked = given_request(request) if plan_file is None else given_plan(plan_file)
+    choice = choice_of(options)
+    boss = boss_for(choice, quiet=as_json)
+    terms = run_terms(boss, choice, options)
+
+    async def post() -> str:
+        try:
+            return await boss.post(asked, **terms)
+        finally:
+            await boss.close()
+
+    run = asyncio.run(post())
+    if as_json:
+        output.as_json({"run": run})
+        return
+    output.result(run)
+    output.say(f"follow it:  {again('watch', run, choice)}")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@journal_option
+@json_option("Events as JSON lines on stdout.")
+@click.option("--verbose", is_flag=True, help="Show the stack of each failure, too.")
+def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool) -> None:
+    """Follow a RUN that any process leads, from its beginning to its end, and print its answer.
+
+    RUN is an id, the beginning of one, or `last`. Ctrl-C ends the watching, not the run.
+    """
+    place = journal_place(journal)
+    found = asyncio.run(_find(run_id, place))
+    manner = WatchOptions(choice=Choice(journal=journal), as_json=as_json, verbose=verbose)
+    view = RunView(manner, found)
+    asyncio.run(_follow(reader_of(place), found, view))
+    sys.exit(RunSession(reader_of(place), view, manner).conduct(_nothing))
+
+
+async def _find(typed: str, place: Path) -> str:
+    """The run that is meant; one that was posted may not have begun."""
+    try:
+        return await find_run(typed, place)
+    except UnknownRun:
+        boss = reader_of(place)
+        try:
+            if not await boss.control.is_posted(typed):
+                raise
+        finally:
+            await boss.close()
+    output.say(f"{typed} waits for a supervisor to take it up: chargehand serve")
+    return typed
+
+
+async def _follow(boss: Supervisor, run: str, view: RunView) -> None:
+    try:
+        async for event in boss.watch(run):
+            view.hear(event)
+    finally:
+        await boss.close()
+
+
+async def _nothing() -> None:
+    """The run has ended, so only its answer is left to be shown."""
