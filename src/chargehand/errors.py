@@ -4,28 +4,28 @@ ChargehandError
 ├── UsageError                the caller
 │   ├── PlanRefused             a plan has faults; all of them are listed
 │   ├── NotJSON                 a value that JSON cannot hold
-│   ├── UnknownKeyword          an argument of a name that is not taken; the nearest one is named
-│   ├── UnknownRun              no run of that id in this journal
-│   ├── UnknownQuestion         no open question of that id
-│   │   └── QuestionTaken         somebody else has answered it
+│   ├── UnknownKeyword          an unknown argument; the nearest name is suggested
+│   ├── UnknownRun              no run with that id in this journal
+│   ├── UnknownQuestion         no open question with that id
+│   │   └── QuestionTaken         it is already answered
 │   ├── KeyConflict             one idempotency key, two different bodies
-│   ├── BlockChanged            somebody else has written the block since it was read
+│   ├── BlockChanged            the block was written since it was read
 │   ├── BlockDenied             a block that this role may not read or write
-│   ├── TaskTaken               a task of a pool that somebody else has, or has done
+│   ├── TaskTaken               another worker has this task of a pool, or has done it
 │   ├── RosterMismatch          a run needs workers that this supervisor lacks or that changed
 │   └── WrongLoop               one supervisor used from two event loops at once
-├── WorkerError               a worker, saying itself how its failure is to be treated
+├── WorkerError               a worker, which classifies its own failure
 │   ├── StepMismatch            a replayed step differs from what was recorded
-│   ├── TooManyTurns            the model of a task was asked as often as it may be
-│   └── UnclearRequest          no plan was found in what is asked; other words may help
+│   ├── TooManyTurns            the model calls of a task are used up
+│   └── UnclearRequest          the request could not be planned; rephrase it
 ├── ModelError                the model or its provider
 │   ├── ModelUnreachable        no connection, or the provider is broken
-│   ├── ModelTooSlow            no answer, or half of one, for too long
-│   ├── ModelBusy               told to slow down; back-pressure, not a failure of the task
-│   ├── ModelExhausted          the account has nothing left: quota, credit, billing
+│   ├── ModelTooSlow            no answer, or an incomplete one, for too long
+│   ├── ModelBusy               rate limited; back-pressure, not a failure of the task
+│   ├── ModelExhausted          quota or credit is used up
 │   ├── ModelDenied             no key, or a wrong one
 │   │   └── ModelForbidden        a key that may not use this model
-│   ├── ModelRefused            the request cannot be taken as it is
+│   ├── ModelRefused            the provider rejects the request
 │   ├── ModelGarbled            the answer cannot be read
 │   └── RealModelForbidden      a test was about to call a real model
 ├── ToolError                 a tool; the model is told
@@ -33,12 +33,12 @@ ChargehandError
 │   ├── JournalDamaged          bytes were changed or lost
 │   ├── JournalVersion          written by another version of chargehand
 │   ├── JournalBusy             locked by another program for too long
-│   ├── JournalFull             no room left on its disk
+│   ├── JournalFull             its disk is full
 │   ├── JournalReadOnly         may be read but not written
-│   ├── JournalUnfit            a place or a SQLite that cannot keep a promise of durability
+│   ├── JournalUnfit            a location or SQLite build that cannot guarantee durability
 │   ├── JournalFailed           the disk reported an error; nothing is acknowledged any more
 │   └── NotLeading              another process leads this run, or ours has lost its lease
-├── NoticeNotSent             the operator; a person was not reached, and the run goes on
+├── NoticeNotSent             the operator; a notice was not sent, and the run continues
 ├── RunInterrupted            the person at the keyboard; the run can be resumed
 └── InternalError             us; please report it
 """
@@ -81,11 +81,11 @@ class PlanRefused(UsageError):
 
 
 class NotJSON(UsageError):
-    """A value was to be stored that JSON cannot hold."""
+    """A value cannot be stored, because JSON cannot hold it."""
 
 
 class UnknownKeyword(UsageError, TypeError):
-    """An argument was given under a name that is not taken here."""
+    """An argument has an unknown name."""
 
     def __init__(self, what: str, keyword: str, known: Sequence[str], nearest: str = "") -> None:
         self.keyword = keyword
@@ -95,7 +95,7 @@ class UnknownKeyword(UsageError, TypeError):
 
 
 class UnknownRun(UsageError):
-    """The journal holds no run of this id."""
+    """The journal holds no run with this id."""
 
     def __init__(self, run: str, why: str = "check the id, or the journal's path") -> None:
         self.run = run
@@ -103,7 +103,7 @@ class UnknownRun(UsageError):
 
 
 class UnknownQuestion(UsageError):
-    """No question of this id is open."""
+    """No question with this id is open."""
 
     def __init__(self, question: str) -> None:
         self.question = question
@@ -113,7 +113,7 @@ class UnknownQuestion(UsageError):
 
 
 class QuestionTaken(UnknownQuestion):
-    """Somebody has answered this question before. The first answer counts."""
+    """The question is already answered. The first answer counts."""
 
     def __init__(self, question: str, by: str, text: str) -> None:
         self.question, self.by, self.text = question, by, text
@@ -135,7 +135,7 @@ class KeyConflict(UsageError):
 
 
 class BlockChanged(UsageError):
-    """A block of a board is no longer what the writer had read; nothing was written."""
+    """The block has changed since the writer read it; nothing was written."""
 
     def __init__(self, label: str, expected: int, version: int) -> None:
         self.label = label
@@ -148,7 +148,7 @@ class BlockChanged(UsageError):
 
 
 class BlockDenied(UsageError, PermissionError):
-    """A block of a board was asked for by somebody who may not read or write it."""
+    """This role may not read or write the block."""
 
     def __init__(self, label: str, why: str) -> None:
         self.label = label
@@ -156,7 +156,7 @@ class BlockDenied(UsageError, PermissionError):
 
 
 class TaskTaken(UsageError):
-    """A task of a pool is somebody else's: it is being done, or it is done already."""
+    """Another worker has this task of a pool, or has already done it."""
 
     def __init__(self, task: str, holder: str, since_at: datetime | None, *, is_done: bool) -> None:
         self.task = task
@@ -170,7 +170,7 @@ class TaskTaken(UsageError):
 
 
 class RosterMismatch(UsageError):
-    """A run cannot go on with these workers."""
+    """A run cannot continue with these workers."""
 
 
 class WrongLoop(UsageError):
@@ -199,19 +199,19 @@ class WorkerError(ChargehandError):
 
 
 class StepMismatch(WorkerError):
-    """A worker that was resumed asked for another step than the one it had recorded."""
+    """A resumed worker asked for a different step than the recorded one."""
 
 
 class TooManyTurns(WorkerError):
-    """The model of a task was asked as often as `Limits(turns=…)` allows, without a result."""
+    """A task has used up its model calls (`Limits(turns=…)`) without a result."""
 
 
 class UnclearRequest(WorkerError):
-    """No plan that can be carried out was found in what is asked; other words may help."""
+    """The request could not be turned into a plan; rephrasing it may help."""
 
 
 class ModelError(ChargehandError):
-    """A model or its provider failed; `kind` is the class of error, as outcomes have it."""
+    """A model or its provider failed; `kind` is the error class."""
 
     kind = "network"
     #: whether the same request would be refused again, so that no further try is made
@@ -229,7 +229,7 @@ class ModelError(ChargehandError):
 
 
 class ModelUnreachable(ModelError):
-    """No connection to the provider, or it answered that it is broken (5xx)."""
+    """No connection to the provider, or a server error (5xx)."""
 
 
 class ModelTooSlow(ModelError):
@@ -246,14 +246,14 @@ class ModelBusy(ModelError):
 
 
 class ModelExhausted(ModelError):
-    """The account has nothing left: its quota or credit is used up. No waiting helps."""
+    """The quota or credit of the account is used up. Waiting does not help."""
 
     kind = "resource"
     is_final = True
 
 
 class ModelDenied(ModelError):
-    """No key, a wrong key (401), or no right to this model (403)."""
+    """No key, a wrong key (401), or no access to this model (403)."""
 
     kind = "denied"
     #: whether the key is of no use at all, so that nobody else need try it
@@ -261,20 +261,20 @@ class ModelDenied(ModelError):
 
 
 class ModelForbidden(ModelDenied):
-    """The key is fine, but may not use this model, or not for this (403)."""
+    """The key is valid but has no access to this model, or not for this purpose (403)."""
 
     is_of_key = False
 
 
 class ModelRefused(ModelError):
-    """The provider will not take this request as it is: unknown model, too long, malformed (4xx)."""
+    """The provider rejects the request: unknown model, too long, malformed (4xx)."""
 
     kind = "logic"
     is_final = True
 
 
 class ModelGarbled(ModelError):
-    """The answer cannot be read: cut off, malformed, or not what the protocol says."""
+    """The reply cannot be read: cut off, malformed, or not as the protocol says."""
 
     may_be_paid = True
 
@@ -286,7 +286,7 @@ class RealModelForbidden(ModelError):
 
 
 class ToolError(ChargehandError):
-    """A tool failed; the model that called it is told so in these words."""
+    """A tool failed; the model that called it gets this message."""
 
     kind = "logic"
 
@@ -315,7 +315,7 @@ class JournalBusy(JournalError):
 
 
 class JournalFull(JournalError):
-    """The disk of the journal, or of its blobs, has no room left."""
+    """The disk of the journal, or of its blobs, is full."""
 
 
 class JournalReadOnly(JournalError):
@@ -323,7 +323,7 @@ class JournalReadOnly(JournalError):
 
 
 class JournalUnfit(JournalError):
-    """This place, or this SQLite, cannot keep what the journal promises."""
+    """This location, or this SQLite build, cannot guarantee durability."""
 
 
 class JournalFailed(JournalError):
@@ -331,11 +331,11 @@ class JournalFailed(JournalError):
 
 
 class NotLeading(JournalError):
-    """Another process leads the run, or this one has lost the right to."""
+    """Another process leads the run, or this one has lost its lease."""
 
 
 class NoticeNotSent(ChargehandError):
-    """A person could not be told something. It is logged; the run does not depend on it."""
+    """A notice could not be sent. It is logged; the run continues."""
 
 
 class RunInterrupted(ChargehandError):
@@ -347,4 +347,4 @@ class RunInterrupted(ChargehandError):
 
 
 class InternalError(ChargehandError):
-    """A mistake of ours. Please report it with the trace of the run."""
+    """A bug in chargehand. Please report it with the trace of the run."""

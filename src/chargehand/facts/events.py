@@ -93,7 +93,7 @@ class StoredEvent(
 
 
 class RunRequested(StoredEvent, frozen=True, kw_only=True):
-    """Somebody wants something done. The first event of every run."""
+    """A request has arrived. The first event of every run."""
 
     run: str
     request: str
@@ -148,20 +148,20 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
 
 
 class RunLed(StoredEvent, frozen=True, kw_only=True):
-    """A process leads the run from here on. What another had under way is lost."""
+    """A process leads the run from here on. Open attempts of the previous one are lost."""
 
     node: str
     epoch: int
 
 
 class PlanAdopted(StoredEvent, frozen=True, kw_only=True):
-    """The whole plan is known and sound."""
+    """The whole plan is known and valid."""
 
     plan: Plan
 
 
 class PlanOpened(StoredEvent, frozen=True, kw_only=True):
-    """A plan is being written; its tasks may start before it is whole."""
+    """A plan is being written; its tasks may start before it is complete."""
 
     goal: str
     instruction: str = ""
@@ -175,11 +175,11 @@ class TaskAdded(StoredEvent, frozen=True, kw_only=True):
 
 
 class PlanSealed(StoredEvent, frozen=True, kw_only=True):
-    """The open plan is whole."""
+    """The open plan is complete."""
 
 
 class PlanAmended(StoredEvent, frozen=True, kw_only=True):
-    """The unfinished part of the plan was changed. Finished tasks are never touched."""
+    """The unfinished part of the plan was changed. Finished tasks never change."""
 
     version: int
     added: tuple[Task, ...] = ()
@@ -196,7 +196,7 @@ class PlanAmended(StoredEvent, frozen=True, kw_only=True):
 
 
 class TaskRewritten(StoredEvent, frozen=True, kw_only=True):
-    """A task that failed says from now on better what is to be done."""
+    """The description of a failed task was rewritten."""
 
     task: str
     description: str
@@ -207,7 +207,7 @@ class TaskRewritten(StoredEvent, frozen=True, kw_only=True):
 
 
 class AttemptStarted(StoredEvent, frozen=True, kw_only=True):
-    """A task was given to a worker. Written before the worker hears of it."""
+    """A task was given to a worker. Written before the worker gets it."""
 
     task: str
     attempt: int
@@ -219,7 +219,7 @@ class AttemptStarted(StoredEvent, frozen=True, kw_only=True):
 
 
 class AttemptFinished(StoredEvent, frozen=True, kw_only=True):
-    """The attempt that held the task's lease reported what came of it."""
+    """The attempt that held the task reported its outcome."""
 
     task: str
     attempt: int
@@ -231,7 +231,7 @@ class AttemptFinished(StoredEvent, frozen=True, kw_only=True):
 
 
 class AttemptLost(StoredEvent, frozen=True, kw_only=True):
-    """An attempt can no longer report: its worker died, or did not stop when told to."""
+    """An attempt can no longer report: its worker died, or did not stop when asked to."""
 
     task: str
     attempt: int
@@ -241,7 +241,7 @@ class AttemptLost(StoredEvent, frozen=True, kw_only=True):
 
 
 class AttemptPreempted(StoredEvent, frozen=True, kw_only=True):
-    """An attempt stopped at a safe point to make room; its finished steps are kept."""
+    """An attempt stopped at a safe point to free its slot; its finished steps are kept."""
 
     task: str
     attempt: int
@@ -250,7 +250,7 @@ class AttemptPreempted(StoredEvent, frozen=True, kw_only=True):
 class AttemptParked(StoredEvent, frozen=True, kw_only=True):
     """An attempt stopped to wait for a provider that cannot be called before `due_at`.
 
-    It holds no place until then and counts as no try; its finished steps are kept.
+    It holds no slot until then and does not count as a try; its finished steps are kept.
     """
 
     task: str
@@ -263,21 +263,21 @@ class AttemptParked(StoredEvent, frozen=True, kw_only=True):
 
 
 class AttemptHeldUp(StoredEvent, frozen=True, kw_only=True):
-    """All that is left of the run that this attempt leads waits for people: no active time from now on."""
+    """Everything left of the run that this attempt leads waits for people: active time stops."""
 
     task: str
     attempt: int
 
 
 class AttemptWentOn(StoredEvent, frozen=True, kw_only=True):
-    """The run that this attempt leads goes on."""
+    """The run that this attempt leads continues."""
 
     task: str
     attempt: int
 
 
 class ResultRefused(StoredEvent, frozen=True, kw_only=True):
-    """An attempt reported that no longer held the task. Nothing changes by it."""
+    """An attempt reported that no longer held the task. This changes nothing."""
 
     task: str
     attempt: int
@@ -286,7 +286,7 @@ class ResultRefused(StoredEvent, frozen=True, kw_only=True):
 
 
 class RetryPlanned(StoredEvent, frozen=True, kw_only=True):
-    """A failed task will be tried again at `due_at`. It holds no slot until then."""
+    """A failed task will be retried at `due_at`. It holds no slot until then."""
 
     task: str
     #: the one that failed
@@ -298,21 +298,21 @@ class RetryPlanned(StoredEvent, frozen=True, kw_only=True):
 
 
 class RetryDue(StoredEvent, frozen=True, kw_only=True):
-    """The wait of a task that is to be tried again is over."""
+    """The backoff of a task that will be retried is over."""
 
     task: str
     attempt: int
 
 
 class HedgeDue(StoredEvent, frozen=True, kw_only=True):
-    """An attempt takes far longer than is usual; a second one is to be begun beside it."""
+    """An attempt takes far longer than usual; a second one will start next to it (hedging)."""
 
     task: str
     attempt: int
 
 
 class PersonAsked(StoredEvent, frozen=True, kw_only=True):
-    """A task failed, or nothing is left to spend, and a person is to say what becomes of it.
+    """A task failed, or the budget is used up, and a person must decide.
 
     It holds no slot until then.
     """
@@ -324,7 +324,7 @@ class PersonAsked(StoredEvent, frozen=True, kw_only=True):
 
 
 class TaskFailed(StoredEvent, frozen=True, kw_only=True):
-    """A task is given up."""
+    """A task has failed for good."""
 
     task: str
     cause: Failed
@@ -333,7 +333,7 @@ class TaskFailed(StoredEvent, frozen=True, kw_only=True):
 
 
 class TaskSkipped(StoredEvent, frozen=True, kw_only=True):
-    """A task will not run, because of another or because time is over."""
+    """A task will not run, because of another task or because time is over."""
 
     task: str
     #: the task that failed first, or empty
@@ -342,13 +342,13 @@ class TaskSkipped(StoredEvent, frozen=True, kw_only=True):
 
 
 class DeadlinePassed(StoredEvent, frozen=True, kw_only=True):
-    """The time of a task, or of the run when no task is named, is over."""
+    """The deadline of a task has passed, or that of the run if no task is named."""
 
     task: str = ""
 
 
 class StartMissed(StoredEvent, frozen=True, kw_only=True):
-    """A task that has not begun can no longer be done before its deadline: it is not started."""
+    """A task that has not started can no longer meet its deadline: it is not started."""
 
     task: str
     #: the one that would have been next
@@ -356,7 +356,7 @@ class StartMissed(StoredEvent, frozen=True, kw_only=True):
 
 
 class QuestionAnswered(StoredEvent, frozen=True, kw_only=True):
-    """A person, or the default when none came, answered."""
+    """A question was answered, by a person or by its default."""
 
     question: str
     task: str
@@ -365,7 +365,7 @@ class QuestionAnswered(StoredEvent, frozen=True, kw_only=True):
 
 
 class QuestionExpired(StoredEvent, frozen=True, kw_only=True):
-    """Nobody answered in time, or nobody can be asked, and the question has no default."""
+    """A question without a default was not answered in time, or there is no person to ask."""
 
     question: str
     task: str
@@ -393,7 +393,7 @@ class StepStarted(StoredEvent, frozen=True, kw_only=True):
 
 
 class StepFinished(StoredEvent, frozen=True, kw_only=True):
-    """A step has its result, which replaces running it from now on."""
+    """A step has its result. From now on the result is returned instead of running the step."""
 
     task: str
     attempt: int
@@ -404,7 +404,7 @@ class StepFinished(StoredEvent, frozen=True, kw_only=True):
 
 
 class ProgressNoted(StoredEvent, frozen=True, kw_only=True):
-    """A worker says how far it is."""
+    """A worker reported progress."""
 
     task: str
     attempt: int
@@ -413,34 +413,34 @@ class ProgressNoted(StoredEvent, frozen=True, kw_only=True):
 
 
 class CancelRequested(StoredEvent, frozen=True, kw_only=True):
-    """A person wants the run to end."""
+    """A person cancelled the run."""
 
     by: str = ""
     reason: str = ""
 
 
 class WorkStopped(StoredEvent, frozen=True, kw_only=True):
-    """No further task is started and running ones are stopped; the answer is made of what there is."""
+    """No more tasks start and running ones are stopped; the answer is made from the results so far."""
 
     reason: str
     by: str = ""
 
 
 class RunPaused(StoredEvent, frozen=True, kw_only=True):
-    """Nothing new is started, and what runs stops at its next safe point, until `RunUnpaused`."""
+    """Nothing new starts, and running attempts stop at their next step, until `RunUnpaused`."""
 
     by: str = ""
     reason: str = ""
 
 
 class RunUnpaused(StoredEvent, frozen=True, kw_only=True):
-    """The run goes on where it was paused."""
+    """A paused run continues."""
 
     by: str = ""
 
 
 class BudgetChanged(StoredEvent, frozen=True, kw_only=True):
-    """A person raised or lowered what a run may spend; it holds for whatever is reserved from now on."""
+    """A person raised or lowered the budget of a run; it applies to all later reservations."""
 
     by: str = ""
     #: None, here and below: as it was
@@ -450,14 +450,14 @@ class BudgetChanged(StoredEvent, frozen=True, kw_only=True):
 
 
 class RunSteered(StoredEvent, frozen=True, kw_only=True):
-    """A person wants something of the run that its request did not say."""
+    """A person steered the run with a note."""
 
     note: str
     by: str = ""
 
 
 class RunReleased(StoredEvent, frozen=True, kw_only=True):
-    """The process that led the run has stopped gently and let go of it."""
+    """The process that led the run has stopped gently and released it."""
 
     node: str
     reason: str = ""
