@@ -326,7 +326,9 @@ def entry(name: str, module: str) -> Iterator[str]:
     thing = getattr(import_module(module), name)
     yield f'<a id="{anchor_of(name, module)}"></a>\n'
     yield f"## {name}\n"
-    if inspect.isclass(thing):
+    if inspect.isclass(thing) and thing.__name__ != name:
+        yield f"Another name of `{thing.__name__}`.\n"
+    elif inspect.isclass(thing):
         yield from class_entry(thing, module)
     elif inspect.isroutine(thing):
         code = function_of(thing)
@@ -340,6 +342,8 @@ def class_entry(kind: type, module: str) -> Iterator[str]:
     source = Source(kind)
     yield block(f"from {module} import {kind.__name__}\n\n{source.call()}")
     yield f"{inspect.getdoc(kind) or ''}\n"
+    for base, (file, anchor) in source.documented_bases().items():
+        yield f"It also has the methods of [`{base}`]({file}#{anchor}).\n"
     if issubclass(kind, Enum):
         yield table(("value", "meaning"), source.choices())
         return
@@ -366,7 +370,20 @@ class Source:
     def definitions(self) -> list[tuple[ast.ClassDef, list[str]]]:
         """The class and its bases in this package: their definitions and lines."""
         own = [base for base in self.kind.__mro__ if base.__module__.startswith("chargehand.")]
-        return [parsed_class(base) for base in own]
+        elsewhere = self.documented_bases()
+        return [parsed_class(base) for base in own if base.__name__ not in elsewhere]
+
+    def documented_bases(self) -> dict[str, tuple[str, str]]:
+        """The bases that have an entry of their own: page and anchor."""
+        bases = {base: base.__name__ for base in self.kind.__mro__[1:]}
+        return {
+            bases[thing]: (page.file, anchor_of(name, door.module))
+            for page in PAGES
+            for door in page.doors
+            for name in door.names
+            if isinstance(thing := getattr(import_module(door.module), name), type)
+            and thing in bases
+        }
 
     def call(self) -> str:
         """How an instance is made: the signature of `__init__`, or the fields that can be set."""

@@ -18,10 +18,10 @@ class NoticeKind(StrEnum):
 
 
 class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that a person should know, as it is sent: as JSON, with these fields.
+    """A notification for a person, sent as JSON with these fields.
 
-    `text` of an approval is made of facts by chargehand itself. What a model wrote is in `evidence`
-    only, as JSON: show it as data, never as words of ours.
+    chargehand writes the `text` of an approval from facts. Text from a model is only in
+    `evidence`, as JSON: show it as data.
     """
 
     #: the same for the same thing, however often it is sent: a notice may come twice
@@ -57,17 +57,17 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Notifier(Protocol):
-    """A way to reach somebody."""
+    """A way to reach a person."""
 
     async def notify(self, notice: Notice) -> None:
-        """Send this. Raises `NoticeNotSent`, or anything, if nobody can have got it.
+        """Send this notice. Raises `NoticeNotSent`, or anything, if it cannot have arrived.
 
-        Never called twice at once. What takes longer than two minutes is broken off.
+        Never called twice at once. A call that takes longer than two minutes is cancelled.
         """
 
 
 class Subscription(Struct, frozen=True):
-    """Who is told, and of what."""
+    """A notifier, and the kinds of notices that it gets."""
 
     to: "Notifier | str"
     of: tuple[NoticeKind, ...] = (NoticeKind.QUESTION,)

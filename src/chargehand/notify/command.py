@@ -20,10 +20,10 @@ SAID = 500
 
 
 class Command:
-    """Starts a program for each notice and hands it the notice as JSON on its standard input.
+    """Starts a program for each notice and passes it the notice as JSON on standard input.
 
-    `argv` is a list of words and no shell sees it; nothing of a notice ever gets among them. What
-    has not ended in time is killed, with all that it started.
+    `argv` is a list of arguments and no shell sees it; no part of a notice ever gets into it. A
+    program that does not end in time is killed, with everything that it started.
     """
 
     @keywords_checked

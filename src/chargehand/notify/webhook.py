@@ -28,11 +28,11 @@ _SIGNED = re.compile(r"t=(?P<at>\d{1,12}),v1=(?P<mac>[0-9a-f]{64})")
 
 
 class Webhook:
-    """Posts each notice as JSON to one URL, and to no other: no redirect is followed.
+    """Posts each notice as JSON to one URL, and to no other: redirects are not followed.
 
-    With a `secret`, `X-Chargehand-Signature` holds the time and the HMAC-SHA256 of time and body;
-    `is_genuine` checks it on the other side. `Idempotency-Key` is the notice's id. What may help is
-    tried again, `retries` times, with growing waits.
+    With a `secret`, `X-Chargehand-Signature` holds the time and the HMAC-SHA256 of time and
+    body; `is_genuine` checks it on the other side. `Idempotency-Key` is the notice's id.
+    Failures that may be temporary are retried, `retries` times, with backoff.
     """
 
     @keywords_checked
@@ -110,7 +110,7 @@ class Webhook:
 
 
 def is_genuine(body: bytes, signature: str, secret: str, *, within: Duration = FRESH) -> bool:
-    """Whether a body came from a `Webhook` with this secret, and not long ago."""
+    """Whether a body was sent by a `Webhook` with this secret, recently."""
     found = _SIGNED.fullmatch(signature)
     if found is None or not secret:
         return False
