@@ -79,6 +79,7 @@ PAGES = (
             of_chargehand(
                 "worker", "FunctionWorker", "Worker", "Factory", "Brief", "quorum", "vote"
             ),
+            Door.of("chargehand.roles.llm_worker", "WorkerOptions"),
         ),
     ),
     Page(
@@ -154,6 +155,7 @@ PAGES = (
         "Shared memory for the workers of a run, and a read-only monitor over all runs.",
         (
             of_chargehand("Board", "Note", "Block", "Segment", "Hit", "Coordinator"),
+            Door.of("chargehand.facts.board", "NoteFilters", "NoteOptions"),
             of_chargehand("Progress", "Load", "Health", "Trouble", "Conflict"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""A worker with a mind: asks a model, uses its tools, checks its own result.
+"""LLM workers: ask a model, use tools, check their own result.
 
 Every model and tool call is a durable step, so a worker that is resumed asks nothing twice. The model
 proposes; which tools may be called, how often, and when it is over are decided here.
@@ -6,6 +6,7 @@ proposes; which tools may be called, how often, and when it is over are decided 
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic_capacity import Elastic
@@ -31,6 +32,21 @@ from chargehand.roles.tool_loop import ToolLoop, digest_after
 from chargehand.roles.worker_refusal import BY_CALL, BY_LINE
 from chargehand.tools.base import Tool
 from chargehand.tools.toolbox import Toolbox
+
+
+class WorkerOptions(TypedDict, total=False):
+    """What an LLM worker and a factory of such workers take alike; `Worker` says what each means."""
+
+    model: "ModelChoice | None"
+    settings: ModelSettings | None
+    skills: Sequence[str]
+    secrets: Sequence[str]
+    destinations: Sequence[str]
+    preapproved: Sequence[str]
+    capacity: int | Elastic | None
+    weight: float | None
+    timeout: Duration | None
+    prompts: str | Path | None
 
 
 class Worker:

@@ -2,34 +2,25 @@
 
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.dispatch import Place
-from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError, WorkerError
-from chargehand.facts.argument_checks import (
-    FUNCTION,
-    Duration,
-    arguments_checked,
-    duration_or_none,
-    names,
-)
+from chargehand.facts.argument_checks import FUNCTION, arguments_checked
 from chargehand.facts.outcome import ErrorClass, Failed, Outcome
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system, user
 from chargehand.roles.data_fences import cut, fenced
-from chargehand.roles.function_worker import Where, check_words, skills_of
+from chargehand.roles.function_worker import Where, check_words
 from chargehand.roles.json_output import record
-from chargehand.roles.llm_worker import Worker
+from chargehand.roles.llm_worker import Worker, WorkerOptions
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
-from chargehand.roles.prompts import prompt, prompt_folder
-from chargehand.roles.resources import ModelChoice, Resources, check_model
+from chargehand.roles.prompts import prompt
+from chargehand.roles.resources import Resources
 from chargehand.tools.base import Tool
 from chargehand.tools.toolbox import Toolbox
 
@@ -68,42 +59,26 @@ class Factory:
         description: str,
         *,
         tools: Sequence[Tool] = (),
-        model: "ModelChoice | None" = None,
-        settings: ModelSettings | None = None,
         make: Make | None = None,
-        skills: Sequence[str] = (),
-        secrets: Sequence[str] = (),
-        destinations: Sequence[str] = (),
-        preapproved: Sequence[str] = (),
-        capacity: int | Elastic | None = None,
-        weight: float | None = None,
-        timeout: Duration | None = None,
-        prompts: str | Path | None = None,
+        **options: Unpack[WorkerOptions],
     ) -> None:
         check_words(name, description, "factory")
         if make is not None and tools:
             raise UsageError(
                 f"factory {name!r}: with make=…, tools are given to the workers that it makes"
             )
-        self.name = name
-        self.toolbox = Toolbox(tools)
-        self.description = (
-            f"{description.rstrip(' .')}{_offer(self.toolbox)}" if tools else description
-        )
-        check_model(model, f"factory {name!r}")
-        self.model = model
-        self.settings = settings or ModelSettings()
-        self.skills = skills_of(skills, name)
-        self.secrets = frozenset(names(secrets, f"factory {name!r}: secrets"))
-        self.destinations = frozenset(names(destinations, f"factory {name!r}: destinations"))
-        self.preapproved = frozenset(names(preapproved, f"factory {name!r}: preapproved"))
-        self.timeout = duration_or_none(timeout, f"factory {name!r}: timeout")
-        self.prompts = (
-            None if prompts is None else prompt_folder(prompts, f"factory {name!r}: prompts")
-        )
+        #: a worker with all tools that can be granted
+        self._ablest = Worker(name, MADE, tools=tools, **options)
+        self._options = options
         self._make = make
-        self._capacity = capacity
-        self._weight = weight
+        self.name = name
+        self.toolbox = self._ablest.toolbox
+        offer = f". Tools it can grant: {', '.join(self.toolbox.names)}."
+        self.description = f"{description.rstrip(' .')}{offer}" if tools else description
+        self.model = self._ablest.model
+        self.skills = self._ablest.skills
+        self.timeout = self._ablest.timeout
+        self.place = self._ablest.place
 
     def __repr__(self) -> str:
         return f"<factory {self.name!r}: {self.description}>"
@@ -113,17 +88,11 @@ class Factory:
         """Whether a plan may name role and tools; not if your own function decides."""
         return self._make is None
 
-    @property
-    def place(self) -> Place:
-        return Place(
-            worker=self.name, skills=self.skills, capacity=self._capacity, weight=self._weight
-        )
-
     def version(self, resources: Resources) -> str:
         """Changes with what it can grant and how it decides; empty if your own function decides."""
         if self._make is not None:
             return ""
-        ablest = self.specialist(Hire(tools=self.toolbox.names)).version(resources)
+        ablest = self._ablest.version(resources)
         return digest_of(canonical([ablest, self._hiring_words(resources)])) if ablest else ""
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
@@ -146,18 +115,10 @@ class Factory:
 
     def specialist(self, hire: Hire) -> Worker:
         """The worker with this role and these tools."""
-        return Worker(
-            self.name,
-            MADE,
-            instructions=hire.role,
-            tools=tuple(self.toolbox.only(hire.tools)),
-            model=self.model,
-            settings=self.settings,
-            secrets=tuple(self.secrets),
-            destinations=tuple(self.destinations),
-            preapproved=tuple(self.preapproved & set(hire.tools)),
-            prompts=self.prompts,
-        )
+        options = self._options.copy()
+        options["preapproved"] = [name for name in hire.tools if name in self._ablest.preapproved]
+        tools = tuple(self.toolbox.only(hire.tools))
+        return Worker(self.name, MADE, instructions=hire.role, tools=tools, **options)
 
     def _by_hand(self, resources: Resources, make: Make) -> Callable[[Brief], Awaitable[Outcome]]:
         async def perform(brief: Brief) -> Outcome:
@@ -188,9 +149,9 @@ class Factory:
 
     async def _hired(self, brief: Brief, resources: Resources) -> Hire:
         """Who a model thinks should do this, with which tools. Asked once for each lineage of attempts."""
-        own = Resources(model=self.model, settings=self.settings, prompts=self.prompts).below(
-            resources
-        )
+        worker = self._ablest
+        own = Resources(model=worker.model, settings=worker.settings, prompts=worker.prompts)
+        own = own.below(resources)
         shape = record(
             role={"type": "string", "description": "who the worker is and how it works"},
             tools={"type": "array", "items": _one_of(self.toolbox)},
@@ -201,7 +162,9 @@ class Factory:
         return Hire(answer[ROLE], tuple(granted))
 
     def _hiring_words(self, resources: Resources) -> str:
-        return prompt("hire", self.prompts or resources.prompts, tools=_listed(self.toolbox))
+        return prompt(
+            "hire", self._ablest.prompts or resources.prompts, tools=_listed(self.toolbox)
+        )
 
     def _refused(self, why: str) -> Failed:
         """Final: the same words again would be refused again. Whoever planned it must say it otherwise."""
@@ -242,10 +205,6 @@ def _told(brief: Brief) -> str:
     if task.accept:
         lines.append(fenced("accepted if", task.accept))
     return "".join(lines)
-
-
-def _offer(toolbox: Toolbox) -> str:
-    return f". Tools it can grant: {', '.join(toolbox.names)}." if len(toolbox) else ""
 
 
 def _listed(toolbox: Toolbox) -> str:

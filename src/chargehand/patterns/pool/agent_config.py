@@ -4,6 +4,7 @@ from functools import cached_property
 from reprlib import repr as repr_of
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
@@ -105,12 +106,9 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
     @property
     def settings(self) -> ModelSettings:
         """How the model is to answer."""
-        plain = ModelSettings(temperature=self.temperature, reasoning=self.reasoning)
-        if self.max_tokens is None:
-            return plain
-        return ModelSettings(
-            temperature=self.temperature, reasoning=self.reasoning, max_tokens=self.max_tokens
-        )
+        settings = ModelSettings(temperature=self.temperature, reasoning=self.reasoning)
+        most = self.max_tokens
+        return settings if most is None else replace(settings, max_tokens=most)
 
 
 def config_of(config: AgentConfig | None) -> AgentConfig:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.engines.brief import Brief
 from chargehand.facts.answer import Answer, Gap
 from chargehand.facts.board import Match, NoteQuery, Segment
-from chargehand.facts.outcome import Done
+from chargehand.facts.outcome import Done, Outcome
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
@@ -40,7 +41,7 @@ async def answer_form(
 ) -> dict[str, Any]:
     """What the results so far come to, as a plain dict; what a model composed is kept in the pool."""
     refused = await _refused(ledger, pool)
-    composed = await AnswerComposer(ledger, pool, resources, author, refused).composed()
+    composed = await _composed(ledger, pool, resources, author, refused)
     outputs = await _outputs_of(ledger, pool.journal.blobs)
     # No more waiting from here on: more tasks could be done than there are outputs.
     every = ledger.schedule.nodes
@@ -66,77 +67,51 @@ async def answer_form(
     }
 
 
-class AnswerComposer:
-    """Has a model compose the answer, once for the same results."""
-
-    def __init__(
-        self,
-        ledger: PoolRun,
-        pool: SharedMemoryPool,
-        resources: Resources,
-        author: str,
-        refused: Collection[str],
-    ) -> None:
-        self._ledger = ledger
-        self._pool = pool
-        self._resources = resources
-        self._author = author
-        self._done = [id_ for id_ in done_in(ledger.schedule.nodes) if id_ not in refused]
-
-    async def composed(self) -> Answer | None:
-        """What a model made of exactly these results before, or makes of them now; None: none can."""
-        models = self._resources.models(None, "the supervisor")
-        if not self._done or is_by_rule(models):
-            return None
-        rests_on = digest_of(canonical([sorted(self._done), [model.name for model in models]]))
-        known = await self._known(rests_on)
-        if known is not None:
-            return known
-        answer = await self._compose()
-        if answer is not None:
-            await self._keep(answer, rests_on)
-        return answer
-
-    async def _compose(self) -> Answer | None:
-        from chargehand.roles.aggregate import compose_answer
-
-        request = self._ledger.request
-        words, args = "Compose the answer", {"of": self._done}
-        system_task = Task(id=ANSWER, description=words, worker=ANSWERER, args=args)
-        limits = self._ledger.schedule.limits
-        brief = Brief(request, system_task, 1, ANSWERER, {}, None, limits=limits)
-        blobs = self._pool.journal.blobs
-        # Nothing of the run is changed from here, and nobody listens while it is composed.
-        context = PlanningContext(
-            self._ledger.live_run,
-            Roster([]),
-            self._pool.clock.now,
-            lambda value: load_value(value, blobs),
-        )
-        outcome = await compose_answer(brief, context, self._resources)
-        if isinstance(outcome, Done):
-            return msgspec.convert(outcome.value.read(), Answer)
+async def _composed(
+    ledger: PoolRun,
+    pool: SharedMemoryPool,
+    resources: Resources,
+    author: str,
+    refused: Collection[str],
+) -> Answer | None:
+    """What a model made of exactly these results before, or makes of them now; None: none can."""
+    request, models = ledger.request, resources.models(None, "the supervisor")
+    done = [id_ for id_ in done_in(ledger.schedule.nodes) if id_ not in refused]
+    if not done or is_by_rule(models):
+        return None
+    rests_on = digest_of(canonical([sorted(done), [model.name for model in models]]))
+    query = NoteQuery(tags=(AGGREGATED, request), match=Match.ALL)
+    for note in await pool.journal.boards.notes(pool.name, query):
+        if note.metadata.get("rests_on") == rests_on:
+            known = await load_value(note.stored, pool.journal.blobs)
+            return msgspec.convert(known.read(), Answer)
+    outcome = await _compose(ledger, pool, resources, done)
+    if not isinstance(outcome, Done):
         log.warning("pool_answer_by_rule run=%s error=%s", request, outcome)
         return None
+    answer = msgspec.convert(outcome.value.read(), Answer)
+    await pool.board.signed(author, author).post(
+        answer,
+        tags=[AGGREGATED, request],
+        segment=Segment.RESULTS,
+        importance=IMPORTANCE,
+        metadata={"request_id": request, "rests_on": rests_on},
+    )
+    return answer
 
-    async def _known(self, rests_on: str) -> Answer | None:
-        query = NoteQuery(tags=(AGGREGATED, self._ledger.request), match=Match.ALL)
-        for note in await self._pool.journal.boards.notes(self._pool.name, query):
-            if note.metadata.get("rests_on") == rests_on:
-                return msgspec.convert(
-                    (await load_value(note.stored, self._pool.journal.blobs)).read(), Answer
-                )
-        return None
 
-    async def _keep(self, answer: Answer, rests_on: str) -> None:
-        board = self._pool.board.signed(self._author, self._author)
-        await board.post(
-            answer,
-            tags=[AGGREGATED, self._ledger.request],
-            segment=Segment.RESULTS,
-            importance=IMPORTANCE,
-            metadata={"request_id": self._ledger.request, "rests_on": rests_on},
-        )
+async def _compose(
+    ledger: PoolRun, pool: SharedMemoryPool, resources: Resources, done: list[str]
+) -> Outcome:
+    from chargehand.roles.aggregate import compose_answer
+
+    task = Task(id=ANSWER, description="Compose the answer", worker=ANSWERER, args={"of": done})
+    limits = ledger.schedule.limits
+    brief = Brief(ledger.request, task, 1, ANSWERER, {}, None, limits=limits)
+    bring = partial(load_value, blobs=pool.journal.blobs)
+    # Nothing of the run is changed from here, and nobody listens while it is composed.
+    context = PlanningContext(ledger.live_run, Roster([]), pool.clock.now, bring)
+    return await compose_answer(brief, context, resources)
 
 
 async def _refused(ledger: PoolRun, pool: SharedMemoryPool) -> dict[str, str]:

@@ -77,7 +77,7 @@ def supervisor_worker_workflow(
 
 
 class _Listener:
-    """Whoever wants to hear of results; told of one at a time, whichever thread brings it."""
+    """Calls the functions that want to hear of results, one call at a time, whichever thread it comes from."""
 
     def __init__(
         self,
@@ -94,35 +94,35 @@ class _Listener:
         self._unheard = 0
 
     def hear(self, result: dict[str, Any], coordinator: CoordinatorAgent, every: int) -> None:
-        """Tell of a result, and after `every` so many of how far all is."""
+        """Tell of a result, and after `every` so many of the progress."""
+        request = result["request_id"]
         with self._lock:
-            try:
-                if self._on_result is not None:
-                    self._on_result(result)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:  # a listener's SystemExit must not end the work
-                log.exception("pool_listener_failed run=%s", result["request_id"])
+            self._call(request, self._on_result, lambda: result)
             self._unheard += 1
-            if self._unheard >= every:
-                self._tell(result["request_id"], coordinator)
+        self.tell(request, coordinator, every)
 
-    def end(self, request_id: str, coordinator: CoordinatorAgent) -> None:
-        """Tell how far all is in the end."""
+    def tell(self, request: str, coordinator: CoordinatorAgent, every: int = 1) -> None:
+        """Tell of the progress, if there were so many results since the last time."""
         with self._lock:
-            if self._unheard:
-                self._tell(request_id, coordinator)
+            if self._unheard >= every:
+                self._unheard = 0
+                self._call(
+                    request, self._on_progress, lambda: coordinator.monitor_progress(request)
+                )
 
-    def _tell(self, request_id: str, coordinator: CoordinatorAgent) -> None:
-        self._unheard = 0
-        if self._on_progress is None:
-            return
+    def _call(
+        self,
+        request: str,
+        listener: Callable[[dict[str, Any]], object] | None,
+        told: Callable[[], dict[str, Any]],
+    ) -> None:
         try:
-            self._on_progress(coordinator.monitor_progress(request_id))
+            if listener is not None:
+                listener(told())
         except KeyboardInterrupt:
             raise
-        except BaseException:  # as above
-            log.exception("pool_listener_failed run=%s", request_id)
+        except BaseException:  # a listener's SystemExit must not end the work
+            log.exception("pool_listener_failed run=%s", request)
 
 
 class _Crew:
@@ -165,7 +165,7 @@ class _Crew:
             if self._errors:
                 raise self._errors[0]
             self._supervisor.close(request_id, OUT_OF_TIME)
-        listener.end(request_id, self._coordinator)
+        listener.tell(request_id, self._coordinator)
         return self._told(request_id)
 
     def _worked(
