@@ -32,7 +32,7 @@ from chargehand.facts.value import Value
 from chargehand.models.base import ModelReply, ModelRequest, ModelSettings, StopReason, Text
 from chargehand.models.scripted import Line as Said
 from chargehand.roles.aggregate import compose_answer
-from chargehand.roles.aggregate.context_chunks import tokens_in
+from chargehand.roles.aggregate.context_limit import tokens_in
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from chargehand.facts.answer import Claim
 from chargehand.roles.aggregate.answer_draft import Draft
 from chargehand.roles.aggregate.answer_stream import JsonMemberStream
-from chargehand.roles.aggregate.claims import claims_in, sentences_of
-from chargehand.roles.aggregate.context_chunks import (
+from chargehand.roles.aggregate.claims import SourceMarks, claims_in, sentences_of
+from chargehand.roles.aggregate.context_limit import (
     Item,
     blocks_of,
     chunks_of,
@@ -19,7 +19,6 @@ from chargehand.roles.aggregate.context_chunks import (
     pieces_of,
     tokens_in,
 )
-from chargehand.roles.aggregate.source_marks import SourceMarks
 from chargehand.roles.data_fences import fenced, quoted
 
 KNOWN = {"t1": ("t1",), "t2": ("t2",), "t3": ("t3",), "read": ("read",), "@1": ("t7", "t8")}

@@ -19,7 +19,7 @@ from chargehand.patterns.groups import (
     Message,
     SupervisorManager,
 )
-from chargehand.patterns.groups.supervisor_manager import specs_for
+from chargehand.patterns.groups.managers import specs_for
 
 
 def call(name: str, **arguments: Any) -> ToolCall:

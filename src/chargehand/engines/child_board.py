@@ -1,7 +1,7 @@
 """The board of a run in a worker process: the parent process carries out each call."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, Unpack, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -13,11 +13,8 @@ from chargehand.facts.value import Value
 T = TypeVar("T")
 
 
-class BoardPort(Protocol):
-    """How a board in a child reaches the one in its parent."""
-
-    async def ask_board(self, act: BoardAct, arguments: dict[str, Any]) -> BoardAnswer:
-        """Have the parent do this. Raises what the parent met."""
+AskParent = Callable[[BoardAct, dict[str, Any]], Awaitable[BoardAnswer]]
+"""Has the parent do something with the board; raises what the parent met."""
 
 
 class ChildBoard(SharedBoard):
@@ -27,8 +24,8 @@ class ChildBoard(SharedBoard):
     reads the same again. What it reads taints what it returns.
     """
 
-    def __init__(self, line: BoardPort, brief: Brief) -> None:
-        self._line = line
+    def __init__(self, ask: AskParent, brief: Brief) -> None:
+        self._ask = ask
         self._brief = brief
 
     async def post(self, content: object, **options: Unpack[NoteOptions]) -> Note:
@@ -69,6 +66,6 @@ class ChildBoard(SharedBoard):
         await self._do("guard", object, label=label, readers=readers, writers=writers)
 
     async def _do(self, act: BoardAct, kind: type[T], **arguments: Any) -> T:
-        answer = await self._line.ask_board(act, arguments)
+        answer = await self._ask(act, arguments)
         self._brief.distrust(*answer.taint)
         return msgspec.json.decode(answer.found, type=kind)

@@ -133,7 +133,7 @@ class ChildHost(AttemptHost):
         self._voice.note(NoteProgress(plain(text), fraction))
 
     def board_for(self, brief: Brief) -> SharedBoard:
-        return ChildBoard(self, brief)
+        return ChildBoard(self.ask_board, brief)
 
     def distrust(self, sources: tuple[str, ...]) -> None:
         """Let the parent know at once: what is said from now on carries it, even if this process dies."""

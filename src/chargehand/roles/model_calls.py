@@ -1,7 +1,7 @@
 """Model calls: as durable steps, and repeated until the answer is JSON of the schema that is needed."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +24,8 @@ from chargehand.models.base import (
 from chargehand.models.gateway import Call, Hear
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.resources import Resources
+
+T = TypeVar("T")
 
 #: how often a model is told what is wrong with its answer
 REPAIRS = 2
@@ -121,19 +123,40 @@ async def ask_for(
 
     Raises `WorkerError` (logic) with the last objection when the model cannot do it.
     """
+
+    def judge(text: str) -> tuple[Any, str | None]:
+        value, objection = objection_to(read(text), schema)
+        return value, examine(value) if objection is None else objection
+
+    return await ask_until(caller, name, turns, schema, judge, hear=hear)
+
+
+async def ask_until(
+    caller: ModelCaller,
+    name: str,
+    turns: Sequence[Turn],
+    schema: dict[str, Any],
+    judge: Callable[[str], tuple[T, str | None]],
+    *,
+    again: str = "",
+    hear: Hear | None = None,
+    failure: Callable[[T], type[WorkerError]] = lambda _: WorkerError,
+) -> T:
+    """What `judge` makes of the first reply that it has no objection to, in three tries at most.
+
+    An objection goes back to the model, followed by `again`. The last one is raised as the `failure` of
+    what it was made to.
+    """
     said = list(turns)
-    objection: str | None = None
     for _ in range(REPAIRS + 1):
         request = ModelRequest(turns=tuple(said), schema=schema, settings=caller.resources.settings)
         reply = await caller.ask(name, request, hear)
         refuse_unusable(reply)
-        value, objection = objection_to(read(reply.text), schema)
-        if objection is None:
-            objection = examine(value)
+        value, objection = judge(reply.text)
         if objection is None:
             return value
-        said += [reply.turn, user(objection)]
-    raise WorkerError(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
+        said += [reply.turn, user(f"{objection}{again}")]
+    raise failure(value)(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
 
 
 def in_fewer_words(reply: ModelReply) -> tuple[Turn, Turn]:

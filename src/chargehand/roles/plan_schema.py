@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -11,30 +11,18 @@ from msgspec.structs import replace
 from chargehand.errors import Fault, UnclearRequest, WorkerError
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
-from chargehand.facts.plan import Plan, Strategy, Task
-from chargehand.models.base import ModelRequest, Turn, user
+from chargehand.facts.plan import Plan, Strategy, Task, is_vague
+from chargehand.models.base import Turn
 from chargehand.roles.json_output import objection_to, record
-from chargehand.roles.model_calls import REPAIRS, ModelCaller, refuse_unusable
+from chargehand.roles.model_calls import ModelCaller, ask_until
 from chargehand.roles.roster import Roster
-from chargehand.tools.toolbox import Toolbox
+from chargehand.roles.worker_factory import Factory
 
 log = logging.getLogger("chargehand")
 
 #: tasks that a model may write at once; more are more than it can keep in mind
 MOST = 50
 NO_MORE = Cancelled(reason="the run takes no plan any more")
-
-
-@runtime_checkable
-class WorkerMaker(Protocol):
-    """Somebody on the roster who makes a worker for each task, as the plan says."""
-
-    @property
-    def takes_hires(self) -> bool:
-        """Whether the plan is asked who does a task, and with what."""
-
-    @property
-    def toolbox(self) -> Toolbox: ...
 
 
 class WrittenTask(Struct):
@@ -91,7 +79,7 @@ class Bounds:
         self.grants = {
             each.name: each.toolbox.names
             for each in roster
-            if isinstance(each, WorkerMaker) and each.takes_hires
+            if isinstance(each, Factory) and each.takes_hires
         }
         self.limits = replace(limits, tasks=min(limits.tasks, MOST))
 
@@ -202,21 +190,16 @@ async def drafted(
     has a better name than a place where a schema was not met. Raises `WorkerError` with the last
     objection.
     """
-    said = list(turns)
-    written: WrittenPlan | None = None
-    objection: str | None = None
-    for _ in range(REPAIRS + 1):
-        request = ModelRequest(turns=tuple(said), schema=schema, settings=caller.resources.settings)
-        reply = await caller.ask(name, request)
-        refuse_unusable(reply)
-        written, objection = read_draft(reply.text)
-        if written is not None:
-            faults = examine(written)
-            if not faults:
-                return written
-            objection = faults_in_words(faults)
-        said += [reply.turn, user(f"{objection}\n{again}")]
-    raise not_found(written, objection)
+
+    def judge(text: str) -> tuple[WrittenPlan | None, str | None]:
+        written, objection = read_draft(text)
+        faults = () if written is None else examine(written)
+        return written, faults_in_words(faults) if faults else objection
+
+    again = f"\n{again}"
+    written = await ask_until(caller, name, turns, schema, judge, again=again, failure=failure_of)
+    assert written is not None  # noqa: S101 - for the type checker: there was an objection otherwise
+    return written
 
 
 def read_draft(text: str) -> tuple[WrittenPlan | None, str | None]:
@@ -247,10 +230,9 @@ def _in_order(tasks: list[WrittenTask]) -> list[WrittenTask]:
     return ordered
 
 
-def not_found(written: WrittenPlan | None, objection: str | None) -> WorkerError:
-    """That nothing came of all tries; a last one that could at least be read was about the request."""
-    kind = WorkerError if written is None else UnclearRequest
-    return kind(f"the model could not do it in {REPAIRS + 1} tries. {objection}")
+def failure_of(written: WrittenPlan | None) -> type[WorkerError]:
+    """What it is that no try came to a plan: if the last could be read, it is about the request."""
+    return WorkerError if written is None else UnclearRequest
 
 
 def refuse_unserved(written: WrittenPlan | None) -> None:
@@ -272,6 +254,15 @@ def faults_in_words(faults: Sequence[Fault]) -> str:
     """The faults as a model is told them."""
     listed = "".join(f"\n- {fault}" for fault in dict.fromkeys(faults))
     return f"The plan was not accepted:{listed}"
+
+
+def objection_to_task(words: str) -> str | None:
+    """What is wrong with the words of one task, as a model is told it."""
+    if not words.strip():
+        return "The task is empty. Say what the worker is to do, and answer with JSON alone."
+    if is_vague(words):
+        return f"{words.strip()!r} is too vague to be checked; say what the result is."
+    return None
 
 
 def no_plan(why: object, kind: str = ErrorClass.LOGIC) -> Failed:

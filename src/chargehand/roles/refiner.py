@@ -12,12 +12,12 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import StepMismatch, WorkerError
 from chargehand.facts.events import TaskRewritten
 from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
-from chargehand.facts.plan import is_vague
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
+from chargehand.roles.plan_schema import objection_to_task
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
@@ -124,10 +124,6 @@ def _rewritten(words: str) -> Done:
 
 
 def _objection_to(words: str, before: str) -> str | None:
-    if not words.strip():
-        return "The description is empty; say what is to be done."
     if " ".join(words.split()).casefold() == " ".join(before.split()).casefold():
         return "This is what failed, word for word; say it so that it can be done."
-    if is_vague(words):
-        return f"{words.strip()!r} is too vague to be checked; say what the result is."
-    return None
+    return objection_to_task(words)

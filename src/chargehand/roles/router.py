@@ -5,13 +5,13 @@ from typing import Any
 from msgspec import json
 
 from chargehand.errors import WorkerError
-from chargehand.facts.plan import Plan, Task, is_vague
+from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
 from chargehand.models.base import system, user
 from chargehand.roles.data_fences import asked
 from chargehand.roles.json_output import decoded, record
 from chargehand.roles.model_calls import ModelCaller, ask_for
-from chargehand.roles.plan_schema import describe_roster, known_as
+from chargehand.roles.plan_schema import describe_roster, known_as, objection_to_task
 from chargehand.roles.prompts import prompt
 from chargehand.roles.roster import Roster
 
@@ -87,10 +87,4 @@ def _chosen_in(text: str, request: str, workers: list[str], default: str) -> str
 
 
 def _objection_to(chosen: Any, workers: list[str]) -> str | None:
-    if chosen["worker"] not in workers:
-        return None
-    if not chosen["task"].strip():
-        return "The task is empty. Say what the worker is to do, and answer with JSON alone."
-    if is_vague(chosen["task"]):
-        return f"{chosen['task']!r} is too vague to be checked; say what the result is."
-    return None
+    return objection_to_task(chosen["task"]) if chosen["worker"] in workers else None

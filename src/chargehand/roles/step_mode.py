@@ -6,7 +6,7 @@ from typing import Any
 from chargehand.engines.brief import Brief
 from chargehand.facts.events import PlanAmended, RunRequested
 from chargehand.facts.outcome import NOTHING_DONE, Done, Outcome
-from chargehand.facts.plan import Plan, Task, is_vague
+from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import asked
@@ -17,6 +17,7 @@ from chargehand.roles.plan_schema import (
     describe_roster,
     faults_in_words,
     fresh_ids,
+    objection_to_task,
 )
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
@@ -123,11 +124,7 @@ def _step(id_: str, chosen: Any, situation: RunSummary) -> Task:
 
 def _objection_to(chosen: Any, situation: RunSummary) -> str | None:
     words = chosen["task"].strip()
-    if not words:
-        return "The task is empty. Say what the worker is to do, and answer with JSON alone."
-    if is_vague(words):
-        return f"{words!r} is too vague to be checked; say what the result is."
     for task in situation.done:
         if (task.worker, task.description.casefold()) == (chosen["next"], words.casefold()):
             return f"{task.id} has done exactly this. Go on from its result, or finish."
-    return None
+    return objection_to_task(words)

@@ -22,9 +22,9 @@ from chargehand.roles.partial_json import PartialJson
 from chargehand.roles.plan_schema import (
     NO_MORE,
     Bounds,
+    failure_of,
     faults_in_words,
     no_plan,
-    not_found,
     plan_schema,
     read_draft,
     read_task,
@@ -104,7 +104,8 @@ class _Dictation:
             said += [reply.turn, user(noted["words"])]
             if noted["accepted"]:
                 schema = self._rest_schema(noted["accepted"])
-        error = not_found(read_draft(reply.text)[0], objection)
+        kind = failure_of(read_draft(reply.text)[0])
+        error = kind(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
         if self._gate.accepted:
             return no_plan(error)  # what was accepted runs, and its words are known by now
         raise error

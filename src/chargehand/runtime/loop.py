@@ -895,7 +895,7 @@ class Runtime:
 
     def _board_for(self, brief: Brief) -> SharedBoard:
         # Imported when the first worker asks for it: most runs have no use for a board.
-        from chargehand.roles.attempt_board import BriefBoard
+        from chargehand.roles.board import BriefBoard
 
         return BriefBoard(self.journal, self._clock, brief)
 

@@ -6,12 +6,12 @@ from chargehand.patterns.groups.managers import (
     DynamicManager,
     Manager,
     RoundRobinManager,
+    SupervisorManager,
     TurnAssignment,
 )
 from chargehand.patterns.groups.messages import Message, Talk
 from chargehand.patterns.groups.result import GroupResult, Replies
 from chargehand.patterns.groups.shared_blocks import SharedBlock
-from chargehand.patterns.groups.supervisor_manager import SupervisorManager
 
 __all__ = [
     "Act",

@@ -30,13 +30,14 @@ from chargehand.notify.base import Notify
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Manager
 from chargehand.patterns.groups.members import GroupContext, GroupMember
-from chargehand.patterns.groups.message_stream import Hear, MessageStream
 from chargehand.patterns.groups.messages import (
     EVERYONE,
     LEAST,
     MOST,
     USER,
     Buffer,
+    Hear,
+    MessageStream,
     SpokenTurn,
     read_talk,
 )

@@ -11,7 +11,7 @@ from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Outcome
 from chargehand.patterns.groups.messages import EVERYONE, SpokenTurn, folded
 from chargehand.patterns.groups.shared_blocks import Blocks, GroupBoard, block_tools, shown
-from chargehand.roles.attempt_board import BriefBoard
+from chargehand.roles.board import BriefBoard
 from chargehand.roles.function_worker import FunctionWorker, Work
 from chargehand.roles.llm_worker import Worker
 from chargehand.roles.prompts import prompt

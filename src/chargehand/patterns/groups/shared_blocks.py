@@ -17,8 +17,7 @@ from chargehand.facts.board import Block, Guard
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
-from chargehand.roles.attempt_board import BriefBoard
-from chargehand.roles.board import Board, Glance
+from chargehand.roles.board import Board, BriefBoard, Glance
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.prompts import prompt
 from chargehand.tools.base import Tool, ToolContext, tool

@@ -36,7 +36,7 @@ from chargehand.patterns.groups.messages import (
     read_talk,
 )
 from chargehand.patterns.groups.shared_blocks import GroupBoard, shown
-from chargehand.roles.attempt_board import BriefBoard
+from chargehand.roles.board import BriefBoard
 from chargehand.roles.function_worker import Where
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_schema import NO_MORE, fresh_ids

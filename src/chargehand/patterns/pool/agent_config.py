@@ -1,5 +1,6 @@
 """How an agent of a pool thinks: which model it asks, and how."""
 
+from collections.abc import AsyncIterator
 from functools import cached_property
 from reprlib import repr as repr_of
 
@@ -8,14 +9,47 @@ from msgspec.structs import replace
 
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
-from chargehand.models.base import Model, ModelSettings
+from chargehand.models.base import (
+    Abilities,
+    Model,
+    ModelReply,
+    ModelRequest,
+    ModelSettings,
+    StopReason,
+    Text,
+)
 from chargehand.models.open_model import INSIDE, PROVIDERS, open_model
-from chargehand.patterns.pool.mock_model import MOCK, MockModel
+
+MOCK = "mock"
+ABILITIES = Abilities(tools=False, schema=False, images=False, files=False, is_real=False)
+#: characters of a task that are said again
+LONGEST = 500
 
 #: providers with one model only
 _NAMELESS = ("offline", MOCK)
 HOTTEST = 2.0
 MOST_TOKENS = 10_000_000
+
+
+class MockModel:
+    """Says what it was given, and that nobody has thought about it."""
+
+    name = MOCK
+    account = MOCK
+    abilities = ABILITIES
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        """The last words of the request, marked as what they are."""
+        words = " ".join(request.turns[-1].text.split())
+        given = words.removeprefix("Task: ")[:LONGEST]
+        said = Text(f"[mock] no model was asked; the task was: {given}")
+        return ModelReply(parts=(said,), stop=StopReason.END)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+        """The reply in one piece, and as a whole."""
+        reply = await self.ask(request)
+        yield reply.text
+        yield reply
 
 
 class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only=True, dict=True):

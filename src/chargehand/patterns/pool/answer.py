@@ -20,10 +20,9 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
 from chargehand.journal.blob_values import load_value
-from chargehand.patterns.pool.insights import KEPT
-from chargehand.patterns.pool.plain_dicts import has_failed
+from chargehand.patterns.pool.delegation import is_by_rule
+from chargehand.patterns.pool.plain_dicts import KEPT, has_failed
 from chargehand.patterns.pool.pool_run import PoolRun
-from chargehand.patterns.pool.request_split import is_by_rule
 from chargehand.patterns.pool.shared_memory import EVERYTHING, SharedMemoryPool
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources

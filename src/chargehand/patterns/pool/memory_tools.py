@@ -14,8 +14,7 @@ from chargehand.errors import ToolError, UsageError
 from chargehand.facts.board import Note, NoteQuery, Segment
 from chargehand.facts.outcome import Done, Outcome
 from chargehand.journal.base import Journal
-from chargehand.roles.attempt_board import BriefBoard
-from chargehand.roles.board import Board
+from chargehand.roles.board import Board, BriefBoard
 from chargehand.roles.data_fences import fenced, words_of
 from chargehand.roles.function_worker import Where
 from chargehand.roles.llm_worker import Worker

@@ -1,6 +1,8 @@
-"""The plain dicts that agents of a pool hand to each other: tasks, results, failures."""
+"""The plain dicts that agents of a pool hand to each other: tasks, failures, questions, insights, blocks."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from reprlib import repr as repr_of
 from typing import Any
 
@@ -8,10 +10,13 @@ from chargehand.decisions.run_notes import told_of
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.errors import UsageError
-from chargehand.facts.board import Segment
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.board import Block, Note, Segment
 from chargehand.facts.failure_policy import ABOUT_FAILURE
-from chargehand.facts.outcome import Question
+from chargehand.facts.outcome import Done, ErrorClass, Failed, Question
+from chargehand.facts.value import Value
 from chargehand.patterns.pool.pool_run import PoolRun
+from chargehand.roles.data_fences import words_of
 
 _STATUS = {
     TaskState.WAITING: "waiting",
@@ -26,6 +31,17 @@ _STATUS = {
 }
 #: importance of a failure
 ERROR = 0.9
+
+#: what the ids of all requests of pools begin with
+REQUEST = "request_"
+#: what an insight may say
+_ASKED = ("agent_id", "content", "tags", "segment", "importance", "metadata", "timestamp")
+#: where the metadata of a note keeps the time that its author gave
+SAID_AT = "said_at"
+#: where the note about a conflict keeps the conflict's id
+SETTLES = "settles"
+#: where it keeps the task that stays, or whose result stands
+KEPT = "kept"
 
 
 def tasks_in(ledger: PoolRun) -> Iterator[TaskNode]:
@@ -109,3 +125,106 @@ def named_in(task: object) -> tuple[str, str]:
     raise UsageError(
         f"{repr_of(task)} is no task of a pool; give one as delegate or get_assigned_tasks returned it"
     )
+
+
+def insight_of(note: Note) -> dict[str, Any]:
+    """A note as a plain dict."""
+    metadata = dict(note.metadata)
+    for own, known in (("request_id", "run"), ("task_id", "task")):
+        if known in metadata:
+            metadata.setdefault(own, metadata[known])
+    said_at = metadata.pop(SAID_AT, "")
+    return {
+        "id": note.id,
+        "agent_id": note.author,
+        "content": note.content,
+        "tags": list(note.tags),
+        "segment": str(note.segment),
+        "importance": note.importance,
+        "metadata": metadata,
+        "timestamp": said_at or note.at.isoformat(),
+    }
+
+
+def block_of(block: Block) -> dict[str, Any]:
+    """A version of a block as a plain dict."""
+    return {
+        "label": block.label,
+        "value": block.value,
+        "version": block.version,
+        "agent_id": block.author,
+        "timestamp": block.at.isoformat(),
+    }
+
+
+class InsightWriting:
+    """An insight that somebody wants to write, looked at before anything is stored."""
+
+    def __init__(self, insight: object) -> None:
+        if not isinstance(insight, Mapping) or "content" not in insight:
+            raise UsageError("an insight is a dict with its content: {'content': …, 'tags': […]}")
+        unknown = sorted({str(name) for name in insight} - {*_ASKED})
+        if unknown:
+            raise UsageError(
+                f"an insight has no {', '.join(unknown)}; it has {', '.join(_ASKED)}: put the rest "
+                "into metadata"
+            )
+        self.author = checks.name(insight.get("agent_id") or "somebody", "agent_id")
+        self.content = insight["content"]
+        self.tags = checks.names(insight.get("tags") or (), "tags")
+        self.segment = checks.name(insight.get("segment") or Segment.NOTES, "segment")
+        self.importance = float(checks.amount(insight.get("importance", 0.5), "importance", most=1))
+        self.metadata = _metadata(insight.get("metadata") or {})
+        if insight.get("timestamp"):
+            self.metadata[SAID_AT] = _moment(insight["timestamp"])
+
+    @property
+    def is_report(self) -> bool:
+        """Whether it may be what came of a task."""
+        return self.segment in (Segment.RESULTS, Segment.ERRORS)
+
+    @property
+    def request(self) -> str:
+        """The request that it names; empty if it names none."""
+        named = self.metadata.get("request_id")
+        known = [tag for tag in self.tags if tag.startswith(REQUEST)]
+        return named if isinstance(named, str) else next(iter(known), "")
+
+    @property
+    def task(self) -> str:
+        """The task that it names, and says the result of."""
+        named = self.metadata.get("task_id")
+        if not isinstance(named, str) or not named:
+            raise UsageError(
+                f"it says what came of a task of {self.request}, and not of which one; give "
+                "metadata={'task_id': …}, or another segment than 'results' and 'errors'"
+            )
+        return named
+
+    @property
+    def outcome(self) -> Done | Failed:
+        """What came of the task."""
+        value = Value.of(self.content)
+        if self.segment == Segment.RESULTS:
+            return Done(value)
+        return Failed(kind=ErrorClass.LOGIC, message=words_of(self.content))
+
+
+def _metadata(metadata: object) -> dict[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise UsageError(f"metadata={repr_of(metadata)} must be a dict")
+    return {checks.text(name, "metadata: a name"): each for name, each in metadata.items()}
+
+
+def _moment(given: object) -> str:
+    """A moment as ISO 8601 writes it."""
+    moment = given if isinstance(given, datetime) else None
+    if isinstance(given, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(given)
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(
+            f"timestamp={repr_of(given)} is no moment; give a datetime with its time zone, or one "
+            "in ISO 8601: '2026-03-01T12:00:00+00:00'"
+        )
+    return moment.isoformat()

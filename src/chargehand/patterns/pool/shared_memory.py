@@ -27,7 +27,7 @@ from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
 from chargehand.patterns.pool.attempt import Execution
-from chargehand.patterns.pool.insights import InsightWriting, block_of, insight_of
+from chargehand.patterns.pool.plain_dicts import InsightWriting, block_of, insight_of
 from chargehand.patterns.pool.pool_requests import PoolRequests
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.roles.board import Board

@@ -22,8 +22,9 @@ from chargehand.patterns.pool.delegation import (
     checked_number,
     delegated,
 )
-from chargehand.patterns.pool.insights import KEPT, SETTLES
 from chargehand.patterns.pool.plain_dicts import (
+    KEPT,
+    SETTLES,
     failure_form,
     has_failed,
     named_in,

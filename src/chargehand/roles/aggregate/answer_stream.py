@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from chargehand.models.gateway import Hear
 from chargehand.roles.aggregate.answer_draft import Draft
-from chargehand.roles.aggregate.source_marks import SourceMarks
+from chargehand.roles.aggregate.claims import SourceMarks
 
 _SPACE = " \t\r\n"
 

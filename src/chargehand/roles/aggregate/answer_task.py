@@ -13,8 +13,7 @@ from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
 from chargehand.roles.aggregate.answer_stream import AnswerStream
-from chargehand.roles.aggregate.context_chunks import clipped
-from chargehand.roles.aggregate.context_limit import LimitedModelCaller, context_of
+from chargehand.roles.aggregate.context_limit import LimitedModelCaller, clipped, context_of
 from chargehand.roles.aggregate.merge import Merger
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults, gather

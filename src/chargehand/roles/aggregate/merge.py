@@ -12,12 +12,10 @@ from chargehand.models.base import ModelRequest, StopReason
 from chargehand.roles.aggregate.answer_draft import Draft
 from chargehand.roles.aggregate.answer_prompts import DRAFTED, EARLIER, MISSING, AnswerPrompts
 from chargehand.roles.aggregate.answer_stream import AnswerStream
-from chargehand.roles.aggregate.claims import claims_in
-from chargehand.roles.aggregate.context_chunks import Item, block_of, shown
-from chargehand.roles.aggregate.context_limit import LimitedModelCaller
+from chargehand.roles.aggregate.claims import SourceMarks, claims_in
+from chargehand.roles.aggregate.context_limit import Item, LimitedModelCaller, block_of, shown
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults
-from chargehand.roles.aggregate.source_marks import SourceMarks
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import ask_for, in_fewer_words, refuse_unusable
 from chargehand.roles.worker_refusal import reason_in

@@ -10,16 +10,17 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
 from chargehand.models.base import ModelRequest
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
-from chargehand.roles.aggregate.context_chunks import (
+from chargehand.roles.aggregate.claims import SourceMarks
+from chargehand.roles.aggregate.context_limit import (
     ChunkBlock,
     Item,
+    LimitedModelCaller,
     block_of,
     blocks_of,
     chunks_of,
     shown,
+    side_by_side,
 )
-from chargehand.roles.aggregate.context_limit import LimitedModelCaller, side_by_side
-from chargehand.roles.aggregate.source_marks import SourceMarks
 from chargehand.roles.model_calls import refuse_unusable
 from chargehand.roles.worker_refusal import reason_in
 

@@ -17,7 +17,7 @@ from chargehand.engines.brief import Brief
 from chargehand.facts.answer import Gap
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
-from chargehand.roles.aggregate.context_chunks import Item
+from chargehand.roles.aggregate.context_limit import Item
 from chargehand.roles.data_fences import words_of
 from chargehand.roles.planning_context import PlanningContext
 

@@ -10,16 +10,17 @@ from chargehand.decisions.rule_answer import claims_of, contradictions_in, loose
 from chargehand.facts.answer import Answer, Candidate
 from chargehand.models.base import ModelRequest
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
-from chargehand.roles.aggregate.context_chunks import (
+from chargehand.roles.aggregate.context_limit import (
     ChunkBlock,
     Item,
+    LimitedModelCaller,
     block_of,
     chunks_of,
     clipped,
     shown,
+    side_by_side,
     tokens_in,
 )
-from chargehand.roles.aggregate.context_limit import LimitedModelCaller, side_by_side
 from chargehand.roles.aggregate.results import TaskResults
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import ask_for
