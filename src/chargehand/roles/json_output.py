@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -38,6 +39,12 @@ def record(**properties: dict[str, Any]) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
+
+
+def one_of(choices: Iterable[str]) -> dict[str, Any]:
+    """One of these texts; of none, any text: an empty list of choices would be no schema."""
+    known = list(choices)
+    return {"type": "string", "enum": known} if known else {"type": "string"}
 
 
 def decoded(text: str) -> Any:

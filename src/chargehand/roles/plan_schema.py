@@ -13,7 +13,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 from chargehand.facts.plan import Plan, Strategy, Task, is_vague
 from chargehand.models.base import Turn
-from chargehand.roles.json_output import objection_to, record
+from chargehand.roles.json_output import objection_to, one_of, record
 from chargehand.roles.model_calls import ModelCaller, ask_until
 from chargehand.roles.roster import Roster
 from chargehand.roles.worker_factory import Factory
@@ -160,7 +160,6 @@ def _hire_schema(bounds: Bounds) -> dict[str, Any]:
         return {}
     makers = " or ".join(bounds.grants)
     tools = list(dict.fromkeys(name for names in bounds.grants.values() for name in names))
-    one = {"type": "string", "enum": tools} if tools else {"type": "string"}
     return {
         "role": {
             "type": "string",
@@ -169,7 +168,7 @@ def _hire_schema(bounds: Bounds) -> dict[str, Any]:
         },
         "tools": {
             "type": "array",
-            "items": one,
+            "items": one_of(tools),
             "description": f"of a task for {makers}: the tools it takes, no others",
             "default": [],
         },

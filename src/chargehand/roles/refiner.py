@@ -68,12 +68,18 @@ async def refine(brief: Brief, seat: PlanningContext, resources: Resources) -> O
 
 
 async def _better_words(caller: DurableModelCaller, seat: PlanningContext, seen: Mishap) -> str:
+    def examine(answer: Any) -> str | None:
+        words = " ".join(answer["description"].split()).casefold()
+        if words and words == " ".join(seen.description.split()).casefold():
+            return "This is what failed, word for word; say it so that it can be done."
+        return objection_to_task(answer["description"])
+
     answer = await ask_for(
         caller,
         "refine",
         _turns(caller.resources, seat, seen),
         _SCHEMA,
-        lambda answer: _objection_to(answer["description"], seen.description),
+        examine,
     )
     return str(answer["description"]).strip()
 
@@ -121,9 +127,3 @@ def _told_by_tool(value: Value) -> str:
 
 def _rewritten(words: str) -> Done:
     return Done(Value.of({"description": words}))
-
-
-def _objection_to(words: str, before: str) -> str | None:
-    if " ".join(words.split()).casefold() == " ".join(before.split()).casefold():
-        return "This is what failed, word for word; say it so that it can be done."
-    return objection_to_task(words)

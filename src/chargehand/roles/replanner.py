@@ -11,7 +11,7 @@ from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan, Task
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import asked, request_again
-from chargehand.roles.json_output import record
+from chargehand.roles.json_output import one_of, record
 from chargehand.roles.model_calls import DurableModelCaller
 from chargehand.roles.plan_schema import (
     MOST,
@@ -103,22 +103,15 @@ class _Change:
     def schema(self) -> dict[str, Any]:
         usable = [task.id for task in (*self._situation.done, *self._situation.open)]
         lost = [task.id for task in self._situation.lost]
-        replaced = {"type": "string", "enum": lost} if lost else {"type": "string"}
+        open_ = [task.id for task in self._situation.open]
+        # Only a person may have something taken out of the plan, and only what is not done.
+        removed = {"removed": {"type": "array", "items": one_of(open_)}}
         return record(
             reason={"type": "string", "description": "what is done otherwise now, and why"},
-            replaced={"type": "array", "items": replaced},
-            **self._removals,
+            replaced={"type": "array", "items": one_of(lost)},
+            **(removed if self._is_steered else {}),
             tasks=tasks_schema(self._bounds, self._ids, [*usable, *self._ids]),
         )
-
-    @property
-    def _removals(self) -> dict[str, Any]:
-        """What may be taken out of the plan: of a person's will alone, and only what is not done."""
-        if not self._is_steered:
-            return {}
-        open_ = [task.id for task in self._situation.open]
-        one = {"type": "string", "enum": open_} if open_ else {"type": "string"}
-        return {"removed": {"type": "array", "items": one}}
 
     def turns(self, resources: Resources, data: str) -> Sequence[Turn]:
         words = prompt(

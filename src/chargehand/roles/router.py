@@ -1,7 +1,5 @@
 """The router: one request goes to one worker, in words that suit that worker."""
 
-from typing import Any
-
 from msgspec import json
 
 from chargehand.errors import WorkerError
@@ -42,8 +40,12 @@ async def route(
             system(_instructions(caller, roster, default)),
             user(f"Route this.\n{asked(request, None if earlier is None else earlier.read())}"),
         ),
-        _schema([*workers, UNCLEAR] if default else workers),
-        lambda chosen: _objection_to(chosen, workers),
+        record(
+            worker={"type": "string", "enum": [*workers, UNCLEAR] if default else workers},
+            task={"type": "string", "description": "the request, rewritten for this worker"},
+            why={"type": "string", "description": "why this worker, in one sentence"},
+        ),
+        lambda told: objection_to_task(told["task"]) if told["worker"] in workers else None,
         read=lambda text: _chosen_in(text, request, workers, default),
     )
     is_unclear = chosen["worker"] not in workers
@@ -66,14 +68,6 @@ def _instructions(caller: ModelCaller, roster: Roster, default: str) -> str:
     return prompt("route", caller.resources.prompts, roster=lines, unclear=unclear)
 
 
-def _schema(workers: list[str]) -> dict[str, Any]:
-    return record(
-        worker={"type": "string", "enum": workers},
-        task={"type": "string", "description": "the request, rewritten for this worker"},
-        why={"type": "string", "description": "why this worker, in one sentence"},
-    )
-
-
 def _chosen_in(text: str, request: str, workers: list[str], default: str) -> str:
     """The choice as it was asked for: a name of other case or alone is taken, another is the default's."""
     told = decoded(text)
@@ -84,7 +78,3 @@ def _chosen_in(text: str, request: str, workers: list[str], default: str) -> str
     more = told if isinstance(told, dict) else {}
     task = more.get("task") if isinstance(more.get("task"), str) else request
     return json.encode({"worker": name, "task": task, "why": str(more.get("why", ""))}).decode()
-
-
-def _objection_to(chosen: Any, workers: list[str]) -> str | None:
-    return objection_to_task(chosen["task"]) if chosen["worker"] in workers else None

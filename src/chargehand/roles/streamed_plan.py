@@ -94,7 +94,10 @@ class _Dictation:
         schema = plan_schema(self._seat.roster, self._seat.live_run.schedule.limits)
         objection = ""
         for _ in range(REPAIRS + 1):
-            reply = await self._ask(said, schema)
+            settings = self._caller.resources.settings
+            request = ModelRequest(turns=tuple(said), schema=schema, settings=settings)
+            self._gate.hear(None)
+            reply = await self._caller.ask("plan", request, self._gate.hear)
             found = self._objection_to(reply)
             if found is None:
                 self._events.put_nowait(PlanSealed(at=self._seat.now()))
@@ -103,18 +106,13 @@ class _Dictation:
             objection = noted["objection"]
             said += [reply.turn, user(noted["words"])]
             if noted["accepted"]:
-                schema = self._rest_schema(noted["accepted"])
+                free = [id_ for id_ in self._bounds.ids if id_ not in noted["accepted"]]
+                schema = record(tasks=tasks_schema(self._bounds, free, self._bounds.ids))
         kind = failure_of(read_draft(reply.text)[0])
         error = kind(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
         if self._gate.accepted:
             return no_plan(error)  # what was accepted runs, and its words are known by now
         raise error
-
-    async def _ask(self, turns: Sequence[Turn], schema: dict[str, Any]) -> ModelReply:
-        settings = self._caller.resources.settings
-        request = ModelRequest(turns=tuple(turns), schema=schema, settings=settings)
-        self._gate.hear(None)
-        return await self._caller.ask("plan", request, self._gate.hear)
 
     def _objection_to(self, reply: ModelReply) -> str | None:
         if reply.stop is StopReason.LENGTH:
@@ -136,11 +134,6 @@ class _Dictation:
             return {"objection": objection, "words": words, "accepted": ids}
 
         return await remembered(self._brief, "faults", note)
-
-    def _rest_schema(self, accepted: Iterable[str]) -> dict[str, Any]:
-        taken = set(accepted)
-        free = [id_ for id_ in self._bounds.ids if id_ not in taken]
-        return record(tasks=tasks_schema(self._bounds, free, self._bounds.ids))
 
     def _open_plan(self, plan: Plan) -> None:
         opened = PlanOpened(

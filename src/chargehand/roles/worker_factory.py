@@ -16,13 +16,12 @@ from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system, user
 from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.function_worker import Where, check_words
-from chargehand.roles.json_output import record
+from chargehand.roles.json_output import one_of, record
 from chargehand.roles.llm_worker import Worker, WorkerOptions
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.tools.base import Tool
-from chargehand.tools.toolbox import Toolbox
 
 #: what a plan hands to a factory's task in `args`
 ROLE, TOOLS = "role", "tools"
@@ -154,7 +153,7 @@ class Factory:
         own = own.below(resources)
         shape = record(
             role={"type": "string", "description": "who the worker is and how it works"},
-            tools={"type": "array", "items": _one_of(self.toolbox)},
+            tools={"type": "array", "items": one_of(self.toolbox.names)},
         )
         turns = (system(self._hiring_words(own)), user(f"Staff this.\n{_told(brief)}"))
         answer = await ask_for(DurableModelCaller(brief, own), "hire", turns, shape)
@@ -162,9 +161,10 @@ class Factory:
         return Hire(answer[ROLE], tuple(granted))
 
     def _hiring_words(self, resources: Resources) -> str:
-        return prompt(
-            "hire", self._ablest.prompts or resources.prompts, tools=_listed(self.toolbox)
-        )
+        specs = self.toolbox.specs
+        lines = [f"- {spec.name}: {' '.join(spec.description.split())}" for spec in specs]
+        listed = "\n".join(lines) or "(none)"
+        return prompt("hire", self._ablest.prompts or resources.prompts, tools=listed)
 
     def _refused(self, why: str) -> Failed:
         """Final: the same words again would be refused again. Whoever planned it must say it otherwise."""
@@ -205,13 +205,3 @@ def _told(brief: Brief) -> str:
     if task.accept:
         lines.append(fenced("accepted if", task.accept))
     return "".join(lines)
-
-
-def _listed(toolbox: Toolbox) -> str:
-    lines = [f"- {spec.name}: {' '.join(spec.description.split())}" for spec in toolbox.specs]
-    return "\n".join(lines) or "(none)"
-
-
-def _one_of(toolbox: Toolbox) -> dict[str, Any]:
-    names = list(toolbox.names)  # an empty list of choices would be no schema
-    return {"type": "string", "enum": names} if names else {"type": "string"}

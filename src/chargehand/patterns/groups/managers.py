@@ -20,7 +20,7 @@ from chargehand.models.base import (
     system,
     user,
 )
-from chargehand.patterns.groups.messages import EVERYONE, REPEATS, USER, Spoken, Talk, rounds_in
+from chargehand.patterns.groups.messages import EVERYONE, REPEATS, USER, Talk, rounds_in
 from chargehand.roles.json_output import objection_to, record
 from chargehand.roles.model_calls import REPAIRS, ModelCaller, ask_for, refuse_unusable
 from chargehand.roles.prompts import prompt
@@ -144,7 +144,11 @@ class DynamicManager:
             raise WorkerError(f"no progress: {talk.last.speaker} said the same {REPEATS} times")
         caller = think()
         choices = [*talk.members, *([self.token] if talk.spoken else [])]
-        chosen = await ask_for(caller, "next speaker", self._turns(caller, talk), _schema(choices))
+        schema = record(
+            next={"type": "string", "enum": choices},
+            why={"type": "string", "description": "why, in one sentence"},
+        )
+        chosen = await ask_for(caller, "next speaker", self._turns(caller, talk), schema)
         if chosen["next"] == self.token:
             return None
         return turn_of(chosen["next"], talk, token=self.token, why=chosen["why"])
@@ -175,13 +179,6 @@ def turn_of(name: str, talk: Talk, *, token: str = "", why: str = "") -> Act:
         sender=USER if last is None else last.speaker,
         token=token,
         why=why,
-    )
-
-
-def _schema(choices: list[str]) -> dict[str, Any]:
-    return record(
-        next={"type": "string", "enum": choices},
-        why={"type": "string", "description": "why, in one sentence"},
     )
 
 
@@ -335,7 +332,8 @@ class ManagerDecision(Struct, frozen=True):
                 f"{FINISH}: this is no answer; answer from what was said, and name what is missing"
             )
         for each in self._assigned(name, arguments):
-            same = [s for s in self.talk.spoken if _is_same(s, each)]
+            asked = (each.to, each.message)
+            same = [s for s in self.talk.spoken if (s.speaker, s.asked) == asked]
             if any(spoken.value is None for spoken in same):
                 return f"{each.to} could not answer exactly this; ask otherwise, or go on without"
             if len(same) >= REPEATS - 1:
@@ -385,7 +383,3 @@ def _told(calls: Sequence[ToolCall], objections: Sequence[str]) -> Turn:
     told = zip(calls, objections, strict=True)
     outputs = (ToolOutput(call.id, call.name, why, is_error=True) for call, why in told)
     return Turn(Role.TOOL, tuple(outputs))
-
-
-def _is_same(spoken: Spoken, assignment: TurnAssignment) -> bool:
-    return (spoken.speaker, spoken.asked) == (assignment.to, assignment.message)

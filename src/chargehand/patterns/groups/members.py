@@ -80,7 +80,13 @@ class GroupMember:
             return self._member.work(resources)
         if isinstance(self._member, Worker):
             return self._agent(self._member, resources)
-        return self._told(self._member.work(resources), resources)
+        work = self._member.work(resources)
+
+        async def speak(brief: Brief) -> Any:
+            await self._tell(brief, resources)
+            return await work(brief)
+
+        return speak
 
     def _agent(self, worker: Worker, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
         models = resources.models(worker.model, f"worker {worker.name!r}")
@@ -89,13 +95,6 @@ class GroupMember:
             await self._tell(brief, resources)
             tools = block_tools(brief.board) if isinstance(brief.board, GroupBoard) else []
             return await ToolLoop(worker, brief, resources, models, tools).hold()
-
-        return speak
-
-    def _told(self, work: Work, resources: Resources) -> Callable[[Brief], Awaitable[Any]]:
-        async def speak(brief: Brief) -> Any:
-            await self._tell(brief, resources)
-            return await work(brief)
 
         return speak
 

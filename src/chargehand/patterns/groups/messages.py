@@ -1,7 +1,7 @@
 """What was said in a group: who to whom, turn by turn. Read from the plan of its run, kept nowhere else."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -234,15 +234,23 @@ async def read_talk(
     schedule, outputs = live_run.schedule, live_run.results.outputs
     requested = schedule.requested
     nodes = dict(islice(schedule.nodes.items(), first))
-    spoken = [_spoken(node, turn, outputs) for node, turn in _turns(nodes.values())]
+    last = nodes.get(CLOSING)
+    settled = [node for node in nodes.values() if node.state.is_settled]
+    spoken = [
+        _spoken(node, turn, outputs)
+        for node in settled
+        if (turn := SpokenTurn.of(node.task)) is not None
+    ]
     shown = 0 if whole else len(spoken) - buffer.held(len(spoken))
-    spoken[shown:] = [await _brought(each, bring) for each in spoken[shown:]]
+    for place, each in enumerate(spoken[shown:], shown):
+        if each.value is not None:
+            spoken[place] = replace(each, value=await bring(each.value))
     return Talk(
         request="" if requested is None else requested.request,
         version=schedule.version,
         members=members,
         spoken=spoken,
-        closing=_closing(nodes),
+        closing=_closing(last.task) if last is not None and last.state is TaskState.DONE else None,
         has_minutes=MINUTES in nodes,
         minutes=await bring(outputs[MINUTES]) if MINUTES in nodes and MINUTES in outputs else None,
         buffer=buffer,
@@ -263,17 +271,8 @@ def needs_of(talk: Talk) -> tuple[Need, ...]:
     return (*before, *held)
 
 
-def _closing(nodes: Mapping[str, TaskNode]) -> Message | None:
-    node = nodes.get(CLOSING)
-    if node is None or node.state is not TaskState.DONE:
-        return None
-    task = node.task
+def _closing(task: Task) -> Message:
     return Message(sender=task.worker, to=(USER,), content=task.args[CLOSING], task=CLOSING)
-
-
-def _turns(nodes: Iterable[TaskNode]) -> list[tuple[TaskNode, SpokenTurn]]:
-    turns = [(node, SpokenTurn.of(node.task)) for node in nodes]
-    return [(node, turn) for node, turn in turns if turn is not None and node.state.is_settled]
 
 
 def _spoken(node: TaskNode, turn: SpokenTurn, outputs: Mapping[str, Value]) -> Spoken:
@@ -286,11 +285,6 @@ def _spoken(node: TaskNode, turn: SpokenTurn, outputs: Mapping[str, Value]) -> S
         value=outputs.get(task.id) if node.state is TaskState.DONE else None,
         why=why_not_done(node),
     )
-
-
-async def _brought(spoken: Spoken, bring: Bring) -> Spoken:
-    value = spoken.value
-    return spoken if value is None or not value.blob else replace(spoken, value=await bring(value))
 
 
 def _in_words(batch: Sequence[Spoken]) -> str:
@@ -390,13 +384,8 @@ class MessageStream:
 
     async def _answer(self, task: Task, done: Done) -> None:
         turn = SpokenTurn.of(task)
-        if turn is None and task.id != CLOSING:
-            return
-        message = Message(
-            sender=task.worker,
-            to=(USER if turn is None else turn.reply_to,),
-            content=(await self._bring(done.value)).read(),
-            turn=0 if turn is None else turn.turn,
-            task=task.id,
-        )
-        self.tell([message])
+        if turn is not None:
+            value = await self._bring(done.value)
+            self.tell([_answer(Spoken(task.id, task.worker, turn, task.description, value))])
+        elif task.id == CLOSING:
+            self.tell([_closing(task)])

@@ -106,7 +106,10 @@ class Blocks:
             known = {each.label: each for each in await board.labels()}
             label = known.get(block.label)
             if block.value is not None and (label is None or not label.version):
-                await _write_first(board, block)
+                with suppress(
+                    BlockChanged
+                ):  # another was faster, and what it holds is theirs to say
+                    await board.write(block.label, block.value, expect=0)
             guard = Guard(tuple(block.readers), tuple(block.writers))
             if guard != Guard() and (label is None or label.guard != guard):
                 await board.guard(block.label, readers=guard.readers, writers=guard.writers)
@@ -320,10 +323,3 @@ def _told(seen: Glance) -> str:
     if seen.stored is None:
         return f"{head}: {seen.size} bytes, not shown; read_block brings it.\n"
     return fenced(head, seen.stored.read())
-
-
-async def _write_first(board: Board, block: SharedBlock) -> None:
-    try:
-        await board.write(block.label, block.value, expect=0)
-    except BlockChanged:
-        return  # another was faster, and what it holds is theirs to say

@@ -89,7 +89,9 @@ class TurnPlanner:
         if seat.live_run.schedule.version > talk.version or brief.task.args.get("because") == STEER:
             # Decided just before the process ended; or a note, which comes along with the next turn.
             return NOTHING_DONE
-        board = _board_of(brief)
+        board = brief.board
+        if not isinstance(board, BriefBoard):
+            raise InternalError("a group is planned where there is no board")
         if talk.version:
             await self._count(board, brief, talk)
         elif before := await self._begin(board, brief, seat):
@@ -97,10 +99,19 @@ class TurnPlanner:
         if self._manager.thinks:
             blocks = GroupBoard(self._circle.blocks, self._manager.name, board, LEADER)
             talk = replace(talk, blocks=await shown(blocks, resources.prompts))
-        act = await self._manager.choose(talk, lambda: self._caller(brief, resources))
+
+        def think() -> ModelCaller:
+            own = Resources(model=self._manager.model, settings=self._manager.settings)
+            return DurableModelCaller(brief, own.below(resources))
+
+        act = await self._manager.choose(talk, think)
         if act is None:
             return NOTHING_DONE
-        return await self._add(brief, seat, talk, self._tasks(act, talk))
+        if act.answer is not None:
+            return await self._add(brief, seat, talk, [self._closing(act.answer, talk)])
+        ids = fresh_ids(len(act.assignments), [each.task for each in talk.spoken])
+        turns = [self._turn(act, talk, id_, place) for place, id_ in enumerate(ids)]
+        return await self._add(brief, seat, talk, turns)
 
     async def _talk(self, brief: Brief, seat: PlanningContext) -> Talk:
         """What was said when this system task began: that is remembered, and the words are read again."""
@@ -139,16 +150,6 @@ class TurnPlanner:
         is_due = counted.value // self._every > (counted.value - fresh) // self._every
         if self._beside is not None and is_due:
             await self._beside.begin(board, brief.run, len(talk.spoken))
-
-    def _caller(self, brief: Brief, resources: Resources) -> ModelCaller:
-        own = Resources(model=self._manager.model, settings=self._manager.settings).below(resources)
-        return DurableModelCaller(brief, own)
-
-    def _tasks(self, act: Act, talk: Talk) -> list[Task]:
-        if act.answer is not None:
-            return [self._closing(act.answer, talk)]
-        ids = fresh_ids(len(act.assignments), [each.task for each in talk.spoken])
-        return [self._turn(act, talk, id_, place) for place, id_ in enumerate(ids)]
 
     def _minutes(self, runs: Sequence[str]) -> Task:
         """Have read what was said before; the conversation can do without."""
@@ -276,10 +277,3 @@ def _said_anew(assigned: TurnAssignment, talk: Talk) -> str:
     failed = [s for s in heard if s.value is None and s.asked.startswith(assigned.message)]
     again = f" (asked again after {failed[-1].task})" if failed else ""
     return f"{assigned.message}{again}"
-
-
-def _board_of(brief: Brief) -> BriefBoard:
-    board = brief.board
-    if not isinstance(board, BriefBoard):
-        raise InternalError("a group is planned where there is no board")
-    return board

@@ -39,7 +39,11 @@ class CoordinatorAgent:
         A task that failed counts as such until it is given to another.
         """
         progress = await self._coordinator.progress(checks.text(request_id, "request_id"))
-        return _form(progress, await self._unanswered(request_id))
+        nodes = [
+            node for view in await self.pool.requests.of(request_id) for node in tasks_in(view)
+        ]
+        # Failures that nobody has dealt with yet; to the schedule they are questions.
+        return _form(progress, sum(has_failed(n) and not n.state.is_settled for n in nodes))
 
     @blocking
     async def resolve_conflicts(self, request_id: str = "") -> list[dict[str, Any]]:
@@ -69,15 +73,6 @@ class CoordinatorAgent:
             }
             for trouble in health.troubles
         ]
-
-    async def _unanswered(self, request_id: str) -> int:
-        """Tasks that failed, and of which nobody has said yet what becomes of them."""
-        views = await self.pool.requests.of(request_id)
-        return sum(
-            has_failed(node) and not node.state.is_settled
-            for view in views
-            for node in tasks_in(view)
-        )
 
 
 def _form(progress: Progress, unanswered: int) -> dict[str, Any]:

@@ -79,8 +79,7 @@ async def delegated(
     """Have a request divided and given out; returns once that is durable."""
     given, why = order.tasks, ""
     if given is None:
-        divided = await split(order.request, order.count or len(order.capacities), resources)
-        given, why = divided.texts, divided.why_by_rule
+        given, why = await split(order.request, order.count or len(order.capacities), resources)
     busy = await _busy(requests) if order.balance is Balance.LEAST_BUSY else {}
     turns = share_out(len(given), order.capacities, order.balance, busy)
     tasks = [_task(place, each, turns[place]) for place, each in enumerate(given)]
@@ -206,7 +205,12 @@ def _by_load(count: int, capacities: Mapping[str, float], busy: Mapping[str, int
 
 
 def _pair(each: object) -> tuple[str, float]:
-    given, holds = (each, 1.0) if isinstance(each, str) else _halves(each)
+    if isinstance(each, (tuple, list)) and len(each) == 2:
+        given, holds = each
+    elif isinstance(each, str):
+        given, holds = each, 1.0
+    else:
+        raise UsageError(f"available_workers: {repr_of(each)} names no worker; {_WAY_OUT}")
     name = checks.name(given, "available_workers: a name")
     capacity = checks.amount(holds, f"available_workers: what {name!r} can hold", most=MOST_HELD)
     if not capacity:
@@ -214,33 +218,19 @@ def _pair(each: object) -> tuple[str, float]:
     return name, capacity
 
 
-def _halves(each: object) -> tuple[object, object]:
-    if not isinstance(each, (tuple, list)) or len(each) != 2:
-        raise UsageError(f"available_workers: {repr_of(each)} names no worker; {_WAY_OUT}")
-    return each[0], each[1]
-
-
-class Split(Struct, frozen=True):
-    """What each task of a request is to do."""
-
-    texts: list[str]
-    #: why a model could not say it, or not all of it
-    why_by_rule: str = ""
-
-
-async def split(request: str, count: int, resources: Resources) -> Split:
-    """Divide a request into exactly so many tasks. By rule where no model can."""
+async def split(request: str, count: int, resources: Resources) -> tuple[list[str], str]:
+    """Divide a request into the words of so many tasks; by rule where no model can, and why."""
     caller = PlainModelCaller(resources)
     if is_by_rule(resources.models(None, "the supervisor")):
-        return Split(by_rule(request, count))
+        return by_rule(request, count), ""
     said: list[str] = []
     try:
         while len(said) < count:
             said += await _next_part(caller, request, count, said)
     except (WorkerError, ModelError) as error:
         log.warning("pool_split_by_rule tasks=%s error=%s", count - len(said), error)
-        return Split([*said, *by_rule(request, count)[len(said) :]], str(error))
-    return Split(said)
+        return [*said, *by_rule(request, count)[len(said) :]], str(error)
+    return said, ""
 
 
 def by_rule(request: str, count: int) -> list[str]:
@@ -282,10 +272,7 @@ async def _next_part(
         return None
 
     turns = (system(words), user(told))
-    answer = await ask_for(caller, "split", turns, _schema(wanted), objection)
-    return [each.strip() for each in answer["tasks"]]
-
-
-def _schema(count: int) -> dict[str, Any]:
     task = {"type": "string", "description": "what the result is, and what it is about"}
-    return record(tasks={"type": "array", "items": task, "minItems": count, "maxItems": count})
+    schema = record(tasks={"type": "array", "items": task, "minItems": wanted, "maxItems": wanted})
+    answer = await ask_for(caller, "split", turns, schema, objection)
+    return [each.strip() for each in answer["tasks"]]

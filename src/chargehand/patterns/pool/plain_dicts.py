@@ -174,7 +174,9 @@ class InsightWriting:
         self.tags = checks.names(insight.get("tags") or (), "tags")
         self.segment = checks.name(insight.get("segment") or Segment.NOTES, "segment")
         self.importance = float(checks.amount(insight.get("importance", 0.5), "importance", most=1))
-        self.metadata = _metadata(insight.get("metadata") or {})
+        metadata = insight.get("metadata") or {}
+        checks.instance(metadata, "metadata", Mapping)
+        self.metadata = {checks.text(k, "metadata: a name"): v for k, v in metadata.items()}
         if insight.get("timestamp"):
             self.metadata[SAID_AT] = _moment(insight["timestamp"])
 
@@ -208,12 +210,6 @@ class InsightWriting:
         if self.segment == Segment.RESULTS:
             return Done(value)
         return Failed(kind=ErrorClass.LOGIC, message=words_of(self.content))
-
-
-def _metadata(metadata: object) -> dict[str, Any]:
-    if not isinstance(metadata, Mapping):
-        raise UsageError(f"metadata={repr_of(metadata)} must be a dict")
-    return {checks.text(name, "metadata: a name"): each for name, each in metadata.items()}
 
 
 def _moment(given: object) -> str:

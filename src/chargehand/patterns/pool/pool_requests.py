@@ -111,8 +111,9 @@ class PoolRequests:
         for name in names:
             with suppress(UnknownRun, _Led):
                 views.append(await self.view(name))
-        views = [view for view in views if not view.is_ended]
-        return sorted(views, key=_age)
+        asked = [(view, view.schedule.requested) for view in views if not view.is_ended]
+        known = [(view, asked) for view, asked in asked if asked is not None]
+        return [view for view, _ in sorted(known, key=lambda each: (-each[1].priority, each[1].at))]
 
     async def of(self, request: str) -> list[PoolRun]:
         """The view of one request, if it is a pool's; of all that have not ended, if none is named."""
@@ -214,12 +215,6 @@ def telling(event: Event) -> Callable[[PoolRun, DecisionTime], Decision]:
         return Decision(ledger.write(replace(event, at=moment.at), moment.node))
 
     return tell
-
-
-def _age(view: PoolRun) -> tuple[int, object]:
-    requested = view.schedule.requested
-    assert requested is not None  # noqa: S101 - for the type checker: it was looked at
-    return (-requested.priority, requested.at)
 
 
 def _trim(ledgers: dict[str, PoolRun]) -> None:

@@ -152,7 +152,7 @@ class SharedMemoryPool:
         with suppress(TimeoutError, StopAsyncIteration):
             while True:
                 try:
-                    note = wait(_next_of(coming, timeout))
+                    note = wait(asyncio.wait_for(anext(coming), timeout))
                 except UsageError:
                     if self.is_closed:
                         return
@@ -251,7 +251,3 @@ def pool_of(pool: object) -> SharedMemoryPool:
     if not isinstance(pool, SharedMemoryPool):
         raise UsageError(f"pool={repr_of(pool)} is no SharedMemoryPool")
     return pool
-
-
-async def _next_of(coming: AsyncIterator[Note], timeout: float | None) -> Note:  # noqa: ASYNC109 - of this one wait
-    return await asyncio.wait_for(anext(coming), timeout)

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from reprlib import repr as repr_of
 from typing import Any, cast
@@ -12,12 +12,13 @@ from typing import Any, cast
 from chargehand.background_loop import blocking
 from chargehand.background_loop import wait_in_background as wait
 from chargehand.decisions.run_notes import told_of
-from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
+from chargehand.facts.plan import Task
 from chargehand.journal.blob_values import load_value
 from chargehand.patterns.pool.agent_config import AgentConfig, config_of
 from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
@@ -92,7 +93,8 @@ class WorkerAgent:
             view = await requests.view(name)
             if not view.schedule.is_paused:
                 more = view.given_back if lost else ()
-                mine = [node for node in tasks_in(view) if self._may_take(node, more)]
+                ready = [node for node in tasks_in(view) if node.state is TaskState.READY]
+                mine = [n for n in ready if self._is_meant(n.task) or n.task.id in more]
                 found += [(view.urgency_of(node.task.id), task_form(view, node)) for node in mine]
         found.sort(key=lambda each: -each[0])  # stable: then by age and plan
         return [form for _, form in found]
@@ -202,10 +204,8 @@ class WorkerAgent:
         requests = self.pool.requests
         return [await requests.view(request_id)] if request_id else await requests.open()
 
-    def _may_take(self, node: TaskNode, more: Container[str]) -> bool:
-        if node.state is not TaskState.READY:
-            return False
-        return (node.task.worker or node.task.skill) in self._names or node.task.id in more
+    def _is_meant(self, task: Task) -> bool:
+        return (task.worker or task.skill) in self._names
 
     def _at_work(self) -> Execution:
         if self._execution is None:

@@ -7,7 +7,6 @@ from chargehand.decisions.system_tasks import ANSWER, DRAFT
 from chargehand.engines.brief import Brief
 from chargehand.errors import InternalError, ModelError, WorkerError
 from chargehand.facts.answer import Answer
-from chargehand.facts.events import RunRequested
 from chargehand.facts.outcome import Done, Outcome, failed_by
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
@@ -34,7 +33,8 @@ async def compose_answer(brief: Brief, seat: PlanningContext, resources: Resourc
     What cannot be composed is a failure like any other; whoever listened is told to forget it.
     """
     is_draft = brief.task.id != ANSWER
-    voice = AnswerStream(_unheard if is_draft else seat.say)
+    # A draft is looked at when it is whole.
+    voice = AnswerStream((lambda _: None) if is_draft else seat.say)
     try:
         answer = await _compose(brief, seat, resources, voice)
     except (WorkerError, ModelError) as error:
@@ -45,10 +45,6 @@ async def compose_answer(brief: Brief, seat: PlanningContext, resources: Resourc
         raise
     voice.settle(answer.text)
     return Done(Value.of(answer, brief.taint))
-
-
-def _unheard(_: str | None) -> None:
-    """A draft is looked at when it is whole."""
 
 
 async def _compose(
@@ -64,10 +60,11 @@ async def _compose(
     context = context_of(resources)
     # A draft is written while notes may still come, so only the answer itself knows them all.
     notes = seat.live_run.results.notes if brief.task.id == ANSWER else ()
+    earlier = (await seat.bring(requested.earlier)).read()
     words = AnswerPrompts(
         request=clipped(with_notes(requested.request, notes), context // _REQUEST_SHARE),
         instruction=schedule.instruction,
-        earlier=await _earlier(requested, seat, context // _EARLIER_SHARE),
+        earlier="" if earlier is None else clipped(words_of(earlier), context // _EARLIER_SHARE),
         draft=clipped(await _draft(brief, seat), context // _EARLIER_SHARE),
         missing=material.told_gaps(),
         prompts=resources.prompts,
@@ -98,11 +95,3 @@ async def _draft(brief: Brief, seat: PlanningContext) -> str:
     value = await seat.bring(drafts[-1])
     brief.distrust(*value.taint)
     return convert(value.read(), Answer).text
-
-
-async def _earlier(requested: RunRequested, seat: PlanningContext, most: int) -> str:
-    """What the run was told that it goes on from, as far as there is room for it."""
-    told = (await seat.bring(requested.earlier)).read()
-    if told is None:
-        return ""
-    return clipped(words_of(told), most)

@@ -109,13 +109,11 @@ def _sentences(lines: Sequence[str], marks: SourceMarks) -> Iterator[str]:
         bare = line.strip()
         if bare.startswith(_FENCES):
             is_code = not is_code
-        elif not (is_code or bare.startswith("#") or _states_nothing(bare, marks)):
+            continue
+        is_frame = bare.startswith("|") or bare.endswith(":")
+        states_nothing = bare.startswith("#") or (is_frame and not marks.tasks_in(bare))
+        if not (is_code or states_nothing):
             yield from sentences_of(_BULLET.sub("", bare))
-
-
-def _states_nothing(line: str, marks: SourceMarks) -> bool:
-    is_frame = line.startswith("|") or line.endswith(":")
-    return is_frame and not marks.tasks_in(line)
 
 
 def sentences_of(line: str) -> Iterator[str]:

@@ -16,7 +16,6 @@ from chargehand.decisions.task_graph import TaskNode
 from chargehand.engines.brief import Brief
 from chargehand.facts.answer import Gap
 from chargehand.facts.plan import Strategy
-from chargehand.facts.value import Value
 from chargehand.roles.aggregate.context_limit import Item
 from chargehand.roles.data_fences import words_of
 from chargehand.roles.planning_context import PlanningContext
@@ -87,7 +86,7 @@ async def gather(brief: Brief, seat: PlanningContext, context: int) -> TaskResul
     """
     nodes, values = seat.live_run.schedule.nodes, seat.live_run.results.outputs
     chosen = brief.task.args.get("of") or done_in(nodes)
-    if sum(_size(values[id_]) for id_ in chosen) > context:
+    if sum(values[id_].size or len(values[id_].json) for id_ in chosen) > context:
         loose = set(loose_in(nodes))
         chosen = [id_ for id_ in chosen if id_ in loose]
     outputs: dict[str, Any] = {}
@@ -97,7 +96,3 @@ async def gather(brief: Brief, seat: PlanningContext, context: int) -> TaskResul
     material = TaskResults(nodes, outputs, finished, seat.live_run.schedule.strategy)
     brief.distrust(*sources_of(seat.live_run, *outputs, *(gap.task for gap in material.gaps)))
     return material
-
-
-def _size(value: Value) -> int:
-    return value.size or len(value.json)
