@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.engines.brief import Brief
-from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import Duration, arguments_checked, count, duration_or_none
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, Outcome
@@ -29,6 +28,7 @@ from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import ModelChoice, Resources, check_model
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.nested_runs import words_from
+from chargehand.supervisor.requests import check_request
 
 NAME, DESCRIPTION = "solver", "Does a task of any size itself, or divides it and puts it together"
 MOST_PARTS = 6
@@ -108,7 +108,17 @@ class RecursiveSupervisor:
             self.model, f"recursive supervisor {self.name!r}"
         )  # refuses if there is none
         own = Resources(model=self.model, settings=self._settings).below(resources)
-        lead = self._team().work(resources)
+        # A supervisor with nobody but this one on its roster leads the parts.
+        team = Supervisor(
+            [self],
+            name=self.name,
+            description=self.description,
+            model=self.model,
+            settings=self._settings,
+            parallel=self._parallel,
+            limits=DEEPEST,
+        )
+        lead = team.work(resources)
 
         async def perform(brief: Brief) -> Outcome:
             caller = DurableModelCaller(brief, own)
@@ -118,21 +128,11 @@ class RecursiveSupervisor:
             if not division.parts:
                 return _done(division.answer.strip(), brief)
             plan = division.plan(brief.task.description, self.name)
-            return await lead(_with_plan(brief, plan))
+            planned = copy.copy(brief)
+            planned.task = replace(brief.task, args={"plan": plan.to_json(indent=None)})
+            return await lead(planned)
 
         return perform
-
-    def _team(self) -> Supervisor:
-        """Who leads the parts: a supervisor with nobody but this one on its roster."""
-        return Supervisor(
-            [self],
-            name=self.name,
-            description=self.description,
-            model=self.model,
-            settings=self._settings,
-            parallel=self._parallel,
-            limits=DEEPEST,
-        )
 
     async def _divided(self, caller: DurableModelCaller, brief: Brief) -> Division:
         left = brief.limits.depth - brief.depth - 1
@@ -169,8 +169,7 @@ async def recursive(
     limits: Limits | None = None,
 ) -> RunResult:
     """Have a request of any size done: in one go, or divided, and its parts again, `limits.depth` deep."""
-    if not request.strip():
-        raise UsageError("the request is empty; say what is to be done")
+    check_request(request)
     solver = RecursiveSupervisor(parts=parts)
     task = Task(id="whole", description=request, worker=solver.name)
     async with Supervisor([solver], model=model, journal=journal, limits=limits) as boss:
@@ -188,13 +187,6 @@ async def _solved(caller: DurableModelCaller, brief: Brief) -> str:
 
 def _done(text: str, brief: Brief) -> Done:
     return Done(Value.of(text, brief.taint))
-
-
-def _with_plan(brief: Brief, plan: Plan) -> Brief:
-    """The brief of a task that brings its own plan."""
-    own = copy.copy(brief)
-    own.task = replace(brief.task, args={"plan": plan.to_json(indent=None)})
-    return own
 
 
 def _schema(most: int) -> dict[str, Any]:

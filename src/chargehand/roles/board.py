@@ -110,6 +110,8 @@ class Board(SharedBoard):
     async def post(self, content: object, **options: Unpack[NoteOptions]) -> Note:
         """Add a note to the board. `content` is anything that JSON can hold."""
         checks.refuse_unknown(options, NoteOptions.__annotations__, "Board.post")
+        metadata = options.get("metadata") or {}
+        checks.instance(metadata, "metadata", dict)
         act = NotePosted(
             at=self._clock.now(),
             author=self.author,
@@ -117,7 +119,7 @@ class Board(SharedBoard):
             tags=checks.texts(options.get("tags", ()), "tags"),
             segment=checks.text(options.get("segment", Segment.NOTES), "segment"),
             importance=checks.amount(options.get("importance", 0.5), "importance", most=1),
-            metadata=_mapping(options.get("metadata") or {}),
+            metadata=Value.of(metadata).read(),
         )
         event, seq = await self._act("board.post", act)
         note = note_of(self.name, seq, event)
@@ -444,13 +446,6 @@ def _named(label: str) -> str:
     if not given:
         raise UsageError("a block needs a label; give it a name")
     return given
-
-
-def _mapping(metadata: object) -> dict[str, Any]:
-    if not isinstance(metadata, dict):
-        raise UsageError(f"metadata must be a dict, not {type(metadata).__name__}")
-    read: dict[str, Any] = Value.of(metadata).read()
-    return read
 
 
 class BriefBoard(Board):

@@ -98,7 +98,9 @@ class Coordinator:
             await self._look_at(run)
             return self._ended[run].progress if run in self._ended else self._open[run].progress()
         await self._look()
-        return self._all_ended() + _added_up([watch.progress() for watch in self._open.values()])
+        if self._sum is None:
+            self._sum = sum((ended.progress for ended in self._ended.values()), Progress())
+        return sum((watch.progress() for watch in self._open.values()), self._sum)
 
     async def health(self) -> Health:
         """The current troubles."""
@@ -171,10 +173,13 @@ class Coordinator:
         """Read all that has happened since the last look."""
         heads = {head.stream: head for head in await self._journal.heads()}
         self._heads = heads
+        oldest = None if self._recent is None else self._clock.now() - self._recent
         for run in [run for run in (*self._open, *self._ended) if run not in heads]:
             self._drop(run)
         for run, head in heads.items():
-            if head.is_forgotten or self._is_old(head):
+            at = head.changed_at if head.is_ended else None
+            is_old = oldest is not None and at is not None and at < oldest
+            if head.is_forgotten or is_old:
                 self._drop(run)
             elif self._seq_of(run) < head.seq:
                 try:
@@ -211,11 +216,6 @@ class Coordinator:
         if self._sum is not None:
             self._sum += ended.progress
 
-    def _is_old(self, head: Head) -> bool:
-        if self._recent is None or not head.is_ended or head.changed_at is None:
-            return False
-        return self._clock.now() - head.changed_at > self._recent
-
     def _seq_of(self, run: str) -> int:
         if run in self._ended:
             return self._ended[run].seq
@@ -227,11 +227,6 @@ class Coordinator:
         self._boards_of_runs.pop(run, None)
         if self._ended.pop(run, None) is not None:
             self._sum = None
-
-    def _all_ended(self) -> Progress:
-        if self._sum is None:
-            self._sum = _added_up([ended.progress for ended in self._ended.values()])
-        return self._sum
 
     async def _led_runs(self) -> set[str]:
         """The runs that have not ended and that a living process leads."""
@@ -293,10 +288,6 @@ class Coordinator:
             return event
         value = await load_value(outcome.value, self._journal.blobs)
         return replace(event, outcome=replace(outcome, value=value))
-
-
-def _added_up(all_of_them: Sequence[Progress]) -> Progress:
-    return sum(all_of_them, Progress())
 
 
 def _opened(journal: "Journal | str | os.PathLike[str]") -> tuple[Journal, bool]:

@@ -114,15 +114,11 @@ def _step_in_words(step: StepRecord) -> str:
         case Failed():
             came = f"failed: {step.outcome}"
         case Done(value=value):
-            came = _told_by_tool(value)
+            # To the engine, a tool that refused is a step like any other.
+            data: Any = None if value.blob else value.read()
+            is_error = isinstance(data, dict) and data.get("is_error")
+            came = f"failed: {data.get('text', '')}" if is_error else "done"
     return cut(f"{step.name}: {' '.join(came.split())}", LONGEST_NOTE)
-
-
-def _told_by_tool(value: Value) -> str:
-    """What a tool that refused has said: to the engine it is a step like any other."""
-    data: Any = None if value.blob else value.read()
-    is_error = isinstance(data, dict) and data.get("is_error")
-    return f"failed: {data.get('text', '')}" if is_error else "done"
 
 
 def _rewritten(words: str) -> Done:

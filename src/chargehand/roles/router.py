@@ -33,11 +33,18 @@ async def route(
     if default and default not in workers:
         have = ", ".join(workers)
         raise WorkerError(f"the default worker {default!r} is not on the roster ({have})")
+    unclear = (
+        f'If no worker clearly fits, answer with the worker "{UNCLEAR}": {default} takes such '
+        "requests as they are."
+        if default
+        else "If several could do it, choose the one whose description says most of it."
+    )
+    lines = describe_roster(roster)
     chosen = await ask_for(
         caller,
         "route",
         (
-            system(_instructions(caller, roster, default)),
+            system(prompt("route", caller.resources.prompts, roster=lines, unclear=unclear)),
             user(f"Route this.\n{asked(request, None if earlier is None else earlier.read())}"),
         ),
         record(
@@ -55,17 +62,6 @@ async def route(
         worker=default if is_unclear else chosen["worker"],
     )
     return Plan(goal=request, tasks=[task])
-
-
-def _instructions(caller: ModelCaller, roster: Roster, default: str) -> str:
-    unclear = (
-        f'If no worker clearly fits, answer with the worker "{UNCLEAR}": {default} takes such '
-        "requests as they are."
-        if default
-        else "If several could do it, choose the one whose description says most of it."
-    )
-    lines = describe_roster(roster)
-    return prompt("route", caller.resources.prompts, roster=lines, unclear=unclear)
 
 
 def _chosen_in(text: str, request: str, workers: list[str], default: str) -> str:

@@ -108,7 +108,12 @@ class Factory:
             unknown = [name for name in hire.tools if name not in self.toolbox]
             if unknown:
                 return self._refused(f"there is no tool {', '.join(map(repr, unknown))}")
-            return await self.specialist(hire).work(resources)(_without_hire(brief))
+            own = copy.copy(brief)  # what was said to the factory is not said to the worker
+            args = {
+                name: value for name, value in own.task.args.items() if name not in (ROLE, TOOLS)
+            }
+            own.task = replace(brief.task, args=args)
+            return await self.specialist(hire).work(resources)(own)
 
         return perform
 
@@ -129,22 +134,17 @@ class Factory:
                 )
             if made.model is None:
                 made.model = self.model
-            self._refuse_unpriced(made, brief, resources)
+            # Nobody could see at the start of the run which models would be asked.
+            capped = brief.limits.money is not None
+            if capped and (model := resources.unpriced(made.model, f"worker {made.name!r}")):
+                raise WorkerError(
+                    f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which "
+                    f"factory {self.name!r} gave to {made.name!r}",
+                    kind="denied",
+                )
             return await made.work(resources)(brief)
 
         return perform
-
-    def _refuse_unpriced(self, made: Worker, brief: Brief, resources: Resources) -> None:
-        """Nobody could see at the start of the run which models would be asked."""
-        if brief.limits.money is None:
-            return
-        model = resources.unpriced(made.model, f"worker {made.name!r}")
-        if model:
-            raise WorkerError(
-                f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which factory "
-                f"{self.name!r} gave to {made.name!r}",
-                kind="denied",
-            )
 
     async def _hired(self, brief: Brief, resources: Resources) -> Hire:
         """Who a model thinks should do this, with which tools. Asked once for each lineage of attempts."""
@@ -186,14 +186,6 @@ def _asked_in(args: dict[str, Any]) -> Hire | str | None:
         return msgspec.convert(asked, Hire)
     except msgspec.ValidationError as error:
         return f"its args are not understood ({error})"
-
-
-def _without_hire(brief: Brief) -> Brief:
-    """The brief as the made worker sees it: what was said to the factory is not said to it."""
-    args = {name: value for name, value in brief.task.args.items() if name not in (ROLE, TOOLS)}
-    own = copy.copy(brief)
-    own.task = replace(brief.task, args=args)
-    return own
 
 
 def _told(brief: Brief) -> str:

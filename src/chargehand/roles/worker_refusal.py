@@ -95,9 +95,12 @@ def refusal_in(
             return _failed(_reason_in(call))
     if reply.calls:
         return None
-    told = None if schema is None else _inner(reply.text)
-    if isinstance(told, dict) and set(told) == {CANNOT} and not _fits(told, schema):
-        return _failed(_words(told[CANNOT]))
+    told = None if schema is None else decoded(reply.text)
+    told = told[RESULT] if isinstance(told, dict) and set(told) == {RESULT} else told
+    if isinstance(told, dict) and set(told) == {CANNOT}:
+        _, objection = objection_to(msgspec.json.encode(told).decode(), schema or {})
+        if objection is not None:  # else it is a result that looks like this
+            return _failed(_words(told[CANNOT]))
     for value in told.values() if isinstance(told, dict) else ():
         # Small models fill in the shape and say it inside.
         if (
@@ -170,17 +173,6 @@ def result_in(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
     if not isinstance(framed, dict) or set(framed) != {RESULT}:
         return value, objection
     return objection_to(msgspec.json.encode(framed[RESULT]).decode(), schema)
-
-
-def _inner(text: str) -> Any:
-    value = decoded(text)
-    return value[RESULT] if isinstance(value, dict) and set(value) == {RESULT} else value
-
-
-def _fits(value: Any, schema: dict[str, Any] | None) -> bool:
-    return (
-        schema is not None and objection_to(msgspec.json.encode(value).decode(), schema)[1] is None
-    )
 
 
 def _reason_in(call: ToolCall) -> str:

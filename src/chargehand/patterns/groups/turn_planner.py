@@ -22,7 +22,7 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.journal.blob_values import load_value
 from chargehand.patterns.groups.background_agent import BackgroundAgent
-from chargehand.patterns.groups.managers import Act, Manager, TurnAssignment
+from chargehand.patterns.groups.managers import Act, Manager
 from chargehand.patterns.groups.members import GroupContext
 from chargehand.patterns.groups.messages import (
     CLOSING,
@@ -174,6 +174,10 @@ class TurnPlanner:
     def _turn(self, act: Act, talk: Talk, id_: str, place: int) -> Task:
         """One turn as a task: the message, and by reference what is shown of what was said before."""
         assigned = act.assignments[place]
+        heard = [each for each in talk.spoken if each.speaker == assigned.to]
+        failed = [s for s in heard if s.value is None and s.asked.startswith(assigned.message)]
+        # Another task than one of the same words that failed.
+        again = f" (asked again after {failed[-1].task})" if failed else ""
         turn = SpokenTurn(
             turn=len(talk.spoken) + 1 + place,
             round=talk.rounds + 1,
@@ -184,7 +188,7 @@ class TurnPlanner:
         )
         return Task(
             id=id_,
-            description=_said_anew(assigned, talk),
+            description=f"{assigned.message}{again}",
             worker=assigned.to,
             needs=needs_of(talk),
             args=to_builtins(turn),
@@ -269,11 +273,3 @@ class ManagerMember:
                 output = (await bring(live_run.results.outputs[id_])).read()
                 said.append(Message(sender=task.worker, to=(USER,), content=output, task=id_))
         return said
-
-
-def _said_anew(assigned: TurnAssignment, talk: Talk) -> str:
-    """The message, so that it is another task than one of the same words that came to nothing."""
-    heard = [s for s in talk.spoken if s.speaker == assigned.to]
-    failed = [s for s in heard if s.value is None and s.asked.startswith(assigned.message)]
-    again = f" (asked again after {failed[-1].task})" if failed else ""
-    return f"{assigned.message}{again}"

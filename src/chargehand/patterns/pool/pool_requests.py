@@ -78,8 +78,10 @@ class PoolRequests:
                 await asyncio.sleep(AGAIN)
                 continue
             self._stop_attempts(ledger)
-            if moves:
-                await self._tell_people(request, moves[0].events)
+            if moves and moves[0].events and self._notices is not None:
+                view = await self.view(request)  # the ledger itself is not ours to read
+                for event in moves[0].events:
+                    self._notices.hear(request, event, view.schedule, self._place)
             if moves and moves[0].refusal is not None:
                 raise moves[0].refusal
             if moves:
@@ -140,13 +142,6 @@ class PoolRequests:
             event = told_by(letter, self.clock.now())
             with suppress(KeyConflict):  # another process has taken it: what it says is said once
                 await self.decide(letter.stream, taking(letter, event))
-
-    async def _tell_people(self, request: str, events: list[Event]) -> None:
-        """Have people told of questions and ends; by the view, for the other ledger is not ours to read."""
-        if self._notices is not None and events:
-            view = await self.view(request)
-            for event in events:
-                self._notices.hear(request, event, view.schedule, self._place)
 
     def _decided(
         self, ledger: PoolRun, act: Callable[[PoolRun, DecisionTime], Decision], tail: Tail
