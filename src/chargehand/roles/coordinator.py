@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from msgspec import Struct
@@ -159,12 +158,7 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # reading

@@ -5,6 +5,8 @@ Approvals never come here: they are asked by `Brief.answer_to`, which knows no a
 
 from typing import Any
 
+from msgspec import Struct
+
 from chargehand.engines.brief import Brief
 from chargehand.errors import StepMismatch, WorkerError
 from chargehand.facts.outcome import Question
@@ -23,19 +25,18 @@ _SCHEMA = record(
 )
 
 
-class ModelAnswerer:
+class ModelAnswerer(Struct, frozen=True):
     """Answers with the supervisor's model. Each answer is a step of the task that asked."""
 
-    def __init__(self, resources: Resources) -> None:
-        self._resources = resources
+    resources: Resources
 
     async def __call__(self, brief: Brief, question: Question) -> str | None:
         """The model's answer; None if it cannot say, or there is none to ask."""
-        if not self._resources.has_model:
+        if not self.resources.has_model:
             return None
         choices = f"Choose one of: {question.offers}." if question.choices else ""
         turns = [
-            system(prompt("question", self._resources.prompts, choices=choices)),
+            system(prompt("question", self.resources.prompts, choices=choices)),
             user(fenced("task", brief.task.description) + fenced("question", question.text)),
         ]
 
@@ -45,7 +46,7 @@ class ModelAnswerer:
 
         try:
             said = await ask_for(
-                DurableModelCaller(brief, self._resources), ANSWER_QUESTION, turns, _SCHEMA, examine
+                DurableModelCaller(brief, self.resources), ANSWER_QUESTION, turns, _SCHEMA, examine
             )
         except StepMismatch:
             raise

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.engines.brief import Brief, SharedBoard
@@ -21,14 +22,13 @@ from chargehand.roles.tool_loop import ToolLoop
 from chargehand.supervisor.requests import Leads
 
 
-class GroupContext:
+class GroupContext(Struct, frozen=True):
     """What every member of one group may know of it."""
 
-    def __init__(self, name: str, blocks: Blocks, members: Mapping[str, str]) -> None:
-        self.name = name
-        self.blocks = blocks
-        #: their names, and what each is good for
-        self.members = members
+    name: str
+    blocks: Blocks
+    #: their names, and what each is good for
+    members: Mapping[str, str]
 
     def others(self, member: str) -> str:
         return ", ".join(name for name in self.members if name != member) or "nobody"

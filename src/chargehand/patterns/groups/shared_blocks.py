@@ -189,11 +189,10 @@ async def shown(board: GroupBoard, folder: str | Path | None) -> str:
     return str(done.value.read())
 
 
-class BlockTools:
+class BlockTools(Struct, frozen=True):
     """What a model may do with attached blocks, as tools of one attempt."""
 
-    def __init__(self, board: GroupBoard | None) -> None:
-        self._board = board
+    board: GroupBoard | None
 
     async def read_block(self, context: ToolContext, label: str, version: int = 0) -> Any:
         """Read a block that is shared with you.
@@ -237,7 +236,7 @@ class BlockTools:
     async def _do(
         self, context: ToolContext, label: str, act: Callable[[GroupBoard], Awaitable[Block]]
     ) -> Block:
-        board = self._board
+        board = self.board
         if board is None or label not in board.attached:
             have = ", ".join(() if board is None else board.attached) or "none"
             raise ToolError(f"no block {label[:80]!r} is shared with you; there is: {have}")

@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Place
@@ -49,22 +49,15 @@ from chargehand.run_archive import fold
 RUN, TURNS = "run", "@turns"
 
 
-class TurnPlanner:
+class TurnPlanner(Struct, frozen=True):
     """Leads the conversation of one group: its manager decides, the plan of the run remembers."""
 
-    def __init__(
-        self,
-        circle: GroupContext,
-        manager: Manager,
-        buffer: Buffer,
-        beside: BackgroundAgent | None,
-        every: int,
-    ) -> None:
-        self._circle = circle
-        self._manager = manager
-        self._buffer = buffer
-        self._beside = beside
-        self._every = every
+    circle: GroupContext
+    manager: Manager
+    buffer: Buffer
+    beside: BackgroundAgent | None
+    #: turns after which what is done beside the conversation begins again
+    every: int
 
     async def plan(self, brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
         """The system task behind `@plan` and its successors in the run of a group: have the next turns spoken.
@@ -96,15 +89,15 @@ class TurnPlanner:
             await self._count(board, brief, talk)
         elif before := await self._begin(board, brief, seat):
             return await self._add(brief, seat, talk, [self._minutes(before)])
-        if self._manager.thinks:
-            blocks = GroupBoard(self._circle.blocks, self._manager.name, board, LEADER)
+        if self.manager.thinks:
+            blocks = GroupBoard(self.circle.blocks, self.manager.name, board, LEADER)
             talk = replace(talk, blocks=await shown(blocks, resources.prompts))
 
         def think() -> ModelCaller:
-            own = Resources(model=self._manager.model, settings=self._manager.settings)
+            own = Resources(model=self.manager.model, settings=self.manager.settings)
             return DurableModelCaller(brief, own.below(resources))
 
-        act = await self._manager.choose(talk, think)
+        act = await self.manager.choose(talk, think)
         if act is None:
             return NOTHING_DONE
         if act.answer is not None:
@@ -122,19 +115,17 @@ class TurnPlanner:
             return {"version": schedule.version, "first": len(schedule.nodes), "notes": notes}
 
         then = await remembered(brief, "talk", look)
-        members = self._circle.members
-        talk = await read_talk(
-            seat.live_run, members, self._buffer, seat.bring, first=then["first"]
-        )
+        members = self.circle.members
+        talk = await read_talk(seat.live_run, members, self.buffer, seat.bring, first=then["first"])
         told = [spoken.task for spoken in talk.held]
         brief.distrust(*sources_of(seat.live_run, *told, *([MINUTES] if talk.has_minutes else [])))
         return replace(talk, version=then["version"], notes=then["notes"])
 
     async def _begin(self, board: BriefBoard, brief: Brief, seat: PlanningContext) -> list[str]:
         """See to the blocks, and note the run; returns the group's runs before it, the newest first."""
-        await self._circle.blocks.prepare(lambda name: board.named(name, LEADER))
-        own = board.named(self._circle.blocks.home, LEADER)
-        notes = await own.notes(tags=[RUN], limit=self._buffer.most)
+        await self.circle.blocks.prepare(lambda name: board.named(name, LEADER))
+        own = board.named(self.circle.blocks.home, LEADER)
+        notes = await own.notes(tags=[RUN], limit=self.buffer.most)
         await own.post(brief.run, tags=[RUN])
         requested = seat.live_run.schedule.requested
         after = [] if requested is None or not requested.after else [requested.after]
@@ -145,18 +136,18 @@ class TurnPlanner:
         fresh = sum(each.turn.round == talk.rounds for each in talk.spoken)
         if not fresh or talk.is_closed:
             return
-        own = board.named(self._circle.blocks.home, LEADER)
+        own = board.named(self.circle.blocks.home, LEADER)
         counted = await own.update(TURNS, lambda old: (old or 0) + fresh)
-        is_due = counted.value // self._every > (counted.value - fresh) // self._every
-        if self._beside is not None and is_due:
-            await self._beside.begin(board, brief.run, len(talk.spoken))
+        is_due = counted.value // self.every > (counted.value - fresh) // self.every
+        if self.beside is not None and is_due:
+            await self.beside.begin(board, brief.run, len(talk.spoken))
 
     def _minutes(self, runs: Sequence[str]) -> Task:
         """Have read what was said before; the conversation can do without."""
         return Task(
             id=MINUTES,
             description="Read what was said before",
-            worker=self._manager.name,
+            worker=self.manager.name,
             args={"runs": [*runs]},
             optional=True,
         )
@@ -166,7 +157,7 @@ class TurnPlanner:
         return Task(
             id=CLOSING,
             description="Give the answer of the group",
-            worker=self._manager.name,
+            worker=self.manager.name,
             args={CLOSING: answer},
             needs=tuple(Need(each.task, optional=True) for each in talk.spoken),
         )

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
@@ -112,12 +113,11 @@ async def _show(board: PoolBoard, resources: Resources) -> None:
         brief.task = replace(brief.task, description=words)
 
 
-class MemoryTools:
+class MemoryTools(Struct, frozen=True):
     """What a model may do with the shared memory, as tools of one attempt."""
 
-    def __init__(self, board: PoolBoard | None, memory: Board | None) -> None:
-        self._board = board
-        self._memory = memory
+    board: PoolBoard | None
+    memory: Board | None
 
     def tools(self) -> list[Tool]:
         """These, in the hands of the attempt."""
@@ -137,21 +137,21 @@ class MemoryTools:
             tags: only those with one of these tags
             segment: only these: notes, results, errors, tasks, progress or conflicts
         """
-        if self._board is None or self._memory is None:
+        if self.board is None or self.memory is None:
             raise ToolError("there is no memory here")
         wanted = tuple(tags or ())
         segments = (segment,) if segment else ()
         if words.strip():
-            board = self._board.within(context.key)
+            board = self.board.within(context.key)
             hits = await board.search(
                 words, tags=wanted, segments=segments, limit=READ + 1, by="words"
             )
             notes = [hit.note for hit in hits]
         else:
             query = NoteQuery(tags=wanted, segments=segments, limit=READ + 1)
-            notes = await self._memory.matching(query)
+            notes = await self.memory.matching(query)
             for source in (source for note in notes for source in note.taint):
-                self._board.brief.distrust(source)
+                self.board.brief.distrust(source)
         told: list[Any] = [_told(note) for note in notes[:READ]]
         return told + ["there are more; ask for fewer, by words or tags"] * (len(notes) > READ)
 
@@ -169,11 +169,11 @@ class MemoryTools:
             tags: words that it can be found by
             importance: from 0 to 1
         """
-        if self._board is None:
+        if self.board is None:
             raise ToolError("there is no memory here")
-        about = {"request_id": self._board.brief.run}
+        about = {"request_id": self.board.brief.run}
         try:
-            note = await self._board.within(context.key).post(
+            note = await self.board.within(context.key).post(
                 content,
                 tags=list(tags or ()),
                 segment=Segment.NOTES,

@@ -7,7 +7,6 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from reprlib import repr as repr_of
-from types import TracebackType
 from typing import Any, Self, Unpack
 from weakref import WeakSet
 
@@ -208,12 +207,7 @@ class SharedMemoryPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # how it is done

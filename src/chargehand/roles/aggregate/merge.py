@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.rule_answer import contradictions_in, cut, share_done
@@ -30,41 +31,33 @@ _SHARED = ("$defs", "definitions")
 _OF_ROOT = (*_SHARED, "$schema", "$id")
 
 
-class Merger:
+class Merger(Struct, frozen=True):
     """Has a model write the answer from results, condensed first if they do not fit."""
 
-    def __init__(
-        self,
-        caller: LimitedModelCaller,
-        words: AnswerPrompts,
-        reducer: Reducer,
-        material: TaskResults,
-        voice: AnswerStream,
-    ) -> None:
-        self._caller = caller
-        self._words = words
-        self._reducer = reducer
-        self._material = material
-        self._voice = voice
+    caller: LimitedModelCaller
+    words: AnswerPrompts
+    reducer: Reducer
+    material: TaskResults
+    voice: AnswerStream
 
     async def in_words(self) -> Answer:
         """The answer as text, heard while it is written."""
-        room = self._caller.room_beside(self._request(""))
-        items = await self._reducer.fit(self._material.in_order_of_finishing, room)
+        room = self.caller.room_beside(self._request(""))
+        items = await self.reducer.fit(self.material.in_order_of_finishing, room)
         marks = _marks_for(items)
         request = self._request(_shown(items))
-        reply = await self._caller.ask("answer", request, self._voice.reading(marks))
+        reply = await self.caller.ask("answer", request, self.voice.reading(marks))
         if reply.stop is StopReason.LENGTH:
-            self._voice.take_back()
+            self.voice.take_back()
             shorter = replace(request, turns=(*request.turns, *in_fewer_words(reply)))
-            reply = await self._caller.ask("answer", shorter, self._voice.reading(marks))
+            reply = await self.caller.ask("answer", shorter, self.voice.reading(marks))
         refuse_unusable(reply)
         draft = Draft(marks)
         draft.hear(reply.text)
         draft.finish()
         if not draft.text.strip():
             raise WorkerError("the model answered nothing")
-        claims = claims_in(draft.lines, marks, self._material.citing)
+        claims = claims_in(draft.lines, marks, self.material.citing)
         self._refuse_apology(draft.text, claims)
         return self._answer(draft.text, claims, draft.contradictions, draft.confidence)
 
@@ -72,17 +65,17 @@ class Merger:
         """The answer as JSON that fits the shape. Raises `WorkerError` if the model cannot do it."""
         schema = around(shape)
         empty = ModelRequest(
-            turns=self._words.for_shape("", schema),
+            turns=self.words.for_shape("", schema),
             schema=schema,
-            settings=self._caller.resources.settings,
+            settings=self.caller.resources.settings,
         )
         # Half of the room is left for what is said when an answer has to be sent back.
-        room = self._caller.room_beside(empty) // 2
-        items = await self._reducer.fit(self._material.in_order_of_finishing, room)
+        room = self.caller.room_beside(empty) // 2
+        items = await self.reducer.fit(self.material.in_order_of_finishing, room)
         marks = _marks_for(items)
-        turns = self._words.for_shape(_shown(items), schema)
-        hear = self._voice.picking("answer")
-        told = await ask_for(self._caller, "answer", turns, schema, hear=hear)
+        turns = self.words.for_shape(_shown(items), schema)
+        hear = self.voice.picking("answer")
+        told = await ask_for(self.caller, "answer", turns, schema, hear=hear)
         claims = tuple(claim for each in told["claims"] if (claim := _claim(each, marks)).text)
         self._refuse_apology(told["answer"], claims)
         pairs = (
@@ -97,12 +90,12 @@ class Merger:
         )
 
     def _request(self, results: str) -> ModelRequest:
-        turns = self._words.for_answer(results)
-        return ModelRequest(turns=turns, settings=self._caller.resources.settings)
+        turns = self.words.for_answer(results)
+        return ModelRequest(turns=turns, settings=self.caller.resources.settings)
 
     def _refuse_apology(self, output: Any, claims: Iterable[Claim]) -> None:
         """Raise for an answer that says only that there is none. One that rests on results says more."""
-        asked = f"{self._words.request}\n{self._words.instruction}"
+        asked = f"{self.words.request}\n{self.words.instruction}"
         reason = reason_in(output, asked) if isinstance(output, str) else None
         if reason is not None and not any(claim.tasks for claim in claims):
             raise WorkerError(f"the model says that it cannot answer: {cut(reason)}")
@@ -114,7 +107,7 @@ class Merger:
         contradictions: Sequence[Contradiction],
         confidence: float | None,
     ) -> Answer:
-        nodes, outputs = self._material.nodes, self._material.outputs
+        nodes, outputs = self.material.nodes, self.material.outputs
         found = contradictions_in({id_: nodes[id_] for id_ in outputs}, outputs.__getitem__)
         return Answer(
             output=output,
@@ -122,7 +115,7 @@ class Merger:
             contradictions=_joined(contradictions, found),
             confidence=share_done(nodes)
             * min(UNSAID if confidence is None else confidence, SUREST),
-            by=self._caller.by,
+            by=self.caller.by,
         )
 
 

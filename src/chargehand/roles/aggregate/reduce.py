@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.rule_answer import cut
@@ -33,18 +34,18 @@ _SHORTEST = 50
 _IN_FINAL, _IN_CHUNK = 6, 13
 
 
-class Reducer:
+class Reducer(Struct):
     """Condenses results into notes, and notes into fewer, in a tree of calls made side by side.
 
     Every call has a name of its own, so it is a step that a resumed attempt finds again whatever
     order the calls end in.
     """
 
-    def __init__(self, brief: Brief, caller: LimitedModelCaller, words: AnswerPrompts) -> None:
-        self._brief = brief
-        self._caller = caller
-        self._words = words
-        self._count = 0
+    brief: Brief
+    caller: LimitedModelCaller
+    words: AnswerPrompts
+    #: notes made so far
+    count: int = 0
 
     async def fit(self, items: Sequence[Item], room: int) -> list[Item]:
         """The items, or notes on them that have no more than `room` tokens in all."""
@@ -62,9 +63,9 @@ class Reducer:
 
     async def _condense(self, items: Sequence[Item], level: int, final: int) -> list[Item]:
         request = self._request("", self._most(final))
-        room = self._caller.room_beside(request)
+        room = self.caller.room_beside(request)
         chunks = chunks_of((block for item in items for block in blocks_of(item, room)), room)
-        self._brief.progress(f"condensing {len(items)} results in {len(chunks)} calls")
+        self.brief.progress(f"condensing {len(items)} results in {len(chunks)} calls")
         works = [
             partial(self._note, chunk, f"reduce {level}.{number}", request.settings.max_tokens)
             for number, chunk in enumerate(chunks, 1)
@@ -74,8 +75,8 @@ class Reducer:
 
     def _most(self, final: int) -> int:
         """How long notes may be, in tokens."""
-        free = self._caller.room_beside(self._request("", 0))
-        usual = self._caller.resources.settings.max_tokens
+        free = self.caller.room_beside(self._request("", 0))
+        usual = self.caller.resources.settings.max_tokens
         most = min(usual, final // _IN_FINAL, free // _IN_CHUNK)
         if most < _SHORTEST:
             raise WorkerError(
@@ -86,12 +87,12 @@ class Reducer:
         return most
 
     def _request(self, results: str, most: int) -> ModelRequest:
-        turns = self._words.for_notes(results, max(most // 3, 20))
-        settings = replace(self._caller.resources.settings, max_tokens=most)
+        turns = self.words.for_notes(results, max(most // 3, 20))
+        settings = replace(self.caller.resources.settings, max_tokens=most)
         return ModelRequest(turns=turns, settings=settings)
 
     async def _note(self, chunk: Sequence[ChunkBlock], name: str, most: int) -> str:
-        reply = await self._caller.ask(name, self._request(shown(chunk), most))
+        reply = await self.caller.ask(name, self._request(shown(chunk), most))
         refuse_unusable(reply)
         if reason_in(reply.text) is not None:
             raise WorkerError(f"the model says that it cannot take notes: {cut(reply.text)}")
@@ -101,14 +102,14 @@ class Reducer:
         known = {block.item.name: block.item.tasks for block in chunk}
         tasks = tuple(dict.fromkeys(task for named in known.values() for task in named))
         marks = SourceMarks(known | {task: (task,) for task in tasks})
-        self._count += 1
+        self.count += 1
         # Notes without a mark rest on all that they were made of: less cannot be said for sure.
         return Item(
-            f"@{self._count}",
-            f"Notes @{self._count}",
+            f"@{self.count}",
+            f"Notes @{self.count}",
             text,
             marks.tasks_in(text) or tasks,
-            self._count,
+            self.count,
         )
 
 

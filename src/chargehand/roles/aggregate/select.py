@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.rule_answer import claims_of, contradictions_in, loose_in, share_done
@@ -28,21 +29,19 @@ from chargehand.roles.model_calls import ask_for
 ONLY = "it is the only result"
 
 
-class Selector:
+class Selector(Struct, frozen=True):
     """Has a model choose by the plan's instruction; too many for one request meet in rounds."""
 
-    def __init__(
-        self, caller: LimitedModelCaller, words: AnswerPrompts, material: TaskResults
-    ) -> None:
-        self._caller = caller
-        self._words = words
-        self._material = material
-        self._whys: dict[str, str] = {}
+    caller: LimitedModelCaller
+    words: AnswerPrompts
+    material: TaskResults
+    #: why each result was chosen, or was not
+    whys: dict[str, str] = {}
 
     async def choose(self) -> Answer:
         """The chosen result. One that stands alone is chosen without asking anybody."""
-        items = self._material.items
-        candidates = [id_ for id_ in loose_in(self._material.nodes) if id_ in items]
+        items = self.material.items
+        candidates = [id_ for id_ in loose_in(self.material.nodes) if id_ in items]
         left = [items[id_] for id_ in candidates]
         number = 0
         while len(left) > 1:
@@ -53,7 +52,7 @@ class Selector:
     async def _round(self, left: Sequence[Item], number: int) -> list[Item]:
         # Half of the room is left for what is said when a choice has to be sent back; of the rest
         # each result gets half at most, so that every round has fewer left than the one before.
-        room = self._caller.room_beside(self._request([], "")) // 2
+        room = self.caller.room_beside(self._request([], "")) // 2
         groups = chunks_of([self._block(item, room // 2) for item in left], room)
         works = [
             partial(self._pick, group, f"select {number}.{place}")
@@ -75,21 +74,21 @@ class Selector:
         if len(items) == 1:
             return group[0].item
         request = self._request(list(items), shown(group))
-        told = await ask_for(self._caller, name, request.turns, request.schema or {})
+        told = await ask_for(self.caller, name, request.turns, request.schema or {})
         chosen: str = told["chosen"]
         for id_ in items:
             is_chosen = id_ == chosen
-            self._whys[id_] = told["why"] if is_chosen else f"{chosen} was chosen: {told['why']}"
-        return self._material.items[chosen]
+            self.whys[id_] = told["why"] if is_chosen else f"{chosen} was chosen: {told['why']}"
+        return self.material.items[chosen]
 
     def _request(self, ids: list[str], results: str) -> ModelRequest:
         schema = record(chosen={"type": "string", "enum": ids}, why={"type": "string"})
-        settings = self._caller.resources.settings
-        turns = self._words.for_choice(results)
+        settings = self.caller.resources.settings
+        turns = self.words.for_choice(results)
         return ModelRequest(turns=turns, schema=schema, settings=settings)
 
     def _answer(self, chosen: str, candidates: Sequence[str]) -> Answer:
-        nodes, outputs = self._material.nodes, self._material.outputs
+        nodes, outputs = self.material.nodes, self.material.outputs
         output: Any = outputs[chosen]
         differing = tuple(contradictions_in(nodes, outputs.__getitem__, candidates))
         return Answer(
@@ -97,9 +96,9 @@ class Selector:
             claims=claims_of({chosen: output}),
             contradictions=differing,
             candidates=tuple(
-                Candidate(id_, outputs[id_], id_ == chosen, self._whys.get(id_, ONLY))
+                Candidate(id_, outputs[id_], id_ == chosen, self.whys.get(id_, ONLY))
                 for id_ in candidates
             ),
             confidence=share_done(nodes, differing),
-            by=self._caller.by or "rules",
+            by=self.caller.by or "rules",
         )
