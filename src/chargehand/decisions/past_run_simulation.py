@@ -16,49 +16,33 @@ from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.system_tasks import PLANNER, REFINER
 from chargehand.decisions.virtual_pool import Ending, Fate, VirtualPool
 from chargehand.errors import UsageError
+from chargehand.facts import events
 from chargehand.facts.commands import StartAttempt
-from chargehand.facts.events import (
-    AttemptFinished,
-    AttemptLost,
-    AttemptParked,
-    AttemptPreempted,
-    AttemptStarted,
-    CancelRequested,
-    Event,
-    PlanAdopted,
-    PlanAmended,
-    PlanOpened,
-    PlanSealed,
-    QuestionAnswered,
-    RunFinished,
-    RunLed,
-    RunPaused,
-    RunRequested,
-    RunSteered,
-    RunUnpaused,
-    TaskAdded,
-    TaskRewritten,
-    WorkStopped,
-)
 from chargehand.facts.outcome import Cancelled
 from chargehand.facts.plan import Task
 
 #: what no schedule decides: planners, people and budgets bring it about
 _OUTSIDE = (
-    PlanAdopted,
-    PlanOpened,
-    TaskAdded,
-    PlanSealed,
-    PlanAmended,
-    TaskRewritten,
-    CancelRequested,
-    WorkStopped,
-    RunPaused,
-    RunUnpaused,
-    RunSteered,
-    QuestionAnswered,
+    events.PlanAdopted,
+    events.PlanOpened,
+    events.TaskAdded,
+    events.PlanSealed,
+    events.PlanAmended,
+    events.TaskRewritten,
+    events.CancelRequested,
+    events.WorkStopped,
+    events.RunPaused,
+    events.RunUnpaused,
+    events.RunSteered,
+    events.QuestionAnswered,
 )
-_BY_PEOPLE = (CancelRequested, WorkStopped, RunPaused, RunUnpaused, RunSteered)
+_BY_PEOPLE = (
+    events.CancelRequested,
+    events.WorkStopped,
+    events.RunPaused,
+    events.RunUnpaused,
+    events.RunSteered,
+)
 
 
 class PastRunSimulation(Struct, frozen=True):
@@ -75,7 +59,7 @@ class PastRunSimulation(Struct, frozen=True):
 
 
 def retrace(
-    records: Iterable[Sequence[Event]],
+    records: Iterable[Sequence[events.Event]],
     places: Iterable[Place],
     *,
     parallel: int,
@@ -87,7 +71,7 @@ def retrace(
     Raises `UsageError` for a run that has not ended, or that was interrupted on its way: time in
     which nobody led it cannot be simulated.
     """
-    told = [_Record(events) for events in records]
+    told = [_Record(history) for history in records]
     if not told:
         raise UsageError("there is no run to retrace; give the events of at least one")
     by_run = {record.requested.run: record for record in told}
@@ -114,13 +98,13 @@ class _Try(Struct):
     worker: str
     began_at: datetime
     ending: Ending | None = None
-    beside: list[tuple[timedelta, Event]] = []
+    beside: list[tuple[timedelta, events.Event]] = []
 
     @property
     def fate(self) -> Fate:
         if self.ending is None:  # its run ended before it did
             return Fate(timedelta(0))
-        is_stopped = isinstance(self.ending, AttemptFinished) and isinstance(
+        is_stopped = isinstance(self.ending, events.AttemptFinished) and isinstance(
             self.ending.outcome, Cancelled
         )
         length = self.ending.at - self.began_at
@@ -130,13 +114,13 @@ class _Try(Struct):
 class _Record:
     """One run: what became of its attempts, and what came from outside."""
 
-    def __init__(self, events: Sequence[Event]) -> None:
-        self.requested, self.ended_at = _ends_of(events)
+    def __init__(self, history: Sequence[events.Event]) -> None:
+        self.requested, self.ended_at = _ends_of(history)
         #: what came from outside while no attempt of the supervisor's own brought it about
-        self.alone: list[Event] = []
+        self.alone: list[events.Event] = []
         self._tries: dict[tuple[str, int], _Try] = {}
-        self.tasks = list(_tasks_in(events))
-        for event in events:
+        self.tasks = list(_tasks_in(history))
+        for event in history:
             self._take(event)
 
     def fate(self, start: StartAttempt) -> Fate:
@@ -147,11 +131,16 @@ class _Record:
         others = [each.fate.length for each in self._tries.values() if each.task == start.task]
         return Fate(sum(others, timedelta(0)) / max(len(others), 1))
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: events.Event) -> None:
         match event:
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._tries[event.task, event.attempt] = _Try(event.task, event.worker, event.at)
-            case AttemptFinished() | AttemptLost() | AttemptPreempted() | AttemptParked():
+            case (
+                events.AttemptFinished()
+                | events.AttemptLost()
+                | events.AttemptPreempted()
+                | events.AttemptParked()
+            ):
                 self._tries[event.task, event.attempt].ending = event
             case _ if isinstance(event, _OUTSIDE):
                 cause = self._cause_of(event)
@@ -160,10 +149,10 @@ class _Record:
                 else:
                     cause.beside.append((event.at - cause.began_at, event))
 
-    def _cause_of(self, event: Event) -> _Try | None:
+    def _cause_of(self, event: events.Event) -> _Try | None:
         """The attempt that brought this about, so that both move together."""
         tries: Mapping[tuple[str, int], _Try] = self._tries
-        if isinstance(event, QuestionAnswered):
+        if isinstance(event, events.QuestionAnswered):
             return [each for each in tries.values() if each.task == event.task][-1]
         if isinstance(event, _BY_PEOPLE):
             return None
@@ -172,21 +161,21 @@ class _Record:
         return next(reversed(is_open or ours), None)
 
 
-def _ends_of(events: Sequence[Event]) -> tuple[RunRequested, datetime]:
-    first, last = (events[0], events[-1]) if events else (None, None)
-    if not isinstance(first, RunRequested) or not isinstance(last, RunFinished):
+def _ends_of(history: Sequence[events.Event]) -> tuple[events.RunRequested, datetime]:
+    first, last = (history[0], history[-1]) if history else (None, None)
+    if not isinstance(first, events.RunRequested) or not isinstance(last, events.RunFinished):
         raise UsageError("only a run that has ended can be retraced; give all its events")
-    if sum(isinstance(event, RunLed) for event in events) > 1:
+    if sum(isinstance(event, events.RunLed) for event in history) > 1:
         raise UsageError(f"run {first.run} was interrupted and resumed; it cannot be retraced")
     return first, last.at
 
 
-def _tasks_in(events: Sequence[Event]) -> Iterator[Task]:
-    for event in events:
+def _tasks_in(history: Sequence[events.Event]) -> Iterator[Task]:
+    for event in history:
         match event:
-            case PlanAdopted():
+            case events.PlanAdopted():
                 yield from event.plan.tasks
-            case TaskAdded():
+            case events.TaskAdded():
                 yield event.task
-            case PlanAmended():
+            case events.PlanAmended():
                 yield from event.added

@@ -5,25 +5,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from chargehand.decisions.system_tasks import is_system_task
+from chargehand.facts import events
 from chargehand.facts.board import LEADER, Note, Segment
-from chargehand.facts.events import (
-    AttemptFinished,
-    AttemptLost,
-    AttemptStarted,
-    Event,
-    PlanAdopted,
-    PlanAmended,
-    ProgressNoted,
-    ResultRefused,
-    RetryPlanned,
-    RunFinished,
-    RunRequested,
-    StepFinished,
-    TaskAdded,
-    TaskFailed,
-    TaskRewritten,
-    TaskSkipped,
-)
 from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
@@ -60,7 +43,7 @@ class RunNotes:
         #: by task: where in `notes` the one stands that gave it out last
         self._given_out: dict[str, int] = {}
 
-    def apply(self, seq: int, event: Event) -> list[Note]:
+    def apply(self, seq: int, event: events.Event) -> list[Note]:
         """The notes that this event is read as; often none."""
         self.seq = seq
         self._settle(event)
@@ -71,21 +54,21 @@ class RunNotes:
         self.notes += notes
         return notes
 
-    def _settle(self, event: Event) -> None:
+    def _settle(self, event: events.Event) -> None:
         """Have the notes that gave out tasks say where these stand: what is over is not pending."""
         match event:
-            case AttemptFinished(task=name, outcome=Done()):
+            case events.AttemptFinished(task=name, outcome=Done()):
                 self._tag(name, "completed")
-            case AttemptFinished(task=name, outcome=Failed()) | TaskFailed(task=name):
+            case events.AttemptFinished(task=name, outcome=Failed()) | events.TaskFailed(task=name):
                 self._tag(name, "failed")
-            case RetryPlanned(task=name, worker=worker):
+            case events.RetryPlanned(task=name, worker=worker):
                 self._tag(name, "moved" if worker else PENDING)
-            case TaskSkipped(task=name):
+            case events.TaskSkipped(task=name):
                 self._tag(name, "skipped")
-            case PlanAmended(removed=removed):
+            case events.PlanAmended(removed=removed):
                 for name in removed:
                     self._tag(name, "cancelled")
-            case RunFinished():
+            case events.RunFinished():
                 for name, place in self._given_out.items():
                     if self.notes[place].tags[1] == PENDING:
                         self._tag(name, "cancelled")
@@ -96,53 +79,53 @@ class RunNotes:
             note = self.notes[place]
             self.notes[place] = replace(note, tags=(note.tags[0], state, *note.tags[2:]))
 
-    def _read(self, event: Event) -> list[Note]:
+    def _read(self, event: events.Event) -> list[Note]:
         match event:
-            case RunRequested():
+            case events.RunRequested():
                 self._taint = event.taint
                 self._author = event.by or LEADER
-            case PlanAdopted(plan=plan):
+            case events.PlanAdopted(plan=plan):
                 for task in plan.tasks:
                     self._distrust(task.id, plan.taint)
                 return [self._task(event, task, n) for n, task in enumerate(plan.tasks)]
-            case TaskAdded(task=task):
+            case events.TaskAdded(task=task):
                 return [self._task(event, task, 0)]
-            case PlanAmended(added=added, taint=taint):
+            case events.PlanAmended(added=added, taint=taint):
                 for task in added:
                     self._distrust(task.id, taint)
                 return [self._task(event, task, n) for n, task in enumerate(added)]
-            case RetryPlanned(task=name) if not is_system_task(name):
+            case events.RetryPlanned(task=name) if not is_system_task(name):
                 return [self._again(event, name)]
-            case AttemptStarted(task=name) if not is_system_task(name):
+            case events.AttemptStarted(task=name) if not is_system_task(name):
                 self._workers[name] = event.worker
                 for need in self._needs.get(name, ()):
                     self._distrust(name, tuple(self._read_by.get(need, ())))
                 return [self._note(event, Segment.PROGRESS, "started", name, f"{name} is begun")]
-            case StepFinished(task=name, outcome=Done(value=value)):
+            case events.StepFinished(task=name, outcome=Done(value=value)):
                 self._distrust(name, value.taint)
-            case TaskRewritten(task=name, taint=taint):
+            case events.TaskRewritten(task=name, taint=taint):
                 self._distrust(name, taint)
-            case ProgressNoted(task=name) if not is_system_task(name):
+            case events.ProgressNoted(task=name) if not is_system_task(name):
                 about = {"text": event.text, "fraction": event.fraction}
                 return [self._note(event, Segment.PROGRESS, "working", name, about)]
-            case AttemptFinished(task=name) if not is_system_task(name):
+            case events.AttemptFinished(task=name) if not is_system_task(name):
                 return self._finished(event, name)
-            case AttemptLost(task=name) if not is_system_task(name):
+            case events.AttemptLost(task=name) if not is_system_task(name):
                 self._distrust(name, event.taint)
                 return [self._note(event, Segment.ERRORS, "lost", name, event.reason)]
-            case TaskFailed(task=name) if not is_system_task(name):
+            case events.TaskFailed(task=name) if not is_system_task(name):
                 return [self._failure(event, "given-up", name, event.cause)]
-            case TaskSkipped(task=name) if not is_system_task(name):
+            case events.TaskSkipped(task=name) if not is_system_task(name):
                 return [self._note(event, Segment.ERRORS, "skipped", name, event.why)]
-            case ResultRefused(task=name):
+            case events.ResultRefused(task=name):
                 said = f"a second result for {name} was refused: {event.why}"
                 return [self._note(event, Segment.CONFLICTS, "refused", name, said)]
-            case RunFinished():
+            case events.RunFinished():
                 end = {"status": event.status.value, "missing": list(event.missing)}
                 return [self._note(event, Segment.PROGRESS, "finished", "", end, author=LEADER)]
         return []
 
-    def _task(self, event: Event, task: Task, number: int) -> Note:
+    def _task(self, event: events.Event, task: Task, number: int) -> Note:
         self._workers[task.id] = task.worker
         self._needs[task.id] = [need.task for need in task.all_needs]
         said = {"task": task.id, "description": task.description, "worker": task.worker}
@@ -150,7 +133,7 @@ class RunNotes:
         tags = (*note.tags, task.worker) if task.worker else note.tags
         return replace(note, id=f"{note.id}.{number}", tags=tags)
 
-    def _again(self, event: RetryPlanned, task: str) -> Note:
+    def _again(self, event: events.RetryPlanned, task: str) -> Note:
         said = {"task": task, "how": event.how.value, "due_at": event.due_at.isoformat()}
         if not event.worker:
             note = self._note(event, Segment.TASKS, "reassigned", task, said, author=self._author)
@@ -161,7 +144,7 @@ class RunNotes:
         tags = (*note.tags, event.worker, "reassigned")
         return replace(note, tags=tags, importance=_REASSIGNED)
 
-    def _finished(self, event: AttemptFinished, task: str) -> list[Note]:
+    def _finished(self, event: events.AttemptFinished, task: str) -> list[Note]:
         outcome = event.outcome
         if isinstance(outcome, Done):
             self._distrust(task, outcome.value.taint)
@@ -172,7 +155,7 @@ class RunNotes:
             return [self._failure(event, "failed", task, outcome)]
         return []
 
-    def _failure(self, event: Event, state: str, task: str, failure: Failed) -> Note:
+    def _failure(self, event: events.Event, state: str, task: str, failure: Failed) -> Note:
         note = self._note(event, Segment.ERRORS, state, task, str(failure))
         return replace(note, metadata={**note.metadata, **told_of(failure)})
 
@@ -182,7 +165,7 @@ class RunNotes:
 
     def _note(
         self,
-        event: Event,
+        event: events.Event,
         segment: Segment,
         state: str,
         task: str,

@@ -26,35 +26,7 @@ from chargehand.decisions.trace_types import (
     StepSpan,
     covered,
 )
-from chargehand.facts.events import (
-    Approach,
-    AttemptFinished,
-    CancelRequested,
-    DeadlinePassed,
-    Event,
-    PersonAsked,
-    PlanAdopted,
-    PlanAmended,
-    PlanOpened,
-    PlanSealed,
-    QuestionAnswered,
-    QuestionExpired,
-    ResultRefused,
-    RetryPlanned,
-    RunFinished,
-    RunLed,
-    RunPaused,
-    RunReleased,
-    RunRequested,
-    RunSteered,
-    RunUnpaused,
-    StartMissed,
-    TaskAdded,
-    TaskFailed,
-    TaskRewritten,
-    TaskSkipped,
-    WorkStopped,
-)
+from chargehand.facts import events
 from chargehand.facts.failure_policy import Recourse
 from chargehand.facts.outcome import NO_USAGE, NeedsInput, Question, Usage
 from chargehand.facts.output_schema import published_schema
@@ -84,7 +56,7 @@ class Trace(Struct, forbid_unknown_fields=True):
     missing: tuple[str, ...] = ()
     began_at: datetime | None = None
     ended_at: datetime | None = None
-    approach: Approach = Approach.GIVEN
+    approach: events.Approach = events.Approach.GIVEN
     priority: int = 0
     deadline_at: datetime | None = None
     #: the run that its request went on from
@@ -227,10 +199,10 @@ class Trace(Struct, forbid_unknown_fields=True):
         return schema
 
 
-def trace_of(events: Iterable[Event]) -> Trace:
+def trace_of(history: Iterable[events.Event]) -> Trace:
     """Fold the events of a run, ended or not, into its trace."""
     fold = _Fold()
-    for event in events:
+    for event in history:
         fold.apply(event)
     return fold.told()
 
@@ -252,103 +224,116 @@ class _Fold:
         trace.critical_path = [link.task for link in trace.path]
         return trace
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: events.Event) -> None:
         trace = self._trace
         trace.ended_at = event.at
         self._efforts.apply(event)
         match event:
-            case RunRequested():
+            case events.RunRequested():
                 self._request(event)
-            case RunFinished():
+            case events.RunFinished():
                 trace.status, trace.reason = event.status.value, event.reason
                 trace.missing = event.missing
-            case RunLed():
+            case events.RunLed():
                 trace.leaders.append(Lead(event.node, event.epoch, event.at))
-            case RunReleased():
+            case events.RunReleased():
                 lead = trace.leaders[-1]
                 lead.ended_at, lead.reason = event.at, event.reason
-            case PlanAdopted() | PlanOpened() | TaskAdded() | PlanSealed() | PlanAmended():
+            case (
+                events.PlanAdopted()
+                | events.PlanOpened()
+                | events.TaskAdded()
+                | events.PlanSealed()
+                | events.PlanAmended()
+            ):
                 self._plan(event)
-            case TaskFailed():
+            case events.TaskFailed():
                 self._give_up(event)
-            case TaskSkipped():
+            case events.TaskSkipped():
                 trace.skipped[event.task] = event.why
             case _:
                 self._apply_detour(event)
 
-    def _give_up(self, event: TaskFailed) -> None:
+    def _give_up(self, event: events.TaskFailed) -> None:
         without = " (the rest goes on without it)" if event.then is Recourse.WITHOUT else ""
         self._trace.failed[event.task] = f"{event.cause}{without}"
         if event.then is Recourse.FAIL_RUN:
             why = f"{event.task} failed, and the run with it"
             self._trace.halts.append(Halt("work", event.at, event.task, "", why))
 
-    def _apply_detour(self, event: Event) -> None:
+    def _apply_detour(self, event: events.Event) -> None:
         """What did not go straight on: tries, questions, stops, late results."""
         trace, at = self._trace, event.at
         match event:
-            case RetryPlanned():
+            case events.RetryPlanned():
                 trace.retries += 1
                 trace.retried.append(Retry(event.task, event.attempt, at, event.due_at, event.how))
-            case TaskRewritten(task=task, description=description):
+            case events.TaskRewritten(task=task, description=description):
                 before, self._words[task] = self._words.get(task, ""), description
                 trace.rewrites.append(Rewrite(task, event.attempt, at, before, description))
             case (
-                AttemptFinished(outcome=NeedsInput(question=question))
-                | PersonAsked(question=question)
+                events.AttemptFinished(outcome=NeedsInput(question=question))
+                | events.PersonAsked(question=question)
             ):
                 self._ask(event.task, question, at)
-            case QuestionAnswered():
+            case events.QuestionAnswered():
                 self._answer(event)
-            case QuestionExpired(question=id_) if id_ in self._questions:
+            case events.QuestionExpired(question=id_) if id_ in self._questions:
                 self._questions[id_].is_expired = True
-            case ResultRefused():
+            case events.ResultRefused():
                 refusal = RefusedResult(event.task, event.attempt, at, event.reported, event.why)
                 trace.refusals.append(refusal)
-            case WorkStopped():
+            case events.WorkStopped():
                 trace.halts.append(Halt("work", at, "", event.by, event.reason))
-            case CancelRequested():
+            case events.CancelRequested():
                 trace.halts.append(Halt("cancel", at, "", event.by, event.reason))
-            case DeadlinePassed():
+            case events.DeadlinePassed():
                 trace.halts.append(Halt("deadline", at, event.task))
-            case StartMissed():
+            case events.StartMissed():
                 trace.halts.append(Halt("too late", at, event.task))
-            case RunPaused():
+            case events.RunPaused():
                 if trace.pauses and trace.pauses[-1].ended_at is None:
                     # It was paused for want of money up to now, and is by a person from now on.
                     trace.pauses[-1].ended_at, trace.pauses[-1].ended_by = at, event.by
                 trace.pauses.append(PauseSpan(at, event.by, event.reason))
-            case RunUnpaused():
+            case events.RunUnpaused():
                 trace.pauses[-1].ended_at, trace.pauses[-1].ended_by = at, event.by
-            case RunSteered():
+            case events.RunSteered():
                 trace.steers.append(Steer(at, event.note, event.by))
             case _:
                 pass  # told by `Efforts`, or nothing new
 
-    def _request(self, event: RunRequested) -> None:
+    def _request(self, event: events.RunRequested) -> None:
         trace = self._trace
         trace.run, trace.request, trace.began_at = event.run, event.request, event.at
         trace.approach, trace.priority, trace.after = event.approach, event.priority, event.after
         trace.deadline_at, trace.parent, trace.depth = event.deadline_at, event.parent, event.depth
 
-    def _plan(self, event: PlanAdopted | PlanOpened | TaskAdded | PlanSealed | PlanAmended) -> None:
+    def _plan(
+        self,
+        event: events.PlanAdopted
+        | events.PlanOpened
+        | events.TaskAdded
+        | events.PlanSealed
+        | events.PlanAmended,
+    ) -> None:
         plans, at = self._trace.plans, event.at
         match event:
-            case PlanAdopted(plan=plan):
-                how = "given" if self._trace.approach is Approach.GIVEN else "adopted"
+            case events.PlanAdopted(plan=plan):
+                how = "given" if self._trace.approach is events.Approach.GIVEN else "adopted"
                 version = PlanVersion(plan.version, how, at, plan.goal, plan.instruction)
                 version.strategy = plan.strategy
                 plans.append(version)
                 self._add(plan.tasks, at)
-            case PlanOpened():
+            case events.PlanOpened():
                 version = PlanVersion(1, "streamed", at, event.goal, event.instruction)
                 version.strategy = event.strategy
                 plans.append(version)
-            case TaskAdded():
+            case events.TaskAdded():
                 self._add([event.task], at)
-            case PlanSealed():
+            case events.PlanSealed():
                 plans[-1].sealed_at = at
-            case PlanAmended():
+            case events.PlanAmended():
                 version = PlanVersion(event.version, _how_amended(event), at)
                 version.removed, version.replaced = event.removed, event.replaced
                 version.reason = event.reason
@@ -368,13 +353,13 @@ class _Fold:
         self._questions[question.id] = asked
         self._trace.questions.append(asked)
 
-    def _answer(self, event: QuestionAnswered) -> None:
+    def _answer(self, event: events.QuestionAnswered) -> None:
         question = self._questions.get(event.question)
         if question is not None:
             question.answered_at, question.answer, question.by = event.at, event.text, event.by
 
 
-def _how_amended(event: PlanAmended) -> str:
+def _how_amended(event: events.PlanAmended) -> str:
     if event.is_step:
         return "step"
     return "steered" if event.is_steered else "amended"

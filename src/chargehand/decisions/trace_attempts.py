@@ -4,21 +4,7 @@ from datetime import datetime
 
 from chargehand.decisions.critical_path import CriticalPaths, served_by
 from chargehand.decisions.trace_types import AttemptSpan, NeedLink, ProgressSpan, StepKind, StepSpan
-from chargehand.facts.events import (
-    AttemptFinished,
-    AttemptLost,
-    AttemptParked,
-    AttemptPreempted,
-    AttemptStarted,
-    Event,
-    ProgressNoted,
-    QuestionAnswered,
-    RetryHow,
-    RetryPlanned,
-    RunRequested,
-    StepFinished,
-    StepStarted,
-)
+from chargehand.facts import events
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Usage
 from chargehand.facts.value import Value
 
@@ -38,35 +24,35 @@ class AttemptSpans:
         self._due_at: dict[str, datetime] = {}
         self._afresh: set[str] = set()
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: events.Event) -> None:
         self._ways.apply(event)
         match event:
-            case RunRequested():
+            case events.RunRequested():
                 self._began_at = event.at
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._start(event)
-            case AttemptFinished():
+            case events.AttemptFinished():
                 self._finish(event)
-            case AttemptLost():
+            case events.AttemptLost():
                 self._end(event.task, event.at, "lost", event.reason)
-            case AttemptPreempted():
+            case events.AttemptPreempted():
                 self._end(event.task, event.at, "preempted", "")
-            case AttemptParked():
+            case events.AttemptParked():
                 self._end(event.task, event.at, "parked", event.why)
                 self._due_at[served_by(event.task)] = event.due_at
-            case StepStarted():
+            case events.StepStarted():
                 self._begin_step(event)
-            case StepFinished():
+            case events.StepFinished():
                 self._end_step(event)
-            case ProgressNoted():
+            case events.ProgressNoted():
                 if event.task in self._open:
                     note = ProgressSpan(event.at, event.text, event.fraction)
                     self._open[event.task].notes.append(note)
-            case RetryPlanned():
+            case events.RetryPlanned():
                 self._due_at[event.task] = event.due_at
-                if event.how in (RetryHow.AFRESH, RetryHow.REWRITTEN):
+                if event.how in (events.RetryHow.AFRESH, events.RetryHow.REWRITTEN):
                     self._afresh.add(event.task)
-            case QuestionAnswered():
+            case events.QuestionAnswered():
                 self._due_at[event.task] = event.at
             case _:
                 pass  # nobody's work
@@ -75,7 +61,7 @@ class AttemptSpans:
         """What the end of the run waited for."""
         return self._ways.links(self.attempts)
 
-    def _start(self, event: AttemptStarted) -> None:
+    def _start(self, event: events.AttemptStarted) -> None:
         task = event.task
         ready_at = self._ways.ready_at(task) or self._began_at or event.at
         ready_at = min(max(ready_at, self._due_at.get(task, ready_at)), event.at)
@@ -88,7 +74,7 @@ class AttemptSpans:
         self._open[task] = self._latest[task] = span
         self.attempts.append(span)
 
-    def _finish(self, event: AttemptFinished) -> None:
+    def _finish(self, event: events.AttemptFinished) -> None:
         outcome = event.outcome
         span = self._open.get(event.task)
         if span is None:
@@ -118,7 +104,7 @@ class AttemptSpans:
             span.usage += usage
             self.usage += usage
 
-    def _begin_step(self, event: StepStarted) -> None:
+    def _begin_step(self, event: events.StepStarted) -> None:
         span = self._open.get(event.task)
         if span is None:
             return
@@ -130,7 +116,7 @@ class AttemptSpans:
         span.steps.append(step)
         self._begun[event.task, event.name, event.ordinal] = span, step
 
-    def _end_step(self, event: StepFinished) -> None:
+    def _end_step(self, event: events.StepFinished) -> None:
         begun = self._begun.get((event.task, event.name, event.ordinal))
         if begun is None:
             return

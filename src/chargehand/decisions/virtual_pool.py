@@ -14,21 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
+from chargehand.facts import events
 from chargehand.facts.commands import StartAttempt
-from chargehand.facts.events import (
-    AttemptFinished,
-    AttemptLost,
-    AttemptParked,
-    AttemptPreempted,
-    Event,
-    RunFinished,
-    RunRequested,
-    RunStatus,
-)
 from chargehand.facts.outcome import NOTHING_DONE, Cancelled, Outcome
 from chargehand.facts.plan import Task
 
-Ending: TypeAlias = AttemptFinished | AttemptLost | AttemptPreempted | AttemptParked
+Ending: TypeAlias = (
+    events.AttemptFinished | events.AttemptLost | events.AttemptPreempted | events.AttemptParked
+)
 
 
 class Fate(Struct, frozen=True):
@@ -38,7 +31,7 @@ class Fate(Struct, frozen=True):
     #: None: it is done
     ending: Ending | None = None
     #: what else follows from it, each so long after its start
-    beside: Sequence[tuple[timedelta, Event]] = ()
+    beside: Sequence[tuple[timedelta, events.Event]] = ()
     #: when told to stop, it still takes its whole length
     is_stopped_later: bool = False
 
@@ -81,7 +74,7 @@ class PathLink(Struct, frozen=True):
 class RunEnd(Struct, frozen=True):
     """How a simulated run came out; both instants are counted from time zero."""
 
-    status: RunStatus
+    status: events.RunStatus
     arrived: timedelta
     ended: timedelta
 
@@ -100,14 +93,14 @@ class VirtualPool:
         self._kernel = kernel
         self._fates = fates
         self._dawn = dawn
-        self._agenda: list[tuple[datetime, int, str, Event | StartAttempt]] = []
+        self._agenda: list[tuple[datetime, int, str, events.Event | StartAttempt]] = []
         self._agenda_count = 0
         #: from run, task and attempt to the place in `spans`
         self._under_way: dict[tuple[str, str, int], tuple[int, Fate]] = {}
 
-    def expect(self, run: str, at: datetime, event: Event) -> None:
+    def expect(self, run: str, at: datetime, event: events.Event) -> None:
         """Let this happen to a run when its time comes. With `RunRequested` it begins."""
-        if isinstance(event, RunRequested):
+        if isinstance(event, events.RunRequested):
             self.arrived[run] = at - self._dawn
         self._note(at, run, event)
 
@@ -136,7 +129,7 @@ class VirtualPool:
                 if _key(what) in self._under_way:  # else it was cut short before
                     messages.append(self._finish(what, now))
                 continue
-            if isinstance(what, RunRequested):
+            if isinstance(what, events.RunRequested):
                 self._kernel.open(run)
             messages.append(RunMessage(run, replace(what, at=now)))
         return messages
@@ -150,7 +143,7 @@ class VirtualPool:
         outcome: Outcome = Cancelled(reason="out of time") if was_stopped else NOTHING_DONE
         return RunMessage(
             start.run,
-            AttemptFinished(task=start.task, attempt=start.attempt, outcome=outcome, at=now),
+            events.AttemptFinished(task=start.task, attempt=start.attempt, outcome=outcome, at=now),
         )
 
     def _carry_out(self, batch: Batch, now: datetime) -> None:
@@ -162,7 +155,7 @@ class VirtualPool:
             # Anything else asks for something at an attempt's next step, and these have none.
         for run in batch.ended:
             last = batch.entries[run][-1]
-            assert isinstance(last, RunFinished), "a run ends with its last entry"
+            assert isinstance(last, events.RunFinished), "a run ends with its last entry"
             self.ends[run] = RunEnd(last.status, self.arrived[run], now - self._dawn)
 
     def _start(self, start: StartAttempt, now: datetime) -> None:
@@ -183,7 +176,7 @@ class VirtualPool:
         start = StartAttempt(stop.run, stop.task, stop.attempt, span.worker, "")
         self._note(now, stop.run, start)
 
-    def _note(self, at: datetime, run: str, what: Event | StartAttempt) -> None:
+    def _note(self, at: datetime, run: str, what: events.Event | StartAttempt) -> None:
         self._agenda_count += 1
         heappush(self._agenda, (at, self._agenda_count, run, what))
 
@@ -217,7 +210,7 @@ def path_walked(
 
 
 def _shifted(ending: Ending, now: datetime) -> Ending:
-    if isinstance(ending, AttemptParked):
+    if isinstance(ending, events.AttemptParked):
         return replace(ending, due_at=now + (ending.due_at - ending.at), at=now)
     return replace(ending, at=now)
 

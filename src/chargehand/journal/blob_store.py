@@ -11,14 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from chargehand.errors import (
-    JournalDamaged,
-    JournalError,
-    JournalFailed,
-    JournalFull,
-    JournalReadOnly,
-    UsageError,
-)
+from chargehand import errors
 from chargehand.facts.outcome import SHORTAGE
 from chargehand.facts.value import digest_of
 from chargehand.journal.availability import Availability
@@ -51,7 +44,7 @@ class FileBlobs:
     async def get(self, digest: str) -> bytes:
         """The bytes of this digest, checked against it."""
         if not _DIGEST.fullmatch(digest):
-            raise UsageError(f"{digest!r} is no digest of a blob: 32 hexadecimal digits")
+            raise errors.UsageError(f"{digest!r} is no digest of a blob: 32 hexadecimal digits")
         return await self._in_thread(self._get, digest)
 
     async def drop(self, digests: Sequence[str]) -> list[str]:
@@ -141,21 +134,21 @@ class FileBlobs:
     def _path_of(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
 
-    def _damaged(self, digest: str, fact: str) -> JournalDamaged:
-        return JournalDamaged(
+    def _damaged(self, digest: str, fact: str) -> errors.JournalDamaged:
+        return errors.JournalDamaged(
             f"blob {digest} in {self.folder} {fact}; restore the folder from a backup"
         )
 
-    def _refusal(self, error: OSError) -> JournalError:
+    def _refusal(self, error: OSError) -> errors.JournalError:
         if error.errno in NO_ROOM:
-            return JournalFull(
+            return errors.JournalFull(
                 f"the blob store {self.folder} cannot grow: its disk is full; make room, "
                 "then try again; the journal itself goes on"
             )
         if error.errno in NO_RIGHT:
-            return JournalReadOnly(
+            return errors.JournalReadOnly(
                 f"the blob store {self.folder} cannot be written; give this user the right to"
             )
         if error.errno in SHORTAGE:
             return short(self.folder, str(error))
-        return JournalFailed(f"the disk failed under the blob store {self.folder} ({error})")
+        return errors.JournalFailed(f"the disk failed under the blob store {self.folder} ({error})")

@@ -9,15 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from chargehand.errors import (
-    InternalError,
-    JournalBusy,
-    JournalDamaged,
-    JournalError,
-    JournalFailed,
-    JournalFull,
-    JournalReadOnly,
-)
+from chargehand import errors
 from chargehand.facts.outcome import SHORTAGE
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -27,10 +19,12 @@ NONSENSE = (TypeError, ValueError, OverflowError, struct.error)
 NO_RIGHT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-def refusal(error: Exception, path: Path, system_errno: int = 0) -> JournalError | InternalError:
+def refusal(
+    error: Exception, path: Path, system_errno: int = 0
+) -> errors.JournalError | errors.InternalError:
     """The journal's error for one of SQLite's. `system_errno` tells a full disk from a broken one."""
     match error:
-        case JournalError() | InternalError():
+        case errors.JournalError() | errors.InternalError():
             return error
         case OSError():
             return file_refusal(error, path)
@@ -49,7 +43,7 @@ def refusal(error: Exception, path: Path, system_errno: int = 0) -> JournalError
         case apsw.IOError():
             return failed(path, f"{error}")
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
-            return JournalBusy(
+            return errors.JournalBusy(
                 f"{path} is locked by another program; close that program, or try again later"
             )
         case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError() | apsw.FormatError():
@@ -57,14 +51,14 @@ def refusal(error: Exception, path: Path, system_errno: int = 0) -> JournalError
         case apsw.ConstraintError() | apsw.MismatchError():
             return damaged(path, f"its tables contradict each other ({error})")
         case apsw.CantOpenError():
-            return JournalError(
+            return errors.JournalError(
                 f"{path} cannot be opened ({error}); check its folder and its rights"
             )
         case _:
-            return InternalError(f"the journal {path} met {type(error).__name__}: {error}")
+            return errors.InternalError(f"the journal {path} met {type(error).__name__}: {error}")
 
 
-def file_refusal(error: OSError, path: Path) -> JournalError:
+def file_refusal(error: OSError, path: Path) -> errors.JournalError:
     """The journal's error for one of the file system's."""
     if error.errno in NO_ROOM:
         return full(path)
@@ -85,22 +79,22 @@ def _is_short(error: apsw.Error, system_errno: int) -> bool:
     return system_errno in SHORTAGE - {errno.EAGAIN} and not is_sync
 
 
-def damaged(path: Path, fact: str) -> JournalDamaged:
+def damaged(path: Path, fact: str) -> errors.JournalDamaged:
     """Bytes are not what they were."""
-    return JournalDamaged(f"{path} is damaged: {fact}; restore it from a backup")
+    return errors.JournalDamaged(f"{path} is damaged: {fact}; restore it from a backup")
 
 
-def full(path: Path) -> JournalFull:
+def full(path: Path) -> errors.JournalFull:
     """There is no room."""
-    return JournalFull(
+    return errors.JournalFull(
         f"{path} cannot grow: its disk is full; nothing of this request was stored: "
         "make room, then try again"
     )
 
 
-def short(path: Path, fact: str) -> JournalBusy:
+def short(path: Path, fact: str) -> errors.JournalBusy:
     """This process has run out of something that comes back."""
-    return JournalBusy(
+    return errors.JournalBusy(
         f"{path} cannot be used just now ({fact}); nothing of this request was stored: close files, end "
         "processes or raise the limits of this process, then try again"
     )
@@ -115,17 +109,17 @@ def threads_wanted(path: Path) -> Iterator[None]:
         raise short(path, str(error)) from error
 
 
-def read_only(path: Path) -> JournalReadOnly:
+def read_only(path: Path) -> errors.JournalReadOnly:
     """There is no right to write."""
-    return JournalReadOnly(
+    return errors.JournalReadOnly(
         f"{path} cannot be written; give this user the right to write the file and its folder, "
         "or choose another place for the journal"
     )
 
 
-def failed(path: Path, fact: str) -> JournalFailed:
+def failed(path: Path, fact: str) -> errors.JournalFailed:
     """The disk is not to be trusted."""
-    return JournalFailed(
+    return errors.JournalFailed(
         f"the disk failed under {path} ({fact}); nothing is acknowledged any more: "
         "check the disk, then open the journal again"
     )

@@ -12,23 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from chargehand.facts.outcome import Usage
-from chargehand.models.base import (
-    Abilities,
-    File,
-    Image,
-    ModelReply,
-    ModelRequest,
-    Opaque,
-    Part,
-    Role,
-    StopReason,
-    Text,
-    ToolCall,
-    ToolOutput,
-    ToolSpec,
-    Turn,
-    parts_for,
-)
+from chargehand.models import base
 from chargehand.models.connection_settings import Access
 from chargehand.models.http_adapter import (
     Gathering,
@@ -41,12 +25,12 @@ from chargehand.models.http_adapter import (
 from chargehand.models.provider_schema import ANTHROPIC, held_to
 
 STOPS = {
-    "end_turn": StopReason.END,
-    "stop_sequence": StopReason.END,
-    "tool_use": StopReason.TOOLS,
-    "max_tokens": StopReason.LENGTH,
-    "model_context_window_exceeded": StopReason.LENGTH,
-    "refusal": StopReason.REFUSAL,
+    "end_turn": base.StopReason.END,
+    "stop_sequence": base.StopReason.END,
+    "tool_use": base.StopReason.TOOLS,
+    "max_tokens": base.StopReason.LENGTH,
+    "model_context_window_exceeded": base.StopReason.LENGTH,
+    "refusal": base.StopReason.REFUSAL,
 }
 CACHED = {"type": "ephemeral"}
 
@@ -130,13 +114,13 @@ class AnthropicModel(HttpModel):
         model: str,
         access: Access,
         *,
-        abilities: Abilities | None = None,
+        abilities: base.Abilities | None = None,
         cache: bool = True,
     ) -> None:
         super().__init__(model, access, abilities=abilities)
         self._cache = cache
 
-    def body_of(self, request: ModelRequest) -> Json:
+    def body_of(self, request: base.ModelRequest) -> Json:
         settings = request.settings
         body: Json = {
             "model": self.model,
@@ -150,7 +134,7 @@ class AnthropicModel(HttpModel):
             _mark_cached(body)
         return body
 
-    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> ModelReply:
+    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> base.ModelReply:
         message = _message.decode(body)
         if message.error:
             raise self.failure_in(message.error, headers)
@@ -161,41 +145,41 @@ class AnthropicModel(HttpModel):
     def gathering(self) -> Gathering:
         return _MessageGathering(self)
 
-    def reply_of(self, message: _Message, parts: list[Part]) -> ModelReply:
-        parts = [part for part in parts if not isinstance(part, Text) or part.text]
-        calls = [part for part in parts if isinstance(part, ToolCall)]
+    def reply_of(self, message: _Message, parts: list[base.Part]) -> base.ModelReply:
+        parts = [part for part in parts if not isinstance(part, base.Text) or part.text]
+        calls = [part for part in parts if isinstance(part, base.ToolCall)]
         stop = self.stop_in(STOPS, message.stop_reason, calls)
-        if stop is StopReason.REFUSAL and not parts and message.stop_details:
-            parts = [Text(message.stop_details.explanation or "")]
-        return ModelReply(
+        if stop is base.StopReason.REFUSAL and not parts and message.stop_details:
+            parts = [base.Text(message.stop_details.explanation or "")]
+        return base.ModelReply(
             parts=tuple(parts),
             stop=stop,
             usage=_usage(message.usage),
             model=message.model or self.model,
         )
 
-    def _part(self, raw: Raw) -> Part:
+    def _part(self, raw: Raw) -> base.Part:
         block = _block.decode(raw)
         match block.type:
             case "text":
-                return Text(block.text)
+                return base.Text(block.text)
             case "tool_use":
                 return self.call(block.id, block.name, bytes(block.input).decode() or "{}")
         return self.opaque(raw)
 
-    def call(self, name: str, tool: str, written: str) -> ToolCall:
+    def call(self, name: str, tool: str, written: str) -> base.ToolCall:
         if not (name and tool):
             raise self.garbled("calls a tool without a name or an id")
-        return ToolCall(name, tool, written)
+        return base.ToolCall(name, tool, written)
 
     # From turns to messages
 
-    def _messages(self, request: ModelRequest) -> list[Json]:
+    def _messages(self, request: base.ModelRequest) -> list[Json]:
         messages: list[Json] = []
         for turn in request.turns:
-            if turn.role is Role.SYSTEM:
+            if turn.role is base.Role.SYSTEM:
                 continue
-            role = "assistant" if turn.role is Role.MODEL else "user"
+            role = "assistant" if turn.role is base.Role.MODEL else "user"
             content = [*self._contents(turn)]
             if messages and messages[-1]["role"] == role:
                 # All outputs of one turn's tools have to stand in one message.
@@ -204,33 +188,33 @@ class AnthropicModel(HttpModel):
                 messages.append({"role": role, "content": content})
         return messages
 
-    def _contents(self, turn: Turn) -> Iterator[Json | Raw]:
-        for part in parts_for(self.origin, turn.parts):
+    def _contents(self, turn: base.Turn) -> Iterator[Json | Raw]:
+        for part in base.parts_for(self.origin, turn.parts):
             match part:
-                case Opaque(block=block):
+                case base.Opaque(block=block):
                     yield block
-                case Text(text=text):
+                case base.Text(text=text):
                     if text.strip():  # the provider refuses an empty one
                         yield {"type": "text", "text": text}
-                case ToolCall():
+                case base.ToolCall():
                     yield _tool_use(part)
-                case ToolOutput():
+                case base.ToolOutput():
                     yield _tool_result(part)
-                case Image():
+                case base.Image():
                     yield {"type": "image", "source": _image_source(part)}
-                case File():
+                case base.File():
                     source = self._file_source(part)
                     yield {"type": "document", "title": part.name, "source": source}
 
-    def _file_source(self, file: File) -> Json:
+    def _file_source(self, file: base.File) -> Json:
         if (text := file.words) is not None:
             return {"type": "text", "media_type": "text/plain", "data": text}
         if file.media_type == "application/pdf":
             return {"type": "base64", "media_type": file.media_type, "data": file.data}
         raise self.refused(f"it can read no {file.media_type} ({file.name}); give a PDF or text")
 
-    def _system(self, request: ModelRequest) -> list[Json]:
-        texts = [turn.text for turn in request.turns if turn.role is Role.SYSTEM]
+    def _system(self, request: base.ModelRequest) -> list[Json]:
+        texts = [turn.text for turn in request.turns if turn.role is base.Role.SYSTEM]
         if request.schema is not None and not self._is_held(request.schema):
             texts.append(schema_in_words(request.schema))
         return [{"type": "text", "text": text} for text in texts if text.strip()]
@@ -238,7 +222,7 @@ class AnthropicModel(HttpModel):
     def _is_held(self, schema: Json) -> bool:
         return self.abilities.schema and held_to(schema, ANTHROPIC) is not None
 
-    def _settings(self, request: ModelRequest) -> Json:
+    def _settings(self, request: base.ModelRequest) -> Json:
         settings = request.settings
         sent = settings.given("temperature", "top_p")
         if settings.stop:
@@ -255,7 +239,7 @@ class AnthropicModel(HttpModel):
             sent["output_config"] = output
         return sent
 
-    def _thinking(self, request: ModelRequest, sent: Json) -> Json:
+    def _thinking(self, request: base.ModelRequest, sent: Json) -> Json:
         effort, most = request.settings.reasoning, request.settings.max_tokens
         if request.choice not in ("auto", "none"):
             # The provider refuses to force a tool on a model that thinks. The tool was asked for
@@ -273,9 +257,9 @@ class AnthropicModel(HttpModel):
         return {}
 
 
-def _will_go_on(request: ModelRequest) -> bool:
+def _will_go_on(request: base.ModelRequest) -> bool:
     """Whether more calls with the same beginning are likely: there are tools, or there was one."""
-    return bool(request.tools) or any(turn.role is Role.MODEL for turn in request.turns)
+    return bool(request.tools) or any(turn.role is base.Role.MODEL for turn in request.turns)
 
 
 def _mark_cached(body: Json) -> None:
@@ -289,7 +273,7 @@ def _mark_cached(body: Json) -> None:
             last[-1] = {**last[-1], "cache_control": CACHED}
 
 
-def _tool(tool: ToolSpec) -> Json:
+def _tool(tool: base.ToolSpec) -> Json:
     return {
         "name": tool.name,
         "description": tool.description,
@@ -303,7 +287,7 @@ def _choice(choice: str) -> Json:
     return {"type": "none"} if choice == "none" else {"type": "tool", "name": choice}
 
 
-def _tool_use(call: ToolCall) -> Json:
+def _tool_use(call: base.ToolCall) -> Json:
     try:
         written = msgspec.json.decode(call.arguments or "{}")
     except (msgspec.DecodeError, RecursionError):
@@ -316,7 +300,7 @@ def _tool_use(call: ToolCall) -> Json:
     return {"type": "tool_use", "id": _id(call.id), "name": call.name, "input": arguments}
 
 
-def _tool_result(output: ToolOutput) -> Json:
+def _tool_result(output: base.ToolOutput) -> Json:
     result: Json = {"type": "tool_result", "tool_use_id": _id(output.id)}
     if output.is_error:
         return {**result, "content": output.text or "failed", "is_error": True}
@@ -328,7 +312,7 @@ def _id(name: str) -> str:
     return _BAD_ID.sub("_", name) or "_"
 
 
-def _image_source(image: Image) -> Json:
+def _image_source(image: base.Image) -> Json:
     if image.url:
         return {"type": "url", "url": image.url}
     return {"type": "base64", "media_type": image.media_type, "data": image.data}
@@ -352,7 +336,7 @@ class _MessageGathering:
         self._message = _Message()
         self._usage = _Usage()
         self._open: dict[int, _OpenBlock] = {}
-        self._closed: dict[int, Part] = {}
+        self._closed: dict[int, base.Part] = {}
 
     def take(self, data: bytes, headers: Mapping[str, str]) -> str:
         event = _event.decode(data)
@@ -378,7 +362,7 @@ class _MessageGathering:
                 raise self._model.failure_in(event.error, headers)
         return ""
 
-    def reply(self) -> ModelReply:
+    def reply(self) -> base.ModelReply:
         if self._open:
             raise self._model.garbled("ended inside a block")
         self._message.usage = self._usage
@@ -416,7 +400,7 @@ class _OpenBlock:
             if piece := getattr(delta, name):
                 self._pieces.setdefault(name, []).append(piece)
 
-    def closed(self, model: AnthropicModel) -> Part:
+    def closed(self, model: AnthropicModel) -> base.Part:
         block = self._begun
         for name in ("text", "thinking", "signature"):
             if name in self._pieces:
@@ -424,7 +408,7 @@ class _OpenBlock:
         written = self._joined("partial_json")
         match block.get("type"):
             case "text":
-                return Text(str(block.get("text") or ""))
+                return base.Text(str(block.get("text") or ""))
             case "tool_use":
                 # As the model wrote it: cut off at its maximum, or wrong, it may not be JSON.
                 written = written or msgspec.json.encode(block.get("input") or {}).decode()

@@ -22,17 +22,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand import errors
 from chargehand.decisions.circuit_breaker import BreakerPolicy, BreakerState
 from chargehand.decisions.rate_limiter import Rates
-from chargehand.errors import (
-    ModelBusy,
-    ModelDenied,
-    ModelError,
-    ModelExhausted,
-    ModelGarbled,
-    ModelTooSlow,
-    ModelUnreachable,
-)
 from chargehand.facts.argument_checks import Duration, arguments_checked, duration, instance
 from chargehand.facts.outcome import Parked
 from chargehand.facts.value import canonical, digest_of
@@ -52,8 +44,8 @@ log = logging.getLogger("chargehand")
 Hear: TypeAlias = Callable[[str | None], None]
 """Hears the text of a reply piece by piece; None: the reply broke off and begins anew."""
 
-FAILED = (ModelUnreachable, ModelTooSlow, ModelGarbled)
-PASSED_OVER = (*FAILED, ModelBusy, ModelDenied, ModelExhausted)
+FAILED = (errors.ModelUnreachable, errors.ModelTooSlow, errors.ModelGarbled)
+PASSED_OVER = (*FAILED, errors.ModelBusy, errors.ModelDenied, errors.ModelExhausted)
 #: of one request that fails while others are served, or before anybody was
 TRIES = 3
 #: seconds before the second try; doubled from then on
@@ -127,7 +119,7 @@ class _Ear:
                     return piece
                 self._is_begun = line.is_reached = True
                 self._hear(piece)
-        raise ModelGarbled(f"{model.name} ended its stream without a whole reply")
+        raise errors.ModelGarbled(f"{model.name} ended its stream without a whole reply")
 
 
 class ModelGateway:
@@ -222,7 +214,7 @@ class ModelGateway:
         *,
         terms: CallTerms,
     ) -> Call:
-        error: ModelError | None = None
+        error: errors.ModelError | None = None
         broken_off = 0
         ear = None if hear is None else _Ear(hear)
         for place, model in enumerate(models):
@@ -243,7 +235,7 @@ class ModelGateway:
                 broken_off += isinstance(failed, _OutOfShare)
                 if not is_last:
                     log.warning("model_passed_over model=%s error=%s", model.name, failed)
-        raise error or ModelUnreachable("no model was given")
+        raise error or errors.ModelUnreachable("no model was given")
 
     def _line(self, model: Model) -> ProviderQueue:
         line = self._lines.get(model.account)
@@ -255,7 +247,7 @@ class ModelGateway:
         return line
 
 
-class _OutOfShare(ModelTooSlow):
+class _OutOfShare(errors.ModelTooSlow):
     """A model did not answer in its share of the time; there are others who may."""
 
 
@@ -310,7 +302,7 @@ class _Calling:
             pause = 0.0
             try:
                 reply = await self._asking(self._request)
-            except ModelBusy as error:
+            except errors.ModelBusy as error:
                 line.put_back(error, began, loop.time(), terms.until)
                 self._refuse_to_wait(error, terms)
             except FAILED as error:
@@ -318,7 +310,7 @@ class _Calling:
             except BaseException as error:
                 line.limiter.fail()
                 line.breaker.withdraw()
-                if isinstance(error, ModelDenied) and error.is_of_key:
+                if isinstance(error, errors.ModelDenied) and error.is_of_key:
                     line.denial = error  # one call found out; nobody else need try
                 raise
             else:
@@ -339,7 +331,7 @@ class _Calling:
             if pause:
                 await asyncio.sleep(pause)
 
-    def _refuse_to_wait(self, error: ModelBusy, terms: CallTerms) -> None:
+    def _refuse_to_wait(self, error: errors.ModelBusy, terms: CallTerms) -> None:
         """Raise for a call that was put off for too long: an error, or `Parked` if it may park."""
         now = self._loop.time()
         wait = seconds_asked_by(error) or 0.0
@@ -353,7 +345,7 @@ class _Calling:
         """Whether a call that may park does: short waits add up, and none outlasts its caller."""
         return wait > PARK or now - self._first > PARK or now + wait >= terms.until
 
-    def _pause_after(self, error: ModelError, sent: int, terms: CallTerms) -> float:
+    def _pause_after(self, error: errors.ModelError, sent: int, terms: CallTerms) -> float:
         """Seconds before the next try; raises if there is none, or none here."""
         line, now = self._line, self._loop.time()
         if self._key is None:

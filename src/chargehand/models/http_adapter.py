@@ -11,21 +11,7 @@ from msgspec.structs import replace
 
 from chargehand.errors import ModelError, ModelRefused
 from chargehand.facts.outcome import Usage
-from chargehand.models.base import (
-    Abilities,
-    CallAllowance,
-    File,
-    Image,
-    ModelReply,
-    ModelRequest,
-    Opaque,
-    Part,
-    StopReason,
-    Text,
-    ToolCall,
-    ToolSpec,
-    account_of,
-)
+from chargehand.models import base
 from chargehand.models.connection_settings import Access
 from chargehand.models.http_client import ModelEndpoint
 from chargehand.models.provider_errors import Filtered, complaint_of, failure_of, garbled
@@ -47,11 +33,11 @@ _GRANTED = (
 )
 
 
-def allowance_in(headers: Mapping[str, str]) -> CallAllowance | None:
+def allowance_in(headers: Mapping[str, str]) -> base.CallAllowance | None:
     """What the headers of an answer say of its provider's rates; None if nothing."""
     for requests, tokens in _GRANTED:
         if requests in headers or tokens in headers:
-            return CallAllowance(_amount(headers.get(requests)), _amount(headers.get(tokens)))
+            return base.CallAllowance(_amount(headers.get(requests)), _amount(headers.get(tokens)))
     return None
 
 
@@ -73,7 +59,7 @@ class Gathering(Protocol):
     def take(self, data: bytes, headers: Mapping[str, str]) -> str:
         """Take in an event; returns what of the text is new."""
 
-    def reply(self) -> ModelReply:
+    def reply(self) -> base.ModelReply:
         """The whole reply. Only to be asked for once it is over."""
 
 
@@ -87,13 +73,15 @@ class HttpModel(ABC):
     path: str
     protocol: str
 
-    def __init__(self, model: str, access: Access, *, abilities: Abilities | None = None) -> None:
+    def __init__(
+        self, model: str, access: Access, *, abilities: base.Abilities | None = None
+    ) -> None:
         self.model = model
         self.access = access
         self.name = f"{access.provider}:{model}"
-        self.account = account_of(access.provider, f"{access.host} {access.key}")
+        self.account = base.account_of(access.provider, f"{access.host} {access.key}")
         may_cost = access.provider not in FREE
-        self.abilities = abilities or Abilities(is_real=not access.is_local, may_cost=may_cost)
+        self.abilities = abilities or base.Abilities(is_real=not access.is_local, may_cost=may_cost)
         #: whose opaque blocks this model may be shown: its protocol's, from its own host
         self.origin = f"{self.protocol}:{access.host}"
         self._endpoint = ModelEndpoint(access, self.name)
@@ -105,27 +93,27 @@ class HttpModel(ABC):
     # For each protocol to say
 
     @abstractmethod
-    def body_of(self, request: ModelRequest) -> Json:
+    def body_of(self, request: base.ModelRequest) -> Json:
         """The request as this protocol writes it."""
 
     def streamed(self, body: Json) -> Json:
         return {**body, "stream": True}
 
     @abstractmethod
-    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> ModelReply:
+    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> base.ModelReply:
         """The reply in this body."""
 
     @abstractmethod
     def gathering(self) -> Gathering:
         """What gathers a streamed reply."""
 
-    def examined(self, reply: ModelReply, request: ModelRequest) -> ModelReply:  # noqa: ARG002
+    def examined(self, reply: base.ModelReply, request: base.ModelRequest) -> base.ModelReply:  # noqa: ARG002
         """The reply as it is to be taken, in the light of what was asked."""
         return reply
 
     # What all do alike
 
-    async def ask(self, request: ModelRequest) -> ModelReply:
+    async def ask(self, request: base.ModelRequest) -> base.ModelReply:
         body = self._written(request)
         try:
             content, response = await self._endpoint.post(self.path, body)
@@ -135,7 +123,7 @@ class HttpModel(ABC):
         allowance = allowance_in(response.headers)
         return reply if allowance is None else replace(reply, allowance=allowance)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+    async def stream(self, request: base.ModelRequest) -> AsyncIterator[str | base.ModelReply]:
         body = self._written(request, stream=True)
         try:
             async with self._endpoint.open(self.path, body) as events:
@@ -161,26 +149,26 @@ class HttpModel(ABC):
 
     def stop_in(
         self,
-        known: Mapping[str, StopReason],
+        known: Mapping[str, base.StopReason],
         reason: str | None,
-        calls: Sequence[ToolCall],
+        calls: Sequence[base.ToolCall],
         *,
         is_refused: bool = False,
-    ) -> StopReason:
+    ) -> base.StopReason:
         """Why a reply ended, from the protocol's word for it. A word that is not known may mean anything."""
         stop = known.get(reason or "")
         if stop is None:
             raise self.garbled(f"ended for a reason that is not known: {reason!r}")
         if is_refused:
-            return StopReason.REFUSAL
-        if stop is StopReason.TOOLS and not calls:
+            return base.StopReason.REFUSAL
+        if stop is base.StopReason.TOOLS and not calls:
             raise self.garbled("says that it calls tools, and names none")
-        return StopReason.TOOLS if calls and stop is StopReason.END else stop
+        return base.StopReason.TOOLS if calls and stop is base.StopReason.END else stop
 
-    def _refusal(self, error: Filtered) -> ModelReply:
-        return ModelReply(
-            parts=(Text(str(error)),),
-            stop=StopReason.REFUSAL,
+    def _refusal(self, error: Filtered) -> base.ModelReply:
+        return base.ModelReply(
+            parts=(base.Text(str(error)),),
+            stop=base.StopReason.REFUSAL,
             usage=Usage(calls=1),
             model=self.model,
         )
@@ -201,11 +189,11 @@ class HttpModel(ABC):
             self._has_warned.add(what)
             log.warning("setting_ignored: %s cannot do %s", self.name, what)
 
-    def opaque(self, block: "bytes | Raw") -> Opaque:
+    def opaque(self, block: "bytes | Raw") -> base.Opaque:
         # A copy: what the decoder hands out would keep the whole answer alive.
-        return Opaque(self.origin, Raw(bytes(block)))
+        return base.Opaque(self.origin, Raw(bytes(block)))
 
-    def _written(self, request: ModelRequest, *, stream: bool = False) -> bytes:
+    def _written(self, request: base.ModelRequest, *, stream: bool = False) -> bytes:
         self._check(request)
         try:
             body = {**self.body_of(request), **request.settings.extra}
@@ -216,7 +204,7 @@ class HttpModel(ABC):
                 "look for unusual values and broken characters in it"
             ) from error
 
-    def _check(self, request: ModelRequest) -> None:
+    def _check(self, request: base.ModelRequest) -> None:
         can = self.abilities
         if request.tools and not can.tools:
             raise self.refused("it can call no tools; leave them out, or use another model")
@@ -228,16 +216,18 @@ class HttpModel(ABC):
             if not names or (request.choice != "required" and request.choice not in names):
                 raise self.refused(f"tool choice {request.choice!r} fits none of its tools")
 
-    def _check_parts(self, parts: tuple[Part, ...]) -> None:
+    def _check_parts(self, parts: tuple[base.Part, ...]) -> None:
         for part in parts:
-            if isinstance(part, Image) and not self.abilities.images:
+            if isinstance(part, base.Image) and not self.abilities.images:
                 raise self.refused("it can see no images; leave them out, or use another model")
-            if isinstance(part, File) and not self.abilities.files:
+            if isinstance(part, base.File) and not self.abilities.files:
                 raise self.refused(f"it can read no files such as {part.name}; give their text")
 
 
 def tools_of(
-    request: ModelRequest, tool: Callable[[ToolSpec], Json], choice: Callable[[str], str | Json]
+    request: base.ModelRequest,
+    tool: Callable[[base.ToolSpec], Json],
+    choice: Callable[[str], str | Json],
 ) -> Json:
     """The fields of a body that offer tools, given how a protocol writes a tool and a choice."""
     if not request.tools:

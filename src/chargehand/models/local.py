@@ -9,21 +9,7 @@ from msgspec.structs import replace
 
 from chargehand.errors import ModelError, ModelGarbled, ModelRefused
 from chargehand.facts.outcome import NO_USAGE, Usage
-from chargehand.models.base import (
-    Abilities,
-    File,
-    Image,
-    ModelReply,
-    ModelRequest,
-    ModelSettings,
-    Part,
-    StopReason,
-    Text,
-    ToolCall,
-    ToolOutput,
-    Turn,
-    account_of,
-)
+from chargehand.models import base
 from chargehand.models.llama_runtime import runtime_of
 from chargehand.models.model_files import path_of
 from chargehand.models.schema_tool_calls import (
@@ -40,7 +26,7 @@ Json = dict[str, Any]
 CONTEXT = 4096
 #: of an answer, unless the settings say otherwise: a small model that rambles would fill its context
 MOST_TOKENS = CONTEXT // 4
-_USUAL = ModelSettings().max_tokens
+_USUAL = base.ModelSettings().max_tokens
 
 
 class LocalModel:
@@ -51,7 +37,7 @@ class LocalModel:
     it has called already it is not let call again, but asked for its answer.
     """
 
-    abilities = Abilities(images=False, is_real=False)
+    abilities = base.Abilities(images=False, is_real=False)
 
     def __init__(
         self,
@@ -64,19 +50,19 @@ class LocalModel:
         self._path = Path(path).expanduser()
         self._runtime = runtime_of(self._path, context, threads)
         self.name = f"local:{name or self._path.name}"
-        self.account = account_of("local", str(self._path.resolve()))
+        self.account = base.account_of("local", str(self._path.resolve()))
         self.context = context
 
     def __repr__(self) -> str:
         return f"<LocalModel {self.name}>"
 
-    async def ask(self, request: ModelRequest) -> ModelReply:
+    async def ask(self, request: base.ModelRequest) -> base.ModelReply:
         async for piece in self.stream(request):
-            if isinstance(piece, ModelReply):
+            if isinstance(piece, base.ModelReply):
                 return piece
         raise ModelGarbled(f"{self.name} broke off before its end; try again")
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+    async def stream(self, request: base.ModelRequest) -> AsyncIterator[str | base.ModelReply]:
         if request.tools and request.choice != "none":
             reply = await self._fill_in(request)
             if reply.text:
@@ -86,39 +72,45 @@ class LocalModel:
         said = _Said(self._path.name)
         async for piece in self._pieces(request, _body(request, request.schema), said):
             yield piece
-        if request.schema is not None and said.stop is StopReason.END and not _is_json(said.text):
+        if (
+            request.schema is not None
+            and said.stop is base.StopReason.END
+            and not _is_json(said.text)
+        ):
             raise ModelRefused(f"{self.name} cannot be held to this schema; make it simpler")
-        yield said.reply((Text(said.text),) if said.text else ())
+        yield said.reply((base.Text(said.text),) if said.text else ())
 
-    async def _fill_in(self, request: ModelRequest) -> ModelReply:
+    async def _fill_in(self, request: base.ModelRequest) -> base.ModelReply:
         """The reply to a request with tools: the form, filled in."""
         said = await self._whole(request, _body(request, form_for(request)))
         form = read_form(said.text, f"local-{len(request.turns)}")
         if form is None:
-            if said.stop is StopReason.LENGTH:
-                return said.reply((Text(said.text),))
+            if said.stop is base.StopReason.LENGTH:
+                return said.reply((base.Text(said.text),))
             raise ModelGarbled(f"{self.name} did not keep to its form: {said.text[:200]!r}")
         if form.call is None:
-            return said.reply((Text(form.answer),))
+            return said.reply((base.Text(form.answer),))
         if request.choice == "auto" and _is_known(form.call, request.turns):
             return await self._without_tools(request, said.usage)
-        return said.reply((form.call,), StopReason.TOOLS)
+        return said.reply((form.call,), base.StopReason.TOOLS)
 
-    async def _without_tools(self, request: ModelRequest, spent: Usage) -> ModelReply:
+    async def _without_tools(self, request: base.ModelRequest, spent: Usage) -> base.ModelReply:
         """The answer, after a call that was made before: the form has no other line this time."""
         bare = replace(request, choice="none")
         said = await self._whole(bare, _body(bare, form_for(bare)))
         said.usage += spent
         form = read_form(said.text, "")
-        return said.reply((Text(form.answer if form else said.text),))
+        return said.reply((base.Text(form.answer if form else said.text),))
 
-    async def _whole(self, request: ModelRequest, body: Json) -> "_Said":
+    async def _whole(self, request: base.ModelRequest, body: Json) -> "_Said":
         said = _Said(self._path.name)
         async for _ in self._pieces(request, body, said):
             pass
         return said
 
-    async def _pieces(self, request: ModelRequest, body: Json, said: "_Said") -> AsyncIterator[str]:
+    async def _pieces(
+        self, request: base.ModelRequest, body: Json, said: "_Said"
+    ) -> AsyncIterator[str]:
         try:
             async for chunk in self._runtime.chunks({**body, **request.settings.extra}):
                 if piece := said.take(chunk, self):
@@ -137,7 +129,7 @@ class _Said:
         self.model = model
         self.text = ""
         self.usage = NO_USAGE
-        self.stop: StopReason | None = None
+        self.stop: base.StopReason | None = None
 
     def take(self, chunk: Json, model: LocalModel) -> str:
         if error := chunk.get("error"):
@@ -154,14 +146,16 @@ class _Said:
         for choice in chunk.get("choices") or ():
             piece += choice.get("delta", {}).get("content") or ""
             if reason := choice.get("finish_reason"):
-                self.stop = StopReason.LENGTH if reason == "length" else StopReason.END
+                self.stop = base.StopReason.LENGTH if reason == "length" else base.StopReason.END
         self.text += piece
         return piece
 
-    def reply(self, parts: Sequence[Part], stop: StopReason | None = None) -> ModelReply:
-        return ModelReply(
+    def reply(
+        self, parts: Sequence[base.Part], stop: base.StopReason | None = None
+    ) -> base.ModelReply:
+        return base.ModelReply(
             parts=tuple(parts),
-            stop=stop or self.stop or StopReason.END,
+            stop=stop or self.stop or base.StopReason.END,
             usage=self.usage,
             model=self.model,
         )
@@ -187,7 +181,7 @@ def _failure(error: Json, model: LocalModel) -> ModelError:
 # From a request to the runtime's own form
 
 
-def _body(request: ModelRequest, schema: Json | None) -> Json:
+def _body(request: base.ModelRequest, schema: Json | None) -> Json:
     settings = request.settings
     body: Json = {
         "messages": _messages(request),
@@ -202,7 +196,7 @@ def _body(request: ModelRequest, schema: Json | None) -> Json:
     return body
 
 
-def _messages(request: ModelRequest) -> list[Json]:
+def _messages(request: base.ModelRequest) -> list[Json]:
     messages: list[Json] = []
     for turn in request.turns:
         _add(messages, turn.role.chat_name, _words(turn))
@@ -221,31 +215,33 @@ def _add(messages: list[Json], role: str, content: str) -> None:
         messages.append({"role": role, "content": content})
 
 
-def _words(turn: Turn) -> str:
-    outputs = [part for part in turn.parts if isinstance(part, ToolOutput)]
-    words = [_words_of(part) for part in turn.parts if not isinstance(part, ToolOutput)]
+def _words(turn: base.Turn) -> str:
+    outputs = [part for part in turn.parts if isinstance(part, base.ToolOutput)]
+    words = [_words_of(part) for part in turn.parts if not isinstance(part, base.ToolOutput)]
     return "\n".join([*filter(None, words), *([told(outputs)] if outputs else [])])
 
 
-def _words_of(part: Part) -> str:
+def _words_of(part: base.Part) -> str:
     match part:
-        case Text(text=text):
+        case base.Text(text=text):
             return text
-        case ToolCall():
+        case base.ToolCall():
             return call_text(part)
-        case File() if (quoted := part.quoted) is not None:
+        case base.File() if (quoted := part.quoted) is not None:
             return quoted
-        case File(name=name):
+        case base.File(name=name):
             raise ModelRefused(f"local models read text only, not {name}; give its text")
-        case Image():
+        case base.Image():
             raise ModelRefused("local models see no images; leave them out, or use another model")
     return ""  # what is opaque is another provider's
 
 
-def _is_known(call: ToolCall, turns: Sequence[Turn]) -> bool:
+def _is_known(call: base.ToolCall, turns: Sequence[base.Turn]) -> bool:
     """Whether this call was made before, and a tool has answered it."""
-    failed = {p.id for t in turns for p in t.parts if isinstance(p, ToolOutput) and p.is_error}
-    before = [p for t in turns for p in t.parts if isinstance(p, ToolCall) and p.id not in failed]
+    failed = {p.id for t in turns for p in t.parts if isinstance(p, base.ToolOutput) and p.is_error}
+    before = [
+        p for t in turns for p in t.parts if isinstance(p, base.ToolCall) and p.id not in failed
+    ]
     return any(
         made.name == call.name and _compact(made.arguments) == _compact(call.arguments)
         for made in before

@@ -12,22 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from chargehand.facts.outcome import Usage
-from chargehand.models.base import (
-    File,
-    Image,
-    ModelReply,
-    ModelRequest,
-    Opaque,
-    Part,
-    Role,
-    StopReason,
-    Text,
-    ToolCall,
-    ToolOutput,
-    ToolSpec,
-    Turn,
-    parts_for,
-)
+from chargehand.models import base
 from chargehand.models.http_adapter import (
     Gathering,
     HttpModel,
@@ -44,14 +29,14 @@ STRICT_PROVIDERS = {"openai", "azure", "openrouter"}
 NEW_LIMIT_PROVIDERS = {"openai", "azure"}
 
 STOPS = {
-    "stop": StopReason.END,
-    "end_turn": StopReason.END,
-    "eos": StopReason.END,
-    "tool_calls": StopReason.TOOLS,
-    "function_call": StopReason.TOOLS,
-    "length": StopReason.LENGTH,
-    "max_tokens": StopReason.LENGTH,
-    "content_filter": StopReason.REFUSAL,
+    "stop": base.StopReason.END,
+    "end_turn": base.StopReason.END,
+    "eos": base.StopReason.END,
+    "tool_calls": base.StopReason.TOOLS,
+    "function_call": base.StopReason.TOOLS,
+    "length": base.StopReason.LENGTH,
+    "max_tokens": base.StopReason.LENGTH,
+    "content_filter": base.StopReason.REFUSAL,
 }
 END_MARK = b"[DONE]"
 
@@ -146,7 +131,7 @@ class OpenAIModel(HttpModel):
     path = "/chat/completions"
     protocol = "chat"
 
-    def body_of(self, request: ModelRequest) -> Json:
+    def body_of(self, request: base.ModelRequest) -> Json:
         messages = [message for turn in request.turns for message in self._messages(turn)]
         body: Json = {"model": self.model, "messages": messages}
         body |= self._settings(request) | tools_of(request, _tool, _choice)
@@ -161,7 +146,7 @@ class OpenAIModel(HttpModel):
     def streamed(self, body: Json) -> Json:
         return {**body, "stream": True, "stream_options": {"include_usage": True}}
 
-    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> ModelReply:
+    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> base.ModelReply:
         completion = _completion.decode(body)
         if completion.error:
             raise self.failure_in(completion.error, headers)
@@ -175,13 +160,13 @@ class OpenAIModel(HttpModel):
 
     def reply_of(
         self, message: _Message, finish: str | None, about: _Completion | _Chunk
-    ) -> ModelReply:
-        parts: list[Part] = [*self._kept(message)]
+    ) -> base.ModelReply:
+        parts: list[base.Part] = [*self._kept(message)]
         text = message.refusal or _text_of(message)
         if text:
-            parts.append(Text(text))
+            parts.append(base.Text(text))
         calls = [*self._calls(message.tool_calls or ())]
-        return ModelReply(
+        return base.ModelReply(
             parts=(*parts, *calls),
             # Some servers end with "stop" although they call tools; OpenAI does when one is forced.
             stop=self.stop_in(STOPS, finish, calls, is_refused=bool(message.refusal)),
@@ -189,7 +174,7 @@ class OpenAIModel(HttpModel):
             model=about.model or self.model,
         )
 
-    def _kept(self, message: _Message) -> Iterator[Opaque]:
+    def _kept(self, message: _Message) -> Iterator[base.Opaque]:
         """What of its thinking the provider wants to see again."""
         if message.reasoning_details:
             yield self.opaque(msgspec.json.encode({"reasoning_details": message.reasoning_details}))
@@ -200,7 +185,7 @@ class OpenAIModel(HttpModel):
                     yield self.opaque(msgspec.json.encode({field: thought}))
                     break
 
-    def _calls(self, calls: "list[_Call] | tuple[()]") -> Iterator[ToolCall]:
+    def _calls(self, calls: "list[_Call] | tuple[()]") -> Iterator[base.ToolCall]:
         seen: set[str] = set()
         for call in calls:
             if call.function is None or not call.function.name:
@@ -211,37 +196,41 @@ class OpenAIModel(HttpModel):
             # Small servers leave ids out or repeat them, and then no output finds its call.
             name = call.id if call.id and call.id not in seen else f"call_{uuid4().hex[:20]}"
             seen.add(name)
-            yield ToolCall(name, call.function.name, written)
+            yield base.ToolCall(name, call.function.name, written)
 
     # From turns to messages
 
-    def _messages(self, turn: Turn) -> Iterator[Json]:
-        if len(turn.parts) == 1 and isinstance(turn.parts[0], Text) and turn.role is not Role.TOOL:
+    def _messages(self, turn: base.Turn) -> Iterator[Json]:
+        if (
+            len(turn.parts) == 1
+            and isinstance(turn.parts[0], base.Text)
+            and turn.role is not base.Role.TOOL
+        ):
             yield {"role": turn.role.chat_name, "content": turn.parts[0].text}
             return
-        if turn.role is Role.MODEL:
+        if turn.role is base.Role.MODEL:
             yield self._own_message(turn)
             return
         rest = []
         for part in turn.parts:
-            if isinstance(part, ToolOutput):
+            if isinstance(part, base.ToolOutput):
                 yield {"role": "tool", "tool_call_id": part.id, "content": part.told}
-            elif not isinstance(part, Opaque):
+            elif not isinstance(part, base.Opaque):
                 rest.append(self._content(part))
         if rest:
             yield {"role": turn.role.chat_name, "content": rest}
 
-    def _own_message(self, turn: Turn) -> Json:
+    def _own_message(self, turn: base.Turn) -> Json:
         message: Json = {"role": "assistant", "content": turn.text or None}
         calls = []
-        for part in parts_for(self.origin, turn.parts):
+        for part in base.parts_for(self.origin, turn.parts):
             match part:
-                case Opaque(block=block):
+                case base.Opaque(block=block):
                     message |= msgspec.json.decode(block, type=dict[str, Raw])
-                case ToolCall(id=name, name=tool, arguments=arguments):
+                case base.ToolCall(id=name, name=tool, arguments=arguments):
                     function = {"name": tool, "arguments": arguments}
                     calls.append({"id": name, "type": "function", "function": function})
-                case Text():
+                case base.Text():
                     pass
                 case _:
                     raise self.refused(f"a turn of a model cannot hold a {type(part).__name__}")
@@ -251,20 +240,20 @@ class OpenAIModel(HttpModel):
             message["content"] = ""
         return message
 
-    def _content(self, part: Part) -> Json:
+    def _content(self, part: base.Part) -> Json:
         match part:
-            case Text(text=text):
+            case base.Text(text=text):
                 return {"type": "text", "text": text}
-            case Image():
+            case base.Image():
                 return {"type": "image_url", "image_url": {"url": part.as_url}}
-            case File() if (quoted := part.quoted) is not None:
+            case base.File() if (quoted := part.quoted) is not None:
                 return {"type": "text", "text": quoted}
-            case File():
+            case base.File():
                 content = {"filename": part.name, "file_data": part.as_url}
                 return {"type": "file", "file": content}
         raise self.refused(f"only a turn of a model can hold a {type(part).__name__}")
 
-    def _settings(self, request: ModelRequest) -> Json:
+    def _settings(self, request: base.ModelRequest) -> Json:
         settings = request.settings
         is_new = self.access.provider in NEW_LIMIT_PROVIDERS
         sent: Json = {"max_completion_tokens" if is_new else "max_tokens": settings.max_tokens}
@@ -280,7 +269,7 @@ class OpenAIModel(HttpModel):
         return {"type": "json_schema", "json_schema": form}
 
 
-def _tool(tool: ToolSpec) -> Json:
+def _tool(tool: base.ToolSpec) -> Json:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
 
@@ -325,7 +314,7 @@ class _ChatGathering:
         self._finish = choice.finish_reason or self._finish
         return self._add(choice.delta) if choice.delta else ""
 
-    def reply(self) -> ModelReply:
+    def reply(self) -> base.ModelReply:
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
         for call in self._calls:
             if call.function is not None and isinstance(call.function.arguments, list):

@@ -11,18 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.errors import (
-    ModelBusy,
-    ModelDenied,
-    ModelError,
-    ModelExhausted,
-    ModelForbidden,
-    ModelGarbled,
-    ModelRefused,
-    ModelTooSlow,
-    ModelUnreachable,
-    UsageError,
-)
+from chargehand import errors
 from chargehand.facts.outcome import wait_asked_by
 from chargehand.models.connection_settings import Access
 
@@ -61,7 +50,7 @@ _CHANGE = "change the request: sent again as it is, it would be refused again"
 class _Permanent(Struct, frozen=True):
     """A refusal that stays, whatever status it is dressed in, and how it is known."""
 
-    kind: type[ModelError]
+    kind: type[errors.ModelError]
     way_out: str
     codes: frozenset[str]
     words: re.Pattern[str] | None = None
@@ -70,7 +59,7 @@ class _Permanent(Struct, frozen=True):
 # Codes and words of OpenAI, Azure, Anthropic, OpenRouter, DeepSeek, vLLM, llama.cpp, Ollama, LiteLLM.
 PERMANENT = (
     _Permanent(
-        ModelExhausted,
+        errors.ModelExhausted,
         "the account has nothing left: add credit, or use another model",
         frozenset(
             {
@@ -92,7 +81,7 @@ PERMANENT = (
         ),
     ),
     _Permanent(
-        ModelRefused,
+        errors.ModelRefused,
         _SHORTER,
         frozenset(
             {
@@ -111,7 +100,7 @@ PERMANENT = (
         ),
     ),
     _Permanent(
-        ModelRefused,
+        errors.ModelRefused,
         "check the model's name",
         frozenset({"DeploymentNotFound", "model_not_found", "not_found_error"}),
         re.compile(
@@ -121,7 +110,7 @@ PERMANENT = (
         ),
     ),
     _Permanent(
-        ModelRefused,
+        errors.ModelRefused,
         _CHANGE,
         frozenset({"BadRequestError", "invalid_prompt", "invalid_request_error"}),
     ),
@@ -132,7 +121,7 @@ _TAG = re.compile(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.DOTAL
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
-class Filtered(ModelRefused):
+class Filtered(errors.ModelRefused):
     """The provider's filter stopped the request; adapters make it a reply that is a refusal."""
 
 
@@ -177,7 +166,7 @@ def complaint_of(error: object, headers: Mapping[str, str]) -> Complaint:
     )
 
 
-def failure_of(complaint: Complaint, access: Access) -> ModelError:
+def failure_of(complaint: Complaint, access: Access) -> errors.ModelError:
     """The error that this complaint means, in words that never hold a key."""
     kind, way_out = _meaning(complaint, access)
     try:
@@ -195,29 +184,32 @@ def failure_of(complaint: Complaint, access: Access) -> ModelError:
     )
 
 
-def _meaning(complaint: Complaint, access: Access) -> tuple[type[ModelError], str]:
+def _meaning(complaint: Complaint, access: Access) -> tuple[type[errors.ModelError], str]:
     status = complaint.status
     if complaint.code in FILTER_CODES:
         return Filtered, "say it otherwise"
     if (stays := _permanent(complaint)) is not None:
         return stays.kind, stays.way_out
     if status in BUSY:
-        return ModelBusy, f"{_when(complaint.retry_after)}, or work with fewer calls at once"
+        return errors.ModelBusy, f"{_when(complaint.retry_after)}, or work with fewer calls at once"
     if status in DENIED:
-        kind = ModelForbidden if status == HTTPStatus.FORBIDDEN else ModelDenied
+        kind = errors.ModelForbidden if status == HTTPStatus.FORBIDDEN else errors.ModelDenied
         return kind, f"check {access.key_source}, and what that key may use"
     if status in TOO_SLOW:
-        return ModelTooSlow, "it may help to try again, or to ask for less at once"
+        return errors.ModelTooSlow, "it may help to try again, or to ask for less at once"
     if status >= 500:
-        return ModelUnreachable, f"the trouble is on its side; {_when(complaint.retry_after)}"
+        return (
+            errors.ModelUnreachable,
+            f"the trouble is on its side; {_when(complaint.retry_after)}",
+        )
     if 300 <= status < 400:
-        return ModelRefused, f"it lies elsewhere; check the base URL {access.shown_url}"
+        return errors.ModelRefused, f"it lies elsewhere; check the base URL {access.shown_url}"
     if status in (404, 405, 410):
-        return ModelRefused, (
+        return errors.ModelRefused, (
             f"check the model's name, and the base URL {access.shown_url} "
             "(most end in a version, such as /v1)"
         )
-    return ModelRefused, _SHORTER if status == 413 else _CHANGE
+    return errors.ModelRefused, _SHORTER if status == 413 else _CHANGE
 
 
 def _permanent(complaint: Complaint) -> _Permanent | None:
@@ -232,13 +224,15 @@ def _permanent(complaint: Complaint) -> _Permanent | None:
         if complaint.code in stays.codes:
             return stays
         # Words alone are weaker: who speaks of a quota and says when to come back means a rate.
-        is_rate = stays.kind is ModelExhausted and complaint.retry_after is not None
+        is_rate = stays.kind is errors.ModelExhausted and complaint.retry_after is not None
         if stays.words is not None and not is_rate and stays.words.search(complaint.words):
             return stays
     return None
 
 
-def lasting_kind(status: int, words: str, retry_after: timedelta | None) -> type[ModelError] | None:
+def lasting_kind(
+    status: int, words: str, retry_after: timedelta | None
+) -> type[errors.ModelError] | None:
     """The refusal that stays in words that another package hands on; None: its status decides."""
     stays = _permanent(Complaint(status=status, words=words, retry_after=retry_after))
     return None if stays is None else stays.kind
@@ -250,9 +244,9 @@ def _when(wait: timedelta | None) -> str:
     return f"try again after {wait.total_seconds():g} s"
 
 
-def garbled(access: Access, fact: str) -> ModelGarbled:
+def garbled(access: Access, fact: str) -> errors.ModelGarbled:
     """The error for an answer that cannot be read."""
-    return ModelGarbled(
+    return errors.ModelGarbled(
         f"the answer of {access.provider} {shown(fact, access)}; try again, and if it stays so "
         f"check that {access.shown_url} speaks the protocol it is used with"
     )
@@ -353,11 +347,11 @@ def _instant(text: str) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def seconds_asked_by(error: ModelError) -> float | None:
+def seconds_asked_by(error: errors.ModelError) -> float | None:
     """How long the provider asks to wait, within bounds; what is no length of time says nothing."""
     try:
         wait = wait_asked_by(error)
-    except UsageError:
+    except errors.UsageError:
         return None
     return None if wait is None else min(wait, LONGEST_WAIT).total_seconds()
 

@@ -25,34 +25,9 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings as TheirSettings
 from pydantic_ai.tools import ToolDefinition
 
-from chargehand.errors import (
-    ModelBusy,
-    ModelDenied,
-    ModelError,
-    ModelGarbled,
-    ModelRefused,
-    ModelTooSlow,
-    ModelUnreachable,
-    UsageError,
-)
+from chargehand import errors
 from chargehand.facts.outcome import Usage
-from chargehand.models.base import (
-    Abilities,
-    File,
-    Image,
-    ModelReply,
-    ModelRequest,
-    ModelSettings,
-    Opaque,
-    Part,
-    Role,
-    StopReason,
-    Text,
-    ToolCall,
-    ToolOutput,
-    Turn,
-    account_of,
-)
+from chargehand.models import base
 from chargehand.models.call_ban import refuse_if_forbidden
 from chargehand.models.provider_errors import (
     BUSY,
@@ -79,8 +54,8 @@ class PydanticAIModel:
         self._model = model
         system = model.system
         self.name = f"pydantic_ai:{system}:{model.model_name}"
-        self.account = account_of(f"pydantic_ai:{system}", str(model.base_url or ""))
-        self.abilities = Abilities(
+        self.account = base.account_of(f"pydantic_ai:{system}", str(model.base_url or ""))
+        self.abilities = base.Abilities(
             tools=bool(model.profile.get("supports_tools", True)),
             schema=bool(model.profile.get("supports_json_schema_output", False)),
             is_real=system not in _UNREAL,
@@ -89,7 +64,7 @@ class PydanticAIModel:
     def __repr__(self) -> str:
         return f"<PydanticAIModel {self.name}>"
 
-    async def ask(self, request: ModelRequest) -> ModelReply:
+    async def ask(self, request: base.ModelRequest) -> base.ModelReply:
         self._check(request)
         try:
             with self._classing_errors():
@@ -98,7 +73,7 @@ class PydanticAIModel:
             return _refusal(str(error))
         return self._reply(response)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+    async def stream(self, request: base.ModelRequest) -> AsyncIterator[str | base.ModelReply]:
         self._check(request)
         try:
             with self._classing_errors():
@@ -112,21 +87,21 @@ class PydanticAIModel:
             return
         yield self._reply(response)
 
-    def _check(self, request: ModelRequest) -> None:
+    def _check(self, request: base.ModelRequest) -> None:
         if self.abilities.is_real:
             refuse_if_forbidden(self.name)
         if request.tools and not self.abilities.tools:
-            raise ModelRefused(f"{self.name} can call no tools; leave them out")
+            raise errors.ModelRefused(f"{self.name} can call no tools; leave them out")
 
     def _translated(
-        self, request: ModelRequest
+        self, request: base.ModelRequest
     ) -> tuple[list[theirs.ModelMessage], TheirSettings, ModelRequestParameters]:
         messages = [_message(turn, self.name) for turn in request.turns]
         if not messages:
-            raise ModelRefused(f"{self.name} was asked nothing; give it at least one turn")
+            raise errors.ModelRefused(f"{self.name} was asked nothing; give it at least one turn")
         return messages, self._settings(request), _parameters(request, self.abilities)
 
-    def _settings(self, request: ModelRequest) -> TheirSettings:
+    def _settings(self, request: base.ModelRequest) -> TheirSettings:
         settings = _settings(request.settings)
         if "max_retries" not in self._model.unsupported_settings:
             settings["max_retries"] = 0
@@ -136,19 +111,19 @@ class PydanticAIModel:
             settings["tool_choice"] = chosen if fixed else [request.choice]
         return settings
 
-    def _reply(self, response: theirs.ModelResponse) -> ModelReply:
-        parts: list[Part] = []
+    def _reply(self, response: theirs.ModelResponse) -> base.ModelReply:
+        parts: list[base.Part] = []
         for part in response.parts:
             match part:
                 case theirs.TextPart(content=text):
                     if text:
-                        parts.append(Text(text))
+                        parts.append(base.Text(text))
                 case theirs.ToolCallPart():
                     arguments = part.args_as_json_str()
-                    parts.append(ToolCall(part.tool_call_id, part.tool_name, arguments))
+                    parts.append(base.ToolCall(part.tool_call_id, part.tool_name, arguments))
         if _has_more(response):
-            parts.append(Opaque(self.name, Raw(_RESPONSE.dump_json(response))))
-        return ModelReply(
+            parts.append(base.Opaque(self.name, Raw(_RESPONSE.dump_json(response))))
+        return base.ModelReply(
             parts=tuple(parts),
             stop=_stop(response),
             usage=_usage(response),
@@ -164,7 +139,9 @@ class PydanticAIModel:
         except (ModelAPIError, ModelRequestTimeout, UnexpectedModelBehavior) as error:
             raise _failure(self.name, error) from error
         except (UserError, NotImplementedError) as error:
-            raise ModelRefused(f"{self.name} cannot be asked this: {_line(error)}") from error
+            raise errors.ModelRefused(
+                f"{self.name} cannot be asked this: {_line(error)}"
+            ) from error
 
 
 def open_model(name: str) -> PydanticAIModel:
@@ -172,21 +149,21 @@ def open_model(name: str) -> PydanticAIModel:
     try:
         return PydanticAIModel(infer_model(name))
     except (UserError, ImportError, ValueError) as error:
-        raise UsageError(f"pydantic_ai:{name} cannot be opened: {_line(error)}") from error
+        raise errors.UsageError(f"pydantic_ai:{name} cannot be opened: {_line(error)}") from error
 
 
 # From ours to theirs
 
 
-def _message(turn: Turn, provider: str) -> theirs.ModelMessage:
-    if turn.role is Role.MODEL:
+def _message(turn: base.Turn, provider: str) -> theirs.ModelMessage:
+    if turn.role is base.Role.MODEL:
         return _response(turn, provider)
     parts: list[theirs.ModelRequestPart] = []
     said: list[theirs.UserContent] = []
     for part in turn.parts:
-        if isinstance(part, ToolOutput):
+        if isinstance(part, base.ToolOutput):
             parts.append(_output(part))
-        elif isinstance(part, Text) and turn.role is Role.SYSTEM:
+        elif isinstance(part, base.Text) and turn.role is base.Role.SYSTEM:
             parts.append(theirs.SystemPromptPart(part.text))
         else:
             said += _content(part)
@@ -196,21 +173,21 @@ def _message(turn: Turn, provider: str) -> theirs.ModelMessage:
     return theirs.ModelRequest(parts=parts)
 
 
-def _response(turn: Turn, provider: str) -> theirs.ModelResponse:
+def _response(turn: base.Turn, provider: str) -> theirs.ModelResponse:
     for part in turn.parts:
-        if isinstance(part, Opaque) and part.provider == provider:
+        if isinstance(part, base.Opaque) and part.provider == provider:
             return _RESPONSE.validate_json(bytes(part.block))  # the whole of it, as it came
     parts: list[theirs.ModelResponsePart] = []
     for part in turn.parts:
         match part:
-            case Text(text=text):
+            case base.Text(text=text):
                 parts.append(theirs.TextPart(text))
-            case ToolCall(id=id_, name=name, arguments=arguments):
+            case base.ToolCall(id=id_, name=name, arguments=arguments):
                 parts.append(theirs.ToolCallPart(name, arguments or "{}", id_))
     return theirs.ModelResponse(parts=parts)
 
 
-def _output(output: ToolOutput) -> theirs.ToolReturnPart[Any]:
+def _output(output: base.ToolOutput) -> theirs.ToolReturnPart[Any]:
     return theirs.ToolReturnPart(
         output.name,
         output.told,
@@ -219,17 +196,17 @@ def _output(output: ToolOutput) -> theirs.ToolReturnPart[Any]:
     )
 
 
-def _content(part: Part) -> list[theirs.UserContent]:
+def _content(part: base.Part) -> list[theirs.UserContent]:
     match part:
-        case Text(text=text):
+        case base.Text(text=text):
             return [text]
-        case Image(url=url) if url:
+        case base.Image(url=url) if url:
             return [theirs.ImageUrl(url)]
-        case Image(data=data, media_type=kind):
+        case base.Image(data=data, media_type=kind):
             return [theirs.BinaryContent(_decoded(data, "an image"), media_type=kind)]
-        case File() if (quoted := part.quoted) is not None:
+        case base.File() if (quoted := part.quoted) is not None:
             return [quoted]
-        case File(name=name, data=data, media_type=kind):
+        case base.File(name=name, data=data, media_type=kind):
             return [theirs.BinaryContent(_decoded(data, name), media_type=kind)]
     return []
 
@@ -238,10 +215,12 @@ def _decoded(data: str, name: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise ModelRefused(f"the bytes of {name} are not in base64; encode them so") from None
+        raise errors.ModelRefused(
+            f"the bytes of {name} are not in base64; encode them so"
+        ) from None
 
 
-def _parameters(request: ModelRequest, can: Abilities) -> ModelRequestParameters:
+def _parameters(request: base.ModelRequest, can: base.Abilities) -> ModelRequestParameters:
     tools = [
         ToolDefinition(
             name=tool.name,
@@ -262,7 +241,7 @@ def _parameters(request: ModelRequest, can: Abilities) -> ModelRequestParameters
     )
 
 
-def _settings(ours: ModelSettings) -> TheirSettings:
+def _settings(ours: base.ModelSettings) -> TheirSettings:
     settings = ours.given("max_tokens", "temperature", "top_p", "seed")
     if ours.stop:
         settings["stop_sequences"] = list(ours.stop)
@@ -293,16 +272,16 @@ def _has_more(response: theirs.ModelResponse) -> bool:
     )
 
 
-def _stop(response: theirs.ModelResponse) -> StopReason:
+def _stop(response: theirs.ModelResponse) -> base.StopReason:
     match response.finish_reason:
         case "length":
-            return StopReason.LENGTH
+            return base.StopReason.LENGTH
         case "content_filter":
-            return StopReason.REFUSAL
+            return base.StopReason.REFUSAL
         case "error":
-            raise ModelGarbled("the provider ended its reply with an error; try again")
+            raise errors.ModelGarbled("the provider ended its reply with an error; try again")
     has_calls = any(isinstance(part, theirs.ToolCallPart) for part in response.parts)
-    return StopReason.TOOLS if has_calls else StopReason.END
+    return base.StopReason.TOOLS if has_calls else base.StopReason.END
 
 
 def _usage(response: theirs.ModelResponse) -> Usage:
@@ -316,11 +295,13 @@ def _usage(response: theirs.ModelResponse) -> Usage:
     )
 
 
-def _refusal(words: str) -> ModelReply:
-    return ModelReply(parts=(Text(words),), stop=StopReason.REFUSAL, usage=Usage(calls=1))
+def _refusal(words: str) -> base.ModelReply:
+    return base.ModelReply(
+        parts=(base.Text(words),), stop=base.StopReason.REFUSAL, usage=Usage(calls=1)
+    )
 
 
-def _failure(name: str, error: Exception) -> ModelError:
+def _failure(name: str, error: Exception) -> errors.ModelError:
     said = f"{name}: {_line(error)}"
     match error:
         case ModelHTTPError(status_code=status, headers=headers):
@@ -328,20 +309,20 @@ def _failure(name: str, error: Exception) -> ModelError:
             kind = lasting_kind(status, said, wait) or _by_status(status)
             return kind(said, retry_after=wait, status=status)
         case ModelTimeoutError() | ModelRequestTimeout():
-            return ModelTooSlow(said)
+            return errors.ModelTooSlow(said)
         case ModelConnectionError() | ModelAPIError():
-            return ModelUnreachable(said)
-    return ModelGarbled(said)
+            return errors.ModelUnreachable(said)
+    return errors.ModelGarbled(said)
 
 
-def _by_status(status: int) -> type[ModelError]:
-    kinds: Sequence[tuple[bool, type[ModelError]]] = (
-        (status in BUSY, ModelBusy),
-        (status in DENIED, ModelDenied),
-        (status in TOO_SLOW, ModelTooSlow),
-        (status >= 500, ModelUnreachable),
+def _by_status(status: int) -> type[errors.ModelError]:
+    kinds: Sequence[tuple[bool, type[errors.ModelError]]] = (
+        (status in BUSY, errors.ModelBusy),
+        (status in DENIED, errors.ModelDenied),
+        (status in TOO_SLOW, errors.ModelTooSlow),
+        (status >= 500, errors.ModelUnreachable),
     )
-    return next((kind for applies, kind in kinds if applies), ModelRefused)
+    return next((kind for applies, kind in kinds if applies), errors.ModelRefused)
 
 
 def _line(error: BaseException) -> str:

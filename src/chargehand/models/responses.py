@@ -11,22 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from chargehand.models.base import (
-    File,
-    Image,
-    ModelReply,
-    ModelRequest,
-    Opaque,
-    Part,
-    Role,
-    StopReason,
-    Text,
-    ToolCall,
-    ToolOutput,
-    ToolSpec,
-    Turn,
-    parts_for,
-)
+from chargehand.models import base
 from chargehand.models.http_adapter import Gathering, HttpModel, Json, schema_in_words, tools_of
 from chargehand.models.openai import TokenCounts, counted
 from chargehand.models.provider_schema import OPENAI, held_to
@@ -81,7 +66,7 @@ _response = msgspec.json.Decoder(_Response)
 _event = msgspec.json.Decoder(_Event)
 _item = msgspec.json.Decoder(_Item)
 
-_STOPS = {"max_output_tokens": StopReason.LENGTH, "content_filter": StopReason.REFUSAL}
+_STOPS = {"max_output_tokens": base.StopReason.LENGTH, "content_filter": base.StopReason.REFUSAL}
 
 
 class ResponsesModel(HttpModel):
@@ -90,7 +75,7 @@ class ResponsesModel(HttpModel):
     path = "/responses"
     protocol = "responses"
 
-    def body_of(self, request: ModelRequest) -> Json:
+    def body_of(self, request: base.ModelRequest) -> Json:
         items = [item for turn in request.turns for item in self._items(turn)]
         body: Json = {
             "model": self.model,
@@ -107,39 +92,44 @@ class ResponsesModel(HttpModel):
                 items.insert(0, {"type": "message", "role": "system", "content": asked})
         return body
 
-    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> ModelReply:
+    def reply_in(self, body: bytes, headers: Mapping[str, str]) -> base.ModelReply:
         response = _response.decode(body)
         return self.reply_of(response, response.output or [], headers)
 
     def gathering(self) -> Gathering:
         return _ResponseGathering(self)
 
-    def examined(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
+    def examined(self, reply: base.ModelReply, request: base.ModelRequest) -> base.ModelReply:
         """Some servers call a reply completed that ended at its maximum."""
         most = max(request.settings.max_tokens, LEAST_TOKENS)
-        if reply.stop in (StopReason.END, StopReason.TOOLS) and reply.usage.tokens_out >= most:
-            return replace(reply, stop=StopReason.LENGTH)
+        if (
+            reply.stop in (base.StopReason.END, base.StopReason.TOOLS)
+            and reply.usage.tokens_out >= most
+        ):
+            return replace(reply, stop=base.StopReason.LENGTH)
         return reply
 
     def reply_of(
         self, response: _Response, items: list[Raw], headers: Mapping[str, str]
-    ) -> ModelReply:
+    ) -> base.ModelReply:
         if response.error:
             raise self.failure_in(response.error, headers)
-        parts: list[Part] = []
+        parts: list[base.Part] = []
         is_refused = False
         for raw in items:
             item = _item.decode(raw)
             is_refused |= any(piece.refusal for piece in item.content or ())
             parts += self._parts(item, raw)
-        return ModelReply(
+        return base.ModelReply(
             parts=tuple(parts),
             stop=self._stop(response, parts, is_refused=is_refused),
             usage=counted(response.usage),
             model=response.model or self.model,
         )
 
-    def _stop(self, response: _Response, parts: list[Part], *, is_refused: bool) -> StopReason:
+    def _stop(
+        self, response: _Response, parts: list[base.Part], *, is_refused: bool
+    ) -> base.StopReason:
         if response.status == "incomplete":
             reason = response.incomplete_details and response.incomplete_details.reason
             if stop := _STOPS.get(reason or ""):
@@ -148,22 +138,22 @@ class ResponsesModel(HttpModel):
         if response.status != "completed":
             raise self.garbled(f"is {response.status!r}, not completed")
         if is_refused:
-            return StopReason.REFUSAL
-        is_calling = any(isinstance(part, ToolCall) for part in parts)
-        return StopReason.TOOLS if is_calling else StopReason.END
+            return base.StopReason.REFUSAL
+        is_calling = any(isinstance(part, base.ToolCall) for part in parts)
+        return base.StopReason.TOOLS if is_calling else base.StopReason.END
 
-    def _parts(self, item: _Item, raw: Raw) -> Iterator[Part]:
+    def _parts(self, item: _Item, raw: Raw) -> Iterator[base.Part]:
         match item.type:
             case "message":
                 if item.phase:  # wanted back with the text that it is of
                     yield self.opaque(msgspec.json.encode({"phase": item.phase}))
                 text = "".join(piece.text + piece.refusal for piece in item.content or ())
                 if text:
-                    yield Text(text)
+                    yield base.Text(text)
             case "function_call":
                 if not (item.call_id and item.name):
                     raise self.garbled("calls a tool without a name or an id")
-                yield ToolCall(item.call_id, item.name, item.arguments)
+                yield base.ToolCall(item.call_id, item.name, item.arguments)
             case "reasoning" if not item.encrypted_content:
                 pass  # its id alone means nothing to a provider that has stored nothing
             case _:
@@ -171,56 +161,56 @@ class ResponsesModel(HttpModel):
 
     # From turns to items
 
-    def _items(self, turn: Turn) -> Iterator[Json | Raw]:
-        if turn.role is Role.MODEL:
+    def _items(self, turn: base.Turn) -> Iterator[Json | Raw]:
+        if turn.role is base.Role.MODEL:
             yield from self._own_items(turn)
             return
         content = []
         for part in turn.parts:
-            if isinstance(part, ToolOutput):
+            if isinstance(part, base.ToolOutput):
                 yield {"type": "function_call_output", "call_id": part.id, "output": part.told}
-            elif not isinstance(part, Opaque):
+            elif not isinstance(part, base.Opaque):
                 content.append(self._content(part))
         if content:
             yield {"type": "message", "role": turn.role.chat_name, "content": content}
 
-    def _own_items(self, turn: Turn) -> Iterator[Json | Raw]:
+    def _own_items(self, turn: base.Turn) -> Iterator[Json | Raw]:
         phase: Json = {}
-        for part in parts_for(self.origin, turn.parts):
+        for part in base.parts_for(self.origin, turn.parts):
             match part:
-                case Opaque(block=block):
+                case base.Opaque(block=block):
                     about = msgspec.json.decode(block)
                     if "type" in about:
                         yield block
                     else:
                         phase = about
-                case ToolCall(id=call, name=name, arguments=arguments):
+                case base.ToolCall(id=call, name=name, arguments=arguments):
                     yield {
                         "type": "function_call",
                         "call_id": call,
                         "name": name,
                         "arguments": arguments,
                     }
-                case Text(text=text):
+                case base.Text(text=text):
                     said = [{"type": "output_text", "text": text}]
                     yield {"type": "message", "role": "assistant", "content": said, **phase}
                     phase = {}
                 case _:
                     raise self.refused(f"a turn of a model cannot hold a {type(part).__name__}")
 
-    def _content(self, part: Part) -> Json:
+    def _content(self, part: base.Part) -> Json:
         match part:
-            case Text(text=text):
+            case base.Text(text=text):
                 return {"type": "input_text", "text": text}
-            case Image():
+            case base.Image():
                 return {"type": "input_image", "image_url": part.as_url}
-            case File() if (quoted := part.quoted) is not None:
+            case base.File() if (quoted := part.quoted) is not None:
                 return {"type": "input_text", "text": quoted}
-            case File():
+            case base.File():
                 return {"type": "input_file", "filename": part.name, "file_data": part.as_url}
         raise self.refused(f"only a turn of a model can hold a {type(part).__name__}")
 
-    def _settings(self, request: ModelRequest) -> Json:
+    def _settings(self, request: base.ModelRequest) -> Json:
         settings = request.settings
         if settings.stop:
             raise self.refused("this protocol knows no stop texts; use protocol='chat' for them")
@@ -232,7 +222,7 @@ class ResponsesModel(HttpModel):
         return sent | settings.given("temperature", "top_p")
 
 
-def _tool(tool: ToolSpec) -> Json:
+def _tool(tool: base.ToolSpec) -> Json:
     # Said in so many words: left out, this protocol takes every tool for a strict one.
     return {
         "type": "function",
@@ -281,7 +271,7 @@ class _ResponseGathering:
                 raise self._model.failure_in(about, headers)
         return ""
 
-    def reply(self) -> ModelReply:
+    def reply(self) -> base.ModelReply:
         # The items as they were done are the ones to go by, says the provider; a server that sends
         # none of those events has them in the response.
         items = self._items or self._response.output or []

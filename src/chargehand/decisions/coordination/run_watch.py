@@ -13,20 +13,8 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.system_tasks import ANSWER, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.facts import events
 from chargehand.facts.answer import Answer, Contradiction
-from chargehand.facts.events import (
-    Approach,
-    AttemptFinished,
-    AttemptLost,
-    AttemptParked,
-    AttemptPreempted,
-    AttemptStarted,
-    Event,
-    ProgressNoted,
-    ResultRefused,
-    StepFinished,
-    StepStarted,
-)
 from chargehand.facts.outcome import Done, Failed, Question
 
 #: bytes of a result; longer ones differ in words without contradicting each other
@@ -107,7 +95,7 @@ class RunWatch:
     def is_pooled(self) -> bool:
         """Whether nobody leads the run, since whoever comes takes a task of it."""
         requested = self.schedule.requested
-        return requested is not None and requested.approach is Approach.POOL
+        return requested is not None and requested.approach is events.Approach.POOL
 
     def nodes(self) -> list[TaskNode]:
         """The tasks of the plan; neither the supervisor's own nor second attempts."""
@@ -137,27 +125,27 @@ class RunWatch:
 
     # what happens
 
-    def apply(self, seq: int, event: Event, author: str = "") -> None:
+    def apply(self, seq: int, event: events.Event, author: str = "") -> None:
         """Take in the next event of the run, and the node that wrote it."""
         self.seq = seq
         self._live_run.replay((event,))
         match event:
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._start(event, author)
-            case AttemptFinished():
+            case events.AttemptFinished():
                 self._finish(event)
-            case AttemptLost():
+            case events.AttemptLost():
                 self._fail(event.task, event.attempt, event.at, f"lost: {event.reason}")
-            case AttemptPreempted() | AttemptParked():
+            case events.AttemptPreempted() | events.AttemptParked():
                 self._let_go(event.task, event.attempt, event.at)
-            case StepStarted() | StepFinished() | ProgressNoted():
+            case events.StepStarted() | events.StepFinished() | events.ProgressNoted():
                 self._hear(event.task, event.attempt, event.at)
-            case ResultRefused():
+            case events.ResultRefused():
                 self._refuse(event)
             case _:
                 pass  # the schedule knows what it means
 
-    def _start(self, event: AttemptStarted, author: str) -> None:
+    def _start(self, event: events.AttemptStarted, author: str) -> None:
         if is_system_task(event.task) and not is_hedge(event.task):
             return
         hold = Hold(event.task, event.attempt, event.worker, event.at, event.at, author)
@@ -171,7 +159,7 @@ class RunWatch:
         self.holds[event.task, event.attempt] = hold
         self._tally(event.worker, event.at)
 
-    def _finish(self, event: AttemptFinished) -> None:
+    def _finish(self, event: events.AttemptFinished) -> None:
         outcome = event.outcome
         if event.task == ANSWER:
             self._read_answer(outcome)
@@ -197,7 +185,7 @@ class RunWatch:
             self._tally(hold.worker, at).failed += 1
             self._pulse.failed(hold.worker, at, f"{self.run}/{task}", why)
 
-    def _refuse(self, event: ResultRefused) -> None:
+    def _refuse(self, event: events.ResultRefused) -> None:
         given = self._given.get(event.task, [])
         first = next((hold for hold in given if hold.attempt == event.attempt), None)
         if first is None or first is given[-1]:
