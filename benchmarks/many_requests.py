@@ -22,7 +22,7 @@ from benchmarks.makespan import USUAL, find_workloads, geometric_mean
 from benchmarks.measure import Figure, options_for, report
 
 from chargehand.decisions.dispatch import Place, Starts
-from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate_runs
+from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate
 from chargehand.facts.events import Pace, RunStatus
 from chargehand.facts.plan import Plan, Task
 
@@ -96,7 +96,7 @@ def live_run(
         )
         for request in crowd.requests
     ]
-    return simulate_runs(
+    return simulate(
         arrivals,
         [Place(worker=worker) for worker in sorted({job.worker for job in crowd.jobs})],
         parallel=slots,

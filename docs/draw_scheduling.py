@@ -10,7 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from chargehand.decisions.dispatch import Place, Starts
-from chargehand.decisions.plan_simulation import Arrival, Simulation, Span, simulate, simulate_runs
+from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate
+from chargehand.decisions.virtual_pool import Span
 from chargehand.facts.plan import Plan, Task
 
 PAGE = Path(__file__).parent / "scheduling.md"
@@ -44,7 +45,7 @@ def live_run(plan: Plan, parallel: int, starts: Starts | None = None) -> Simulat
 
 
 def together(*arrivals: Arrival, parallel: int) -> Simulation:
-    return simulate_runs(arrivals, ANY_WORKER, parallel=parallel, seconds=taken)
+    return simulate(arrivals, ANY_WORKER, parallel=parallel, seconds=taken)
 
 
 def row(label: str, bars: Sequence[tuple[float, float]], since: float = 0, due: float = 0) -> str:

@@ -133,7 +133,7 @@ PAGES = (
         "Worker slots, start rates and elastic capacity; simulations of plans and of past runs.",
         (
             of_chargehand("Balance", "Starts", "Elastic"),
-            Door.of("chargehand.decisions.plan_simulation", "simulate", "simulate_runs"),
+            Door.of("chargehand.decisions.plan_simulation", "simulate", "Arrival"),
             Door.of("chargehand.decisions.plan_simulation", "Simulation"),
             Door.of("chargehand.decisions.past_run_simulation", "retrace", "PastRunSimulation"),
             Door.of("chargehand.decisions.forecast", "forecast", "Forecast", "Outlook", "Range"),

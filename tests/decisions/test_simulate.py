@@ -13,14 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargehand.decisions.dispatch import Dispatch, Place, Starts
-from chargehand.decisions.plan_simulation import (
-    Arrival,
-    PathLink,
-    Simulation,
-    WaitedFor,
-    simulate,
-    simulate_runs,
-)
+from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate
+from chargehand.decisions.virtual_pool import PathLink, WaitedFor
 from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.commands import OfferAttempt, Rank
 from chargehand.facts.events import Pace, RunStatus
@@ -221,7 +215,7 @@ def test_the_same_plan_gives_the_same_simulation_whatever_the_hash_seed() -> Non
 
 def test_runs_of_one_instant_are_served_in_the_order_they_arrive() -> None:
     arrivals = [Arrival(plan=plan(task("only", 1)), name=name) for name in ("first", "second")]
-    simulation = simulate_runs(arrivals, ANYBODY, parallel=1, seconds=taken)
+    simulation = simulate(arrivals, ANYBODY, parallel=1, seconds=taken)
     assert [span.run for span in simulation.spans] == ["first", "second"]
     assert list(simulation.runs) == ["first", "second"]
 
@@ -237,7 +231,7 @@ def both(priorities: Mapping[str, int], *, of_tasks: bool) -> Simulation:
         )
         for name, rank in priorities.items()
     ]
-    return simulate_runs(arrivals, ANYBODY, parallel=1, seconds=taken)
+    return simulate(arrivals, ANYBODY, parallel=1, seconds=taken)
 
 
 @pytest.mark.parametrize("of_tasks", [True, False])
@@ -258,7 +252,7 @@ def test_a_run_that_comes_to_an_idle_pool_waits_for_nothing() -> None:
         Arrival(plan=plan(task("b", 1)), at=timedelta(seconds=1)),
         Arrival(plan=plan(task("c", 1)), at=timedelta(seconds=10)),
     ]
-    simulation = simulate_runs(arrivals, ANYBODY, parallel=1, seconds=taken)
+    simulation = simulate(arrivals, ANYBODY, parallel=1, seconds=taken)
     assert starts(simulation) == {"a": 0, "b": 1, "c": 10}
     assert simulation.path == (PathLink("run3", "c", WaitedFor.ARRIVAL),)
     assert seconds_of(simulation) == 11
@@ -269,7 +263,7 @@ def test_a_run_is_stopped_at_its_deadline_and_its_place_freed() -> None:
         Arrival(plan=plan(task("a", 1), task("b", 9, ["a"])), deadline=timedelta(seconds=3)),
         Arrival(plan=plan(task("c", 1))),
     ]
-    simulation = simulate_runs(arrivals, ANYBODY, parallel=1, seconds=taken)
+    simulation = simulate(arrivals, ANYBODY, parallel=1, seconds=taken)
     assert simulation.runs["run1"].status is RunStatus.PARTIAL
     assert simulation.runs["run1"].ended == timedelta(seconds=3)
     assert simulation.runs["run2"].status is RunStatus.SUCCEEDED
@@ -281,7 +275,7 @@ def test_a_run_out_of_time_before_it_had_a_place_has_no_spans() -> None:
         Arrival(plan=plan(task("a", 9)), name="hog"),
         Arrival(plan=plan(task("b", 1)), deadline=timedelta(seconds=2), at=timedelta(seconds=1)),
     ]
-    simulation = simulate_runs(arrivals, ANYBODY, parallel=1, seconds=taken)
+    simulation = simulate(arrivals, ANYBODY, parallel=1, seconds=taken)
     assert simulation.runs["run2"].status is RunStatus.FAILED
     assert simulation.runs["run2"].ended == timedelta(seconds=3)
     assert [span.run for span in simulation.spans] == ["hog"]
@@ -323,7 +317,7 @@ def chain(name: str, links: int = 2, deadline: float | None = None) -> Arrival:
 
 
 def order_of(*arrivals: Arrival) -> list[str]:
-    simulation = simulate_runs(arrivals, ANYBODY, parallel=1, seconds=taken)
+    simulation = simulate(arrivals, ANYBODY, parallel=1, seconds=taken)
     return [span.run for span in simulation.spans]
 
 
@@ -345,7 +339,7 @@ def test_a_long_run_that_is_due_a_little_later_goes_first() -> None:
     """In the order of deadlines `long` would end at 7, a second too late."""
     both = [chain("short", 1, 5), chain("long", 5, 6)]
     assert order_of(*both)[0] == "long"
-    simulation = simulate_runs(both, ANYBODY, parallel=2, seconds=taken)
+    simulation = simulate(both, ANYBODY, parallel=2, seconds=taken)
     assert {end.status for end in simulation.runs.values()} == {RunStatus.SUCCEEDED}
 
 
@@ -435,7 +429,7 @@ def test_no_cap_is_ever_passed(
 ) -> None:
     """Neither that of the pool, nor of a worker, nor of a run."""
     places = [Place(worker="a", capacity=capacity), Place(worker="b")]
-    simulation = simulate_runs(
+    simulation = simulate(
         [Arrival(plan=one), Arrival(plan=two, at=timedelta(seconds=3))],
         places,
         parallel=parallel,
@@ -467,9 +461,9 @@ def test_a_length_that_no_task_can_have_is_refused(seconds: float) -> None:
 def test_two_runs_of_one_name_and_no_run_at_all_are_refused() -> None:
     same = Arrival(plan=plan(task("a", 1)), name="same")
     with pytest.raises(UsageError, match="'same'"):
-        simulate_runs([same, same], ANYBODY, parallel=1, seconds=taken)
+        simulate([same, same], ANYBODY, parallel=1, seconds=taken)
     with pytest.raises(UsageError, match="nothing to simulate"):
-        simulate_runs([], ANYBODY, parallel=1, seconds=taken)
+        simulate([], ANYBODY, parallel=1, seconds=taken)
 
 
 # The page that explains it

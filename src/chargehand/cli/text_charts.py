@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from chargehand.decisions.forecast import Level
-from chargehand.decisions.plan_simulation import Simulation, Span
+from chargehand.decisions.plan_simulation import Simulation
+from chargehand.decisions.virtual_pool import Span
 from chargehand.facts.durations import shown_length
 from chargehand.facts.plan import Plan
 from chargehand.presentation.safe_text import clean, one_line

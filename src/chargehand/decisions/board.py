@@ -41,12 +41,18 @@ def decide(act: Act, known: Label) -> BoardEvent:
     Raises `BlockChanged` if the block is no longer what the writer had read. A writer that is not
     allowed to is an event too: it is written down, and changes nothing.
     """
+    if isinstance(act, NotePosted):
+        return act
+    if not may(act.author, act.role, known.guard.writers):
+        return BlockRefused(
+            at=act.at,
+            author=act.author,
+            label=act.label,
+            role=act.role,
+            why=f"only {_listed(known.guard.writers)} may write it",
+        )
     match act:
-        case NotePosted():
-            return act
         case WriteBlock():
-            if not may(act.author, act.role, known.guard.writers):
-                return _refused(act, known.guard.writers)
             if act.expect is not None and act.expect != known.version:
                 raise BlockChanged(act.label, act.expect, known.version)
             return BlockWritten(
@@ -57,8 +63,6 @@ def decide(act: Act, known: Label) -> BoardEvent:
                 value=act.value,
             )
         case GuardBlock():
-            if not may(act.author, act.role, known.guard.writers):
-                return _refused(act, known.guard.writers)
             return BlockGuarded(at=act.at, author=act.author, label=act.label, guard=act.guard)
         case _:
             assert_never(act)
@@ -75,16 +79,6 @@ def check_reader(author: str, role: str, known: Label) -> None:
         raise BlockDenied(known.label, f"only {_listed(known.guard.readers)} may read it")
 
 
-def _refused(act: WriteBlock | GuardBlock, allowed: Sequence[str]) -> BlockRefused:
-    return BlockRefused(
-        at=act.at,
-        author=act.author,
-        label=act.label,
-        role=act.role,
-        why=f"only {_listed(allowed)} may write it",
-    )
-
-
 def _listed(roles: Sequence[str]) -> str:
     return ", ".join(repr(role) for role in roles)
 
@@ -94,33 +88,29 @@ def _listed(roles: Sequence[str]) -> str:
 
 def note_of(board: str, seq: int, event: BoardEvent) -> Note | None:
     """The note that this event of a board is read as, if it is one."""
-    match event:
-        case NotePosted():
-            return Note(
-                id=f"{stream_of(board)}#{seq}",
-                seq=seq,
-                author=event.author,
-                stored=event.content,
-                tags=event.tags,
-                segment=event.segment,
-                importance=event.importance,
-                metadata=event.metadata,
-                at=event.at,
-            )
-        case BlockRefused():
-            said = f"{event.author} tried to write block {event.label!r}: {event.why}"
-            return Note(
-                id=f"{stream_of(board)}#{seq}",
-                seq=seq,
-                author=event.author,
-                stored=Value.of(said),
-                tags=("block", "refused", event.label),
-                segment=Segment.CONFLICTS,
-                importance=CONFLICT,
-                at=event.at,
-            )
-        case _:
-            return None
+    if isinstance(event, BlockRefused):
+        said = f"{event.author} tried to write block {event.label!r}: {event.why}"
+        event = NotePosted(
+            at=event.at,
+            author=event.author,
+            content=Value.of(said),
+            tags=("block", "refused", event.label),
+            segment=Segment.CONFLICTS,
+            importance=CONFLICT,
+        )
+    if not isinstance(event, NotePosted):
+        return None
+    return Note(
+        id=f"{stream_of(board)}#{seq}",
+        seq=seq,
+        author=event.author,
+        stored=event.content,
+        tags=event.tags,
+        segment=event.segment,
+        importance=event.importance,
+        metadata=event.metadata,
+        at=event.at,
+    )
 
 
 def matches(note: Note, query: NoteQuery) -> bool:

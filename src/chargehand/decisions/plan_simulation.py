@@ -13,25 +13,12 @@ from msgspec import Struct
 from chargehand.decisions.dispatch import Balance, Dispatch, Place, Starts
 from chargehand.decisions.kernel import Kernel
 from chargehand.decisions.schedule import RULES
-from chargehand.decisions.virtual_pool import Fate, PathLink, RunEnd, Span, VirtualPool, WaitedFor
+from chargehand.decisions.virtual_pool import Fate, PathLink, RunEnd, Span, VirtualPool
 from chargehand.errors import UsageError
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import Pace, PlanAdopted, RunRequested
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
-
-__all__ = [
-    "UNBOUNDED",
-    "Arrival",
-    "PathLink",
-    "RunEnd",
-    "Seconds",
-    "Simulation",
-    "Span",
-    "WaitedFor",
-    "simulate",
-    "simulate_runs",
-]
 
 #: how long a task takes, as far as the simulation is concerned
 Seconds = Callable[[Task], float]
@@ -95,7 +82,7 @@ class Simulation(Struct, frozen=True, kw_only=True):
 
 
 def simulate(
-    plan: Plan,
+    plan: Plan | Sequence[Arrival],
     places: Iterable[Place],
     *,
     parallel: int,
@@ -105,35 +92,13 @@ def simulate(
     balance: Balance = Balance.LEAST_BUSY,
     starts: Starts | None = None,
 ) -> Simulation:
-    """Lead one run of `plan` on a pool of `parallel` places, and say when everything happened.
+    """Lead one run of a plan, or several runs, on a pool of `parallel` places, and say when everything happened.
 
     The order of tasks rests on what the supervisor would know, `paces` and each task's `expect`;
-    `seconds` is what comes true. Raises `PlanRefused` for a plan that would not be led at all.
+    `seconds` is what comes true. Runs of one instant arrive in the order given. Raises `PlanRefused`
+    for a plan that would not be led at all.
     """
-    return simulate_runs(
-        [Arrival(plan=plan)],
-        places,
-        parallel=parallel,
-        seconds=seconds,
-        paces=paces,
-        limits=limits,
-        balance=balance,
-        starts=starts,
-    )
-
-
-def simulate_runs(
-    arrivals: Sequence[Arrival],
-    places: Iterable[Place],
-    *,
-    parallel: int,
-    seconds: Seconds,
-    paces: Mapping[str, Pace] | None = None,
-    limits: Limits = UNBOUNDED,
-    balance: Balance = Balance.LEAST_BUSY,
-    starts: Starts | None = None,
-) -> Simulation:
-    """Lead several runs on one pool; those of one instant arrive in the order given."""
+    arrivals = [Arrival(plan=plan)] if isinstance(plan, Plan) else plan
     if not arrivals:
         raise UsageError("there is nothing to simulate; give at least one plan")
     dispatch = Dispatch(parallel, balance, starts=starts)

@@ -1,10 +1,11 @@
 """One run as the coordinator sees it: where each task stands, who holds what, what came of it."""
 
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.decisions.coordination.run_progress import Load, Progress, progress_of
 from chargehand.decisions.coordination.worker_health import WorkerPulse
@@ -45,13 +46,6 @@ class Clash(Struct, frozen=True, kw_only=True):
     refused: str = ""
 
 
-class _Tally(Struct):
-    completed: int = 0
-    failed: int = 0
-    busy: timedelta = timedelta(0)
-    last_at: datetime | None = None
-
-
 class RunWatch:
     """A fold over the events of one run, for whoever looks at all of them. It holds no long output."""
 
@@ -73,7 +67,7 @@ class RunWatch:
         #: as the composed answer names them
         self.contradictions: tuple[Contradiction, ...] = ()
         self._pulse = pulse or WorkerPulse()
-        self._tallies: dict[str, _Tally] = {}
+        self._done: dict[str, Load] = {}
         #: by task: all its attempts, open or not
         self._given: dict[str, list[Hold]] = {}
         #: tasks whose hedge was faster
@@ -174,15 +168,13 @@ class RunWatch:
             self._won.add(hedged(event.task))
         if event.task in self._won:
             return  # the result is another's
-        tally = self._tally(hold.worker, event.at)
-        tally.completed += 1
-        tally.busy += event.at - hold.since_at
+        self._tally(hold.worker, event.at, Load(completed=1, busy=event.at - hold.since_at))
         self._pulse.done(hold.worker, event.at)
 
     def _fail(self, task: str, attempt: int, at: datetime, why: str) -> None:
         hold = self._let_go(task, attempt, at)
         if hold is not None:
-            self._tally(hold.worker, at).failed += 1
+            self._tally(hold.worker, at, Load(failed=1))
             self._pulse.failed(hold.worker, at, f"{self.run}/{task}", why)
 
     def _refuse(self, event: events.ResultRefused) -> None:
@@ -211,20 +203,9 @@ class RunWatch:
         if isinstance(outcome, Done) and not outcome.value.blob:
             self.contradictions = msgspec.convert(outcome.value.read(), Answer).contradictions
 
-    def _tally(self, worker: str, at: datetime) -> _Tally:
-        tally = self._tallies.setdefault(worker, _Tally())
-        tally.last_at = at
-        return tally
+    def _tally(self, worker: str, at: datetime, done: Load | None = None) -> None:
+        self._done[worker] = self._done.get(worker, Load()) + replace(done or Load(), last_at=at)
 
     def _loads(self) -> dict[str, Load]:
         running = Counter(hold.worker for hold in self.holds.values())
-        return {
-            name: Load(
-                running=running[name],
-                completed=tally.completed,
-                failed=tally.failed,
-                busy=tally.busy,
-                last_at=tally.last_at,
-            )
-            for name, tally in self._tallies.items()
-        }
+        return {name: replace(load, running=running[name]) for name, load in self._done.items()}
