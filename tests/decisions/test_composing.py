@@ -15,7 +15,7 @@ from chargehand.decisions.rule_answer import (
     why_not_done,
 )
 from chargehand.decisions.system_tasks import last_in
-from chargehand.decisions.task_graph import TaskGraph, TaskNode, TaskState
+from chargehand.decisions.task_graph import Membership, TaskGraph, TaskNode, TaskState
 from chargehand.facts.answer import Answer, Claim, Gap
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.plan import Strategy, Task
@@ -157,15 +157,15 @@ def test_a_gap_says_why() -> None:
 def test_what_was_removed_or_made_up_for_is_neither_gap_nor_material() -> None:
     nodes = nodes_of("bad, old, new", "new")
     fail(nodes["bad"])
-    nodes["bad"].is_replaced = True
-    nodes["old"].is_removed = True
+    nodes["bad"].membership = Membership.REPLACED
+    nodes["old"].membership = Membership.REMOVED
     answer = composed(nodes, {"new": "here"})
     assert (answer.output, answer.gaps, answer.confidence) == ("here", (), 1.0)
 
 
 def test_a_task_whose_dependents_were_removed_is_a_last_one() -> None:
     nodes = nodes_of("read -> write", "read")
-    nodes["write"].is_removed = True
+    nodes["write"].membership = Membership.REMOVED
     assert last_in(nodes) == ["read"]
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import TRANSITIONS, Schedule
@@ -72,3 +73,9 @@ def test_the_page_on_states_is_up_to_date() -> None:
     script = Path(__file__).parents[2] / "docs" / "generate_states.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_task_has_no_state_beside_its_state() -> None:
+    """A flag beside the enum is a state without a name."""
+    flags = [field.name for field in structs.fields(TaskNode) if field.type is bool]
+    assert flags == []

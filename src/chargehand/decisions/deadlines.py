@@ -25,6 +25,8 @@ class Deadlines(Struct):
     requested: RunRequested | None = None
     #: when composing the answer must end, once the work was stopped
     closes_at: datetime | None = None
+    #: tasks that were told to stop because of their own deadlines
+    expired_tasks: set[str] = field(default_factory=set)
 
     def timers(self) -> list[Command]:
         """Everything that is to go off, as far as it is known now."""

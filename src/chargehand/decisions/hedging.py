@@ -9,10 +9,13 @@ nothing, and whatever else becomes of it is without consequence.
 from collections.abc import Mapping
 from datetime import timedelta
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chargehand.decisions.duration_estimates import Times
-from chargehand.facts.events import Effect, Pace, StepStarted
+from chargehand.decisions.task_graph import TaskNode
+from chargehand.facts.commands import Command, SetTimer
+from chargehand.facts.events import Effect, HedgeDue, Pace, StepStarted
 from chargehand.facts.plan import Task
 
 HEDGE = "@hedge"
@@ -54,6 +57,41 @@ def patience_with(
     elif usual is None and worker in known:
         usual = known[worker].mean
     return None if usual is None else max(FACTOR * usual, LEAST)
+
+
+class Hedges(Struct):
+    """Which open attempts are watched, and which hedge was begun beside which task."""
+
+    #: whether any task of the run may be hedged
+    are_wanted: bool = False
+    #: tasks of whose open attempts it is known when they will have taken too long
+    watched: set[str] = field(default_factory=set)
+    #: by task: the hedge beside its open attempt
+    beside: dict[str, str] = field(default_factory=dict)
+
+    def watch(
+        self, node: TaskNode, seen: Mapping[str, Times], known: Mapping[str, Pace]
+    ) -> list[Command]:
+        """The timer that goes off when an open attempt will have taken too long, once that is known."""
+        task, started_at = node.task, node.started_at
+        if not task.hedge or task.id in self.watched or started_at is None:
+            return []
+        wait = patience_with(task, node.worker, seen, known)
+        if wait is None:
+            return []
+        self.watched.add(task.id)
+        due_at = started_at + wait
+        return [SetTimer(due_at, HedgeDue(task=task.id, attempt=node.attempt, at=due_at))]
+
+    def begin(self, node: TaskNode) -> Task:
+        """The hedge of the open attempt."""
+        hedge = hedge_of(node.task, node.attempt)
+        self.beside[node.task.id] = hedge.id
+        return hedge
+
+    def part(self, task: str) -> str:
+        """Forget the hedge beside this task; returns its id, or nothing if there is none."""
+        return self.beside.pop(task, "")
 
 
 def may_begin(event: StepStarted) -> bool:

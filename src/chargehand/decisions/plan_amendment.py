@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from chargehand.decisions.system_tasks import is_system_task, of_plan
-from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
 from chargehand.errors import Fault
 from chargehand.facts.events import PlanAmended
 from chargehand.facts.limits import Limits
@@ -49,7 +49,7 @@ def amendment_faults(
             yield Fault(
                 "not_replaceable", id_, "only a task that came to nothing can be made up for"
             )
-    left = [id_ for id_ in of_plan(nodes) if not nodes[id_].is_removed and id_ not in removed]
+    left = [id_ for id_ in of_plan(nodes) if not _is_removed(nodes[id_]) and id_ not in removed]
     if not left and not change.added:
         yield Fault("no_tasks", "", "nothing of the plan would be left; cancel the run instead")
     cycle = find_cycle(change.added)
@@ -113,11 +113,15 @@ def _faults_of_addition(
         if need.task == task.id:
             yield Fault("self_need", task.id, "it needs itself; drop this need")
         node = None if is_system_task(need.task) else nodes.get(need.task)
-        is_gone = node is not None and node.is_removed
+        is_gone = node is not None and _is_removed(node)
         if need.task in removed or is_gone or (node is None and need.task not in added):
             yield Fault("dangling_need", task.id, f"it needs {need.task}, which is not in the plan")
         elif node is not None and not need.optional and _came_to_nothing(node):
             yield Fault("dangling_need", task.id, f"it needs {need.task}, which came to nothing")
+
+
+def _is_removed(node: TaskNode) -> bool:
+    return node.membership is Membership.REMOVED
 
 
 def _came_to_nothing(node: TaskNode) -> bool:

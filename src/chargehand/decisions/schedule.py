@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from chargehand.decisions.deadlines import CANCELLED, OUT_OF_TIME, Deadlines
 from chargehand.decisions.duration_estimates import Estimates, Times, least_time
-from chargehand.decisions.hedging import LAST, hedge_of, hedged, is_hedge, may_begin, patience_with
+from chargehand.decisions.hedging import LAST, Hedges, hedged, is_hedge, may_begin
 from chargehand.decisions.plan_amendment import Part, amendment_faults, part_of
 from chargehand.decisions.questions import budget_after, is_answer, patience, unanswered
 from chargehand.decisions.retry import (
@@ -46,7 +46,7 @@ from chargehand.decisions.system_tasks import (
     of_plan,
     refining,
 )
-from chargehand.decisions.task_graph import TaskGraph, TaskNode, TaskState, check_nodes
+from chargehand.decisions.task_graph import Membership, TaskGraph, TaskNode, TaskState, check_nodes
 from chargehand.errors import Fault, InternalError
 from chargehand.facts.commands import (
     Command,
@@ -237,6 +237,8 @@ class Schedule:
         self.parked_tasks: dict[str, bool] = {}
         #: running tasks that lead a run in which all that is left waits for people
         self.held_up_tasks: set[str] = set()
+        #: tasks whose words are to be rewritten before they are tried again
+        self.unclear_tasks: set[str] = set()
         #: a change of a task's state that the table does not have
         self._illegal = ""
         self._deadlines = Deadlines()
@@ -245,7 +247,7 @@ class Schedule:
         self._times: dict[str, Times] = {}
         self._amended: set[Part] = set()
         self._replans = 0
-        self._has_hedged_tasks = False
+        self._hedges = Hedges()
         self._short: TaskNode | None = None
         #: paused because a person wants it so, and not only for want of money
         self._is_halted = False
@@ -393,9 +395,11 @@ class Schedule:
 
     def _is_told_to_stop(self, task: str) -> bool:
         node = self.nodes[task]
+        is_expired = task in self._deadlines.expired_tasks
         if task == ANSWER and self._stop_reason != CANCELLED and not self._deadlines.is_closed:
-            return node.is_expired
-        return bool(self._stop_reason) or node.is_expired or node.is_removed
+            return is_expired
+        is_removed = node.membership is Membership.REMOVED
+        return bool(self._stop_reason) or is_expired or is_removed
 
     @property
     def _may_hedge(self) -> bool:
@@ -579,7 +583,7 @@ class Schedule:
         for node in fresh:
             node.since_at = at
         self._is_sealed = self._is_sealed or seal
-        self._has_hedged_tasks |= any(task.hedge for task in tasks)
+        self._hedges.are_wanted |= any(task.hedge for task in tasks)
         self._estimates_known = self._estimates_known or any(node.task.expect for node in fresh)
         commands: list[Command] = self._deadlines.timers() if is_first and seal else []
         for node in self._graph.lifted:
@@ -620,11 +624,12 @@ class Schedule:
         tasks = [node.task for node in self.nodes.values()]
         self._amended.add(part_of(self.nodes, tasks))
         for task in event.replaced:
-            self.nodes[task].is_replaced = True
+            if self.nodes[task].membership is Membership.PLANNED:
+                self.nodes[task].membership = Membership.REPLACED
         commands: list[Command] = []
         for task in event.removed:
             node = self.nodes[task]
-            node.is_removed = True
+            node.membership = Membership.REMOVED
             if node.is_open:
                 commands += self._stop(node, "the plan was changed", event.at)
             else:
@@ -746,12 +751,12 @@ class Schedule:
         node = self.nodes.get(event.task)
         if node is None or node.state is not TaskState.RETRYING:
             return False
-        return node.is_unclear and node.attempt == event.attempt
+        return event.task in self.unclear_tasks and node.attempt == event.attempt
 
     def _is_straggling(self, event: HedgeDue) -> bool:
         is_open = self._holds(event.task, event.attempt)
         is_free = is_open and not self._is_told_to_stop(event.task) and not self.is_paused
-        return is_free and not self.nodes[event.task].hedge
+        return is_free and event.task not in self._hedges.beside
 
     def _is_over(self, event: DeadlinePassed) -> bool:
         if event.task:
@@ -833,8 +838,8 @@ class Schedule:
         return commands
 
     def _doom(self, dependent: TaskNode, node: TaskNode, at: datetime) -> Command:
-        dependent.is_doomed = True
         root = node.why if node.state is TaskState.SKIPPED else node.task.id
+        dependent.why = root
         why = f"it needs {node.task.id}, which {_WORDS[node.state]}"
         return Record(TaskSkipped(task=dependent.task.id, cause=root, why=why, at=at))
 
@@ -893,9 +898,10 @@ class Schedule:
         task = node.task
         if task.worker == REFINER:
             target = self.nodes[task.args["task"]]
-            if target.state is not TaskState.RETRYING or not target.is_unclear:
+            is_unclear = target.task.id in self.unclear_tasks
+            if target.state is not TaskState.RETRYING or not is_unclear:
                 return []
-            target.is_unclear = False  # rewritten or not, it is tried again
+            self.unclear_tasks.remove(target.task.id)  # rewritten or not, it is tried again
             return [self._offer(target)]
         if task.id == PLAN:
             self._is_sealed = True
@@ -906,7 +912,8 @@ class Schedule:
 
     def _plan_again(self, node: TaskNode) -> list[Command]:
         """See whether there is another way, now that a task has come to nothing."""
-        if self._stop_reason:
+        # No plan helps against want of time.
+        if self._stop_reason or node.task.id in self._deadlines.expired_tasks:
             return []
         again = self._planning.after_failure(node, self._request_of_run, self.version)
         return [] if again is None else [self._take_on(again)]
@@ -1041,7 +1048,7 @@ class Schedule:
                 node.lineage += 1
             case RetryHow.REWRITTEN:
                 node.lineage += 1
-                node.is_unclear = True
+                self.unclear_tasks.add(event.task)
             case RetryHow.ELSEWHERE:
                 node.avoid = (*node.avoid, node.worker)
             case RetryHow.AGAIN:
@@ -1055,7 +1062,7 @@ class Schedule:
         ]
 
     def _try_again(self, node: TaskNode) -> Command:
-        if not node.is_unclear:
+        if node.task.id not in self.unclear_tasks:
             return self._offer(node)
         node.due_at = None
         return self._take_on(refining(node.task.id, node.attempt))
@@ -1076,7 +1083,7 @@ class Schedule:
         withdrawn = self._withdraw(node)
         node.cause = event.cause
         node.question = None
-        node.is_waived = event.then is Recourse.WITHOUT
+        node.recourse = event.then
         if event.then is Recourse.FAIL_RUN and not self._stop_reason:
             return withdrawn + self._fail_run(node, event.at)
         # Before it settles: the run must not end while there may be another way.
@@ -1096,7 +1103,7 @@ class Schedule:
         return self._settle(node, TaskState.SKIPPED, event.at)
 
     def _stopped(self, node: TaskNode, at: datetime) -> list[Command]:
-        if self._stop_reason == CANCELLED or node.is_removed:
+        if self._stop_reason == CANCELLED or node.membership is Membership.REMOVED:
             return self._settle(node, TaskState.CANCELLED, at)
         if self._stop_reason in ("", OUT_OF_TIME):
             return self._fail(node, EXPIRED, at)
@@ -1107,7 +1114,7 @@ class Schedule:
         if not event.task:
             return self._run_out(event.at)
         node = self.nodes[event.task]
-        node.is_expired = True
+        self._deadlines.expired_tasks.add(event.task)
         if node.is_open:
             return self._stop(node, "its deadline has passed", event.at)
         return self._fail(node, EXPIRED, event.at)
@@ -1164,14 +1171,14 @@ class Schedule:
         node.started_at = event.at
         self._open += 1
         self._planning.has_begun |= event.worker == PLANNER
-        node.is_watched = False
+        self._hedges.watched.discard(event.task)
         return self._watch(node)
 
     def _finish(self, event: AttemptFinished) -> list[Command]:
         node = self.nodes[event.task]
         self._close_attempt(node, event.at)
         outcome = event.outcome
-        beside = self._part(node, event)
+        beside = self._part(event)
         if type(outcome) is Done:
             self._learn(node, event.at)
             node.gaps = outcome.gaps
@@ -1222,7 +1229,7 @@ class Schedule:
         self._close_attempt(node, event.at)
         if is_hedge(event.task):
             return self._settle(node, TaskState.CANCELLED, event.at)
-        beside = self._part(node, event)
+        beside = self._part(event)
         self._move(node, TaskState.RETRYING)
         # To be paused time and again says nothing of a task, nor of who does it.
         node.losses += not (self.is_paused and type(event) is AttemptPreempted)
@@ -1242,7 +1249,7 @@ class Schedule:
         self._close_attempt(node, event.at)
         if is_hedge(event.task):
             return self._settle(node, TaskState.CANCELLED, event.at)
-        beside = self._part(node, event)
+        beside = self._part(event)
         self._move(node, TaskState.RETRYING)
         node.parks += 1
         if self._is_told_to_stop(event.task):
@@ -1261,41 +1268,31 @@ class Schedule:
         self._times[node.worker] = (count + 1, total + took, min(least, took))
 
     def _watch(self, node: TaskNode) -> list[Command]:
-        """The timer that goes off when an attempt will have taken far too long, once that is known."""
-        task, started_at = node.task, node.started_at
-        if not task.hedge or node.is_watched or started_at is None or not self._may_hedge:
+        if not self._hedges.are_wanted or not self._may_hedge:
             return []
-        wait = patience_with(task, node.worker, self._times, self._request_of_run.paces)
-        if wait is None:
-            return []
-        node.is_watched = True
-        due_at = started_at + wait
-        return [SetTimer(due_at, HedgeDue(task=task.id, attempt=node.attempt, at=due_at))]
+        return self._hedges.watch(node, self._times, self._request_of_run.paces)
 
     def _watch_all(self) -> list[Command]:
         """Now that one more is done, it may be known what is usual."""
-        if not self._has_hedged_tasks or not self._may_hedge:
+        if not self._hedges.are_wanted or not self._may_hedge:
             return []
         opened = [node for node in self.nodes.values() if node.is_open]
         return [command for node in opened for command in self._watch(node)]
 
     def _hedge(self, node: TaskNode) -> list[Command]:
-        hedge = hedge_of(node.task, node.attempt)
-        node.hedge = hedge.id
-        fresh = self._add_nodes([hedge])[0]
+        fresh = self._add_nodes([self._hedges.begin(node)])[0]
         fresh.avoid, fresh.taint = (*node.avoid, node.worker), node.taint
         return [self._offer(fresh)]
 
     def _part(
-        self,
-        node: TaskNode,
-        event: AttemptFinished | AttemptLost | AttemptPreempted | AttemptParked,
+        self, event: AttemptFinished | AttemptLost | AttemptPreempted | AttemptParked
     ) -> list[Command]:
         """An attempt has ended: settle what it was beside of, or what was beside it."""
+        if not self._hedges.beside:
+            return []
         if is_hedge(event.task):
             return self._win(event) if isinstance(event, AttemptFinished) else []
-        hedge = self.nodes.get(node.hedge)
-        node.hedge = ""
+        hedge = self.nodes.get(self._hedges.part(event.task))
         if hedge is None or hedge.state.is_settled:
             return []
         if not hedge.is_open:
@@ -1306,9 +1303,10 @@ class Schedule:
     def _win(self, event: AttemptFinished) -> list[Command]:
         """A hedge is done before the attempt beside which it was begun: its result is the task's."""
         outcome, node = event.outcome, self.nodes[hedged(event.task)]
-        if not isinstance(outcome, Done) or not node.is_open or node.hedge != event.task:
+        is_beside = self._hedges.beside.get(node.task.id) == event.task
+        if not isinstance(outcome, Done) or not node.is_open or not is_beside:
             return []
-        node.hedge = ""
+        self._hedges.part(node.task.id)
         return self._end_beside(node, Done(outcome.value, gaps=outcome.gaps), event.at)
 
     def _end_beside(self, node: TaskNode, outcome: Done | Cancelled, at: datetime) -> list[Command]:

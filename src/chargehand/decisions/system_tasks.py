@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from chargehand.decisions.hedging import is_hedge
-from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
 from chargehand.facts.events import Approach, RunRequested
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Strategy, Task
@@ -90,7 +90,8 @@ class Planning(Struct):
     def after_failure(self, node: TaskNode, requested: RunRequested, version: int) -> Task | None:
         """A look for another way, now that a task has come to nothing."""
         is_ours = not (requested.approach.is_given or requested.approach is Approach.STEPS)
-        if not is_ours or node.task.optional or is_system_task(node.task.id) or _was_stopped(node):
+        was_stopped = node.cause is not None and node.cause.kind is ErrorClass.CANCELLED
+        if not is_ours or node.task.optional or is_system_task(node.task.id) or was_stopped:
             return None
         if self.is_open:
             self.is_wanted = self.has_begun
@@ -165,7 +166,7 @@ def drafting(nodes: Mapping[str, TaskNode], number: int) -> Task | None:
 
 def is_of_plan(node: TaskNode) -> bool:
     """Whether it is part of the plan as it stands: no system task, not taken out, not made up for."""
-    return not (is_system_task(node.task.id) or node.is_removed or node.is_replaced)
+    return not is_system_task(node.task.id) and node.membership is Membership.PLANNED
 
 
 def last_in(nodes: Mapping[str, TaskNode]) -> list[str]:
@@ -200,7 +201,7 @@ def has_choice(nodes: Mapping[str, TaskNode], strategy: Strategy) -> bool:
 def is_missing(node: TaskNode) -> bool:
     """Whether a run that ends with this task as it is has not done all that it should have."""
     is_whole = node.state is TaskState.DONE and not node.gaps
-    if is_whole or node.is_removed or node.is_replaced or is_hedge(node.task.id):
+    if is_whole or node.membership is not Membership.PLANNED or is_hedge(node.task.id):
         return False
     if is_system_task(node.task.id) and not _is_due(node.task):
         return False
@@ -212,8 +213,3 @@ def _is_due(system_task: Task) -> bool:
     if system_task.worker == PLANNER:
         return system_task.args.get("because") not in (FAILURE, STEER)
     return system_task.id == ANSWER
-
-
-def _was_stopped(node: TaskNode) -> bool:
-    """Whether it failed for want of time, or because somebody stopped it: no plan helps against that."""
-    return node.is_expired or (node.cause is not None and node.cause.kind is ErrorClass.CANCELLED)

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from chargehand.facts.failure_policy import Recourse
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import ErrorClass, Failed, Question
 from chargehand.facts.plan import Task
@@ -39,6 +40,14 @@ class TaskState(StrEnum):
         self.is_live = value in ("ready", "running", "retrying")
         self.bit = 1 << len(type(self).__members__)
         self.next_bits = 0
+
+
+class Membership(StrEnum):
+    """Whether a task still counts as part of the plan."""
+
+    PLANNED = "planned"
+    REMOVED = "removed"  #: taken out by an amendment
+    REPLACED = "replaced"  #: came to nothing, and later tasks make up for it
 
 
 class TaskNode(Struct, eq=False, gc=False):
@@ -74,36 +83,23 @@ class TaskNode(Struct, eq=False, gc=False):
     due_at: datetime | None = None
     question: Question | None = None
     cause: Failed | None = None
-    #: of a skipped task: the task that failed first
+    #: of a task that is skipped, or will be as soon as that is written down: the task that failed first
     why: str = ""
     #: of a task that was never begun because the run stopped: why it did
     stopped: str = ""
-    #: to be skipped, as soon as that is written down
-    is_doomed: bool = False
     #: why it was parked last
     waits_for: str = ""
     #: how often it was; attempts that count neither as tries nor as losses
     parks: int = 0
-    #: told to stop because of its own deadline
-    is_expired: bool = False
-    #: taken out of the plan
-    is_removed: bool = False
-    #: came to nothing, and later tasks make up for it
-    is_replaced: bool = False
-    #: given up, and what needs it goes on without it
-    is_waived: bool = False
+    membership: Membership = Membership.PLANNED
+    #: of a task that was given up: what was decided about those that need it
+    recourse: Recourse | None = None
     #: the classes of those that count
     failures: tuple[ErrorClass, ...] = ()
     #: the worker that did, whose policy is kept whoever has it later
     failed_first: str = ""
-    #: it is known when its open attempt will have taken too long
-    is_watched: bool = False
-    #: the id of a second attempt beside the open one
-    hedge: str = ""
     #: tries beyond the first that its policy, or a person, has given it
     granted: int = 0
-    #: its words are to be rewritten before it is tried again
-    is_unclear: bool = False
     last_failure: Failed | None = None
     #: untrusted sources that its words derive from
     taint: tuple[str, ...] = ()
@@ -114,6 +110,16 @@ class TaskNode(Struct, eq=False, gc=False):
     def is_open(self) -> bool:
         """Whether an attempt of it is under way."""
         return self.state is TaskState.RUNNING
+
+    @property
+    def is_doomed(self) -> bool:
+        """Whether a task it needs came to nothing, so that it will not run."""
+        return bool(self.why)
+
+    @property
+    def is_waived(self) -> bool:
+        """Whether it was given up and what needs it goes on without it."""
+        return self.recourse is Recourse.WITHOUT
 
     def __repr__(self) -> str:
         return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"

@@ -151,7 +151,7 @@ class Explainer:
             why = f": {_cut(node.waits_for)}" if node.waits_for else ""
             words = f"its provider, until {_clock(node.due_at)}{why}"
             return self._wait(node, Cause.PROVIDER, words)
-        if node.due_at is None and node.is_unclear:
+        if node.due_at is None and node.task.id in self._schedule.unclear_tasks:
             return self._wait(node, Cause.REWRITING, "its words to be rewritten")
         after = f" after {_cut(str(node.last_failure))}" if node.last_failure is not None else ""
         at = "" if node.due_at is None else f" at {_clock(node.due_at)}"

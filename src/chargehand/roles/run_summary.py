@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.system_tasks import of_plan
+from chargehand.decisions.system_tasks import is_of_plan
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.engines.brief import Brief
@@ -93,8 +93,7 @@ async def situation_of(brief: Brief, seat: PlanningContext) -> RunSummary:
 
 async def _seen_from(seat: PlanningContext) -> RunSummary:
     nodes = seat.live_run.schedule.nodes
-    kept = [nodes[id_] for id_ in of_plan(nodes) if not nodes[id_].is_removed]
-    shown = [node for node in kept if not node.is_replaced]
+    shown = [node for node in nodes.values() if is_of_plan(node)]
     share = max(SHORTEST, min(LONGEST, ALL_TOGETHER // max(1, len(shown))))
     tasks = [await _seen(seat, node, share) for node in shown]
     return RunSummary(
