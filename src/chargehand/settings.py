@@ -8,6 +8,7 @@ from typing import Any
 
 from chargehand.crews.crew import Crew, Hand
 from chargehand.errors import UsageError
+from chargehand.journal.dsn import is_dsn, place_of
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.roles.resources import ModelChoice
@@ -83,7 +84,7 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
         [_member(hand, model) for hand in crew.workers],
         model=model,
         settings=crew.settings,
-        journal=_with_folder(journal_place(choice.journal or crew.journal)),
+        journal=journal_place(choice.journal or crew.journal).with_folder(),
         limits=crew.limits,
         on_failure=crew.on_failure,
         parallel=choice.parallel or crew.parallel,
@@ -118,32 +119,54 @@ def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozen
     offered = {
         "model": choice.model or None,
         "files": list(choice.files),
-        "journal": str(journal_place(choice.journal)),
+        "journal": os.fspath(journal_place(choice.journal)),
         "parallel": choice.parallel,
     }
     return python_crew(choice.crew, offered)
 
 
-def journal_place(given: str = "") -> Path:
+class JournalPlace(os.PathLike[str]):
+    """Where runs are kept: the path of a file, or the DSN of a PostgreSQL database.
+
+    It is opened by `os.fspath`, and shown by `str` without the password.
+    """
+
+    def __init__(self, given: str) -> None:
+        self._given = given
+        self._is_server = is_dsn(given)
+
+    def __fspath__(self) -> str:
+        return self._given
+
+    def __str__(self) -> str:
+        return place_of(self._given) if self._is_server else self._given
+
+    def exists(self) -> bool:
+        """Whether there may be runs to read; of a server, opening it tells."""
+        return self._is_server or Path(self._given.removeprefix("sqlite:")).exists()
+
+    def with_folder(self) -> "JournalPlace":
+        """The same place, after making the folder that the file is to lie in."""
+        folder = Path(self._given.removeprefix("sqlite:")).parent
+        try:
+            if not self._is_server:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"the journal {self} cannot be made: {error.strerror}; "
+                f"give another place with --journal or {JOURNAL_VARIABLE}"
+            ) from None
+        return self
+
+
+def journal_place(given: str = "") -> JournalPlace:
     """Where runs are kept: as given, or as the environment says, or below the working folder."""
-    return Path(given or os.environ.get(JOURNAL_VARIABLE, "") or JOURNAL)
+    return JournalPlace(str(given or os.environ.get(JOURNAL_VARIABLE, "") or JOURNAL))
 
 
-def reader_of(journal: Path) -> Supervisor:
+def reader_of(journal: JournalPlace) -> Supervisor:
     """A supervisor without workers: to look at runs, cancel them and answer their questions."""
     return Supervisor([], journal=journal)
-
-
-def _with_folder(place: Path) -> Path:
-    """The place of a journal, after making the folder that it is to lie in."""
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"the journal {place} cannot be made: {error.strerror}; "
-            f"give another place with --journal or {JOURNAL_VARIABLE}"
-        ) from None
-    return place
 
 
 def _working_folder(say: Say) -> Sequence[Path]:
@@ -181,7 +204,7 @@ def _taken(boss: Supervisor, choice: Choice, taken: frozenset[str]) -> Superviso
         )
     if not boss.is_kept or (choice.journal and "journal" not in taken):
         # What a command does must still be there for the next one: `trace`, `resume`, `answer`.
-        boss.keep_in(_with_folder(journal_place(choice.journal)))
+        boss.keep_in(journal_place(choice.journal).with_folder())
     return boss
 
 

@@ -1,8 +1,11 @@
 """A journal in a real PostgreSQL: servers that restart, connections that break, databases that will not do."""
 
 import asyncio
+import json
 import secrets
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,8 +28,8 @@ from chargehand.errors import (
 )
 from chargehand.facts.events import Event, ProgressNoted
 from chargehand.journal.base import Tail
+from chargehand.journal.dsn import place_of
 from chargehand.journal.postgres import PostgresJournal
-from chargehand.journal.postgres_connection import place_of
 from tests.contracts.test_journal import NOON, entries_of, notes, texts_of
 from tests.postgres_server import PostgresServer, programs, running_server
 
@@ -354,6 +357,16 @@ async def test_a_decision_that_reads_a_damaged_stream_says_so(
 
 # A supervisor on it
 
+CREW = """
+import chargehand as ch
+
+@ch.worker("adder", "Adds numbers")
+async def adder(brief: ch.Brief) -> int:
+    return 4
+
+boss = ch.Supervisor([adder])
+"""
+
 
 @ch.worker("adder", "Adds numbers")
 async def adder(brief: ch.Brief) -> int:
@@ -374,3 +387,34 @@ async def test_a_supervisor_keeps_its_runs_there(server: PostgresServer) -> None
     async with ch.Supervisor([adder], journal=dsn) as boss:
         again = await boss.resume(result.id)
     assert again.answer == result.answer
+
+
+def test_the_command_line_takes_a_dsn_and_never_shows_its_password(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    dsn = database(server).replace("//test@", "//test:hunter2@")
+    (tmp_path / "crew.py").write_text(CREW)
+    plan = {"goal": "g", "tasks": [{"id": "t0", "description": "Add 2 and 2", "worker": "adder"}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+
+    def command(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "chargehand", *words, "--journal", dsn],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "hunter2" not in done.stdout + done.stderr
+        return done.stdout
+
+    assert command("run", "--plan", "plan.json", "--crew", "crew.py:boss").strip() == "4"
+    (row,) = command("runs", "--json").splitlines()
+    run = json.loads(row)["run"]
+    for words in (["show", run], ["trace", run], ["status"], ["verify"], ["watch", run]):
+        command(*words)
+    assert command("resume", "last").strip() == "4"
+    submitted = command("submit", "--plan", "plan.json", "--crew", "crew.py:boss").strip()
+    assert submitted != run

@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -15,16 +14,16 @@ from chargehand.journal.open_journal import open_journal
 from chargehand.presentation.run_status import is_nested, status_of
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import answer_in_mail
-from chargehand.settings import journal_place, reader_of
+from chargehand.settings import JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
 LAST = "last"
 T = TypeVar("T")
 
 
-async def heads_in(place: Path) -> list[Head]:
+async def heads_in(place: JournalPlace) -> list[Head]:
     """All runs, the one that changed last first; none where there is no journal yet."""
-    if not place.exists():  # noqa: ASYNC240 - nothing else runs yet
+    if not place.exists():
         return []
     journal = open_journal(place)
     try:
@@ -74,7 +73,7 @@ async def _is_led(boss: Supervisor, run: str) -> bool:
     return False
 
 
-async def find_run(typed: str, place: Path) -> str:
+async def find_run(typed: str, place: JournalPlace) -> str:
     """The id of the run that is meant. Raises `UsageError` that lists the nearest ones if none is."""
     heads = await heads_in(place)
     ids = [head.stream for head in heads]
@@ -96,12 +95,12 @@ async def find_run(typed: str, place: Path) -> str:
     raise UnknownRun(typed, f"the nearest are {', '.join(near)}; chargehand runs lists all")
 
 
-async def has_ended(run: str, place: Path) -> bool:
+async def has_ended(run: str, place: JournalPlace) -> bool:
     """Whether nothing is left to be done of a run."""
     return any(head.is_ended for head in await heads_in(place) if head.stream == run)
 
 
-async def source_of(run: str, place: Path) -> dict[str, Any]:
+async def source_of(run: str, place: JournalPlace) -> dict[str, Any]:
     """Where the crew of a run comes from, if it was started at the command line."""
     journal = open_journal(place)
     try:

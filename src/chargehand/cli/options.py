@@ -12,7 +12,7 @@ from chargehand.cli.output import say
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
 from chargehand.result import RunResult
-from chargehand.settings import Choice, supervisor_for
+from chargehand.settings import Choice, journal_place, supervisor_for
 from chargehand.supervisor import Supervisor
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -137,5 +137,5 @@ def again(command: str, run: str, choice: Choice) -> str:
     if command == "resume":
         parts += [word for way in choice.notify for word in ("--notify", way)]
         parts += ["--crew", choice.crew] if choice.crew else []
-    parts += ["--journal", choice.journal] if choice.journal else []
+    parts += ["--journal", str(journal_place(choice.journal))] if choice.journal else []
     return shlex.join(parts)

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import click
@@ -27,7 +26,7 @@ from chargehand.cli.run_session import RunSession
 from chargehand.errors import UnknownRun
 from chargehand.facts.events import Event, RunFinished, RunLed
 from chargehand.interrupt_signals import counting_signals
-from chargehand.settings import Choice, journal_place, reader_of
+from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.runtimes import GRACE
 
@@ -128,7 +127,7 @@ def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool) -> None:
     sys.exit(RunSession(reader_of(place), view, manner).conduct(_nothing))
 
 
-async def _find(typed: str, place: Path) -> str:
+async def _find(typed: str, place: JournalPlace) -> str:
     """The run that is meant; one that was posted may not have begun."""
     try:
         return await find_run(typed, place)

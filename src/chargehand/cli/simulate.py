@@ -25,7 +25,7 @@ from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
 from chargehand.presentation.safe_text import clean, counted, money_words, one_line
 from chargehand.run_archive import LEARNED_RUNS, PastPaces
-from chargehand.settings import journal_place
+from chargehand.settings import JournalPlace, journal_place
 
 #: of past runs that are read for what their tasks have cost
 MOST_EVENTS = 50_000
@@ -87,9 +87,9 @@ def simulate(
 # What is known
 
 
-async def _learned(place: Path) -> Outlook:
+async def _learned(place: JournalPlace) -> Outlook:
     """What the finished runs of a journal teach; nothing, where there is none yet."""
-    if not place.exists():  # noqa: ASYNC240 - nothing else runs yet
+    if not place.exists():
         return Outlook()
     journal = open_journal(place)
     try:

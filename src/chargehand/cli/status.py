@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.presentation.progress_lines import task_counts
 from chargehand.presentation.run_status import is_nested, looked_at
 from chargehand.presentation.safe_text import one_line
-from chargehand.settings import journal_place, reader_of
+from chargehand.settings import JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
 #: of a run that are shown; `show` has them all
@@ -46,7 +45,7 @@ def status(*, journal: str, as_json: bool) -> None:
         output.say(warning)
 
 
-async def _open_runs(place: Path, *, warns: bool) -> tuple[list[FoundRun], list[str]]:
+async def _open_runs(place: JournalPlace, *, warns: bool) -> tuple[list[FoundRun], list[str]]:
     """The runs that have not ended, and what does not go well beside what they wait for."""
     heads = [each for each in await heads_in(place) if not is_nested(each) and not each.is_ended]
     if not heads:

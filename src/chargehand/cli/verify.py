@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from pathlib import Path
 
 import click
 
@@ -13,7 +12,7 @@ from chargehand.errors import JournalDamaged, UsageError
 from chargehand.journal.open_journal import open_journal
 from chargehand.journal.verify import Finding, verified
 from chargehand.presentation.safe_text import one_line
-from chargehand.settings import journal_place
+from chargehand.settings import JournalPlace, journal_place
 
 
 @click.command()
@@ -43,7 +42,7 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
         sys.exit(1)
 
 
-async def _check(place: Path, typed: str | None) -> list[Finding]:
+async def _check(place: JournalPlace, typed: str | None) -> list[Finding]:
     found: list[Finding] = []
     try:
         journal = open_journal(place)

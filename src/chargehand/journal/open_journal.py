@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import Duration
 from chargehand.journal.base import LEASE, PATIENCE, Journal
+from chargehand.journal.dsn import is_dsn
 from chargehand.journal.memory import MemoryJournal
 
 Durability: TypeAlias = Literal["strict", "relaxed"]
@@ -38,7 +39,7 @@ def open_journal(
             raise UsageError(f"{where!r} is no journal; give a path, a journal, or None")
         return where
     path = os.fspath(where)
-    if path.startswith(("postgresql:", "postgres:")):
+    if is_dsn(path):
         return _open_postgres(path, durability, lease, patience, namespace)
     path = path.removeprefix("sqlite:")
     if not path:

@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
 from chargehand.errors import (
     InternalError,
@@ -21,6 +19,7 @@ from chargehand.errors import (
     JournalVersion,
     UsageError,
 )
+from chargehand.journal.dsn import place_of
 from chargehand.journal.postgres_transaction import POSTGRES
 
 if TYPE_CHECKING:
@@ -39,15 +38,6 @@ LONGEST_PAUSE = 2.0
 _CHANNEL = "chargehand"
 
 log = logging.getLogger("chargehand.journal")
-
-
-def place_of(dsn: str) -> str:
-    """Where a DSN points, without its password, for people to read."""
-    parts = urlsplit(dsn)
-    user, at, host = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    query = re.sub(r"(?i)(password=)[^&]*", r"\1***", parts.query)
-    return urlunsplit(("postgresql", f"{name}{at}{host}", parts.path, query, ""))
 
 
 class PostgresServer:

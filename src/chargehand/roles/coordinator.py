@@ -37,6 +37,7 @@ from chargehand.facts.events import AttemptFinished, Event
 from chargehand.facts.outcome import Done
 from chargehand.journal.base import Head, Journal, Tail
 from chargehand.journal.blob_values import load_value
+from chargehand.journal.dsn import is_dsn
 from chargehand.journal.open_journal import open_journal
 
 #: how long an attempt may be silent whose worker nobody knows
@@ -289,7 +290,7 @@ def _opened(journal: "Journal | str | os.PathLike[str]") -> tuple[Journal, bool]
     if not isinstance(journal, (str, os.PathLike)):
         return open_journal(journal), False
     path = Path(os.fspath(journal).removeprefix("sqlite:"))
-    if not path.exists():
+    if not is_dsn(os.fspath(journal)) and not path.exists():
         raise UsageError(
             f"there is no journal at {path}; a coordinator reads one that others write"
         )
