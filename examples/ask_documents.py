@@ -1,7 +1,7 @@
-"""Two workers with a mind over bundled data: no key, no network, answers with their sources.
+"""Two LLM workers answer questions over bundled data, with sources. No API key, no network.
 
-The model is `offline`: rules, no LLM. It chooses tools by their words and answers with sentences it has
-found. Put `openai:gpt-5-mini`, `ollama:qwen3` or `local:smollm2` in its place, and nothing else changes.
+The model is `offline`: rules, no language model. It chooses tools by their words and answers with sentences it
+has found. Replace it with `openai:gpt-5-mini`, `ollama:qwen3` or `local:smollm2`; nothing else changes.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Functions that know nothing of chargehand, as workers.
+"""Plain functions that know nothing about chargehand, as workers.
 
-Each parameter gets the argument or the input that has its name; what cannot be found by name is told
-the task in words. `report` waits for both others, which run side by side.
+Each parameter gets the argument or input with its name. If no name matches, the first parameter gets the task
+as text. `report` waits for the other two, which run in parallel.
 """
 
 import functools
@@ -18,7 +18,7 @@ def mentions(texts: list[str], word: str) -> int:
 
 
 class Longest:
-    """An object that can be called."""
+    """A callable object."""
 
     def __call__(self, texts: list[str]) -> str:
         return max(texts, key=len)

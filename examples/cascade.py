@@ -1,12 +1,12 @@
-"""A failure and how far it goes: T1 fails, T3 needs it, T4 does not, T5 needs both T3 and T4.
+"""How far a failure spreads: T1 fails, T3 needs it, T4 does not, T5 needs both T3 and T4.
 
         T1 ──> T3 ──┐
                     ├──> T5
         T2 ──> T4 ──┘
 
-T1 comes to nothing, so T3 is skipped; T4 runs, for it needs only T2. What becomes of T5 is declared in
-the plan: if its need of T3 is optional, it runs with what there is and is told what is missing; if it is
-required, T5 is skipped as well. In both cases the run ends `partial` and names its gaps.
+T1 fails, so T3 is skipped. T4 runs, because it needs only T2. The plan decides about T5: if its need of T3 is
+optional, it runs and finds in `brief.missing` what is missing; if the need is required, T5 is skipped too. In
+both cases the run ends `partial` and names its gaps.
 """
 
 import chargehand as ch

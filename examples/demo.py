@@ -1,8 +1,7 @@
-"""The demo: a request in plain words over bundled documents and tables, from plan to sources.
+"""The demo: a request in plain language over bundled documents and tables, from plan to sources.
 
-Needs no key, no server and no network: the model is `offline`, which goes by rules and is no language
-model. Give another one as the argument, such as `ollama:qwen3` or `openai:gpt-5-mini`, and nothing else
-changes.
+Needs no API key, no server and no network: the model is `offline`, which follows rules and is no language model.
+Pass another one as the argument, such as `ollama:qwen3` or `openai:gpt-5-mini`; nothing else changes.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ REQUEST = (
 
 
 def said(text: str, indent: str = "  ", rest: str | None = None) -> str:
-    """The text within 78 columns; citations and paths stay whole."""
+    """Wrap text to 78 columns; citations and paths are not split."""
     return textwrap.fill(
         text,
         WIDTH,
@@ -39,7 +38,7 @@ def said(text: str, indent: str = "  ", rest: str | None = None) -> str:
 
 
 class Watcher:
-    """Says what happens, when it happens."""
+    """Prints what happens, when it happens."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -70,7 +69,7 @@ class Watcher:
 
 
 def timeline(trace: ch.Trace) -> str:
-    """Who worked when: a line for each task, as long as it took."""
+    """A timeline: one line per task, as long as the task took."""
     spans = [span for span in trace.attempts if span.ended_at and not span.task.startswith("@")]
     first = min(span.began_at for span in spans)
     whole = max(span.ended_at for span in spans if span.ended_at) - first
@@ -86,7 +85,7 @@ def timeline(trace: ch.Trace) -> str:
 
 
 def in_full(answer: ch.Answer) -> str:
-    """The answer as it reads well on a terminal, and what is missing from it."""
+    """The answer, formatted for a terminal, and its gaps."""
     lines = [said(line, "  " if line.endswith(":") else "    ") for line in answer.text.split("\n")]
     return "\n".join([*lines, *(said(f"missing: {gap}") for gap in answer.gaps)])
 
@@ -98,7 +97,7 @@ def program() -> str:
 
 
 async def lead(model: str) -> ch.RunResult:
-    """Have the request done, and say what happens meanwhile."""
+    """Run the request and print what happens meanwhile."""
     watcher = Watcher()
     choice = Choice(files=[DATA], model=model, journal=str(JOURNAL))  # and the default crew
     async with supervisor_for(choice, say=lambda _: None) as boss:  # the demo says it itself
@@ -108,7 +107,7 @@ async def lead(model: str) -> ch.RunResult:
 
 
 def tell(result: ch.RunResult) -> None:
-    """What came of it, and what to try next."""
+    """Print the result, and what to try next."""
     print(f"\nSide by side:\n\n{timeline(result.trace)}\n")
     print(f"The answer, with file and line of what it rests on:\n\n{in_full(result.answer)}\n")
     print(

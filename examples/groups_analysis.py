@@ -1,8 +1,7 @@
-"""Data analysis: a cleaner, an analyst and an illustrator pass the power use of a building on.
+"""Data analysis by a group: a cleaner, an analyst and an illustrator study the power use of a building.
 
-They speak in turn. What the cleaner leaves stands in a block that is too large to be shown to everybody at
-every turn: whoever needs it reads it. Every step adds a line to the log that they share, so that the answer
-can say what was thrown away.
+They speak in turn. The cleaned data is in a block that is too large to be shown at every turn; a member reads it
+when needed. Every step adds a line to a shared log, so the answer can say which data was discarded.
 """
 
 import asyncio

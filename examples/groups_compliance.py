@@ -1,8 +1,8 @@
-"""Compliance: payments are assessed, held against the rules and written up; an auditor counts beside them.
+"""Compliance by a group: payments are assessed, checked against the rules and written up; an auditor checks.
 
-Three members speak in turn: the first finds what is unusual, the second says which rule it breaks, the third
-writes the report. Every third turn an auditor goes through what was said, beside the conversation, and
-checks it against the payments. The group is asked twice: what it said the first time, it knows the second.
+Three members speak in turn: the first finds unusual payments, the second says which rule they break, the third
+writes the report. Every third turn an auditor runs in the background and checks the conversation against the
+payments. The group is asked twice; the second time it remembers what it said the first time.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def payments() -> list[dict[str, Any]]:
 
 
 def unusual(limit: float, embargo: list[str]) -> list[dict[str, Any]]:
-    """What is to be looked at: kind, customer, payments and their sum."""
+    """Unusual payments: kind, customer, payments and their sum."""
     days: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     found = []
     for each in payments():

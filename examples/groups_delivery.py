@@ -1,10 +1,10 @@
-"""Software delivery: a tester, a developer and an operator, until it is released.
+"""Software delivery by a group: a tester, a developer and an operator, until the release.
 
 The tester really runs the tests. The developer tries other comparisons in the code, one place at a time, and
-keeps the one with which the fewest tests fail. The operator packs what passes all tests, and nothing else, and
-tries the package. Who is next is chosen after each turn, and the word `RELEASED` ends it. Only the developer
-may write the block with the code. The choice is scripted, so that no key is needed; with
-`--model openai:gpt-5-mini` that model chooses, well or badly: what is released passes the tests all the same.
+keeps the one with the fewest failing tests. The operator packages only code that passes all tests, and tries the
+package. A manager chooses the next speaker after each turn, and the token `RELEASED` ends the conversation. Only
+the developer may write the block with the code. The choice is scripted, so no API key is needed; with
+`--model openai:gpt-5-mini` that model chooses. Whatever it chooses, a release passes the tests.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PASSED = re.compile(r"(\d+) of (\d+) tests pass")
 
 
 def run_tests(code: str) -> tuple[int, int, list[str]]:
-    """How many tests pass with this code, of how many, and which do not."""
+    """The number of passing tests, the number of tests, and the failing ones."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "slugs.py").write_text(code, encoding="utf-8")
         Path(folder, "test_slugs.py").write_text((DATA / "test_slugs.py.txt").read_text("utf-8"))
@@ -51,7 +51,7 @@ def run_tests(code: str) -> tuple[int, int, list[str]]:
 
 
 def changes_of(code: str) -> Iterator[tuple[str, str]]:
-    """The code with one comparison changed, and what that is, for every comparison in it."""
+    """For every comparison in the code: the code with it changed, and a description of the change."""
     for found in re.finditer(r"(?<=\s)[<>]=?(?=\s)", code):
         other = OTHERWISE[found[0]]
         line = code.count("\n", 0, found.start()) + 1
@@ -99,7 +99,7 @@ def operator(brief: ch.Brief) -> str:
 
 
 def choose(request: ModelRequest) -> str:
-    """Who is next: after the tester whoever its result calls for, after everybody else the tester."""
+    """The next speaker: after the tester the one its result calls for, after the others the tester."""
     text = request.turns[-1].text
     said = re.findall(r"^BEGIN t\d+ from (\w+) .*\n(.*)\nEND", text, re.MULTILINE)
     speaker, words = said[-1] if said else ("", "")
@@ -126,7 +126,7 @@ def show(said: Message) -> None:
 
 
 async def deliver(model: str = "") -> tuple[GroupResult, list[str]]:
-    """What came of it, and what was changed in the code from its first to its last version."""
+    """Print the result, and the changes in the code from its first to its last version."""
     async with group(model) as crew:
         result = await crew.send("Release slugs, with all tests passing", hear=show)
         lines = (await crew.board(crew.blocks.home).diff("code", 1)).splitlines()

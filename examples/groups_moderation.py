@@ -1,8 +1,8 @@
-"""Content moderation: every post goes to all reviewers at once, and the hardest measure is taken.
+"""Content moderation by a group: every post goes to all reviewers at once, and the strictest measure is taken.
 
-Three reviewers hold a post against one rule each. A fourth falls asleep over long posts, and the fifth would
-rather change the policy: the broadcast brings what the others say all the same, within its timeout, and names
-who is missing and why. The policy is a block that all may read and only the board may write.
+Three reviewers check a post against one rule each. A fourth is too slow for long posts, and the fifth tries to
+change the policy. The broadcast still returns the other replies within its timeout, and names the missing members
+with the reason. The policy is a block that all may read and only the board may write.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ PRIVATE = re.compile(r"\b\d{3}[ -]\d{4}|\b\d+ \w+ (?:lane|street|road)\b", re.IG
 
 
 def reviewer(name: str, kind: str, pattern: re.Pattern[str]) -> ch.FunctionWorker:
-    """A member who holds a post against one rule of the policy."""
+    """A member that checks a post against one rule of the policy."""
 
     async def review(brief: ch.Brief) -> dict[str, str]:
         policy = (await brief.board.read("policy")).value[kind]
@@ -83,7 +83,7 @@ def group() -> Group:
 
 
 def decided(replies: Replies) -> tuple[str, str]:
-    """What is done with a post, and why: the hardest measure that anybody asks for."""
+    """The decision about a post and its reason: the strictest measure that a reviewer asks for."""
     asked = [said for said in replies.said.values() if said["verdict"] != "keep"]
     for action in ("remove", "hide"):
         for said in asked:

@@ -1,11 +1,10 @@
-"""Research: three scientists find out what makes the algae of a lake grow, and check each other.
+"""Research by a group: three scientists find out what makes the algae of a lake grow, and check each other.
 
-A manager leads them with tool calls: everybody looks at their own measurements, then everybody checks the
-strongest finding of the others, then one writes it up. What they find stands in a block that they share. The
-manager is a scripted model, so that no key is needed; with `--model openai:gpt-5-mini` that model leads. The
-rules hold for any model: it cannot finish before all were heard, and the scientists answer nothing but the
-three messages that they know. The words of the answer are the model's own: the last lines hold them against
-what was computed.
+A manager leads them with tool calls: each scientist studies their own measurements, then checks the strongest
+finding of the others, then one writes the report. Findings are in a shared block. The manager is a scripted model,
+so no API key is needed; with `--model openai:gpt-5-mini` that model leads. The rules apply to any model: it cannot
+finish before all members were heard, and the scientists answer only the three messages they know. The text of the
+answer is the model's own; the last lines compare it with what was computed.
 """
 
 import argparse
@@ -57,12 +56,12 @@ def measured(name: str) -> list[float]:
 
 
 def strength(name: str, weeks: slice = slice(None)) -> float:
-    """How closely a measurement goes with the algae: 1 or -1 is in step, 0 is not at all."""
+    """The correlation of a measurement with the algae, from -1 to 1."""
     return round(correlation(measured(name)[weeks], measured("algae")[weeks]), 2)
 
 
 def scientist(name: str, field: str, measurements: Sequence[str]) -> ch.FunctionWorker:
-    """A member who answers for these measurements."""
+    """A member that is responsible for these measurements."""
 
     def work(brief: ch.Brief) -> str:
         time.sleep(PACE)
@@ -103,7 +102,7 @@ def call(name: str, **arguments: str) -> ToolCall:
 
 
 def conclude(request: ModelRequest) -> ToolCall:
-    """Finish with what was said last."""
+    """Finish with the last message."""
     said = re.findall(r"^BEGIN t\d+ .*\n(.*?)\nEND", request.turns[-1].text, re.MULTILINE)
     return call("finish", answer=said[-1])
 
@@ -141,7 +140,7 @@ def show(said: Message) -> None:
 
 
 async def research(model: str = "") -> tuple[GroupResult, dict[str, bool]]:
-    """What came of it, and what the scientists found to hold when they checked it."""
+    """Print the result, and the findings that the scientists confirmed."""
     async with group(model) as crew:
         result = await crew.send("What makes the algae grow?", hear=show)
         checks = await crew.board(crew.blocks.home).find("checks")

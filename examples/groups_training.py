@@ -1,10 +1,10 @@
-"""Model training: a splitter, three trainers side by side and an evaluator tell wheat from spelt.
+"""Model training by a group: a splitter, three parallel trainers and an evaluator tell wheat from spelt.
 
-A real model, small and in plain Python: logistic regression over three measurements of a grain. The trainers
-learn at different speeds, and leave their checkpoints in a block; the evaluator takes the one that does best
-on grains that none of them has seen. The manager is a scripted model, so that no key is needed; with
-`--model openai:gpt-5-mini` that model leads. Whoever leads, nobody trains before the grains are ready, and the
-last lines hold the answer against what the evaluator computed.
+The model is real but small, in plain Python: logistic regression over three measurements of a grain. The trainers
+use different learning rates and leave their checkpoints in a block; the evaluator takes the one that does best on
+grains that none of them has seen. The manager is a scripted model, so no API key is needed; with
+`--model openai:gpt-5-mini` that model leads. Whichever model leads, no trainer starts before the grains are ready,
+and the last lines compare the answer with what the evaluator computed.
 """
 
 import argparse
@@ -47,13 +47,13 @@ Row = list[float]
 
 
 def chance_of(weights: list[float], row: Row) -> float:
-    """How sure a model is that a grain is spelt."""
+    """The probability that a grain is spelt, according to a model."""
     sum_ = sum(weight * value for weight, value in zip(weights, row[:-1], strict=True))
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, sum_))))
 
 
 def train(rows: list[Row], speed: float) -> tuple[list[float], float]:
-    """Go down the slope of the loss, all rows at once; returns the weights and the loss they end with."""
+    """Gradient descent over all rows; returns the final weights and their loss."""
     weights = [0.0] * (len(rows[0]) - 1)
     for _ in range(ROUNDS):
         slope = [0.0] * len(weights)
@@ -65,13 +65,13 @@ def train(rows: list[Row], speed: float) -> tuple[list[float], float]:
 
 
 def loss_of(weights: list[float], rows: list[Row]) -> float:
-    """How wrong a model is on the average; being sure and wrong costs most."""
+    """The mean log loss of a model."""
     chances = [(chance_of(weights, row), row[-1]) for row in rows]
     return -sum(math.log(max(1e-9, p if is_ else 1 - p)) for p, is_ in chances) / len(rows)
 
 
 def scaled(grains: list[dict[str, str]]) -> list[Row]:
-    """Every measurement as its distance from the mean, in deviations."""
+    """Every measurement as its distance from the mean, in standard deviations."""
     columns = [[float(grain[name]) for grain in grains] for name in FEATURES]
     means = [sum(column) / len(column) for column in columns]
     spreads = [
@@ -133,7 +133,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
 
 
 def conclude(request: ModelRequest) -> ToolCall:
-    """Finish with what was said last."""
+    """Finish with the last message."""
     said = re.findall(r"^BEGIN t\d+ .*\n(.*?)\nEND", request.turns[-1].text, re.MULTILINE)
     return call("finish", answer=said[-1])
 

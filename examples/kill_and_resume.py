@@ -1,8 +1,8 @@
-"""Eight reviews are read side by side, the process is killed half-way, and the run goes on.
+"""Kill a run half-way and resume it: eight reviews are read in parallel.
 
-Needs no key, no server and no network. The first half runs in a child process, which kills itself
-with SIGKILL as soon as half of the reviews are read: the kernel gives it no chance to tidy up. Then
-this process resumes the run from the journal and finishes it.
+Needs no API key, no server and no network. The first half runs in a child process, which kills itself with
+SIGKILL as soon as half of the reviews are read, so it cannot clean up. Then this process resumes the run from the
+journal and finishes it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ BAD = {"terrible", "poor", "broke", "useless", "annoying", "disappointing", "lou
 
 
 def call_slow_service(text: str) -> dict[str, int]:
-    """Stands for a model or a web service: takes a while, and nobody wants to pay for it twice."""
+    """Stands for a model or a web service: slow, and too expensive to call twice."""
     time.sleep(0.4)
     words = re.findall(r"[a-z]+", text.lower())
     good, bad = (sum(word in kind for word in words) for kind in (GOOD, BAD))

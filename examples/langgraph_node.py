@@ -1,9 +1,8 @@
 """A supervisor as a node of a LangGraph graph.
 
-The graph prepares the plan, the supervisor's workers do it side by side, and the graph goes on with the
-result. One worker asks a person; to the graph that is an interrupt like any other. The node is executed
-again when the graph is resumed, and the run goes on where it was: `counted` shows that nothing is done
-twice. Needs `chargehand[langgraph]`.
+The graph prepares the plan, the supervisor's workers do it in parallel, and the graph continues with the result.
+One worker asks a person, which is an interrupt in the graph. When the graph is resumed, the node is executed again
+and the run continues where it was: `counted` shows that nothing is done twice. Needs `chargehand[langgraph]`.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""A compiled LangGraph graph as a worker, beside a plain function.
+"""A compiled LangGraph graph as a worker, next to a plain function.
 
-The graph drafts an answer, and interrupts to have it approved. The interrupt is a question of the run:
-here it is answered by the program, elsewhere by `chargehand answer` or whoever is notified.
-Needs `chargehand[langgraph]`; the model is LangChain's own for tests, so nothing leaves the machine.
+The graph drafts an answer and interrupts to have it approved. The interrupt becomes a question of the run. Here the
+program answers it; it could also be answered with `chargehand answer`. Needs `chargehand[langgraph]`; the model is
+LangChain's test model, so nothing leaves the machine.
 """
 
 import asyncio

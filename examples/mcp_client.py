@@ -1,8 +1,8 @@
-"""A crew behind the Model Context Protocol: any client of it can plan, run, watch and answer.
+"""A crew as an MCP server: any MCP client can plan, run, watch and answer.
 
-The server is `chargehand mcp` in a process of its own; the client is the protocol's own package. The crew
-is the default one, over bundled data, and its model is `offline`: no key, no network. The first client
-leaves while its run is under way; the next one asks for the answer.
+The server is `chargehand mcp` in a process of its own; the client is the official MCP package. The crew is the
+default one, over bundled data, and its model is `offline`: no API key, no network. The first client leaves while
+its run is in progress; the next one asks for the answer.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ REQUEST = "What is said about the strap of the backpack?"
 
 
 def server(journal: Path) -> StdioServerParameters:
-    """What a client is told of the server: how to start it."""
+    """How a client starts the server."""
     crew = ["--files", str(DATA), "--model", "offline", "--journal", str(journal)]
     return StdioServerParameters(command=sys.executable, args=["-m", "chargehand", "mcp", *crew])
 

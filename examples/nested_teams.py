@@ -1,7 +1,7 @@
-"""Two teams below one supervisor: each plans its own part, one of them in part fails, a budget holds for all.
+"""Two nested teams under one supervisor: each plans its own part, one fails in part, one budget covers all.
 
-The model is scripted, so that this runs anywhere and always the same. Put `openai:gpt-5-mini` or another
-in its place, leave `plan_for` out, and each team plans for itself.
+The model is scripted, so this always runs the same. Replace it with `openai:gpt-5-mini` or another model, leave
+out `plan_for`, and each team plans for itself.
 """
 
 import chargehand as ch

@@ -1,7 +1,7 @@
-"""An agent of the OpenAI Agents SDK as a worker, with a handoff and a tool that needs approval.
+"""An OpenAI Agents SDK agent as a worker, with a handoff and a tool that needs approval.
 
 Each model call and each tool call is a step; the approval is a question of the run. Needs
-`chargehand[openai-agents]`; the model is the SDK's own for tests, so nothing leaves the machine.
+`chargehand[openai-agents]`; the model is the SDK's test model, so nothing leaves the machine.
 """
 
 import asyncio

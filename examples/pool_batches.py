@@ -1,7 +1,7 @@
 """Batches of jobs with live progress: four batches of payments, five workers, the urgent batch first.
 
-The payments are in `pool_data/payments.csv`. All batches are given to the pool at once; a worker takes what
-is most urgent of what waits for it. The coordinator says how far each batch is, result by result.
+The payments are in `pool_data/payments.csv`. All batches are given to the pool at once; each worker takes the most
+urgent task that waits for it. The coordinator reports the progress of each batch, result by result.
 """
 
 import csv
@@ -35,7 +35,7 @@ PACE = 0.1 if sys.stdout.isatty() else 0.0
 
 
 def objection(payment: dict[str, str]) -> str:
-    """What speaks against a payment; empty if nothing does."""
+    """The objection to a payment; empty if there is none."""
     iban, amount = payment["iban"], float(payment["amount"])
     if len(iban) != LENGTHS[iban[:2]]:
         return f"an IBAN of {iban[:2]} has {LENGTHS[iban[:2]]} characters, not {len(iban)}"
@@ -66,7 +66,7 @@ def checker(payments: dict[str, dict[str, str]]) -> Callable[[ch.Brief], dict[st
 
 
 def give_out(pool: SharedMemoryPool, found: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Make a request of each batch; returns their ids by batch."""
+    """Submit each batch as a request; returns the request ids by batch."""
     supervisor = SupervisorAgent(None, pool)
     requests = {}
     for name, payments in found.items():
@@ -81,13 +81,13 @@ def give_out(pool: SharedMemoryPool, found: dict[str, dict[str, Any]]) -> dict[s
 
 
 def work(worker: WorkerAgent) -> None:
-    """Do what waits for this worker, the most urgent first, until nothing does."""
+    """Do the tasks of this worker, most urgent first, until none is left."""
     while worker.execute_next() is not None:
         pass
 
 
 def watch(pool: SharedMemoryPool, requests: dict[str, str]) -> list[str]:
-    """Show how far each batch is whenever a result has come; returns the order in which they ended."""
+    """Show the progress of each batch after every result; returns the order in which they ended."""
     coordinator, order = CoordinatorAgent(None, pool), list[str]()
     look = TextColumn("  {task.description:<10}"), BarColumn(50), MofNCompleteColumn()
     with Progress(*look, disable=not sys.stdout.isatty()) as bars:
@@ -126,7 +126,7 @@ def main() -> dict[str, Any]:
 
 
 def tell(results: dict[str, Any], payments: dict[str, dict[str, str]]) -> None:
-    """What may be paid, batch by batch, and what may not."""
+    """Print which payments may be made, batch by batch, and which may not."""
     print("\n  batch       payments  refused        to pay")
     refused: list[dict[str, str]] = []
     for name, result in results.items():

@@ -1,7 +1,7 @@
-"""A pipeline of stages: extract, transform, load. Each is a request of its own; its input is the stage before.
+"""A pipeline of stages: extract, transform, load. Each stage is a request; its input is the stage before.
 
-Ten shops have sent their receipts of June, in four formats: `pool_data/sources`. Three workers read them,
-two clean what was read, one puts it into a database. All share one pool, so one coordinator sees it all.
+Ten shops have sent their receipts of June, in four formats: `pool_data/sources`. Three workers read them, two clean
+them, one writes them to a database. All share one pool, so one coordinator can monitor everything.
 """
 
 import csv
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 def extract(name: str) -> list[Row]:
-    """The receipts in a file, as they are written there."""
+    """The receipts in a file, unchanged."""
     path = SOURCES / name
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
@@ -42,7 +42,7 @@ def extract(name: str) -> list[Row]:
 
 
 def transform(rows: list[Row]) -> list[Row]:
-    """The receipts in one form: ISO dates, money in cents, and none of them twice."""
+    """The receipts in one format: ISO dates, money in cents, no duplicates."""
     clean = {}
     for row in rows:
         date = re.sub(r"(\d\d)\.(\d\d)\.(\d{4})", r"\3-\2-\1", row["date"])
@@ -58,7 +58,7 @@ def transform(rows: list[Row]) -> list[Row]:
 
 
 def load(rows: list[Row], database: Path) -> int:
-    """Put receipts into the database; the same one again changes nothing."""
+    """Write receipts to the database; writing one again changes nothing."""
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute(
             "create table if not exists receipts"
@@ -72,7 +72,7 @@ def load(rows: list[Row], database: Path) -> int:
 
 
 class Pipeline:
-    """Runs stages on one pool, and shows a bar for each."""
+    """Runs stages on one pool, with a progress bar for each."""
 
     def __init__(self, bars: Progress) -> None:
         self.pool = SharedMemoryPool()
@@ -127,7 +127,7 @@ def run(database: Path) -> Pipeline:
 
 
 def tell(database: Path) -> None:
-    """Ask the database that the last stage filled."""
+    """Query the database that the last stage filled."""
     query = "select product, sum(units), sum(cents) from receipts group by product order by 3 desc"
     with closing(sqlite3.connect(database)) as connection:
         rows = connection.execute(query).fetchall()

@@ -1,7 +1,7 @@
-"""50 department reports on 10 workers: some fail, the supervisor gives them to another, and none is missing.
+"""50 department reports on 10 workers: some fail, the supervisor reassigns them, and none is missing.
 
-The figures are in `pool_data/departments.csv`. A few departments still write 12.345,50 for 12345.50, which
-the ten workers cannot read: they fail and say so. The supervisor gives what failed to one who can.
+The figures are in `pool_data/departments.csv`. A few departments still write 12.345,50 for 12345.50, which the ten
+workers cannot read: their tasks fail. The supervisor gives the failed tasks to a worker that can.
 """
 
 import csv
@@ -33,7 +33,7 @@ PACE = 0.4 if sys.stdout.isatty() else 0.0
 
 @cache
 def figures() -> dict[str, list[dict[str, str]]]:
-    """The quarters of each department, as they are written."""
+    """The quarterly figures of each department, as written."""
     quarters: dict[str, list[dict[str, str]]] = {}
     with FIGURES.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -42,7 +42,7 @@ def figures() -> dict[str, list[dict[str, str]]]:
 
 
 def report(department: str, number: Callable[[str], float]) -> dict[str, Any]:
-    """How a department kept to its budget; `number` is how its figures are read."""
+    """How well a department kept to its budget; `number` parses its figures."""
     time.sleep(PACE)
     quarters = figures()[department]
     over = {row["quarter"]: number(row["spent"]) - number(row["budget"]) for row in quarters}
@@ -60,12 +60,12 @@ def write_report(brief: ch.Brief) -> dict[str, Any]:
 
 
 def write_old_report(brief: ch.Brief) -> dict[str, Any]:
-    """What the backup does: it knows how figures used to be written."""
+    """What the backup worker does: it can parse the old number format."""
     return report(department_in(brief), lambda it: float(it.replace(".", "").replace(",", ".")))
 
 
 def first_round(names: list[str]) -> dict[str, Any]:
-    """Give each department to one of the workers, and show what comes in."""
+    """Give each department to one of the workers and show the results."""
     look = TextColumn("  {task.description:<8}"), BarColumn(50), MofNCompleteColumn()
     with Progress(*look, disable=not sys.stdout.isatty()) as bars:
         done = bars.add_task("done", total=len(names))
@@ -89,7 +89,7 @@ def first_round(names: list[str]) -> dict[str, Any]:
 
 
 def second_round(supervisor: SupervisorAgent, backup: WorkerAgent, result: dict[str, Any]) -> None:
-    """Give what failed to the backup, and have it done."""
+    """Give the failed tasks to the backup worker."""
     tasks = {task["task_id"]: task for task in result["tasks"]}
     for failure in supervisor.check_failures(result["request_id"]):
         task = tasks[failure["metadata"]["task_id"]]

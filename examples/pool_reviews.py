@@ -1,8 +1,8 @@
-"""100 reviews on 5 workers: a pool reads what customers say, each worker a fifth of it.
+"""100 reviews on 5 workers: a pool reads customer reviews, each worker a fifth of them.
 
-The reviews are in `pool_data/reviews.csv`. A worker goes by a list of words, so that no key and no network
-is needed; with `--model openai:gpt-5-mini` it asks that model instead. What it makes of each review is held
-against the stars that the customer gave.
+The reviews are in `pool_data/reviews.csv`. The workers use a list of words, so no API key and no network is needed;
+with `--model openai:gpt-5-mini` they ask that model instead. Each result is compared with the stars that the
+customer gave.
 """
 
 import argparse
@@ -42,7 +42,7 @@ WORDS = {
 
 
 def feeling(text: str) -> str:
-    """What a text says, by the words in it; after a `not`, a word counts as its opposite."""
+    """The sentiment of a text, by its words; a word after `not` counts as its opposite."""
     score = 0
     for sentence in re.split(r"[.,]", text.lower()):
         sign = 1
@@ -53,7 +53,7 @@ def feeling(text: str) -> str:
 
 
 def read_review(brief: ch.Brief) -> dict[str, str]:
-    """What a worker without a model does: say what the review in its task feels."""
+    """What a worker without a model does: return the sentiment of the review in its task."""
     time.sleep(PACE)
     return {"feeling": feeling(brief.args["review"])}
 
@@ -68,7 +68,7 @@ def task_of(number: str, review: dict[str, str]) -> ch.Task:
 
 
 def run(reviews: dict[str, dict[str, str]], model: str) -> dict[str, Any]:
-    """Have all reviews read, and show how far each worker is meanwhile."""
+    """Have all reviews read and show the progress of each worker."""
     provider, _, name = model.partition(":")
     look = TextColumn("  {task.description:<9}"), BarColumn(50), MofNCompleteColumn()
     with Progress(*look, disable=not sys.stdout.isatty()) as bars:
@@ -97,7 +97,7 @@ def run(reviews: dict[str, dict[str, str]], model: str) -> dict[str, Any]:
 
 
 def tell(reviews: dict[str, dict[str, str]], felt: dict[str, str]) -> None:
-    """Add it up product by product, and own up to what was misread."""
+    """Print the totals per product, and the reviews that were misread."""
     products: dict[str, Counter[str]] = defaultdict(Counter)
     for number, each in felt.items():
         products[reviews[number]["product"]][each] += 1

@@ -1,8 +1,8 @@
-"""A Pydantic AI agent as a worker: its tools, its typed output, its model calls as steps.
+"""A Pydantic AI agent as a worker, with its tools, its typed output, and its model calls as steps.
 
-Its provider is down for a moment between two calls. The call is made again when it can be; the tool that
-was called before is not called twice. Needs `chargehand[pydantic-ai]`; the model is a function, so nothing
-leaves the machine.
+Its provider is down for a moment between two calls. The call is retried when the provider is back; the tool that
+was called before is not called twice. Needs `chargehand[pydantic-ai]`; the model is a function, so nothing leaves
+the machine.
 """
 
 from pydantic import BaseModel
