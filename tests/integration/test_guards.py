@@ -108,7 +108,6 @@ class Rows(EventSource):
 
     def walk(self) -> list[int]:
         walk = EventWalk("run", 0)
-        walk._has_begun = True
         walk._head = HeadRow("run", 0)
         return [walk._checked(self, row).epoch for row in self.rows]
 

@@ -8,16 +8,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import apsw
 
 from chargehand.errors import NotLeading, UnknownRun
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.stream_owners import StreamOwner, StreamOwners
-from chargehand.journal.transaction import FORGOTTEN, Transaction
+from chargehand.journal.transaction import FORGOTTEN, HeadRow, Transaction
 
 if sys.platform != "win32":
     import fcntl
@@ -100,51 +102,70 @@ class NodeFile:
             self._handle = None
 
 
-class LeaseNode:
+class HeadChanges(Protocol):
+    """What a transaction of any journal lets a node do with the heads of streams."""
+
+    def head(self, stream: str) -> HeadRow | None: ...
+
+    def new_head(self, stream: str) -> HeadRow: ...
+
+    def change(self, head: HeadRow) -> None: ...
+
+    def once_committed(self, callback: Callable[[], None]) -> None: ...
+
+    def unless_committed(self, callback: Callable[[], None]) -> None: ...
+
+
+Sheet = TypeVar("Sheet", bound=HeadChanges)
+
+
+class JournalNode(ABC, Generic[Sheet]):
     """This process among the nodes of one journal, and its lease.
 
-    All but `is_valid` is called by the writer thread, inside its transactions.
+    All but `is_valid` is called by the writer, inside its transactions.
     """
 
-    def __init__(self, database: Path, lease: timedelta) -> None:
+    def __init__(self, lease: timedelta) -> None:
         self.id = f"n-{secrets.token_hex(6)}"
-        self._database = database
-        self._lease = lease // timedelta(microseconds=1)
-        self._boot = boot_id()
-        self._file = self._file_of(self.id)
+        self.length = lease
+        self._microseconds = lease // timedelta(microseconds=1)
         self._led = StreamOwners()
         self._stays = False  # though it may lead nothing
         self._renewed: int | None = None  # just before the last renewal that was committed
         self._tried = 0
 
+    @abstractmethod
+    def _put(self, sheet: Sheet, now: int) -> None:
+        """Put this node's row with a new expiry; the first time, join."""
+
+    @abstractmethod
+    def _refuse_living(self, sheet: Sheet, stream: str, owner: str) -> None:
+        """Raise `NotLeading` if the owner of this stream may still be at work."""
+
     def is_valid(self) -> bool:
         """Whether the lease surely holds. It ends here a fifth earlier than it does for others."""
         renewed = self._renewed
-        return renewed is not None and steady() < renewed + self._lease * 4 // 5
+        return renewed is not None and steady() < renewed + self._microseconds * 4 // 5
 
     @property
     def due(self) -> int | None:
         """When the lease is to be renewed next; None while there is no need of one."""
-        return self._tried + self._lease // 3 if self._led or self._stays else None
+        return self._tried + self._microseconds // 3 if self._led or self._stays else None
 
-    def try_renewal(self) -> None:
-        """A renewal is being tried; if it fails, the next try has to wait like any other."""
-        self._tried = steady()
+    @property
+    def is_due(self) -> bool:
+        return self.due is not None and steady() >= self.due
 
-    def renew(self, sheet: Transaction) -> None:
-        """Put this node's row with a new expiry; the first time, join."""
-        if self._renewed is None:
-            self._file.hold()
-            self._clear_away(sheet)
+    def renew(self, sheet: Sheet) -> None:
+        """Renew the lease with this transaction."""
         now = self._tried = steady()
-        row = (self.id, self._boot, now + self._lease, os.getpid(), socket.gethostname())
-        sheet.connection.execute(SQL["put_node"], row)
+        self._put(sheet, now)
         sheet.once_committed(lambda: self._set_renewed(now))
 
     def _set_renewed(self, at: int) -> None:
         self._renewed = at
 
-    def lead(self, sheet: Transaction, stream: str, holder: StreamOwner | None = None) -> int:
+    def lead(self, sheet: Sheet, stream: str, holder: StreamOwner | None = None) -> int:
         """Give this node the stream, in a new epoch."""
         head = sheet.head(stream)
         if head is not None and head.forgotten:
@@ -163,7 +184,7 @@ class LeaseNode:
         sheet.unless_committed(lambda: self._led.drop(stream))
         return head.epoch
 
-    def stay(self, sheet: Transaction) -> None:
+    def stay(self, sheet: Sheet) -> None:
         """Hold a lease from now on until the end, whatever is led: others rely on our being here."""
         if not self._stays:
             self.renew(sheet)
@@ -172,7 +193,7 @@ class LeaseNode:
     def _settle_in(self) -> None:
         self._stays = True
 
-    def release(self, sheet: Transaction, stream: str, epoch: int) -> None:
+    def release(self, sheet: Sheet, stream: str, epoch: int) -> None:
         """Let go of the stream, if it is still held in this epoch."""
         head = sheet.head(stream)
         if head is not None and head.epoch == epoch and head.owner == self.id:
@@ -184,6 +205,36 @@ class LeaseNode:
         """These have ended, so that nobody need lead them."""
         for stream in streams:
             self._led.drop(stream)
+
+
+def led_elsewhere(stream: str, owner: str, process: str, seconds: float) -> NotLeading:
+    """Why a stream cannot be led here: the lease of its owner lasts."""
+    return NotLeading(
+        f"run {stream!r} is led by node {owner} ({process}), whose lease lasts another {seconds:.1f} s "
+        "if it is not renewed; stop that process, or wait for it"
+    )
+
+
+class SqliteNode(JournalNode[Transaction]):
+    """A node whose row has an expiry on the steady clock of this machine, and a locked file beside the journal."""
+
+    def __init__(self, database: Path, lease: timedelta) -> None:
+        super().__init__(lease)
+        self._database = database
+        self._boot = boot_id()
+        self._file = self._file_of(self.id)
+
+    def try_renewal(self) -> None:
+        """A renewal is being tried; if it fails, the next try has to wait like any other."""
+        self._tried = steady()
+
+    def _put(self, sheet: Transaction, now: int) -> None:
+        if self._renewed is None:
+            self._file.hold()
+            self._clear_away(sheet)
+        expires = now + self._microseconds
+        row = (self.id, self._boot, expires, os.getpid(), socket.gethostname())
+        sheet.connection.execute(SQL["put_node"], row)
 
     def is_alive(self, sheet: Transaction, node: str) -> bool:
         """Whether this node may still be at work."""
@@ -213,14 +264,9 @@ class LeaseNode:
         return left, pid, host
 
     def _refuse_living(self, sheet: Transaction, stream: str, owner: str) -> None:
-        living = self._living(sheet, owner)
-        if living is None:
-            return
-        left, pid, host = living
-        raise NotLeading(
-            f"run {stream!r} is led by node {owner} (process {pid} on {host}), whose lease lasts "
-            f"another {left / 1e6:.1f} s if it is not renewed; stop that process, or wait for it"
-        )
+        if (living := self._living(sheet, owner)) is not None:
+            left, pid, host = living
+            raise led_elsewhere(stream, owner, f"process {pid} on {host}", left / 1e6)
 
     def _clear_away(self, sheet: Transaction) -> None:
         """Remove what nodes left behind that died while they led nothing anybody wants."""

@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from chargehand.decisions.board import decide as decide_act
@@ -54,13 +53,19 @@ from chargehand.journal.hash_chain import draft, microseconds
 from chargehand.journal.postgres_connection import PostgresServer, refuse_text
 from chargehand.journal.postgres_reader import (
     BoardReader,
-    ChainCheck,
     PostgresWalk,
     all_heads,
     unread_mail,
 )
 from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
-from chargehand.journal.postgres_writer import POLL, NodeLease, PostgresWriter, Work, WriteRequest
+from chargehand.journal.postgres_writer import (
+    POLL,
+    PostgresNode,
+    PostgresWriter,
+    Work,
+    WriteRequest,
+)
+from chargehand.journal.reader import ChainCheck
 from chargehand.journal.stream_owners import StreamOwner
 from chargehand.journal.transaction import FORGOTTEN, HeadRow, check_leads
 
@@ -222,12 +227,7 @@ class PostgresJournal:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def abandon(self) -> None:
@@ -405,7 +405,7 @@ class _Core:
             raise JournalBusy(
                 str(error).replace("nothing of this request was stored: ", "")
             ) from error
-        node = NodeLease(lease)
+        node = PostgresNode(lease)
         writer = PostgresWriter(server, namespace, node, patience=patience, is_strict=is_strict)
         core = cls(server, namespace, writer, patience)
         core._idle.append(connection)

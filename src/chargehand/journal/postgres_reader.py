@@ -24,11 +24,11 @@ from chargehand.facts.board import (
     stream_of,
 )
 from chargehand.facts.events import decode
-from chargehand.journal.base import GENESIS, Entry, Head, Mail, chain_hash, payload_digest
-from chargehand.journal.hash_chain import header, header_start, instant
+from chargehand.journal.base import GENESIS, Entry, Head, Mail
 from chargehand.journal.postgres_transaction import POSTGRES, decode_guard
+from chargehand.journal.reader import ChainCheck
 from chargehand.journal.sqlite_boards import facet_number
-from chargehand.journal.sqlite_errors import NONSENSE
+from chargehand.journal.sqlite_errors import damaged
 from chargehand.journal.transaction import FORGOTTEN, HeadRow
 
 if TYPE_CHECKING:
@@ -36,43 +36,6 @@ if TYPE_CHECKING:
 
 #: rows that are read at a time
 CHUNK = 500
-
-
-class ChainCheck:
-    """Checks the entries of one stream, each against the one before it."""
-
-    def __init__(
-        self, stream: str, place: str, decoding: Callable[[bytes, int], Any] = decode
-    ) -> None:
-        self.stream = stream
-        self._place = place
-        self._decode = decoding
-        self.last = 0
-        self.previous = GENESIS
-        self.epoch = 0
-
-    def entry(self, row: Sequence[Any]) -> Entry:
-        """The entry in this row of `entries`. Raises `JournalDamaged` if it is not what was appended."""
-        seq, epoch, kind, version, at, author, payload, kept = row
-        if seq != self.last + 1:
-            raise self.damaged(self.last + 1, "it is missing")
-        try:
-            over = header(header_start(self.stream, author), seq, epoch, kind, at, version)
-            made = chain_hash(self.previous, over, payload_digest(payload))
-            if made != kept:
-                raise self.damaged(seq, "it was changed, or the event before it was")
-            if epoch < self.epoch:
-                raise self.damaged(seq, f"its epoch {epoch} is below {self.epoch} before it")
-            event = self._decode(payload, version)
-        except NONSENSE as error:
-            raise self.damaged(seq, f"it holds what no event holds ({error})") from error
-        self.last, self.previous, self.epoch = seq, made, epoch
-        return Entry(self.stream, seq, epoch, author, event, made)
-
-    def damaged(self, seq: int, fact: str) -> JournalDamaged:
-        return JournalDamaged(
-            f"{self._place} is damaged: event {seq} of stream {self.stream!r}: {fact}; restore it from a backup"
-        )
 
 
 class PostgresWalk:
@@ -147,20 +110,7 @@ async def head_of_stream(
 async def all_heads(connection: "Connection[Any]", namespace: str) -> list[Head]:
     """All runs with an event, the one that changed last first."""
     rows = [HeadRow(*row) for row in await connection.fetch(POSTGRES["all_heads"], namespace)]
-    return [
-        Head(
-            stream=head.name,
-            seq=head.seq,
-            epoch=head.epoch,
-            owner=head.owner,
-            is_ended=bool(head.ended),
-            began_at=None if head.began_at is None else instant(head.began_at),
-            changed_at=None if head.changed_at is None else instant(head.changed_at),
-            is_forgotten=bool(head.forgotten),
-        )
-        for head in rows
-        if head.seq and not head.name.startswith(BOARD)
-    ]
+    return [head.told() for head in rows if head.seq and not head.name.startswith(BOARD)]
 
 
 async def unread_mail(connection: "Connection[Any]", namespace: str) -> list[Mail]:
@@ -269,8 +219,5 @@ class BoardReader:
             check.last, check.previous = row[0] - 1, previous or GENESIS
             entries.append(BoardEntry(self._board, row[0], check.entry(row).event))  # type: ignore[arg-type]  # decoded as an event of a board
         if len(entries) != len(places):
-            raise JournalDamaged(
-                f"{self._place} is damaged: an event of board {self._board!r} is missing; restore it from "
-                "a backup"
-            )
+            raise damaged(self._place, f"an event of board {self._board!r} is missing")
         return entries

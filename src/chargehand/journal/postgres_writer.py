@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -12,13 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from chargehand.errors import ChargehandError, JournalBusy, JournalFailed, NotLeading, UnknownRun
+from chargehand.errors import ChargehandError, JournalBusy, JournalFailed
 from chargehand.journal.change_signal import Changes
-from chargehand.journal.leases import steady
+from chargehand.journal.leases import JournalNode, led_elsewhere, steady
 from chargehand.journal.postgres_connection import PostgresServer
 from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
-from chargehand.journal.stream_owners import StreamOwner, StreamOwners
-from chargehand.journal.transaction import FORGOTTEN
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -48,87 +45,16 @@ class WriteRequest(Struct, frozen=True):
 Answer = tuple[WriteRequest, Any, BaseException | None]
 
 
-class NodeLease:
-    """This process among the nodes of one journal, and its lease on the clock of the database."""
+class PostgresNode(JournalNode[PostgresTransaction]):
+    """A node whose lease is on the clock of the database."""
 
-    def __init__(self, lease: timedelta) -> None:
-        self.id = f"n-{secrets.token_hex(6)}"
-        self.length = lease
-        self._microseconds = lease // timedelta(microseconds=1)
-        self._led = StreamOwners()
-        self._stays = False  # though it may lead nothing
-        self._renewed: int | None = None  # just before the last renewal that was committed
-        self._tried = 0
+    def _put(self, sheet: PostgresTransaction, now: int) -> None:  # noqa: ARG002 - the database has the clock
+        sheet.is_renewal = True
 
-    def is_valid(self) -> bool:
-        """Whether the lease surely holds. It ends here a fifth earlier than it does for others."""
-        renewed = self._renewed
-        return renewed is not None and steady() < renewed + self._microseconds * 4 // 5
-
-    @property
-    def due(self) -> int | None:
-        """When the lease is to be renewed next; None while there is no need of one."""
-        return self._tried + self._microseconds // 3 if self._led or self._stays else None
-
-    @property
-    def is_due(self) -> bool:
-        return self.due is not None and steady() >= self.due
-
-    def renew(self, transaction: PostgresTransaction) -> None:
-        """The transaction puts this node's row with a new expiry."""
-        now = self._tried = steady()
-        transaction.is_renewal = True
-        transaction.once_committed(lambda: self._set_renewed(now))
-
-    def _set_renewed(self, at: int) -> None:
-        self._renewed = at
-
-    def stay(self, transaction: PostgresTransaction) -> None:
-        """Hold a lease from now on until the end, whatever is led: others rely on our being here."""
-        if not self._stays:
-            self.renew(transaction)
-            transaction.once_committed(self._settle_in)
-
-    def _settle_in(self) -> None:
-        self._stays = True
-
-    def lead(
-        self, transaction: PostgresTransaction, stream: str, holder: StreamOwner | None
-    ) -> int:
-        """Give this node the stream, in a new epoch."""
-        head = transaction.head(stream)
-        if head is not None and head.forgotten:
-            raise UnknownRun(stream, FORGOTTEN)
-        if head is not None and head.owner == self.id:
-            self._led.check(stream, holder)
-        elif head is not None and (living := transaction.nodes.get(head.owner)) is not None:
-            raise NotLeading(
-                f"run {stream!r} is led by node {head.owner} (process {living.pid} on {living.host}), whose "
-                f"lease lasts another {living.seconds_left:.1f} s if it is not renewed; stop that process, "
-                "or wait for it"
-            )
-        head = head or transaction.new_head(stream)
-        head.epoch += 1
-        head.owner = self.id
-        transaction.change(head)
-        self.renew(transaction)
-        # At once, not when it is committed: the next request of this very group may be for it, too.
-        self._led.add(stream, holder)
-        transaction.unless_committed(lambda: self._led.drop(stream))
-        return head.epoch
-
-    def release(self, transaction: PostgresTransaction, stream: str, epoch: int) -> None:
-        """Let go of the stream, if it is still held in this epoch."""
-        head = transaction.head(stream)
-        if head is not None and head.epoch == epoch and head.owner == self.id:
-            head.owner = ""
-            transaction.change(head)
-            transaction.once_committed(lambda: self._led.drop(stream))
-
-    def let_go(self, streams: list[str]) -> None:
-        """These have ended, so that nobody need lead them."""
-        for stream in streams:
-            self._led.drop(stream)
+    def _refuse_living(self, sheet: PostgresTransaction, stream: str, owner: str) -> None:
+        if (living := sheet.nodes.get(owner)) is not None:
+            process = f"process {living.pid} on {living.host}"
+            raise led_elsewhere(stream, owner, process, living.seconds_left)
 
     def end(self) -> None:
         """It leads nothing any more."""
@@ -146,7 +72,7 @@ class PostgresWriter:
         self,
         server: PostgresServer,
         namespace: str,
-        node: NodeLease,
+        node: PostgresNode,
         *,
         patience: timedelta,
         is_strict: bool,

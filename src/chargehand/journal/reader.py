@@ -1,7 +1,7 @@
 """Reading a journal, in a thread and over a connection of its own: a long read delays no append."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from chargehand.facts.board import BOARD
 from chargehand.facts.events import decode
 from chargehand.journal.availability import Availability
 from chargehand.journal.base import GENESIS, Entry, Head, Mail, payload_digest
-from chargehand.journal.hash_chain import entry_hash, instant, seal
+from chargehand.journal.hash_chain import entry_hash, seal
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, refusal, threads_wanted
 from chargehand.journal.transaction import FORGOTTEN, HeadRow, head_of
@@ -81,6 +81,50 @@ class Reader:
         self._source.connection.close()
 
 
+class ChainCheck:
+    """Checks the entries of one stream, each against the one before it."""
+
+    def __init__(
+        self, stream: str, place: Path | str, decoding: Callable[[bytes, int], Any] = decode
+    ) -> None:
+        self.stream = stream
+        #: of the journal, for messages
+        self.place = place
+        self.last = 0
+        self.previous = GENESIS
+        self.epoch = 0
+        self._decode = decoding
+
+    def entry(self, row: Sequence[Any]) -> Entry:
+        """The entry in this row of `entries`. Raises `JournalDamaged` if it is not what was appended."""
+        try:
+            seq, epoch, _, version, _, author, payload, kept = row
+            if seq != self.last + 1:
+                raise self.damaged(self.last + 1, "it is missing")
+            if author is None:
+                raise self.damaged(seq, "its author is unknown")
+            made = entry_hash(self.previous, self.stream, author, row[:-1])
+            if made != kept:
+                raise self.damaged(seq, "it was changed, or the event before it was")
+            if epoch < self.epoch:
+                raise self.damaged(seq, f"its epoch {epoch} is below {self.epoch} before it")
+            event = self._decoded(seq, payload, version)
+        except NONSENSE as error:
+            fact = f"it holds what no event holds ({error})"
+            raise self.damaged(self.last + 1, fact) from error
+        self.last, self.previous, self.epoch = seq, made, epoch
+        return Entry(self.stream, seq, epoch, author, event, made)
+
+    def _decoded(self, seq: int, payload: bytes, version: int) -> Any:
+        try:
+            return self._decode(payload, version)
+        except JournalDamaged as error:
+            raise self.damaged(seq, str(error)) from error
+
+    def damaged(self, seq: int, fact: str) -> JournalDamaged:
+        return damaged(self.place, f"event {seq} of stream {self.stream!r}: {fact}")
+
+
 class EventWalk:
     """One reading of a stream from a number on, checking every link of its chain."""
 
@@ -88,23 +132,20 @@ class EventWalk:
         self, stream: str, after: int, decoding: Callable[[bytes, int], Any] = decode
     ) -> None:
         self._stream = stream
-        self._decode = decoding
-        self._last = after
-        self._head = HeadRow(stream, 0)
-        self._previous = GENESIS
-        self._epoch = 0
-        self._has_begun = False
+        self._check = ChainCheck(stream, "", decoding)
+        self._check.last = after
+        self._head: HeadRow | None = None
         self._damage: JournalDamaged | None = None
 
     def next_chunk(self, source: EventSource) -> list[Entry]:
         """The next entries; none when the end that was there at the beginning is reached."""
         if self._damage is not None:
             raise self._damage
-        if not self._has_begun:
-            self._begin(source)
-        if self._last >= self._head.seq:
+        check = self._check
+        head = self._head = self._head or self._begin(source)
+        if check.last >= head.seq:
             return []
-        rows = source.query("entries", self._head.id, self._last, self._head.seq)
+        rows = source.query("entries", head.id, check.last, head.seq)
         entries: list[Entry] = []
         size = 0
         try:
@@ -112,6 +153,7 @@ class EventWalk:
                 try:
                     entries.append(self._checked(source, row))
                 except JournalDamaged as error:
+                    self._refuse_forgotten(source)
                     if not entries:
                         raise
                     self._damage = error  # raised when what is sound before it has been read
@@ -122,75 +164,42 @@ class EventWalk:
         finally:
             rows.close(True)  # ends the transaction, even while an exception keeps the cursor alive
         if not entries:
-            self._refuse_gap(source, self._last + 1)
-        if self._last == self._head.seq and self._previous != self._head.hash:
-            raise self._damaged(source, self._last, "the last event is not the one that was stored")
+            self._refuse_forgotten(source)
+            raise check.damaged(check.last + 1, "it is missing")
+        if check.last == head.seq and check.previous != head.hash:
+            raise check.damaged(check.last, "the last event is not the one that was stored")
         return entries
 
-    def _begin(self, source: EventSource) -> None:
-        self._has_begun = True
+    def _begin(self, source: EventSource) -> HeadRow:
+        check = self._check
+        check.place = source.path
         row = source.query("head", self._stream).fetchone()
         if row is None:
             raise UnknownRun(self._stream)
-        self._head = head_of(row, source.path)
-        if self._head.forgotten:
+        head = head_of(row, source.path)
+        if head.forgotten:
             raise UnknownRun(self._stream, FORGOTTEN)
-        if 0 < self._last <= self._head.seq:
-            known = source.query("entry_hash", self._head.id, self._last).fetchone()
+        if 0 < check.last <= head.seq:
+            known = source.query("entry_hash", head.id, check.last).fetchone()
             if known is None:
-                raise self._damaged(source, self._last, "it is missing")
-            self._previous, self._epoch = known
+                raise check.damaged(check.last, "it is missing")
+            check.previous, check.epoch = known
+        return head
 
     def _checked(self, source: EventSource, row: tuple[Any, ...]) -> Entry:
-        try:
-            return self._entry(source, row)
-        except NONSENSE as error:
-            fact = f"it holds what no event holds ({error})"
-            raise self._damaged(source, self._last + 1, fact) from error
+        return self._check.entry((*row[:5], source.author(row[5]), *row[6:]))
 
-    def _entry(self, source: EventSource, row: tuple[Any, ...]) -> Entry:
-        seq, epoch, _, version, _, author, payload, kept = row
-        if seq != self._last + 1:
-            self._refuse_gap(source, self._last + 1)
-        name = source.author(author)
-        if name is None:
-            raise self._damaged(source, seq, "its author is unknown")
-        made = entry_hash(self._previous, self._stream, name, row[:-1])
-        if made != kept:
-            raise self._damaged(source, seq, "it was changed, or the event before it was")
-        if epoch < self._epoch:
-            raise self._damaged(source, seq, f"its epoch {epoch} is below {self._epoch} before it")
-        try:
-            event = self._decode(payload, version)
-        except JournalDamaged as error:
-            raise self._damaged(source, seq, str(error)) from error
-        self._last, self._previous, self._epoch = seq, made, epoch
-        return Entry(self._stream, seq, epoch, name, event, made)
-
-    def _refuse_gap(self, source: EventSource, seq: int) -> None:
+    def _refuse_forgotten(self, source: EventSource) -> None:
         row = source.query("head", self._stream).fetchone()
         if row is not None and head_of(row, source.path).forgotten:
             raise UnknownRun(self._stream, FORGOTTEN)  # by retention, while it was being read
-        raise self._damaged(source, seq, "it is missing")
-
-    def _damaged(self, source: EventSource, seq: int, fact: str) -> JournalDamaged:
-        return damaged(source.path, f"event {seq} of stream {self._stream!r}: {fact}")
 
 
 def all_heads(source: EventSource) -> list[Head]:
     """All runs with an event, the one that changed last first."""
     heads = [_sound_head(source, row) for row in source.query("all_heads").fetchall()]
     return [
-        Head(
-            stream=head.name,
-            seq=head.seq,
-            epoch=head.epoch,
-            owner=head.owner,
-            is_ended=bool(head.ended),
-            began_at=None if head.began_at is None else instant(head.began_at),
-            changed_at=None if head.changed_at is None else instant(head.changed_at),
-            is_forgotten=bool(head.forgotten),
-        )
+        head.told()
         for head in heads
         if head is not None and head.seq and not head.name.startswith(BOARD)
     ]

@@ -35,7 +35,7 @@ from chargehand.journal.base import (
 from chargehand.journal.blob_store import FileBlobs
 from chargehand.journal.hash_chain import draft, microseconds, seal
 from chargehand.journal.journal_file import JournalFile
-from chargehand.journal.leases import LeaseNode
+from chargehand.journal.leases import SqliteNode
 from chargehand.journal.reader import (
     EventSource,
     EventWalk,
@@ -89,7 +89,7 @@ class SqliteJournal:
         self.path = path
         self._gate = Availability(path)
         self._shutting = threading.Lock()  # for two that close at once
-        self._writer = Writer(connection, file, LeaseNode(path, term), self._gate)
+        self._writer = Writer(connection, file, SqliteNode(path, term), self._gate)
         source = EventSource(file.open_to_read(), path, skips_damage=accept_damage)
         self._reader = Reader(source, self._gate)
         self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)
@@ -201,7 +201,7 @@ class SqliteJournal:
 class _Tail:
     """The end of a stream with all that was entered into this sheet before."""
 
-    def __init__(self, sheet: Transaction, stream: str, node: LeaseNode) -> None:
+    def __init__(self, sheet: Transaction, stream: str, node: SqliteNode) -> None:
         self._sheet = sheet
         self._stream = stream
         self._node = node
@@ -236,7 +236,7 @@ class _Decide(Struct, frozen=True):
     stream: str
     decide: Callable[[Tail], Sequence[Event]]
     undo: Callable[[], None]
-    node: LeaseNode
+    node: SqliteNode
 
     def __call__(self, sheet: Transaction) -> Position | Exception:
         """Where it was stored, or what speaks against it.

@@ -79,7 +79,7 @@ def _is_short(error: apsw.Error, system_errno: int) -> bool:
     return system_errno in SHORTAGE - {errno.EAGAIN} and not is_sync
 
 
-def damaged(path: Path, fact: str) -> errors.JournalDamaged:
+def damaged(path: Path | str, fact: str) -> errors.JournalDamaged:
     """Bytes are not what they were."""
     return errors.JournalDamaged(f"{path} is damaged: {fact}; restore it from a backup")
 

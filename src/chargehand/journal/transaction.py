@@ -15,8 +15,8 @@ from msgspec.structs import astuple
 
 from chargehand.errors import KeyConflict, NotLeading, UnknownRun
 from chargehand.facts.events import VERSION, RunFinished
-from chargehand.journal.base import GENESIS, Key, Position, chain_hash, named_blobs
-from chargehand.journal.hash_chain import Draft, header, header_start, seal
+from chargehand.journal.base import GENESIS, Head, Key, Position, chain_hash, named_blobs
+from chargehand.journal.hash_chain import Draft, header, header_start, instant, seal
 from chargehand.journal.sql_queries import SQL, widened
 from chargehand.journal.sqlite_errors import damaged
 
@@ -43,6 +43,19 @@ class HeadRow(Struct):
     began_at: int | None = None
     changed_at: int | None = None
     forgotten: int = 0
+
+    def told(self) -> Head:
+        """The head as callers see it."""
+        return Head(
+            stream=self.name,
+            seq=self.seq,
+            epoch=self.epoch,
+            owner=self.owner,
+            is_ended=bool(self.ended),
+            began_at=None if self.began_at is None else instant(self.began_at),
+            changed_at=None if self.changed_at is None else instant(self.changed_at),
+            is_forgotten=bool(self.forgotten),
+        )
 
 
 def head_of(row: Sequence[object], path: Path) -> HeadRow:

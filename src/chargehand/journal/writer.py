@@ -17,7 +17,7 @@ from chargehand.journal.availability import Availability
 from chargehand.journal.change_signal import Changes
 from chargehand.journal.head_mark import INTERVAL, Mark
 from chargehand.journal.journal_file import JournalFile
-from chargehand.journal.leases import LeaseNode, steady
+from chargehand.journal.leases import SqliteNode, steady
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import refusal
 from chargehand.journal.transaction import Transaction
@@ -52,7 +52,7 @@ class Writer:
     """
 
     def __init__(
-        self, connection: apsw.Connection, file: JournalFile, node: LeaseNode, gate: Availability
+        self, connection: apsw.Connection, file: JournalFile, node: SqliteNode, gate: Availability
     ) -> None:
         self.changes = Changes(self._expect_changes)
         #: of boards and runs, our own too; apart, so that they wake nobody who waits for mail
@@ -139,7 +139,7 @@ class Writer:
             group = self._drain(wait=not is_last)
             if self._failure:
                 self._refuse(group, JournalFailed(self._failure))
-            elif group or self._is_due(self.node.due):
+            elif group or self.node.is_due:
                 self._commit(group)
             if not self._failure:
                 self._tend()
@@ -171,10 +171,6 @@ class Writer:
             waits.append(POLL)
         return max(0.0, min(waits)) if waits else None
 
-    @staticmethod
-    def _is_due(due: int | None) -> bool:
-        return due is not None and steady() >= due
-
     def _commit(self, group: list[Request]) -> None:
         answers: list[Answer] = []
         try:
@@ -194,7 +190,7 @@ class Writer:
     def _fill(self, group: list[Request], answers: list[Answer]) -> Transaction:
         """One transaction with all of the group that passes its guards."""
         execute = self._connection.execute
-        is_renewal = self._is_due(self.node.due)
+        is_renewal = self.node.is_due
         if is_renewal:
             self.node.try_renewal()
         execute("BEGIN IMMEDIATE")
