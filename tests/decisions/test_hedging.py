@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chargehand.decisions.dispatch import Place
+from chargehand.decisions.duration_estimates import WorkTimes
 from chargehand.decisions.hedging import hedge_of, hedged, is_hedge, patience_with
 from chargehand.decisions.kernel import StopAct
 from chargehand.decisions.schedule import Schedule
@@ -17,6 +18,7 @@ from chargehand.facts.plan import Task
 from tests.decisions.virtual_kernel import VirtualKernel, kernel_of, seconds
 
 HEDGE = "@hedge:a:1"
+SEEN = WorkTimes({"ann": (4, seconds(12), seconds(1))})
 KNOWN = {"ann": Pace(5, seconds(10))}
 TASK = Task(id="a", description="Look it up", worker="ann")
 
@@ -33,17 +35,17 @@ def straggling(arrows: str = "a -> b", **more: Any) -> VirtualKernel:
 
 
 def test_what_a_run_has_seen_counts_more_than_what_was_known_before() -> None:
-    assert patience_with(TASK, "ann", {}, KNOWN) == seconds(20)
-    assert patience_with(TASK, "ann", {"ann": (4, seconds(12), seconds(1))}, KNOWN) == seconds(6)
+    assert patience_with(TASK, "ann", WorkTimes(), KNOWN) == seconds(20)
+    assert patience_with(TASK, "ann", SEEN, KNOWN) == seconds(6)
 
 
 def test_what_the_plan_expects_counts_most_and_a_second_is_the_least() -> None:
     expected = Task(id="a", description="Look it up", worker="ann", expect=seconds(0.1))
-    assert patience_with(expected, "ann", {}, KNOWN) == timedelta(seconds=1)
+    assert patience_with(expected, "ann", WorkTimes(), KNOWN) == timedelta(seconds=1)
 
 
 def test_nobody_is_a_straggler_where_nobody_knows_what_is_usual() -> None:
-    assert patience_with(TASK, "bob", {}, KNOWN) is None
+    assert patience_with(TASK, "bob", WorkTimes(), KNOWN) is None
 
 
 def test_a_hedge_is_known_by_its_id() -> None:

@@ -144,7 +144,8 @@ def portrait(live_run: LiveRun) -> list[str]:
         for name, value in vars(schedule).items()
         if name not in ("_graph", "_retry", "nodes")
     }
-    told["_amended"] = sorted(sorted(part) for part in told["_amended"])
+    amendments = told["_amendments"]
+    told["_amendments"] = amendments.replans, sorted(map(sorted, amendments.earlier))
     told["requested"] = None if schedule.requested is None else encode(schedule.requested)
     lines = [f"{name}={value!r}" for name, value in told.items()]
     for id_, node in schedule.nodes.items():

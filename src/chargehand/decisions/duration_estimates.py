@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from chargehand.facts.events import Pace
 from chargehand.facts.plan import Task
-
-Times: TypeAlias = tuple[int, timedelta, timedelta]
-"""Of the attempts of one worker that were done: how many, their time together, the least of it."""
 
 #: older attempts fade once a worker has this many
 _REMEMBERED = 200
@@ -40,6 +38,35 @@ def least_time(task: Task, paces: Mapping[str, Pace]) -> timedelta | None:
         return task.expect
     pace = paces.get(task.worker)
     return None if pace is None or pace.count < ENOUGH else pace.least
+
+
+class WorkTimes(Struct):
+    """How long the attempts of a run took that were done, by worker."""
+
+    #: how many, their time together, the least of it
+    by_worker: dict[str, tuple[int, timedelta, timedelta]] = field(default_factory=dict)
+
+    def add(self, worker: str, took: timedelta) -> None:
+        count, total, least = self.by_worker.get(worker, (0, _NO_TIME, took))
+        self.by_worker[worker] = (count + 1, total + took, min(least, took))
+
+    def mean(self, worker: str) -> timedelta | None:
+        """What an attempt of this worker takes, if any was done."""
+        count, total, _ = self.by_worker.get(worker, (0, _NO_TIME, _NO_TIME))
+        return total / count if count else None
+
+    @property
+    def total(self) -> timedelta:
+        return sum((total for _, total, _ in self.by_worker.values()), _NO_TIME)
+
+    def paces(self) -> dict[str, Pace]:
+        return {
+            worker: Pace(count, total / count, least)
+            for worker, (count, total, least) in self.by_worker.items()
+        }
+
+
+_NO_TIME = timedelta(0)
 
 
 class Estimates:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from chargehand.decisions.duration_estimates import Times
+from chargehand.decisions.duration_estimates import WorkTimes
 from chargehand.decisions.task_graph import TaskNode
 from chargehand.facts.commands import Command, SetTimer
 from chargehand.facts.events import Effect, HedgeDue, Pace, StepStarted
@@ -44,17 +44,14 @@ def hedged(task: str) -> str:
 
 
 def patience_with(
-    task: Task, worker: str, seen: Mapping[str, Times], known: Mapping[str, Pace]
+    task: Task, worker: str, seen: WorkTimes, known: Mapping[str, Pace]
 ) -> timedelta | None:
     """How long an attempt may take before it is a straggler; None if nobody knows what is usual.
 
     What this run has `seen` of the worker counts more than what was `known` before.
     """
-    usual = task.expect
-    if usual is None and worker in seen:
-        count, total, _ = seen[worker]
-        usual = total / count
-    elif usual is None and worker in known:
+    usual = seen.mean(worker) if task.expect is None else task.expect
+    if usual is None and worker in known:
         usual = known[worker].mean
     return None if usual is None else max(FACTOR * usual, LEAST)
 
@@ -69,9 +66,7 @@ class Hedges(Struct):
     #: by task: the hedge beside its open attempt
     beside: dict[str, str] = field(default_factory=dict)
 
-    def watch(
-        self, node: TaskNode, seen: Mapping[str, Times], known: Mapping[str, Pace]
-    ) -> list[Command]:
+    def watch(self, node: TaskNode, seen: WorkTimes, known: Mapping[str, Pace]) -> list[Command]:
         """The timer that goes off when an open attempt will have taken too long, once that is known."""
         task, started_at = node.task, node.started_at
         if not task.hedge or task.id in self.watched or started_at is None:

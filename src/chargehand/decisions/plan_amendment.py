@@ -1,7 +1,9 @@
 """What speaks against a change of plan. Finished tasks are never touched, ids never used again."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from chargehand.decisions.system_tasks import is_system_task, of_plan
 from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
@@ -14,25 +16,44 @@ Part: TypeAlias = frozenset[tuple[str, str]]
 """A part of a plan, by what is done in it: who is to do what."""
 
 
-def amendment_faults(
-    nodes: Mapping[str, TaskNode],
-    change: PlanAmended,
-    version: int,
-    limits: Limits,
-    earlier: Collection[Part],
-    replans: int,
-) -> Iterator[Fault]:
-    """Every fault of a change to the plan at `version`.
+class Amendments(Struct):
+    """The changes a plan has had, and what speaks against another."""
 
-    `earlier` are the unfinished parts it has had, `replans` how often it was changed before.
-    """
-    if change.version != version + 1:
-        message = f"the plan is at version {version}, so the next is not {change.version}"
-        yield Fault("version", "", message)
-    is_counted = not (change.is_step or change.is_steered)
-    if replans >= limits.replans and is_counted:
-        message = f"the plan was changed {replans} times, which is the cap; raise Limits(replans=…)"
-        yield Fault("too_many_replans", "", message)
+    #: changes that count against `Limits.replans`
+    replans: int = 0
+    #: what was left to do before each change
+    earlier: set[Part] = field(default_factory=set)
+
+    def apply(self, change: PlanAmended, nodes: Mapping[str, TaskNode]) -> None:
+        """Count a change, before it is made."""
+        self.replans += _is_counted(change)
+        self.earlier.add(_part_of(nodes, (node.task for node in nodes.values())))
+
+    def faults(
+        self, change: PlanAmended, nodes: Mapping[str, TaskNode], version: int, limits: Limits
+    ) -> Iterator[Fault]:
+        """Every fault of a change to the plan at `version`."""
+        if change.version != version + 1:
+            message = f"the plan is at version {version}, so the next is not {change.version}"
+            yield Fault("version", "", message)
+        if self.replans >= limits.replans and _is_counted(change):
+            message = f"the plan was changed {self.replans} times, which is the cap; raise Limits(replans=…)"
+            yield Fault("too_many_replans", "", message)
+        yield from _faults_of_change(change, nodes, limits)
+        kept = [node.task for node in nodes.values() if node.task.id not in change.removed]
+        if _part_of(nodes, (*kept, *change.added)) in self.earlier and _is_counted(change):
+            yield Fault(
+                "repeated", "", "this repeats an earlier plan, which would end as it did before"
+            )
+
+
+def _is_counted(change: PlanAmended) -> bool:
+    return not (change.is_step or change.is_steered)
+
+
+def _faults_of_change(
+    change: PlanAmended, nodes: Mapping[str, TaskNode], limits: Limits
+) -> Iterator[Fault]:
     total = len(of_plan(nodes)) + len(change.added)
     if total > limits.tasks:
         message = f"{total} tasks are more than the cap of {limits.tasks}; raise Limits(tasks=…)"
@@ -55,14 +76,9 @@ def amendment_faults(
     cycle = find_cycle(change.added)
     if cycle:
         yield Fault("cycle", cycle[0], f"tasks need each other in a circle: {' → '.join(cycle)}")
-    kept = [node.task for node in nodes.values() if node.task.id not in removed]
-    if part_of(nodes, (*kept, *change.added)) in earlier and is_counted:
-        yield Fault(
-            "repeated", "", "this repeats an earlier plan, which would end as it did before"
-        )
 
 
-def part_of(nodes: Mapping[str, TaskNode], tasks: Iterable[Task]) -> Part:
+def _part_of(nodes: Mapping[str, TaskNode], tasks: Iterable[Task]) -> Part:
     """What is still to be done of these tasks, whatever their ids: a plan under new ids is the same plan."""
     return frozenset(
         _gist(task)

@@ -15,9 +15,9 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from chargehand.decisions.deadlines import CANCELLED, OUT_OF_TIME, Deadlines
-from chargehand.decisions.duration_estimates import Estimates, Times, least_time
+from chargehand.decisions.duration_estimates import Estimates, WorkTimes, least_time
 from chargehand.decisions.hedging import LAST, Hedges, hedged, is_hedge, may_begin
-from chargehand.decisions.plan_amendment import Part, amendment_faults, part_of
+from chargehand.decisions.plan_amendment import Amendments
 from chargehand.decisions.questions import budget_after, is_answer, patience, unanswered
 from chargehand.decisions.retry import (
     Again,
@@ -70,7 +70,6 @@ from chargehand.facts.events import (
     DeadlinePassed,
     Event,
     HedgeDue,
-    Pace,
     PersonAsked,
     PlanAdopted,
     PlanAmended,
@@ -244,9 +243,8 @@ class Schedule:
         self._deadlines = Deadlines()
         self._planning = Planning()
         self._drafts = 0
-        self._times: dict[str, Times] = {}
-        self._amended: set[Part] = set()
-        self._replans = 0
+        self._times = WorkTimes()
+        self._amendments = Amendments()
         self._hedges = Hedges()
         self._short: TaskNode | None = None
         #: paused because a person wants it so, and not only for want of money
@@ -300,7 +298,7 @@ class Schedule:
     @property
     def busy(self) -> timedelta:
         """The time of all finished attempts, one after another."""
-        return sum((total for _, total, _ in self._times.values()), _NO_TIME)
+        return self._times.total
 
     @property
     def is_winding_up(self) -> bool:
@@ -342,11 +340,7 @@ class Schedule:
             return [Fault("ended", "", "the run is stopping, has ended, or has no whole plan yet")]
         if ANSWER in self.nodes:
             return [Fault("ended", "", "the answer is being composed from what there is")]
-        return list(
-            amendment_faults(
-                self.nodes, event, self.version, self.limits, self._amended, self._replans
-            )
-        )
+        return list(self._amendments.faults(event, self.nodes, self.version, self.limits))
 
     def check(self) -> None:
         """State the invariants; the tests call this after every event."""
@@ -620,9 +614,7 @@ class Schedule:
 
     def _amend(self, event: PlanAmended) -> list[Command]:
         self.version = event.version
-        self._replans += not (event.is_step or event.is_steered)
-        tasks = [node.task for node in self.nodes.values()]
-        self._amended.add(part_of(self.nodes, tasks))
+        self._amendments.apply(event, self.nodes)
         for task in event.replaced:
             if self.nodes[task].membership is Membership.PLANNED:
                 self.nodes[task].membership = Membership.REPLACED
@@ -859,8 +851,8 @@ class Schedule:
         else:
             status = RunStatus.FAILED
         paces = {
-            worker: Pace(count, total / count, least)
-            for worker, (count, total, least) in self._times.items()
+            worker: pace
+            for worker, pace in self._times.paces().items()
             if not is_system_task(worker)
         }
         return [
@@ -1180,7 +1172,8 @@ class Schedule:
         outcome = event.outcome
         beside = self._part(event)
         if type(outcome) is Done:
-            self._learn(node, event.at)
+            assert node.started_at is not None
+            self._times.add(node.worker, event.at - node.started_at)
             node.gaps = outcome.gaps
             return [*beside, *self._settle(node, TaskState.DONE, event.at), *self._watch_all()]
         if is_hedge(event.task):
@@ -1261,12 +1254,6 @@ class Schedule:
         retry = RetryDue(task=event.task, attempt=event.attempt, at=event.due_at)
         return [*beside, SetTimer(event.due_at, retry)]
 
-    def _learn(self, node: TaskNode, at: datetime) -> None:
-        assert node.started_at is not None
-        took = at - node.started_at
-        count, total, least = self._times.get(node.worker, (0, _NO_TIME, took))
-        self._times[node.worker] = (count + 1, total + took, min(least, took))
-
     def _watch(self, node: TaskNode) -> list[Command]:
         if not self._hedges.are_wanted or not self._may_hedge:
             return []
@@ -1314,9 +1301,6 @@ class Schedule:
         ended = AttemptFinished(task=task, attempt=attempt, outcome=outcome, at=at)
         stop = StopAttempt(task, attempt, "the other attempt was faster", self.limits.grace)
         return [Record(ended), stop]
-
-
-_NO_TIME = timedelta(0)
 
 
 _WORDS = {
