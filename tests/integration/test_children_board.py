@@ -151,10 +151,7 @@ def test_the_board_of_a_child_offers_what_the_board_of_others_does() -> None:
         made = inspect.getmembers(board, inspect.iscoroutinefunction)
         return {name for name, _ in made if not name.startswith("_")}
 
-    assert acts(Board) - acts(ChildBoard) <= {
-        "glance",
-        "matching",
-    }  # of use to groups and pools only
+    assert acts(Board) - acts(ChildBoard) <= {"newest", "matching"}  # for groups and pools
     assert acts(ChildBoard) <= acts(Board)
     for name in acts(ChildBoard):
         mine, theirs = getattr(ChildBoard, name), getattr(Board, name)

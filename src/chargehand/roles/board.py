@@ -57,17 +57,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Glance(msgspec.Struct, frozen=True):
-    """What is seen of a block at a glance."""
-
-    label: str
-    version: int
-    #: of its value, in bytes
-    size: int
-    #: None: it is larger than what was asked for
-    stored: Value | None = None
-
-
 class Board(SharedBoard):
     """Shared memory in the journal: notes that any worker adds, and versioned blocks.
 
@@ -270,31 +259,13 @@ class Board(SharedBoard):
         identity = [label, version]
         return await self._recorded("board.read", identity, look, Block | None, _taint_of_block)
 
-    async def glance(self, label: str, most: int) -> "Glance | None":
-        """What is known of a block; its value only if that has at most `most` bytes.
-
-        A larger value is not loaded. None if there is no such block, or if this author may
-        not read it.
-        """
-
-        async def look(_: str) -> Glance | None:
-            try:
-                await self._check_reader(label)
-            except BlockDenied:
-                return None
-            block = await self._journal.boards.block(self.name, label, 0)
-            if block is None:
-                return None
-            size = block.stored.size or len(block.stored.json)
-            value = block.stored if size <= most else None
-            return Glance(
-                label, block.version, size, None if value is None else await self._load(value)
-            )
-
-        def taint_of(seen: Glance | None) -> tuple[str, ...]:
-            return () if seen is None or seen.stored is None else seen.stored.taint
-
-        return await self._recorded("board.glance", [label, most], look, Glance | None, taint_of)
+    async def newest(self, label: str) -> Block | None:
+        """The newest version of a block that may be read, or None. No step, and no blob is loaded."""
+        try:
+            await self._check_reader(label)
+        except BlockDenied:
+            return None
+        return await self._journal.boards.block(self.name, label, 0)
 
     async def labels(self) -> list[Label]:
         """All blocks with their newest version and guard; no value is loaded.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from chargehand.decisions.board import matches
@@ -34,16 +34,6 @@ MOST_BOARDS = 32
 _WORD = re.compile(r"\w+")
 
 
-class Scorer(Protocol):
-    """Compares a question with the texts that it was given, which it numbers from 0."""
-
-    def add(self, texts: Sequence[str]) -> None:
-        """Take in more texts."""
-
-    def best(self, question: str) -> Iterator[tuple[int, float]]:
-        """The texts that fit, the best first, each with its score."""
-
-
 class WordScorer:
     """Goes by the words that a text shares with the question: BM25, on the stems of English words."""
 
@@ -58,12 +48,14 @@ class WordScorer:
         self._count = 0
 
     def add(self, texts: Sequence[str]) -> None:
+        """Take in more texts; they are numbered from 0."""
         rows = enumerate(texts, self._count + 1)
         with self._table:
             self._table.executemany("insert into note (rowid, text) values (?, ?)", rows)
         self._count += len(texts)
 
     def best(self, question: str) -> Iterator[tuple[int, float]]:
+        """The texts that fit, the best first, each with its score."""
         words = dict.fromkeys(_WORD.findall(question))
         # Each word in quotes, so that none can be an operator of the query language.
         match = " OR ".join(f'"{word}"' for word in words)
@@ -73,7 +65,7 @@ class WordScorer:
 
 
 class MeaningScorer:
-    """Goes by what words mean: each text is the mean of its words in a space of 256 dimensions."""
+    """As `WordScorer`, by what words mean: each text is the mean of its words in a space of 256 dimensions."""
 
     def __init__(self) -> None:
         self._model = _model()
@@ -118,7 +110,7 @@ class NoteIndex:
         self.by = by
         #: of the newest entry of the board that was taken in
         self.seq = 0
-        self._scorer: Scorer = MeaningScorer() if by == MEANING else WordScorer()
+        self._scorer = MeaningScorer() if by == MEANING else WordScorer()
         self._notes: list[Note] = []
         self._ids: set[str] = set()
         self._lock = threading.Lock()

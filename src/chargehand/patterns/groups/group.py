@@ -8,7 +8,7 @@ from reprlib import repr as repr_of
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from msgspec import Raw, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
@@ -26,6 +26,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
+from chargehand.journal.blob_values import load_value
 from chargehand.notify.base import Notify
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Manager
@@ -292,20 +293,16 @@ class Group(Supervisor):
 
     def _named(self, to: object) -> list[str]:
         """Those who are to be asked, each once."""
-        if isinstance(to, str) or not isinstance(to, (list, tuple, set, frozenset)):
-            raise UsageError(f"to={repr_of(to)} must be a list of members")
-        for name in to:
-            if not isinstance(name, str) or name not in self._circle.members:
+        names = dict.fromkeys(checks.names(to, "to"))
+        for name in names:
+            if name not in self._circle.members:
                 raise UsageError(
-                    f"{repr_of(name)} is no member; there are {', '.join(self._circle.members)}"
+                    f"{name!r} is no member; there are {', '.join(self._circle.members)}"
                 )
-        return [*dict.fromkeys(to)]
+        return [*names]
 
     async def _bring(self, value: Value) -> Value:
-        if not value.blob:
-            return value
-        data = await self.journal.blobs.get(value.blob)
-        return Value(json=Raw(data), taint=value.taint)
+        return await load_value(value, self.journal.blobs)
 
 
 def _asked(place: int) -> SpokenTurn:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from reprlib import repr as repr_of
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -17,7 +16,8 @@ from chargehand.facts.board import Block, Guard
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
-from chargehand.roles.board import Board, BriefBoard, Glance
+from chargehand.journal.blob_values import load_value
+from chargehand.roles.board import Board, BriefBoard
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.prompts import prompt
 from chargehand.tools.base import Tool, ToolContext, tool
@@ -57,11 +57,7 @@ class SharedBlock(Struct, frozen=True):
         checks.text(self.board, "board")
         Value.of(self.value)
         for name in ("readers", "writers", "members"):
-            words = getattr(self, name)
-            if isinstance(words, str) or not isinstance(words, (list, tuple, set, frozenset)):
-                raise UsageError(f"{name}={repr_of(words)} must be a list of names")
-            for each in words:
-                checks.name(each, f"{name}: a name")
+            checks.names(getattr(self, name), name)
 
 
 class Blocks:
@@ -151,7 +147,7 @@ class GroupBoard(BriefBoard):
         guard = super().guard if home is None else home.guard
         await guard(label, readers=readers, writers=writers)
 
-    async def seen(self) -> list[Glance]:
+    async def seen(self) -> list[Block]:
         """The attached blocks that may be read, as they stand; small ones with their values.
 
         No step: whoever asks remembers what was seen.
@@ -161,7 +157,7 @@ class GroupBoard(BriefBoard):
         for block in self.attached.values():
             name = self._blocks.board_of(block)
             home = Board(self.journal, self.clock, name, author=self.author, role=role)
-            found.append(await home.glance(block.label, SHOWN))
+            found.append(await home.newest(block.label))
         return [each for each in found if each is not None]
 
     def _home_of(self, label: str) -> BriefBoard | None:
@@ -176,10 +172,16 @@ async def shown(board: GroupBoard, folder: str | Path | None) -> str:
     """
 
     async def look(_: str) -> Done:
-        seen = await board.seen()
-        stored = [each.stored for each in seen if each.stored is not None]
-        taint = dict.fromkeys(source for value in stored for source in value.taint)
-        told = "".join(map(_told, seen))
+        told, taint = "", dict[str, None]()
+        for block in await board.seen():
+            head = f"block {block.label}, version {block.version}"
+            size = block.stored.size or len(block.stored.json)
+            if size > SHOWN:
+                told += f"{head}: {size} bytes, not shown; read_block brings it.\n"
+                continue
+            value = await load_value(block.stored, board.journal.blobs)
+            taint |= dict.fromkeys(value.taint)
+            told += fenced(head, value.read())
         words = f"{prompt('blocks', folder)}\n{told}" if told else ""
         return Done(Value.of(words, tuple(taint)))
 
@@ -315,10 +317,3 @@ def _added(label: str, old: Any, text: str) -> Any:
             return [*old, fitting(label, old[-1], text) if old else text]
         case _:
             raise ToolError("it holds neither text nor a list, so that nothing can be added to it")
-
-
-def _told(seen: Glance) -> str:
-    head = f"block {seen.label}, version {seen.version}"
-    if seen.stored is None:
-        return f"{head}: {seen.size} bytes, not shown; read_block brings it.\n"
-    return fenced(head, seen.stored.read())
