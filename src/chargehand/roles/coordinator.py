@@ -25,13 +25,8 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
 )
-from chargehand.facts.argument_checks import (
-    Duration,
-    arguments_checked,
-    duration,
-    duration_or_none,
-    texts,
-)
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.argument_checks import Duration
 from chargehand.facts.board import board_of_run
 from chargehand.facts.events import AttemptFinished, Event
 from chargehand.facts.outcome import Done
@@ -68,7 +63,7 @@ class Coordinator:
     silent for longer than `patience` counts as stuck.
     """
 
-    @arguments_checked(clock=Clock)
+    @checks.arguments_checked(clock=Clock)
     def __init__(
         self,
         journal: "Journal | str | os.PathLike[str]",
@@ -80,8 +75,8 @@ class Coordinator:
     ) -> None:
         self._journal, self._is_ours = _opened(journal)
         self._clock = clock or SystemClock()
-        self._patience = duration(patience, "patience")
-        self._recent = duration_or_none(recent, "recent", may_be_zero=True)
+        self._patience = checks.duration(patience, "patience")
+        self._recent = checks.duration_or_none(recent, "recent", may_be_zero=True)
         self._heads: dict[str, Head] = {}
         self._open: dict[str, RunWatch] = {}
         self._ended: dict[str, _Ended] = {}
@@ -89,7 +84,7 @@ class Coordinator:
         #: of all that have ended; None: to be added up anew
         self._sum: Progress | None = Progress()
         self._pulse = WorkerPulse()
-        self._boards = {name: BoardWatch(name) for name in texts(boards, "boards")}
+        self._boards = {name: BoardWatch(name) for name in checks.texts(boards, "boards")}
         self._boards_of_runs: dict[str, BoardWatch] = {}
 
     async def progress(self, run: str = "") -> Progress:

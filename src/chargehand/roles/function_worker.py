@@ -12,15 +12,8 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.argument_checks import (
-    Duration,
-    amount,
-    duration_or_none,
-    keywords_checked,
-    names,
-    text,
-)
-from chargehand.facts.argument_checks import name as checked_name
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.argument_checks import Duration
 from chargehand.facts.failure_policy import OnFailure
 
 Work = Callable[[Brief], Any]
@@ -62,11 +55,11 @@ class FunctionWorker:
         self.function = function
         self.name = name
         self.description = description
-        self.skills = skills_of(skills, name)
+        self.skills = checks.names(skills, f"worker {name!r}: skills")
         # Children beyond the number of processors would only wait for each other.
         self.capacity = (os.cpu_count() or 1) if process and capacity is None else capacity
         self.weight = weight
-        self.timeout = duration_or_none(timeout, f"worker {name!r}: timeout")
+        self.timeout = checks.duration_or_none(timeout, f"worker {name!r}: timeout")
         self.on_failure = on_failure
         self.memory = memory
         self.cpu = None if cpu_seconds is None else timedelta(seconds=cpu_seconds)
@@ -95,7 +88,7 @@ class FunctionWorker:
         )
 
 
-@keywords_checked
+@checks.keywords_checked
 def worker(
     name: str,
     description: str,
@@ -143,16 +136,11 @@ def worker(
 def check_words(name: str, description: str, kind: str = "worker") -> None:
     """Raise `UsageError` for what no worker can be called or described by."""
     if (
-        not text(name, f"the name of a {kind}").strip()
-        or not text(description, f"the description of {kind} {name!r}").strip()
+        not checks.text(name, f"the name of a {kind}").strip()
+        or not checks.text(description, f"the description of {kind} {name!r}").strip()
     ):
         raise UsageError(f"a {kind} needs a name and a description; the planner chooses by them")
-    checked_name(name, f"the name of a {kind}")
-
-
-def skills_of(skills: Sequence[str], whose: str) -> tuple[str, ...]:
-    """The skills of a worker, each a name."""
-    return names(skills, f"worker {whose!r}: skills")
+    checks.name(name, f"the name of a {kind}")
 
 
 def _check_bounds(
@@ -165,7 +153,7 @@ def _check_bounds(
             raise UsageError(
                 f"worker {name!r}: {what}={value} can be kept only in a process; add process=True"
             )
-        if amount(value, f"worker {name!r}: {what}") <= 0:
+        if checks.amount(value, f"worker {name!r}: {what}") <= 0:
             raise UsageError(f"worker {name!r}: {what}={value} must be more than 0")
 
 

@@ -13,19 +13,14 @@ from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.tool_rules import Rule, Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.argument_checks import (
-    Duration,
-    arguments_checked,
-    duration_or_none,
-    names,
-    text,
-)
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.argument_checks import Duration
 from chargehand.facts.events import Effect
 from chargehand.facts.failure_policy import OnFailure, on_failure_of
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system
-from chargehand.roles.function_worker import Where, check_words, skills_of
+from chargehand.roles.function_worker import Where, check_words
 from chargehand.roles.prompts import prompt, prompt_folder
 from chargehand.roles.resources import ModelChoice, Resources, check_model
 from chargehand.roles.tool_loop import ToolLoop, digest_after
@@ -59,7 +54,7 @@ class Worker:
 
     where = Where.LOOP
 
-    @arguments_checked(settings=ModelSettings, tools=Sequence, rules=Sequence)
+    @checks.arguments_checked(settings=ModelSettings, tools=Sequence, rules=Sequence)
     def __init__(
         self,
         name: str,
@@ -81,7 +76,7 @@ class Worker:
         on_failure: OnFailure | Sequence[str] | None = None,
     ) -> None:
         check_words(name, description)
-        text(instructions, f"worker {name!r}: instructions")
+        checks.text(instructions, f"worker {name!r}: instructions")
         self.name = name
         self.description = description
         self.toolbox = Toolbox(tools)
@@ -89,13 +84,13 @@ class Worker:
         self.model = model
         self.settings = settings or ModelSettings()
         self.rules = Rules(rules, self.toolbox.names)
-        self.skills = skills_of(skills, name)
-        self.secrets = frozenset(names(secrets, f"worker {name!r}: secrets"))
-        self.destinations = frozenset(names(destinations, f"worker {name!r}: destinations"))
-        self.preapproved = frozenset(names(preapproved, f"worker {name!r}: preapproved"))
+        self.skills = checks.names(skills, f"worker {name!r}: skills")
+        self.secrets = frozenset(checks.names(secrets, f"worker {name!r}: secrets"))
+        self.destinations = frozenset(checks.names(destinations, f"worker {name!r}: destinations"))
+        self.preapproved = frozenset(checks.names(preapproved, f"worker {name!r}: preapproved"))
         if unknown := sorted(self.preapproved - frozenset(self.toolbox.names)):
             raise UsageError(f"preapproved names {unknown[0]!r}, which is no tool of {name!r}")
-        self.timeout = duration_or_none(timeout, f"worker {name!r}: timeout")
+        self.timeout = checks.duration_or_none(timeout, f"worker {name!r}: timeout")
         self.on_failure = on_failure_of(on_failure)
         self.prompts = (
             None if prompts is None else prompt_folder(prompts, f"worker {name!r}: prompts")

@@ -6,6 +6,7 @@ the rest of that reply, and the model is asked for the remaining tasks only.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from chargehand.decisions.system_tasks import of_plan
@@ -13,7 +14,7 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import Fault
 from chargehand.facts.events import Event, PlanOpened, PlanSealed, TaskAdded
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
-from chargehand.facts.plan import Plan, Strategy, Task
+from chargehand.facts.plan import Strategy, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Turn, user
 from chargehand.roles.data_fences import request_again
 from chargehand.roles.json_output import record
@@ -70,8 +71,9 @@ class _Dictation:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._gate = StreamedTaskCheck(
             self._bounds,
-            self._open_plan,
-            self._add,
+            request,
+            self._events.put_nowait,
+            seat.now,
             accepted=[schedule.nodes[id_].task for id_ in of_plan(schedule.nodes)],
             is_open=schedule.version > 0,
         )
@@ -135,18 +137,6 @@ class _Dictation:
 
         return await remembered(self._brief, "faults", note)
 
-    def _open_plan(self, plan: Plan) -> None:
-        opened = PlanOpened(
-            goal=plan.goal or self._request,
-            instruction=plan.instruction,
-            strategy=plan.strategy,
-            at=self._seat.now(),
-        )
-        self._events.put_nowait(opened)
-
-    def _add(self, task: Task) -> None:
-        self._events.put_nowait(TaskAdded(task=task, at=self._seat.now()))
-
 
 def _repair(objection: str, accepted: Sequence[Task]) -> str:
     if not accepted:
@@ -164,22 +154,24 @@ class StreamedTaskCheck:
     """Hears a plan grow and lets its tasks in, in order, up to the first that something speaks against.
 
     What was let in stays, whatever comes later. A reply that begins anew may say it again in the
-    same words. `open_plan` and `add` are called as soon as they can be, from within `hear`.
+    same words. The events that open the plan and add tasks are emitted as soon as they can be.
     """
 
     def __init__(
         self,
         bounds: Bounds,
-        open_plan: Callable[[Plan], None],
-        add: Callable[[Task], None],
+        request: str,
+        emit: Callable[[Event], None],
+        now: Callable[[], datetime],
         *,
         accepted: Iterable[Task] = (),
         is_open: bool = False,
     ) -> None:
         self.accepted = {task.id: task for task in accepted}
         self._bounds = bounds
-        self._open_plan = open_plan
-        self._add = add
+        self._request = request
+        self._emit = emit
+        self._now = now
         self._is_open = is_open
         self._begin()
 
@@ -246,17 +238,15 @@ class StreamedTaskCheck:
     def _accept(self, task: Task) -> None:
         if not self._is_open:
             self._is_open = True
-            head = self._head
-            self._open_plan(
-                Plan(
-                    goal=head["goal"],
-                    tasks=(),
-                    instruction=head["instruction"],
-                    strategy=Strategy(head["strategy"]),
-                )
+            opened = PlanOpened(
+                goal=self._head["goal"] or self._request,
+                instruction=self._head["instruction"],
+                strategy=Strategy(self._head["strategy"]),
+                at=self._now(),
             )
+            self._emit(opened)
         self.accepted[task.id] = task
-        self._add(task)
+        self._emit(TaskAdded(task=task, at=self._now()))
 
     def _faults_in(self, tasks: Iterable[Task]) -> list[Fault]:
         conflicts: list[Fault] = []

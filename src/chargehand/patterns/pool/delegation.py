@@ -65,18 +65,10 @@ class DelegatedTask(Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
-class Delegated(Struct, frozen=True):
-    """What became of an order."""
-
-    request: str
-    #: why a rule has divided it, and not the model
-    why_by_rule: str = ""
-
-
 async def delegated(
     order: DelegatedTask, requests: PoolRequests, resources: Resources
-) -> Delegated:
-    """Have a request divided and given out; returns once that is durable."""
+) -> tuple[str, str]:
+    """Have a request divided and given out; returns its id, and why a rule divided it, once durable."""
     given, why = order.tasks, ""
     if given is None:
         given, why = await split(order.request, order.count or len(order.capacities), resources)
@@ -93,7 +85,7 @@ async def delegated(
     for event in (requested, adopted):
         draft(event)  # a journal in memory would find out only when somebody reads it
     await requests.journal.append(requested.run, [requested, adopted])
-    return Delegated(requested.run, why)
+    return requested.run, why
 
 
 def _requested(order: DelegatedTask, limits: Limits, now: datetime) -> RunRequested:

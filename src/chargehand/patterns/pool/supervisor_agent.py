@@ -107,18 +107,18 @@ class SupervisorAgent:
             instruction=checks.text(instruction, "instruction"),
             by=self.agent_id,
         )
-        made = await delegated(order, self.pool.requests, self._resources)
-        if made.why_by_rule:
+        made, by_rule = await delegated(order, self.pool.requests, self._resources)
+        if by_rule:
             await self.pool.board.signed(self.agent_id).post(
-                f"the request was divided by rule, since the model could not: {made.why_by_rule}",
-                tags=["divided-by-rule", made.request],
+                f"the request was divided by rule, since the model could not: {by_rule}",
+                tags=["divided-by-rule", made],
                 segment=Segment.PROGRESS,
-                metadata={"request_id": made.request},
+                metadata={"request_id": made},
             )
-        view = await self.pool.requests.view(made.request)
+        view = await self.pool.requests.view(made)
         forms = [task_form(view, node) for node in tasks_in(view)]
         if self.config.logging_enabled:
-            log.info("pool_delegated run=%s tasks=%s", made.request, len(forms))
+            log.info("pool_delegated run=%s tasks=%s", made, len(forms))
         return forms
 
     @blocking
