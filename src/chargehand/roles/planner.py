@@ -31,7 +31,7 @@ from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 from chargehand.roles.router import route
 from chargehand.roles.step_mode import first_step, next_step
-from chargehand.roles.streamed_plan import dictate
+from chargehand.roles.streamed_plan import stream_plan
 
 __all__ = ["plan", "plan_schema", "write_plan"]
 
@@ -145,7 +145,7 @@ async def _planned(
     if requested.approach is Approach.STREAM:
         bounds = Bounds(seat.roster, requested.limits)
         turns = planning_turns(resources, request, bounds, earlier, requested.shape)
-        return await dictate(brief, seat, resources, request, turns)
+        return await stream_plan(brief, seat, resources, request, turns)
     if seat.live_run.schedule.version:
         return NOTHING_DONE  # adopted just before the process ended that had it written
     caller = DurableModelCaller(brief, resources)

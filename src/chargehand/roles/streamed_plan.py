@@ -39,26 +39,26 @@ from chargehand.roles.run_summary import remembered
 _HEAD = {"goal", "instruction", "strategy"}
 
 
-async def dictate(
+async def stream_plan(
     brief: Brief, seat: PlanningContext, resources: Resources, request: str, turns: Sequence[Turn]
 ) -> Outcome:
     """Have the plan written, and its tasks added as they come; going on from what there is of it."""
     schedule = seat.live_run.schedule
     if schedule.version and not schedule.is_being_planned:
         return NOTHING_DONE  # it was sealed just before the process ended that had it written
-    dictation = _Dictation(brief, seat, resources, request)
+    stream = _PlanStream(brief, seat, resources, request)
     try:
         async with asyncio.TaskGroup() as group:
-            delivery = group.create_task(dictation.deliver())
-            outcome = await dictation.hold(turns)
-            dictation.close()
+            delivery = group.create_task(stream.deliver())
+            outcome = await stream.hold(turns)
+            stream.close()
     except BaseExceptionGroup as several:
         # One of the two failed and the other was cancelled for it; callers know errors by their kind.
         raise several.exceptions[0] from None
     return outcome if delivery.result() else NO_MORE
 
 
-class _Dictation:
+class _PlanStream:
     def __init__(
         self, brief: Brief, seat: PlanningContext, resources: Resources, request: str
     ) -> None:
