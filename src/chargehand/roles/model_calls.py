@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
@@ -67,43 +66,38 @@ class PlainModelCaller:
 
 
 class DurableModelCaller:
-    """Asks on behalf of a system task: each call is a step, asked once and remembered for ever."""
+    """Asks on behalf of an attempt: each call is a step, made once, and its reply is remembered."""
 
-    def __init__(self, brief: Brief, resources: Resources) -> None:
+    def __init__(
+        self, brief: Brief, resources: Resources, models: Sequence[Model] | None = None
+    ) -> None:
         self.resources = resources
         self._brief = brief
-        self._models: Sequence[Model] = resources.models(None, "the supervisor")
+        self._models = resources.models(None, "the supervisor") if models is None else models
+        self.names = [model.name for model in self._models]
 
     async def ask(self, name: str, request: ModelRequest, hear: Hear | None = None) -> ModelReply:
-        names = [model.name for model in self._models]
-        step = ModelStep(name, [names, request], {"models": names, "turns": request.turns})
-        return await step.ask(self._brief, self.resources, self._models, request, hear)
+        about = {"models": self.names, "turns": request.turns}
+        return await self.ask_as(name, request, [self.names, request], about, hear)
 
-
-class ModelStep(Struct, frozen=True):
-    """A model call as a durable step: made once, and its reply remembered."""
-
-    name: str
-    #: what tells it from other calls of this name
-    identity: object
-    #: what the trace shows of it
-    about: object
-
-    async def ask(
+    async def ask_as(
         self,
-        brief: Brief,
-        resources: Resources,
-        models: Sequence[Model],
+        name: str,
         request: ModelRequest,
+        identity: object,
+        about: object,
         hear: Hear | None = None,
     ) -> ModelReply:
-        async def run(_: str) -> Done:
-            return await resources.call(brief, models, request, hear)
+        """As `ask`; `identity` tells this call from others of its name, the trace shows `about`."""
 
-        reserve = resources.worst(models, request) if brief.is_capped else ONE_CALL
-        about = Value.of_record(self.about)
-        done = await brief.durable(
-            self.name, self.identity, run, effect=Effect.PURE, about=about, reserve=reserve
+        async def run(_: str) -> Done:
+            return await self.resources.call(self._brief, self._models, request, hear)
+
+        is_capped = self._brief.is_capped
+        reserve = self.resources.worst(self._models, request) if is_capped else ONE_CALL
+        told = Value.of_record(about)
+        done = await self._brief.durable(
+            name, identity, run, effect=Effect.PURE, about=told, reserve=reserve
         )
         return _call_in.decode(done.value.json).reply
 

@@ -31,7 +31,7 @@ from chargehand.models.base import (
 )
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import objection_to, record
-from chargehand.roles.model_calls import ModelStep, in_fewer_words, unusable
+from chargehand.roles.model_calls import DurableModelCaller, in_fewer_words, unusable
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.worker_refusal import (
@@ -92,7 +92,7 @@ class ToolLoop:
         self._brief = brief
         self._resources = resources
         self._models = models
-        self._names = [model.name for model in models]
+        self._caller = DurableModelCaller(brief, resources, models)
         self._turns = [worker.opening]
         #: turns that the last model call had already
         self._told = 0
@@ -202,9 +202,9 @@ class ToolLoop:
         self._told = len(request.turns) if name == "model" else self._told
         tools = [spec.name for spec in request.tools]
         said = self._digest.hex() if name == "model" else request.turns
-        identity = [self._names, said, tools, request.choice]
-        step = ModelStep(name, identity, {"models": self._names, "turns": new, "tools": tools})
-        return await step.ask(self._brief, self._resources, self._models, request)
+        identity = [self._caller.names, said, tools, request.choice]
+        about = {"models": self._caller.names, "turns": new, "tools": tools}
+        return await self._caller.ask_as(name, request, identity, about)
 
     # tools
 
