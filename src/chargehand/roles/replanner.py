@@ -148,16 +148,14 @@ class _Change:
         check = Plan(goal="", tasks=tasks).check(self._bounds.workers, in_order=True)
         own = [fault for fault in check.faults if fault.kind not in ("dangling_need", "no_tasks")]
         refused = self._seat.live_run.schedule.check_amendment(self.event(written))
-        found = [*own, *check.warnings, *refused, *self._repeats(tasks)]
-        return list({(fault.kind, fault.task): fault for fault in found}.values())
-
-    def _repeats(self, tasks: Sequence[Task]) -> list[Fault]:
         done = {_gist(task): task.id for task in self._situation.done}
-        return [
+        repeats = [
             Fault("repeated", task.id, f"{done[_gist(task)]} has done this; need it instead")
             for task in tasks
             if _gist(task) in done
         ]
+        found = [*own, *check.warnings, *refused, *repeats]
+        return list({(fault.kind, fault.task): fault for fault in found}.values())
 
 
 def _gist(task: Task | Seen) -> tuple[str, str]:

@@ -84,21 +84,14 @@ async def situation_of(brief: Brief, seat: PlanningContext) -> RunSummary:
     """Where the run stood when this system task began."""
 
     async def look() -> RunSummary:
-        seen = await _seen_from(seat)
-        brief.distrust(*sources_of(seat.live_run, *(task.id for task in seen.tasks)))
-        return seen
+        schedule, results = seat.live_run.schedule, seat.live_run.results
+        shown = [node for node in schedule.nodes.values() if is_of_plan(node)]
+        share = max(SHORTEST, min(LONGEST, ALL_TOGETHER // max(1, len(shown))))
+        tasks = [await _seen(seat, node, share) for node in shown]
+        brief.distrust(*sources_of(seat.live_run, *(task.id for task in tasks)))
+        return RunSummary(schedule.version, tuple(tasks), tuple(results.notes))
 
     return msgspec.convert(await remembered(brief, "situation", look), RunSummary)
-
-
-async def _seen_from(seat: PlanningContext) -> RunSummary:
-    nodes = seat.live_run.schedule.nodes
-    shown = [node for node in nodes.values() if is_of_plan(node)]
-    share = max(SHORTEST, min(LONGEST, ALL_TOGETHER // max(1, len(shown))))
-    tasks = [await _seen(seat, node, share) for node in shown]
-    return RunSummary(
-        seat.live_run.schedule.version, tuple(tasks), tuple(seat.live_run.results.notes)
-    )
 
 
 async def _seen(seat: PlanningContext, node: TaskNode, share: int) -> Seen:
