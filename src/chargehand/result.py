@@ -36,19 +36,19 @@ EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000
 class TaskResult:
     """The state and result of one task."""
 
-    __slots__ = ("_explainer", "_load", "_node", "_value")
+    __slots__ = ("_load", "_node", "_value", "_why")
 
     def __init__(
         self,
         node: TaskNode,
         value: Value | None,
         load: Callable[[Value], Any],
-        explainer: Explainer,
+        why: Callable[[str], WaitReason | None],
     ) -> None:
         self._node = node
         self._value = value
         self._load = load
-        self._explainer = explainer
+        self._why = why
 
     @property
     def task(self) -> Task:
@@ -82,7 +82,7 @@ class TaskResult:
     @property
     def waits_for(self) -> WaitReason | None:
         """What it waits for, and for how long; None if it runs or has ended."""
-        return self._explainer.why(self._node.task.id)
+        return self._why(self._node.task.id)
 
     @property
     def question(self) -> Question | None:
@@ -107,7 +107,10 @@ class _Tasks(Mapping[str, TaskResult]):
     """Tasks by id, in plan order, made when looked at: a run may have a hundred thousand."""
 
     def __init__(
-        self, live_run: LiveRun, load: Callable[[Value], Any], explainer: Explainer
+        self,
+        live_run: LiveRun,
+        load: Callable[[Value], Any],
+        why: Callable[[str], WaitReason | None],
     ) -> None:
         nodes = live_run.schedule.nodes
         has_duties = any(is_system_task(task) for task in nodes)
@@ -116,11 +119,11 @@ class _Tasks(Mapping[str, TaskResult]):
         )
         self._outputs = live_run.results.outputs
         self._load = load
-        self._explainer = explainer
+        self._why = why
 
     def __getitem__(self, task: str) -> TaskResult:
         node, value = self._nodes[task], self._outputs.get(task)
-        return TaskResult(node, value, self._load, self._explainer)
+        return TaskResult(node, value, self._load, self._why)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
@@ -147,8 +150,15 @@ class RunResult:
         self._shape = shape
         self._led = live_run
         self._reading = reading
-        self._explainer = explainer or Explainer(run, live_run)
-        self.tasks: Mapping[str, TaskResult] = _Tasks(live_run, self._load, self._explainer)
+        self._given_explainer = explainer
+        self.tasks: Mapping[str, TaskResult] = _Tasks(live_run, self._load, self._why)
+
+    @cached_property
+    def _explainer(self) -> Explainer:
+        return self._given_explainer or Explainer(self.id, self._led)
+
+    def _why(self, task: str) -> WaitReason | None:
+        return self._explainer.why(task)
 
     @property
     def status(self) -> RunStatus | RunState:

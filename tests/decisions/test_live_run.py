@@ -2,9 +2,8 @@
 
 import pytest
 
-from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.live_run import LiveRun, Timers
 from chargehand.decisions.run_results import RunResults
-from chargehand.decisions.timers import Timers
 from chargehand.facts.commands import Command, OfferAttempt
 from chargehand.facts.events import (
     AttemptFinished,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargehand.decisions.priority_queue import FEW, Queue
+from chargehand.decisions.ready_queue import FEW, Queue
 
 crowds = st.lists(
     st.tuples(st.lists(st.integers(), max_size=3 * FEW), st.integers(0, 2 * FEW)), max_size=8

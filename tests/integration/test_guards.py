@@ -17,8 +17,8 @@ from chargehand.engines.local_engine import LocalEngine, Threads
 from chargehand.errors import JournalDamaged, KeyConflict, NotLeading
 from chargehand.facts.outcome import Failed
 from chargehand.facts.plan import Task
-from chargehand.journal.base import GENESIS, chain_hash
-from chargehand.journal.hash_chain import draft, header, header_start
+from chargehand.journal.base import GENESIS
+from chargehand.journal.hash_chain import chain_hash, draft, header, header_start
 from chargehand.journal.head_mark import HeadMark, Mark
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.reader import EventSource, EventWalk

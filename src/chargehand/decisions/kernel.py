@@ -13,10 +13,9 @@ from msgspec import Struct
 
 from chargehand.decisions.budget import Account
 from chargehand.decisions.dispatch import Dispatch
-from chargehand.decisions.live_run import LiveRun, mistake_in
+from chargehand.decisions.live_run import LiveRun, Timers, mistake_in
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.decisions.timers import Timers
 from chargehand.errors import InternalError
 from chargehand.facts.commands import (
     Command,

@@ -200,6 +200,9 @@ def unanswered_by(event: QuestionExpired, question: Question | None) -> Failed:
     return Failed(kind=ErrorClass.DENIED, message=event.why, taint=taint)
 
 
+USUAL_RETRY = RetryPolicy()
+
+
 class Schedule:
     """Decides what one run does next. Holds no clock, no I/O, no outputs and no task of the event loop."""
 
@@ -217,7 +220,7 @@ class Schedule:
         self.last_at: datetime | None = None
         #: since when nothing new is started, because a person wants it so
         self.paused_at: datetime | None = None
-        self._retry = retry or RetryPolicy()
+        self._retry = retry or USUAL_RETRY
         self._graph = TaskGraph(lambda _: 1.0, lambda _: float("inf"))
         #: all tasks by id, in plan order; to be read only
         self.nodes = self._graph.nodes

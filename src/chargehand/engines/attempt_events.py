@@ -1,9 +1,9 @@
-"""What an attempt reports, as events of its run, and the host that has them written down."""
+"""What an attempt comes to and what it reports, as events of its run, and the host that writes them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -11,6 +11,7 @@ from chargehand.clock import Clock
 from chargehand.decisions.run_results import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import (
+    AskedPerson,
     AttemptHost,
     Brief,
     Fenced,
@@ -29,12 +30,50 @@ from chargehand.facts.events import (
     StepFinished,
     StepStarted,
 )
-from chargehand.facts.outcome import Cancelled, Done, Failed, tainted
-from chargehand.facts.value import plain
+from chargehand.facts.outcome import (
+    NOTHING_DONE,
+    Cancelled,
+    Done,
+    Failed,
+    NeedsInput,
+    Parked,
+    checked,
+    failed_by,
+    tainted,
+)
+from chargehand.facts.value import Value, plain
 
 _Said = TypeVar("_Said")
 
 NOT_ITS_TASK = "the task is no longer this attempt's"
+
+
+async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
+    """What came of a worker's call, whatever it did: returned, raised, asked or was stopped."""
+    try:
+        value = await call(job)
+    except AskedPerson as asked:
+        return NeedsInput(question=asked.question)
+    except Parked as parked:
+        return Parking(parked.wait, parked.why, parked.is_long)
+    except Fenced as fenced:
+        return Cancelled(reason=str(fenced))
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - SystemExit and worse are failures of a worker too
+        return failed_by(error)
+    # With all that it has read, for those who share this result; how it ended otherwise, `end_of` marks.
+    taint = brief.taint
+    if value is None and not taint:
+        return NOTHING_DONE
+    if isinstance(value, (Done, Failed, Cancelled, NeedsInput)):
+        return tainted(checked(value), taint)
+    if isinstance(value, Lost):
+        return value
+    try:
+        return Done(Value.of(value, taint))
+    except Exception as error:  # noqa: BLE001 - whatever a model's own dump raises
+        return failed_by(error)
 
 
 def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
@@ -56,7 +95,7 @@ def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
     return AttemptFinished(
         task=task,
         attempt=attempt,
-        outcome=_written(tainted(ending, taint)),  # type: ignore[arg-type]  # Lost and Parking are gone
+        outcome=_written(tainted(ending, taint) if taint else ending),  # type: ignore[arg-type]  # Lost and Parking are gone
         key=job.key if type(ending) is Done else "",
         reused=job.reused,
         at=at,

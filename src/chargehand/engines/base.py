@@ -7,20 +7,10 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from chargehand.engines.brief import AskedPerson, Brief, Fenced
+from chargehand.engines.brief import Brief
 from chargehand.facts.outcome import (
-    NOTHING_DONE,
-    Cancelled,
-    Done,
-    Failed,
-    NeedsInput,
     Outcome,
-    Parked,
-    checked,
-    failed_by,
-    tainted,
 )
-from chargehand.facts.value import Value
 
 
 class Lost(Struct, frozen=True):
@@ -86,31 +76,3 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop everything and return when nothing runs any more that could be stopped."""
-
-
-async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
-    """What came of a worker's call, whatever it did: returned, raised, asked or was stopped."""
-    try:
-        value = await call(job)
-    except AskedPerson as asked:
-        return NeedsInput(question=asked.question)
-    except Parked as parked:
-        return Parking(parked.wait, parked.why, parked.is_long)
-    except Fenced as fenced:
-        return Cancelled(reason=str(fenced))
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - SystemExit and worse are failures of a worker too
-        return failed_by(error)
-    # With all that it has read, for those who share this result; how it ended otherwise, `end_of` marks.
-    taint = brief.taint
-    if value is None and not taint:
-        return NOTHING_DONE
-    if isinstance(value, (Done, Failed, Cancelled, NeedsInput)):
-        return tainted(checked(value), taint)
-    if isinstance(value, Lost):
-        return value
-    try:
-        return Done(Value.of(value, taint))
-    except Exception as error:  # noqa: BLE001 - whatever a model's own dump raises
-        return failed_by(error)

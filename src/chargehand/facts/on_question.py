@@ -1,6 +1,5 @@
 """What becomes of a run's questions when the caller does not, or cannot, answer them."""
 
-from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -56,37 +55,3 @@ WAITING = Asking()
 def on_question_of(given: "OnQuestion | str") -> OnQuestion:
     """What was chosen. Raises `UsageError` for anything else."""
     return one_of(given, OnQuestion, "on_question")
-
-
-def asking_for(
-    mode: OnQuestion | None, *, is_kept: bool, is_there: bool, is_watched: Callable[[], bool]
-) -> Asking:
-    """How questions are treated: as the caller chose, else by who could bring an answer.
-
-    `is_kept` says whether the run outlives its process, `is_there` whether somebody serves answers,
-    `is_watched` whether a person sits at the terminal.
-    """
-    # Nobody at a terminal can bring a provider back, and what is kept can be resumed when it is.
-    waits, returns = OnQuestion.WAIT, OnQuestion.RETURN
-    on_outage = waits if is_there else returns if is_kept else OnQuestion.FAIL
-    if mode is not None and mode is not OnQuestion.SUPERVISOR:
-        why = "on_question='fail'" if mode is OnQuestion.FAIL else ""
-        on_outage = mode if mode in (waits, returns) else on_outage
-        can_ask = mode is not OnQuestion.FAIL
-        return Asking(mode=mode, can_ask=can_ask, why=why, on_outage=on_outage)
-    by_model = mode is OnQuestion.SUPERVISOR
-    if is_there or (is_kept and is_watched()):
-        is_usual = is_there and not by_model
-        return WAITING if is_usual else Asking(by_model=by_model, on_outage=on_outage)
-    why = (
-        "nobody can be asked: the journal is in memory. With Supervisor(…, journal='runs.db') the run "
-        "returns with its question, to be answered and resumed; on_question='wait' waits for boss.answer(…)"
-    )
-    return Asking(
-        mode=returns if is_kept else OnQuestion.FAIL,
-        can_ask=False,
-        by_model=by_model,
-        is_default=True,
-        why="" if is_kept else why,
-        on_outage=on_outage,
-    )

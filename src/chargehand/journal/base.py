@@ -4,7 +4,6 @@ Five small ports. An adapter offers all five: `journal.append(…)`, `journal.le
 `journal.mail.post(…)`, `journal.blobs.put(…)`, `journal.boards.append(…)`.
 """
 
-import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
@@ -275,13 +274,3 @@ def named_blobs(payload: bytes) -> list[str]:
     # A quote inside a string is escaped, so no text of a user can look like a name of ours; a JSON
     # value of a user can, and then a blob lives longer than it had to.
     return [name.decode() for name in _BLOB.findall(payload)] if b'"blob":"' in payload else []
-
-
-def payload_digest(payload: bytes) -> bytes:
-    """What the chain holds of a payload, so that the payload itself may be dropped later."""
-    return hashlib.blake2b(payload, digest_size=16).digest()
-
-
-def chain_hash(previous: bytes, header: bytes, digest: bytes) -> bytes:
-    """The hash of an entry: over the hash before it, its header and the digest of its payload."""
-    return hashlib.blake2b(previous + header + digest, digest_size=16).digest()

@@ -11,7 +11,6 @@ import msgspec
 
 from chargehand.errors import NotJSON
 from chargehand.facts.events import VERSION, Event, encode
-from chargehand.journal.base import chain_hash, payload_digest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _lengths = struct.Struct(">II")
@@ -62,6 +61,16 @@ def entry_hash(previous: bytes, stream: str, author: str | None, fields: Sequenc
     seq, epoch, kind, version, at, _, payload = fields
     over = header(header_start(stream, author or ""), seq, epoch, kind, at, version)
     return chain_hash(previous, over, payload_digest(payload))
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """What the chain holds of a payload, so that the payload itself may be dropped later."""
+    return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def chain_hash(previous: bytes, header: bytes, digest: bytes) -> bytes:
+    """The hash of an entry: over the hash before it, its header and the digest of its payload."""
+    return hashlib.blake2b(previous + header + digest, digest_size=16).digest()
 
 
 def seal(*fields: object) -> bytes:

@@ -35,13 +35,12 @@ from chargehand.journal.base import (
     Mail,
     Position,
     Tail,
-    chain_hash,
     led_by,
     named_blobs,
     nothing_to_undo,
 )
 from chargehand.journal.change_signal import Changes
-from chargehand.journal.hash_chain import EPOCH, draft, header, header_start
+from chargehand.journal.hash_chain import EPOCH, chain_hash, draft, header, header_start
 from chargehand.journal.stream_owners import StreamOwner, StreamOwners
 
 _FORGOTTEN = "its events were deleted by retention"

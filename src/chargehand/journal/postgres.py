@@ -47,9 +47,8 @@ from chargehand.journal.base import (
     Tail,
     led_by,
     nothing_to_undo,
-    payload_digest,
 )
-from chargehand.journal.hash_chain import draft, microseconds
+from chargehand.journal.hash_chain import draft, microseconds, payload_digest
 from chargehand.journal.postgres_connection import PostgresServer, refuse_text
 from chargehand.journal.postgres_reader import (
     BoardReader,

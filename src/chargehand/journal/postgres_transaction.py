@@ -15,8 +15,8 @@ from chargehand.decisions.board import facets_of, note_of
 from chargehand.errors import KeyConflict
 from chargehand.facts.board import BlockGuarded, BlockWritten, BoardEvent, Guard, Label
 from chargehand.facts.events import VERSION, RunFinished
-from chargehand.journal.base import GENESIS, Key, Position, chain_hash, named_blobs
-from chargehand.journal.hash_chain import Draft, header, header_start
+from chargehand.journal.base import GENESIS, Key, Position, named_blobs
+from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start
 from chargehand.journal.sql_queries import load
 from chargehand.journal.sqlite_boards import facet_number
 from chargehand.journal.transaction import HeadRow

@@ -30,10 +30,9 @@ from chargehand.journal.base import (
     Tail,
     led_by,
     nothing_to_undo,
-    payload_digest,
 )
 from chargehand.journal.blob_store import FileBlobs
-from chargehand.journal.hash_chain import draft, microseconds, seal
+from chargehand.journal.hash_chain import draft, microseconds, payload_digest, seal
 from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.leases import SqliteNode
 from chargehand.journal.reader import (

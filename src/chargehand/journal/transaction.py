@@ -15,8 +15,8 @@ from msgspec.structs import astuple
 
 from chargehand.errors import KeyConflict, NotLeading, UnknownRun
 from chargehand.facts.events import VERSION, RunFinished
-from chargehand.journal.base import GENESIS, Head, Key, Position, chain_hash, named_blobs
-from chargehand.journal.hash_chain import Draft, header, header_start, instant, seal
+from chargehand.journal.base import GENESIS, Head, Key, Position, named_blobs
+from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start, instant, seal
 from chargehand.journal.sql_queries import SQL, widened
 from chargehand.journal.sqlite_errors import damaged
 

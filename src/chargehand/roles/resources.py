@@ -49,6 +49,8 @@ class Resources:
         check_model(model, "model")
         #: of the supervisor itself, and of workers that name none
         self.default_model = model
+        #: whether the supervisor itself can ask a model
+        self.has_model = model is not None
         self._gateway = gateway
         #: by name: the models that were opened, shared with supervisors below
         self.opened: dict[str, Model] = {} if opened is None else opened
@@ -68,11 +70,6 @@ class Resources:
         )
         below.notices = self.notices or above.notices
         return below
-
-    @property
-    def has_model(self) -> bool:
-        """Whether the supervisor itself can think."""
-        return self.default_model is not None
 
     @cached_property
     def settings(self) -> "ModelSettings":

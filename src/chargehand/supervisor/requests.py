@@ -4,7 +4,7 @@ import logging
 import random
 import sys
 import uuid
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Protocol, TypedDict, cast, runtime_checkable
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ from chargehand.facts.argument_checks import (
 from chargehand.facts.events import Approach, Pace, RunRequested
 from chargehand.facts.failure_policy import ASK, STOP, OnFailure
 from chargehand.facts.limits import Limits
-from chargehand.facts.on_question import OnQuestion
+from chargehand.facts.on_question import WAITING, Asking, OnQuestion
 from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.value import Value, digest_of
@@ -130,7 +130,8 @@ class RequestBuilder:
         deadline = duration_or_none(terms.get("deadline", limits.deadline), "deadline")
         deadline = deadline or limits.deadline
         plan = self._checked(request, limits) if isinstance(request, Plan) else None
-        shape = shape_of(terms.get("output"))
+        output = terms.get("output")
+        shape = None if output is None else shape_of(output)
         approach = self._approach(request, terms)
         now = self._clock.now()
         requested = RunRequested(
@@ -310,6 +311,40 @@ def check_request(request: object) -> str:
             "put the material into files that a worker can read, and ask about those"
         )
     return request
+
+
+def asking_for(
+    mode: OnQuestion | None, *, is_kept: bool, is_there: bool, is_watched: Callable[[], bool]
+) -> Asking:
+    """How questions are treated: as the caller chose, else by who could bring an answer.
+
+    `is_kept` says whether the run outlives its process, `is_there` whether somebody serves answers,
+    `is_watched` whether a person sits at the terminal.
+    """
+    # Nobody at a terminal can bring a provider back, and what is kept can be resumed when it is.
+    waits, returns = OnQuestion.WAIT, OnQuestion.RETURN
+    on_outage = waits if is_there else returns if is_kept else OnQuestion.FAIL
+    if mode is not None and mode is not OnQuestion.SUPERVISOR:
+        why = "on_question='fail'" if mode is OnQuestion.FAIL else ""
+        on_outage = mode if mode in (waits, returns) else on_outage
+        can_ask = mode is not OnQuestion.FAIL
+        return Asking(mode=mode, can_ask=can_ask, why=why, on_outage=on_outage)
+    by_model = mode is OnQuestion.SUPERVISOR
+    if is_there or (is_kept and is_watched()):
+        is_usual = is_there and not by_model
+        return WAITING if is_usual else Asking(by_model=by_model, on_outage=on_outage)
+    why = (
+        "nobody can be asked: the journal is in memory. With Supervisor(…, journal='runs.db') the run "
+        "returns with its question, to be answered and resumed; on_question='wait' waits for boss.answer(…)"
+    )
+    return Asking(
+        mode=returns if is_kept else OnQuestion.FAIL,
+        can_ask=False,
+        by_model=by_model,
+        is_default=True,
+        why="" if is_kept else why,
+        on_outage=on_outage,
+    )
 
 
 def _asks_budget(terms: RunOptions) -> bool:

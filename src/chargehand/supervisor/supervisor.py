@@ -35,7 +35,7 @@ from chargehand.facts.argument_checks import name as checked_name
 from chargehand.facts.events import KINDS, Event, RunFinished
 from chargehand.facts.failure_policy import OnFailure, on_failure_of
 from chargehand.facts.limits import Limits
-from chargehand.facts.on_question import Asking, OnQuestion, asking_for, on_question_of
+from chargehand.facts.on_question import Asking, OnQuestion, on_question_of
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
@@ -52,7 +52,7 @@ from chargehand.runtime.command_inbox import submit_mail
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
 from chargehand.supervisor.nested_runs import request_from
 from chargehand.supervisor.nested_supervisor import work_below
-from chargehand.supervisor.requests import RequestBuilder, RunOptions
+from chargehand.supervisor.requests import RequestBuilder, RunOptions, asking_for
 from chargehand.supervisor.run_control import Run, RunControl
 from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.runtimes import GRACE, Runtimes
