@@ -1,7 +1,9 @@
 """Records: what a journal tells of past runs to a supervisor that is about to lead one."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from chargehand.decisions.budget import runs_below, spent_in
 from chargehand.decisions.duration_estimates import learn
@@ -12,6 +14,7 @@ from chargehand.facts.events import Event, Pace, PlanAdopted, RunFinished, RunRe
 from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
+from chargehand.journal.open_journal import open_journal
 
 #: how many of the newest runs the estimates are made of
 LEARNED_RUNS = 50
@@ -57,6 +60,39 @@ async def is_known(journal: Journal, requested: RunRequested, plan: Plan | None,
     except UnknownRun:
         return False
     return False
+
+
+class JournalHandle:
+    """Where a supervisor keeps its runs: a journal that it opened by its path, or one it was handed."""
+
+    def __init__(self, where: "str | os.PathLike[str] | Journal | None" = None) -> None:
+        #: None: somebody else opened the journal, or it is in memory
+        self.path = where if isinstance(where, (str, os.PathLike)) else None
+        self.current = open_journal(where)
+        self._is_closed = False
+
+    def move(self, path: "str | os.PathLike[str]") -> None:
+        """Keep runs in this file from now on."""
+        if self.path is None or Path(self.path).absolute() != Path(path).absolute():
+            self.path, self.current = path, open_journal(path)
+
+    async def close(self) -> None:
+        """Let go of the journal, if it was opened here."""
+        if self.path is not None:
+            self._is_closed = True
+            await self.current.close()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Journal]:
+        """The journal to read from; results outlive the supervisor, so it may have to be opened again."""
+        if not self._is_closed:
+            yield self.current
+            return
+        journal = open_journal(self.path)
+        try:
+            yield journal
+        finally:
+            await journal.close()
 
 
 class PastPaces:

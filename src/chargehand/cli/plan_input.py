@@ -9,9 +9,9 @@ import click
 
 from chargehand.cli.output import say
 from chargehand.errors import PlanRefused, UsageError
+from chargehand.facts.argument_checks import LONGEST_REQUEST
 from chargehand.facts.plan import Plan
 from chargehand.presentation.safe_text import clean, outline
-from chargehand.supervisor.requests import LONGEST_REQUEST
 
 STDIN = "-"
 

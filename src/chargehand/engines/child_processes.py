@@ -40,8 +40,8 @@ from chargehand.engines.child_protocol import (
     length_in,
     pack,
 )
-from chargehand.engines.function_import import importable, refuse_while_loading
-from chargehand.engines.local_engine import RETRY_START, say_short
+from chargehand.engines.function_import import importable
+from chargehand.engines.local_engine import RETRY_START, refuse_while_loading, say_short
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.outcome import SHORTAGE, ErrorClass, Failed, Outcome, failed_by
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from chargehand.engines.local_engine import being_loaded
 from chargehand.errors import UsageError
 
 #: what the parent's script is called in a child: not `__main__`, so that its running part is not run
 SCRIPT = "__child_main__"
-
-_being_loaded: list[str] = []
 
 
 def importable(function: Callable[..., Any]) -> str:
@@ -39,13 +38,13 @@ def importable(function: Callable[..., Any]) -> str:
 def load(target: str) -> Callable[..., Any]:
     """The function of this name. Raises whatever importing its module raises."""
     where, _, name = target.rpartition(":")
-    _being_loaded.append(target)
+    being_loaded.append(target)
     try:
         importlib.invalidate_caches()  # the file may have been written since the last try
         is_file = where.endswith(".py") or os.sep in where
         found: Any = _script(where) if is_file else importlib.import_module(where)
     finally:
-        _being_loaded.pop()
+        being_loaded.pop()
     for part in name.split("."):
         found = getattr(found, part)
     if not callable(found):
@@ -61,18 +60,6 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
         getattr(type(function), "__call__", None)  # noqa: B004 - asked what it is, not whether
     )
-
-
-def refuse_while_loading() -> None:
-    """Raise `UsageError` in a child that is still importing its function.
-
-    A script without a `__main__` guard would otherwise start its run again in every child.
-    """
-    if _being_loaded:
-        raise UsageError(
-            f"a run was started while a child process was importing {_being_loaded[-1]}; "
-            "put what starts it under `if __name__ == '__main__':`"
-        )
 
 
 def _why_not(function: Callable[..., Any], module: str | None, name: str) -> str:

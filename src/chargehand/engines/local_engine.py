@@ -8,6 +8,7 @@ from typing import Any
 
 from chargehand.engines.base import Ending, Job, Reports
 from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 
 #: seconds that an attempt has for tidying up when its time is over
@@ -21,6 +22,21 @@ RETRY_START = 1.0
 log = logging.getLogger("chargehand")
 
 _Key = tuple[str, str, int]
+
+#: the functions that this process is importing to work for a parent
+being_loaded: list[str] = []
+
+
+def refuse_while_loading() -> None:
+    """Raise `UsageError` in a child that is still importing its function.
+
+    A script without a `__main__` guard would otherwise start its run again in every child.
+    """
+    if being_loaded:
+        raise UsageError(
+            f"a run was started while a child process was importing {being_loaded[-1]}; "
+            "put what starts it under `if __name__ == '__main__':`"
+        )
 
 
 class LocalEngine:

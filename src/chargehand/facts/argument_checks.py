@@ -8,6 +8,7 @@ import difflib
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -74,6 +75,8 @@ LARGEST = 2**53
 MOST_PRIORITY = 1_000_000
 """Either way. A run gains a step of priority with every while that it waits, and must catch up some day."""
 LONGEST_NAME = 200
+#: characters of a request; more is material, and belongs into files
+LONGEST_REQUEST = 200_000
 LONGEST_TEXT = 1_000_000
 
 _NOTHING = timedelta(0)
@@ -300,3 +303,17 @@ _PLAIN = {
     "Clock": "a clock",
 }
 _AT_MOST = f"{LONGEST.days // 365} years are the most"
+
+
+def check_request(request: object) -> str:
+    """The request in words; raises `UsageError` for one that nothing could be made of."""
+    if not isinstance(request, str):
+        raise UsageError(f"a {type(request).__name__} is no request; give a text or a Plan")
+    if not text(request, "the request", most=sys.maxsize).strip():
+        raise UsageError("the request is empty; say what is to be done")
+    if len(request) > LONGEST_REQUEST:
+        raise UsageError(
+            f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; "
+            "put the material into files that a worker can read, and ask about those"
+        )
+    return request

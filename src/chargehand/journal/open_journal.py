@@ -1,8 +1,6 @@
 """From what a person writes, a path or nothing at all, to a journal."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -56,39 +54,6 @@ def open_journal(
         blob_dir=None if blob_dir is None else Path(blob_dir),
         vfs=vfs,
     )
-
-
-class JournalHandle:
-    """Where a supervisor keeps its runs: a journal that it opened by its path, or one it was handed."""
-
-    def __init__(self, where: "str | os.PathLike[str] | Journal | None" = None) -> None:
-        #: None: somebody else opened the journal, or it is in memory
-        self.path = where if isinstance(where, (str, os.PathLike)) else None
-        self.current = open_journal(where)
-        self._is_closed = False
-
-    def move(self, path: "str | os.PathLike[str]") -> None:
-        """Keep runs in this file from now on."""
-        if self.path is None or Path(self.path).absolute() != Path(path).absolute():
-            self.path, self.current = path, open_journal(path)
-
-    async def close(self) -> None:
-        """Let go of the journal, if it was opened here."""
-        if self.path is not None:
-            self._is_closed = True
-            await self.current.close()
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Journal]:
-        """The journal to read from; results outlive the supervisor, so it may have to be opened again."""
-        if not self._is_closed:
-            yield self.current
-            return
-        journal = open_journal(self.path)
-        try:
-            yield journal
-        finally:
-            await journal.close()
 
 
 def _open_postgres(

@@ -11,10 +11,9 @@ from chargehand.engines.base import Engine
 from chargehand.engines.brief import NestingHost
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
-from chargehand.journal.open_journal import JournalHandle
 from chargehand.roles.planning_context import SystemTask
 from chargehand.roles.resources import Resources
-from chargehand.run_archive import PastPaces
+from chargehand.run_archive import JournalHandle, PastPaces
 from chargehand.runtime import Hooks
 from chargehand.supervisor.worker_pool import WorkerPool
 

@@ -2,7 +2,6 @@
 
 import logging
 import random
-import sys
 import uuid
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Protocol, TypedDict, cast, runtime_checkable
@@ -15,6 +14,7 @@ from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import (
     LONGEST_NAME,
     Duration,
+    check_request,
     duration_or_none,
     priority,
     refuse_unknown,
@@ -34,9 +34,6 @@ from chargehand.roles.roster import Roster
 from chargehand.supervisor.config import RunDefaults
 
 log = logging.getLogger("chargehand")
-
-#: characters; more is material, and belongs into files
-LONGEST_REQUEST = 200_000
 
 
 class RunOptions(TypedDict, total=False):
@@ -297,20 +294,6 @@ class RequestBuilder:
             raise UsageError("refine=True needs a model; Supervisor(…, model=…)")
         is_usual = plan is None and not self._has_planner
         return is_usual if refine is None else refine
-
-
-def check_request(request: object) -> str:
-    """The request in words; raises `UsageError` for one that nothing could be made of."""
-    if not isinstance(request, str):
-        raise UsageError(f"a {type(request).__name__} is no request; give a text or a Plan")
-    if not text(request, "the request", most=sys.maxsize).strip():
-        raise UsageError("the request is empty; say what is to be done")
-    if len(request) > LONGEST_REQUEST:
-        raise UsageError(
-            f"the request has {len(request):,} characters, and {LONGEST_REQUEST:,} are the most; "
-            "put the material into files that a worker can read, and ask about those"
-        )
-    return request
 
 
 def asking_for(

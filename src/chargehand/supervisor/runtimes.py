@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from chargehand.decisions.kernel import Kernel
+from chargehand.engines.local_engine import refuse_while_loading
 from chargehand.runtime import Runtime
 from chargehand.runtime.attempt_factory import AttemptFactory
 from chargehand.supervisor.config import SupervisorConfig
@@ -51,8 +52,6 @@ class Runtimes:
         return runtime
 
     def _start(self) -> Runtime:
-        from chargehand.engines.function_import import refuse_while_loading
-
         refuse_while_loading()
         config = self._config
         journal, workers, resources = config.journal.current, config.workers, config.resources

@@ -39,7 +39,6 @@ from chargehand.facts.on_question import Asking, OnQuestion, on_question_of
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
-from chargehand.journal.open_journal import JournalHandle
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
 from chargehand.result import RunResult
@@ -47,7 +46,7 @@ from chargehand.roles.function_worker import Where
 from chargehand.roles.planning_context import SystemTask
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member, Roster
-from chargehand.run_archive import PastPaces
+from chargehand.run_archive import JournalHandle, PastPaces
 from chargehand.runtime.command_inbox import submit_mail
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
 from chargehand.supervisor.nested_runs import request_from

@@ -40,6 +40,8 @@ Available: TypeAlias = "Sequence[str | tuple[str, float]]"
 AGES = timedelta(days=3650)
 #: tasks of a request, or workers; and what a worker can hold
 MOST, MOST_HELD = 100_000, 1e9
+#: the supervisor of the pool says what becomes of a task that fails
+POLICIES = {"": OnFailure((Recourse.ASK,))}
 _WAY_OUT = "give a list of names, or of pairs (name, capacity)"
 
 log = logging.getLogger("chargehand.pool")
@@ -98,7 +100,7 @@ def _requested(order: DelegatedTask, limits: Limits, now: datetime) -> RunReques
         crew=digest_of(canonical(sorted(order.capacities))),
         priority=order.priority,
         approach=Approach.POOL,
-        policies={"": OnFailure((Recourse.ASK,))},  # whoever supervises says what becomes of it
+        policies=POLICIES,
         by=order.by,
         at=now,
     )

@@ -8,6 +8,7 @@ from chargehand.background_loop import blocking
 from chargehand.decisions.dispatch import Balance
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
+from chargehand.facts.argument_checks import check_request
 from chargehand.facts.board import NotePosted, Segment, stream_of
 from chargehand.facts.events import PlanAmended, QuestionAnswered, WorkStopped
 from chargehand.facts.plan import Task
@@ -36,7 +37,6 @@ from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.roles.resources import Resources
 from chargehand.runtime.command_inbox import why_closed
-from chargehand.supervisor.requests import check_request
 
 log = logging.getLogger("chargehand.pool")
 
