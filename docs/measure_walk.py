@@ -17,6 +17,7 @@ counts from the making of the supervisor, or of the pool and its agents.
 import asyncio
 import inspect
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,8 @@ from chargehand.patterns.pool import AgentConfig, SharedMemoryPool, SupervisorAg
 
 PACKAGE = Path(ch.__file__).parent
 PAGE = Path(__file__).parent / "design.md"
+#: entered only if the journal happens to be marked while the request is under way
+SOMETIMES = {"journal/head_mark.py", "journal/storage_check.py"}
 BEGIN, END = "<!-- walk: begin -->", "<!-- walk: end -->"
 
 
@@ -160,6 +163,19 @@ def section(run: Walk, pool: Walk) -> str:
         END,
     ]
     return "\n".join(lines)
+
+
+def faults_in(page: str, run: Walk, pool: Walk) -> list[str]:
+    """Where the page and the walks differ: files that are missing in its lists, or gone."""
+    listed = page.partition(BEGIN)[2].partition(END)[0]
+    head, _, rest = listed.partition("`delegate`")
+    faults = []
+    for name, walk, text in (("run", run, head), ("pool", pool, rest)):
+        told = set(re.findall(r"^\d+\. `([\w/.]+)`", text, re.MULTILINE))
+        entered = walk.files.keys() - SOMETIMES
+        faults += [f"{name} enters {file}, which is not listed" for file in entered - told]
+        faults += [f"{name} does not enter {file}" for file in told - entered - SOMETIMES]
+    return sorted(faults)
 
 
 def write(run: Walk, pool: Walk) -> None:

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -298,3 +298,48 @@ def test_in_ci_a_module_that_needs_something_fails_too(tmp_path: Path) -> None:
     done = skips_under("true", tmp_path, text)
     assert "skipped although CI=true: needs a thing" in done.stdout, done.stdout
     assert done.returncode != 0
+
+
+# The walk of a request
+
+
+@pytest.fixture(scope="module")
+def measure_walk() -> Any:
+    spec = spec_from_file_location("measure_walk", DOCS / "measure_walk.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def walks(measure_walk: Any) -> tuple[Any, Any]:
+    return measure_walk.measured("run"), measure_walk.measured("pool")
+
+
+def test_the_walk_of_a_request_is_the_one_that_is_measured(
+    measure_walk: Any, walks: tuple[Any, Any]
+) -> None:
+    page = (DOCS / "design.md").read_text(encoding="utf-8")
+    way_out = "python docs/measure_walk.py --write brings docs/design.md up to date"
+    assert measure_walk.faults_in(page, *walks) == [], way_out
+
+
+def test_a_walk_that_is_not_the_measured_one_is_found(
+    measure_walk: Any, walks: tuple[Any, Any]
+) -> None:
+    page = measure_walk.section(*walks)
+    assert measure_walk.faults_in(page, *walks) == []
+    renamed = page.replace("`runtime/loop.py`", "`runtime/wheel.py`")
+    assert measure_walk.faults_in(renamed, *walks) == [
+        "run does not enter runtime/wheel.py",
+        "run enters runtime/loop.py, which is not listed",
+    ]
+
+
+def test_the_walks_stay_short(walks: tuple[Any, Any]) -> None:
+    """The most files, and edges between them, that a request may enter: a ratchet."""
+    run, pool = walks
+    assert (len(run.files) <= 57, run.edges <= 125) == (True, True)
+    assert (len(pool.files) <= 46, pool.edges <= 105) == (True, True)
