@@ -12,7 +12,13 @@ from msgspec.structs import replace
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.engines.brief import Brief
-from chargehand.facts.argument_checks import Duration, arguments_checked, count, duration_or_none
+from chargehand.facts.argument_checks import (
+    Duration,
+    arguments_checked,
+    check_request,
+    count,
+    duration_or_none,
+)
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, Outcome
 from chargehand.facts.plan import Plan, Task
@@ -28,7 +34,6 @@ from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import ModelChoice, Resources, check_model
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.nested_runs import words_from
-from chargehand.supervisor.requests import check_request
 
 NAME, DESCRIPTION = "solver", "Does a task of any size itself, or divides it and puts it together"
 MOST_PARTS = 6
