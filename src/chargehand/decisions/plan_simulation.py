@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from chargehand.decisions.dispatch import Balance, Dispatch, Place, Starts
 from chargehand.decisions.kernel import Kernel
 from chargehand.decisions.schedule import RULES
 from chargehand.decisions.virtual_pool import Fate, PathLink, RunEnd, Span, VirtualPool
 from chargehand.errors import UsageError
+from chargehand.facts import argument_checks as checks
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import Pace, PlanAdopted, RunRequested
 from chargehand.facts.limits import Limits
@@ -35,12 +37,17 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
     plan: Plan
     #: from time zero
-    at: timedelta = timedelta(0)
+    at: checks.Span = checks.usually(timedelta(0))
     priority: int = 0
     #: from its arrival; a run that is still going then is stopped, as it would really be
-    deadline: timedelta | None = None
+    deadline: checks.SpanOrNone = checks.usually(None)
     #: in the spans; empty: `run1`, `run2` and so on
     name: str = ""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "at", checks.duration(self.at, "Arrival: at", may_be_zero=True))
+        deadline = checks.duration_or_none(self.deadline, "Arrival: deadline", may_be_zero=True)
+        force_setattr(self, "deadline", deadline)
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
