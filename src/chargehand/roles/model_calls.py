@@ -10,16 +10,7 @@ from chargehand.errors import WorkerError
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import ONE_CALL, Done
 from chargehand.facts.value import Value
-from chargehand.models.base import (
-    Model,
-    ModelReply,
-    ModelRequest,
-    Role,
-    StopReason,
-    Text,
-    Turn,
-    user,
-)
+from chargehand.models import base
 from chargehand.models.gateway import Call, Hear
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.resources import Resources
@@ -41,7 +32,9 @@ _call_in = msgspec.json.Decoder(Call)
 class ModelCaller(Protocol):
     """Whoever can be asked."""
 
-    async def ask(self, name: str, request: ModelRequest, hear: Hear | None = None) -> ModelReply:
+    async def ask(
+        self, name: str, request: base.ModelRequest, hear: Hear | None = None
+    ) -> base.ModelReply:
         """The whole reply to one request; `name` is what the step is called in the trace."""
 
     @property
@@ -58,9 +51,9 @@ class PlainModelCaller:
     async def ask(
         self,
         name: str,  # noqa: ARG002 - there is no trace that it could stand in
-        request: ModelRequest,
+        request: base.ModelRequest,
         hear: Hear | None = None,
-    ) -> ModelReply:
+    ) -> base.ModelReply:
         call = await self.resources.gateway.ask(self._models, request, hear=hear)
         return call.reply
 
@@ -69,25 +62,27 @@ class DurableModelCaller:
     """Asks on behalf of an attempt: each call is a step, made once, and its reply is remembered."""
 
     def __init__(
-        self, brief: Brief, resources: Resources, models: Sequence[Model] | None = None
+        self, brief: Brief, resources: Resources, models: Sequence[base.Model] | None = None
     ) -> None:
         self.resources = resources
         self._brief = brief
         self._models = resources.models(None, "the supervisor") if models is None else models
         self.names = [model.name for model in self._models]
 
-    async def ask(self, name: str, request: ModelRequest, hear: Hear | None = None) -> ModelReply:
+    async def ask(
+        self, name: str, request: base.ModelRequest, hear: Hear | None = None
+    ) -> base.ModelReply:
         about = {"models": self.names, "turns": request.turns}
         return await self.ask_as(name, request, [self.names, request], about, hear)
 
     async def ask_as(
         self,
         name: str,
-        request: ModelRequest,
+        request: base.ModelRequest,
         identity: object,
         about: object,
         hear: Hear | None = None,
-    ) -> ModelReply:
+    ) -> base.ModelReply:
         """As `ask`; `identity` tells this call from others of its name, the trace shows `about`."""
 
         async def run(_: str) -> Done:
@@ -105,7 +100,7 @@ class DurableModelCaller:
 async def ask_for(
     caller: ModelCaller,
     name: str,
-    turns: Sequence[Turn],
+    turns: Sequence[base.Turn],
     schema: dict[str, Any],
     examine: Callable[[Any], str | None] = lambda _: None,
     hear: Hear | None = None,
@@ -128,7 +123,7 @@ async def ask_for(
 async def ask_until(
     caller: ModelCaller,
     name: str,
-    turns: Sequence[Turn],
+    turns: Sequence[base.Turn],
     schema: dict[str, Any],
     judge: Callable[[str], tuple[T, str | None]],
     *,
@@ -143,35 +138,37 @@ async def ask_until(
     """
     said = list(turns)
     for _ in range(REPAIRS + 1):
-        request = ModelRequest(turns=tuple(said), schema=schema, settings=caller.resources.settings)
+        request = base.ModelRequest(
+            turns=tuple(said), schema=schema, settings=caller.resources.settings
+        )
         reply = await caller.ask(name, request, hear)
         refuse_unusable(reply)
         value, objection = judge(reply.text)
         if objection is None:
             return value
-        said += [reply.turn, user(f"{objection}{again}")]
+        said += [reply.turn, base.user(f"{objection}{again}")]
     raise failure(value)(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
 
 
-def in_fewer_words(reply: ModelReply) -> tuple[Turn, Turn]:
+def in_fewer_words(reply: base.ModelReply) -> tuple[base.Turn, base.Turn]:
     """How a model is asked again for an answer that was cut off: never unchanged."""
     # The beginning is enough; all of the cut text would be paid for again.
-    began = Turn(Role.MODEL, (Text(f"{reply.text[:CUT_SHOWN]}…"),))
-    return began, user(SHORTER)
+    began = base.Turn(base.Role.MODEL, (base.Text(f"{reply.text[:CUT_SHOWN]}…"),))
+    return began, base.user(SHORTER)
 
 
-def refuse_unusable(reply: ModelReply, *, may_be_empty: bool = False) -> None:
+def refuse_unusable(reply: base.ModelReply, *, may_be_empty: bool = False) -> None:
     """Raise for a reply that is no answer. A cut one is never taken for a whole one."""
     found = unusable(reply)
     if found is not None and not (may_be_empty and found[0] == EMPTY):
         raise WorkerError(found[1])
 
 
-def unusable(reply: ModelReply) -> tuple[str, str] | None:
+def unusable(reply: base.ModelReply) -> tuple[str, str] | None:
     """Why a reply is no answer: the name of the error, and its message."""
-    if reply.stop is StopReason.REFUSAL:
+    if reply.stop is base.StopReason.REFUSAL:
         return "Refused", f"the model refused: {reply.text[:500] or 'without a word'}"
-    if reply.stop is StopReason.LENGTH:
+    if reply.stop is base.StopReason.LENGTH:
         return "Truncated", "the answer was cut off at the maximum length; raise max_tokens"
     if not reply.text.strip() and not reply.calls:
         return EMPTY, "the model answered nothing"

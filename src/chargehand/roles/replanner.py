@@ -10,17 +10,10 @@ from chargehand.facts.events import PlanAmended, RunRequested
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan, Task
 from chargehand.models.base import Turn, system, user
+from chargehand.roles import plan_schema
 from chargehand.roles.data_fences import asked, request_again
 from chargehand.roles.json_output import one_of, record
 from chargehand.roles.model_calls import DurableModelCaller
-from chargehand.roles.plan_schema import (
-    MOST,
-    Bounds,
-    WrittenPlan,
-    drafted,
-    fresh_ids,
-    tasks_schema,
-)
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
@@ -50,7 +43,7 @@ async def replan(
     data = asked(requested.request, earlier.read(), requested.shape) + situation.in_words()
     again = f"Answer with the corrected JSON alone.\n{request_again(requested.request)}"
     try:
-        written = await drafted(
+        written = await plan_schema.drafted(
             DurableModelCaller(brief, resources),
             change.prompt,
             change.turns(resources, data),
@@ -87,16 +80,18 @@ class _Change:
         self._is_steered = is_steered
         self._seat = seat
         self._situation = situation
-        self._bounds = Bounds(seat.roster, requested.limits)
+        self._bounds = plan_schema.Bounds(seat.roster, requested.limits)
         used = of_plan(seat.live_run.schedule.nodes)
-        room = min(requested.limits.tasks - len(used), MOST)
-        self._ids = fresh_ids(room, used)
+        room = min(requested.limits.tasks - len(used), plan_schema.MOST)
+        self._ids = plan_schema.fresh_ids(room, used)
 
     def hindrance(self) -> str:
         """Why no change at all can be made; empty if one can."""
         if not self._ids and not self._is_steered:
             return f"there is no room for further tasks ({self._bounds.limits.tasks} are the cap)"
-        faults = self._seat.live_run.schedule.check_amendment(self.event(WrittenPlan(tasks=[])))
+        faults = self._seat.live_run.schedule.check_amendment(
+            self.event(plan_schema.WrittenPlan(tasks=[]))
+        )
         return next((fault.message for fault in faults if fault.kind in _POINTLESS), "")
 
     @property
@@ -110,7 +105,7 @@ class _Change:
             reason={"type": "string", "description": "what is done otherwise now, and why"},
             replaced={"type": "array", "items": one_of(lost)},
             **(removed if self._is_steered else {}),
-            tasks=tasks_schema(self._bounds, self._ids, [*usable, *self._ids]),
+            tasks=plan_schema.tasks_schema(self._bounds, self._ids, [*usable, *self._ids]),
         )
 
     def turns(self, resources: Resources, data: str) -> Sequence[Turn]:
@@ -123,7 +118,7 @@ class _Change:
         )
         return system(words), user(f"Plan what is to be done now.\n{data}")
 
-    def event(self, written: WrittenPlan) -> PlanAmended:
+    def event(self, written: plan_schema.WrittenPlan) -> PlanAmended:
         return PlanAmended(
             version=self._situation.version + 1,
             added=tuple(each.task for each in written.tasks),
@@ -135,12 +130,12 @@ class _Change:
             at=self._seat.now(),
         )
 
-    def changes(self, written: WrittenPlan) -> bool:
+    def changes(self, written: plan_schema.WrittenPlan) -> bool:
         """Whether it comes to any change of the plan."""
         change = self.event(written)
         return bool(change.added or change.removed)
 
-    def faults_in(self, written: WrittenPlan) -> list[Fault]:
+    def faults_in(self, written: plan_schema.WrittenPlan) -> list[Fault]:
         """All that speaks against this change; nothing does if it changes nothing."""
         if not self.changes(written):
             return []

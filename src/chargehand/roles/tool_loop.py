@@ -16,19 +16,7 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import ToolError, WorkerError
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Question
 from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.models.base import (
-    Model,
-    ModelReply,
-    ModelRequest,
-    ModelSettings,
-    Role,
-    StopReason,
-    ToolCall,
-    ToolOutput,
-    ToolSpec,
-    Turn,
-    user,
-)
+from chargehand.models import base
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import objection_to, record
 from chargehand.roles.model_calls import DurableModelCaller, in_fewer_words, unusable
@@ -63,9 +51,9 @@ class ToolLoopWorker(Protocol):
 
     name: str
     #: who it is and how it works: the first turn of all its conversations
-    opening: Turn
+    opening: base.Turn
     opening_digest: bytes
-    settings: ModelSettings
+    settings: base.ModelSettings
     toolbox: Toolbox
     rules: Rules
     secrets: frozenset[str]
@@ -82,7 +70,7 @@ class ToolLoop:
         worker: ToolLoopWorker,
         brief: Brief,
         resources: Resources,
-        models: Sequence[Model],
+        models: Sequence[base.Model],
         more: Sequence[Tool] = (),
     ) -> None:
         self._worker = worker
@@ -115,14 +103,14 @@ class ToolLoop:
         self._secrets = {
             name: resources.secrets[name] for name in worker.secrets if name in resources.secrets
         }
-        self._add(user(self._task_prompt()))
+        self._add(base.user(self._task_prompt()))
 
     async def hold(self) -> Outcome:
         """Talk until there is a result that fits, or a reason why there is none."""
         repairs, is_shortened = 0, False
         for _ in range(self._brief.turns_left):
             reply = await self._ask(self._request())
-            if reply.stop is StopReason.LENGTH and not is_shortened:
+            if reply.stop is base.StopReason.LENGTH and not is_shortened:
                 is_shortened = True
                 for turn in in_fewer_words(reply):
                     self._add(turn)
@@ -142,12 +130,12 @@ class ToolLoop:
             repairs += 1
             if repairs > REPAIRS:
                 return _failed("ResultRefused", objection)
-            self._add(user(objection))
+            self._add(base.user(objection))
         raise self._brief.too_many_turns()
 
     # asking
 
-    def _request(self) -> ModelRequest:
+    def _request(self) -> base.ModelRequest:
         worker, task = self._worker, self._brief.task
         specs, choice = self._open_tools() if self._toolbox.specs else ((), "auto")
         if specs and choice == "auto" and self._is_told:
@@ -155,7 +143,7 @@ class ToolLoop:
         # With tools in play the answer is held to its schema here, not by the provider: most
         # cannot do both in one call.
         schema = task.output if not specs and self._models[0].abilities.schema else None
-        return ModelRequest(
+        return base.ModelRequest(
             turns=tuple(self._turns),
             tools=specs,
             choice=choice,
@@ -175,20 +163,20 @@ class ToolLoop:
         is_bare = self._brief.task.output is not None and not self._toolbox.specs
         return is_bare and not self._models[0].abilities.declines
 
-    def _failure_in(self, reply: ModelReply) -> Failed | None:
+    def _failure_in(self, reply: base.ModelReply) -> Failed | None:
         found = unusable(reply)
         # A model of rules that refuses would do the same if it were asked again.
-        is_final = reply.stop is StopReason.REFUSAL and self._models[0].abilities.declines
+        is_final = reply.stop is base.StopReason.REFUSAL and self._models[0].abilities.declines
         return None if found is None else replace(_failed(*found), is_final=is_final)
 
-    def _refusal_in(self, reply: ModelReply) -> Failed | None:
+    def _refusal_in(self, reply: base.ModelReply) -> Failed | None:
         if not self._is_told:
             return None
         task = self._brief.task
         asked = f"{self._worker.opening.text}\n{task.description}\n{task.accept}"
         return refusal_in(reply, task.output, asked)
 
-    def _open_tools(self) -> tuple[tuple[ToolSpec, ...], str]:
+    def _open_tools(self) -> tuple[tuple[base.ToolSpec, ...], str]:
         """The tools that may be called next, and which of them must be."""
         allowed = self._rules.allowed(self._history)
         specs = self._toolbox.specs
@@ -197,7 +185,7 @@ class ToolLoop:
         is_all = len(allowed) == len(specs)
         return specs if is_all else tuple(s for s in specs if s.name in allowed), "auto"
 
-    async def _ask(self, request: ModelRequest, name: str = "model") -> ModelReply:
+    async def _ask(self, request: base.ModelRequest, name: str = "model") -> base.ModelReply:
         new = request.turns[self._told :] if name == "model" else request.turns
         self._told = len(request.turns) if name == "model" else self._told
         tools = [spec.name for spec in request.tools]
@@ -208,26 +196,26 @@ class ToolLoop:
 
     # tools
 
-    async def _use_tools(self, calls: Sequence[ToolCall]) -> Outcome | None:
+    async def _use_tools(self, calls: Sequence[base.ToolCall]) -> Outcome | None:
         """Call what the model asked for, side by side; an outcome if that ends the attempt."""
         # Most often there is one, which needs no task of its own.
         outputs = [await self._use(calls[0])] if len(calls) == 1 else await self._use_all(calls)
-        self._add(Turn(Role.TOOL, tuple(outputs)))
+        self._add(base.Turn(base.Role.TOOL, tuple(outputs)))
         for call, output in zip(calls, outputs, strict=True):
             if self._rules.ends(call.name) and not output.is_error:
                 return Done(Value.of(output.text), gaps=tuple(self._rejected))
         return self._stuck(calls)
 
-    async def _use_all(self, calls: Sequence[ToolCall]) -> list[ToolOutput]:
+    async def _use_all(self, calls: Sequence[base.ToolCall]) -> list[base.ToolOutput]:
         results = await asyncio.gather(*(self._use(call) for call in calls), return_exceptions=True)
-        outputs: list[ToolOutput] = []
+        outputs: list[base.ToolOutput] = []
         for result in results:  # all have ended, so that nothing goes on unwatched
             if isinstance(result, BaseException):
                 raise result
             outputs.append(result)
         return outputs
 
-    def _stuck(self, calls: Sequence[ToolCall]) -> Outcome | None:
+    def _stuck(self, calls: Sequence[base.ToolCall]) -> Outcome | None:
         for call in calls:
             what = f"{call.name}({_canonical_arguments(call.arguments)})"
             times = self._seen[what] = self._seen.get(what, 0) + 1
@@ -249,7 +237,7 @@ class ToolLoop:
         told = words if words.startswith(tool) else f"{tool} failed: {words}"
         return replace(failure, kind=kind, message=f"{failure.message}; {told[:300]}")
 
-    async def _use(self, call: ToolCall) -> ToolOutput:
+    async def _use(self, call: base.ToolCall) -> base.ToolOutput:
         # No await up to the step itself: calls made side by side are judged and numbered in the
         # order the model wrote them, in this attempt and in every one that goes on from it.
         try:
@@ -277,14 +265,14 @@ class ToolLoop:
         output = done.value.read()
         if not isinstance(output, dict) or "text" not in output:
             output = {"text": str(output)}  # what a person said of a step in doubt
-        told = ToolOutput(call.id, call.name, output["text"], bool(output.get("is_error")))
+        told = base.ToolOutput(call.id, call.name, output["text"], bool(output.get("is_error")))
         if told.is_error:
             return self._failing(told, output.get("kind", ErrorClass.LOGIC))
         self._succeeded.append(call.name)
         self._trouble.pop(call.name, None)
         return told
 
-    def _failing(self, told: ToolOutput, kind: str) -> ToolOutput:
+    def _failing(self, told: base.ToolOutput, kind: str) -> base.ToolOutput:
         self._trouble.pop(told.name, None)  # the newest comes last
         self._trouble[told.name] = (ErrorClass(kind), told.text)
         return told
@@ -312,7 +300,7 @@ class ToolLoop:
             return Done(Value.of(told, taint))
         return Done(Value.of_record({"text": result.text}, result.taint))
 
-    def _permitted(self, tool: Tool, call: ToolCall) -> str:
+    def _permitted(self, tool: Tool, call: base.ToolCall) -> str:
         """The arguments to call it with, if policy, and a person where one is asked, allow it."""
         verdict = self._judged(tool, call.arguments)
         match verdict.ruling:
@@ -353,7 +341,7 @@ class ToolLoop:
         servers = {*self._heard.values(), *(self._heard.get(s, "") for s in self._brief.taint)}
         return servers.pop() if len(servers) == 1 else ""
 
-    def _approved(self, tool: Tool, call: ToolCall, verdict: Verdict) -> str:
+    def _approved(self, tool: Tool, call: base.ToolCall, verdict: Verdict) -> str:
         """Ask a person about exactly this call.
 
         Another one, the same once more, or the same in another lineage is another question: an
@@ -434,8 +422,8 @@ class ToolLoop:
             accept=rule,
             result=text,
         )
-        request = ModelRequest(
-            turns=(user(words),), schema=_VERDICT, settings=self._worker.settings
+        request = base.ModelRequest(
+            turns=(base.user(words),), schema=_VERDICT, settings=self._worker.settings
         )
         reply = await self._ask(request, "check")
         verdict, objection = objection_to(reply.text, _VERDICT)
@@ -471,12 +459,12 @@ class ToolLoop:
             schema=schema,
         )
 
-    def _add(self, turn: Turn) -> None:
+    def _add(self, turn: base.Turn) -> None:
         self._turns.append(turn)
         self._digest = digest_after(self._digest, turn)
 
 
-def digest_after(before: bytes, turn: Turn) -> bytes:
+def digest_after(before: bytes, turn: base.Turn) -> bytes:
     """The digest of a conversation that had this one before the turn."""
     return hashlib.blake2b(before + msgspec.json.encode(turn), digest_size=16).digest()
 
@@ -489,8 +477,8 @@ def _denied(verdict: Verdict) -> ToolError:
     return ToolError(f"not allowed: {verdict.why}", kind="denied")
 
 
-def _refused(call: ToolCall, why: str) -> ToolOutput:
-    return ToolOutput(call.id, call.name, why, is_error=True)
+def _refused(call: base.ToolCall, why: str) -> base.ToolOutput:
+    return base.ToolOutput(call.id, call.name, why, is_error=True)
 
 
 def _canonical_arguments(arguments: str) -> str:

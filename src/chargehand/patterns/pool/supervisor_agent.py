@@ -14,6 +14,7 @@ from chargehand.facts.events import PlanAmended, QuestionAnswered, WorkStopped
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Key
+from chargehand.patterns.pool import plain_dicts
 from chargehand.patterns.pool.agent_config import AgentConfig, config_of
 from chargehand.patterns.pool.answer import answer_form
 from chargehand.patterns.pool.delegation import (
@@ -22,15 +23,6 @@ from chargehand.patterns.pool.delegation import (
     capacities_of,
     checked_number,
     delegated,
-)
-from chargehand.patterns.pool.plain_dicts import (
-    KEPT,
-    SETTLES,
-    failure_form,
-    has_failed,
-    named_in,
-    task_form,
-    tasks_in,
 )
 from chargehand.patterns.pool.pool_requests import telling
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
@@ -116,7 +108,7 @@ class SupervisorAgent:
                 metadata={"request_id": made},
             )
         view = await self.pool.requests.view(made)
-        forms = [task_form(view, node) for node in tasks_in(view)]
+        forms = [plain_dicts.task_form(view, node) for node in plain_dicts.tasks_in(view)]
         if self.config.logging_enabled:
             log.info("pool_delegated run=%s tasks=%s", made, len(forms))
         return forms
@@ -127,7 +119,7 @@ class SupervisorAgent:
 
         One that a living worker is doing, or that is done, is left where it is: `TaskTaken` says who has it.
         """
-        request, name = named_in(task)
+        request, name = plain_dicts.named_in(task)
         worker = checks.name(new_worker, "new_worker")
 
         def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
@@ -137,7 +129,7 @@ class SupervisorAgent:
         if self.config.logging_enabled:
             log.info("pool_reassigned run=%s task=%s worker=%s", request, name, worker)
         view = await self.pool.requests.view(request)
-        return task_form(view, view.node(name))
+        return plain_dicts.task_form(view, view.node(name))
 
     # looking
 
@@ -145,7 +137,7 @@ class SupervisorAgent:
     async def get_tasks(self, request_id: str) -> list[dict[str, Any]]:
         """All tasks of a request, with where each stands."""
         view = await self._looked_after(request_id)
-        return [task_form(view, node) for node in tasks_in(view)]
+        return [plain_dicts.task_form(view, node) for node in plain_dicts.tasks_in(view)]
 
     def check_all_tasks_completed(self, request_id: str) -> bool:
         """Whether every task of the request is done."""
@@ -155,7 +147,11 @@ class SupervisorAgent:
     async def check_failures(self, request_id: str) -> list[dict[str, Any]]:
         """The tasks that failed and have not been given to another; `metadata` has their `task_id`."""
         view = await self._looked_after(request_id)
-        return [failure_form(view, node) for node in tasks_in(view) if has_failed(node)]
+        return [
+            plain_dicts.failure_form(view, node)
+            for node in plain_dicts.tasks_in(view)
+            if plain_dicts.has_failed(node)
+        ]
 
     @blocking
     async def aggregate_results(self, request_id: str) -> dict[str, Any]:
@@ -221,8 +217,8 @@ class SupervisorAgent:
                 "request_id": request,
                 "tasks": list(conflict["tasks"]),
                 "removed": removed,
-                KEPT: str(conflict["kept_task"]),
-                SETTLES: id_,
+                plain_dicts.KEPT: str(conflict["kept_task"]),
+                plain_dicts.SETTLES: id_,
             },
             at=self.pool.clock.now(),
         )

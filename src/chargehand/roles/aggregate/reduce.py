@@ -10,18 +10,9 @@ from chargehand.decisions.rule_answer import cut
 from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
 from chargehand.models.base import ModelRequest
+from chargehand.roles.aggregate import context_limit
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
 from chargehand.roles.aggregate.claims import SourceMarks
-from chargehand.roles.aggregate.context_limit import (
-    ChunkBlock,
-    Item,
-    LimitedModelCaller,
-    block_of,
-    blocks_of,
-    chunks_of,
-    shown,
-    side_by_side,
-)
 from chargehand.roles.model_calls import refuse_unusable
 from chargehand.roles.worker_refusal import reason_in
 
@@ -42,12 +33,12 @@ class Reducer(Struct):
     """
 
     brief: Brief
-    caller: LimitedModelCaller
+    caller: context_limit.LimitedModelCaller
     words: AnswerPrompts
     #: notes made so far
     count: int = 0
 
-    async def fit(self, items: Sequence[Item], room: int) -> list[Item]:
+    async def fit(self, items: Sequence[context_limit.Item], room: int) -> list[context_limit.Item]:
         """The items, or notes on them that have no more than `room` tokens in all."""
         fitting = list(items)
         level = 0
@@ -61,16 +52,20 @@ class Reducer(Struct):
                 )
         return fitting
 
-    async def _condense(self, items: Sequence[Item], level: int, final: int) -> list[Item]:
+    async def _condense(
+        self, items: Sequence[context_limit.Item], level: int, final: int
+    ) -> list[context_limit.Item]:
         request = self._request("", self._most(final))
         room = self.caller.room_beside(request)
-        chunks = chunks_of((block for item in items for block in blocks_of(item, room)), room)
+        chunks = context_limit.chunks_of(
+            (block for item in items for block in context_limit.blocks_of(item, room)), room
+        )
         self.brief.progress(f"condensing {len(items)} results in {len(chunks)} calls")
         works = [
             partial(self._note, chunk, f"reduce {level}.{number}", request.settings.max_tokens)
             for number, chunk in enumerate(chunks, 1)
         ]
-        notes = await side_by_side(works)
+        notes = await context_limit.side_by_side(works)
         return [self._item(chunk, text) for chunk, text in zip(chunks, notes, strict=True)]
 
     def _most(self, final: int) -> int:
@@ -91,20 +86,20 @@ class Reducer(Struct):
         settings = replace(self.caller.resources.settings, max_tokens=most)
         return ModelRequest(turns=turns, settings=settings)
 
-    async def _note(self, chunk: Sequence[ChunkBlock], name: str, most: int) -> str:
-        reply = await self.caller.ask(name, self._request(shown(chunk), most))
+    async def _note(self, chunk: Sequence[context_limit.ChunkBlock], name: str, most: int) -> str:
+        reply = await self.caller.ask(name, self._request(context_limit.shown(chunk), most))
         refuse_unusable(reply)
         if reason_in(reply.text) is not None:
             raise WorkerError(f"the model says that it cannot take notes: {cut(reply.text)}")
         return reply.text.strip()
 
-    def _item(self, chunk: Sequence[ChunkBlock], text: str) -> Item:
+    def _item(self, chunk: Sequence[context_limit.ChunkBlock], text: str) -> context_limit.Item:
         known = {block.item.name: block.item.tasks for block in chunk}
         tasks = tuple(dict.fromkeys(task for named in known.values() for task in named))
         marks = SourceMarks(known | {task: (task,) for task in tasks})
         self.count += 1
         # Notes without a mark rest on all that they were made of: less cannot be said for sure.
-        return Item(
+        return context_limit.Item(
             f"@{self.count}",
             f"Notes @{self.count}",
             text,
@@ -113,6 +108,6 @@ class Reducer(Struct):
         )
 
 
-def _size(items: Sequence[Item]) -> int:
+def _size(items: Sequence[context_limit.Item]) -> int:
     """The tokens of all items together, as they stand in a prompt."""
-    return sum(block_of(item).tokens for item in items)
+    return sum(context_limit.block_of(item).tokens for item in items)

@@ -10,18 +10,8 @@ from msgspec.structs import replace
 from chargehand.decisions.rule_answer import claims_of, contradictions_in, loose_in, share_done
 from chargehand.facts.answer import Answer, Candidate
 from chargehand.models.base import ModelRequest
+from chargehand.roles.aggregate import context_limit
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
-from chargehand.roles.aggregate.context_limit import (
-    ChunkBlock,
-    Item,
-    LimitedModelCaller,
-    block_of,
-    chunks_of,
-    clipped,
-    shown,
-    side_by_side,
-    tokens_in,
-)
 from chargehand.roles.aggregate.results import TaskResults
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import ask_for
@@ -32,7 +22,7 @@ ONLY = "it is the only result"
 class Selector(Struct, frozen=True):
     """Has a model choose by the plan's instruction; too many for one request meet in rounds."""
 
-    caller: LimitedModelCaller
+    caller: context_limit.LimitedModelCaller
     words: AnswerPrompts
     material: TaskResults
     #: why each result was chosen, or was not
@@ -49,31 +39,37 @@ class Selector(Struct, frozen=True):
             left = await self._round(left, number)
         return self._answer(left[0].name, candidates)
 
-    async def _round(self, left: Sequence[Item], number: int) -> list[Item]:
+    async def _round(
+        self, left: Sequence[context_limit.Item], number: int
+    ) -> list[context_limit.Item]:
         # Half of the room is left for what is said when a choice has to be sent back; of the rest
         # each result gets half at most, so that every round has fewer left than the one before.
         room = self.caller.room_beside(self._request([], "")) // 2
-        groups = chunks_of([self._block(item, room // 2) for item in left], room)
+        groups = context_limit.chunks_of([self._block(item, room // 2) for item in left], room)
         works = [
             partial(self._pick, group, f"select {number}.{place}")
             for place, group in enumerate(groups, 1)
         ]
-        return await side_by_side(works)
+        return await context_limit.side_by_side(works)
 
-    def _block(self, item: Item, room: int) -> ChunkBlock:
-        listed = tokens_in(item.name) + 2  # once more, among the names to choose from
-        whole = block_of(item)
+    def _block(self, item: context_limit.Item, room: int) -> context_limit.ChunkBlock:
+        listed = context_limit.tokens_in(item.name) + 2  # once more, among the names to choose from
+        whole = context_limit.block_of(item)
         if whole.tokens + listed > room:
-            frame = block_of(replace(item, text="")).tokens + listed
-            text = clipped(item.text, (room - frame) * 2 // 3)  # marking borders makes it longer
-            whole = block_of(replace(item, text=text))
+            frame = context_limit.block_of(replace(item, text="")).tokens + listed
+            text = context_limit.clipped(
+                item.text, (room - frame) * 2 // 3
+            )  # marking borders makes it longer
+            whole = context_limit.block_of(replace(item, text=text))
         return replace(whole, tokens=whole.tokens + listed)
 
-    async def _pick(self, group: Sequence[ChunkBlock], name: str) -> Item:
+    async def _pick(
+        self, group: Sequence[context_limit.ChunkBlock], name: str
+    ) -> context_limit.Item:
         items = {block.item.name: block.item for block in group}
         if len(items) == 1:
             return group[0].item
-        request = self._request(list(items), shown(group))
+        request = self._request(list(items), context_limit.shown(group))
         told = await ask_for(self.caller, name, request.turns, request.schema or {})
         chosen: str = told["chosen"]
         for id_ in items:
