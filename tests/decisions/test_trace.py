@@ -13,8 +13,9 @@ import jsonschema
 import pytest
 
 import chargehand as ch
+from chargehand.decisions.critical_path import covered
 from chargehand.decisions.trace import Trace, trace_of
-from chargehand.decisions.trace_types import StepKind, covered
+from chargehand.decisions.trace_types import StepKind
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,

@@ -1,12 +1,12 @@
 """The critical path: which tasks the end of a run waited for, one after another."""
 
 from collections.abc import Iterable
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeAlias
 
 from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.system_tasks import PLAN, REFINE, is_system_task
-from chargehand.decisions.trace_types import AttemptSpan, NeedLink, covered
+from chargehand.decisions.trace_types import AttemptSpan, NeedLink
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptStarted,
@@ -19,6 +19,9 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Task
+
+Interval: TypeAlias = tuple[datetime, datetime]
+"""From one instant to another."""
 
 
 class Release(NamedTuple):
@@ -128,3 +131,14 @@ def _link(here: Release, before: Release | None, efforts: list[AttemptSpan]) -> 
     worker = [each.worker for each in efforts if each.task == here.task][-1]
     worked = covered(stretches).total_seconds()
     return [NeedLink(here.task, worker, began, here.at, worked)]
+
+
+def covered(intervals: Iterable[Interval]) -> timedelta:
+    """How much time these intervals cover together; where they overlap, it counts once."""
+    total, until = timedelta(0), None
+    for began, ended in sorted(intervals):
+        start = began if until is None else max(began, until)
+        if ended > start:
+            total += ended - start
+            until = ended
+    return total

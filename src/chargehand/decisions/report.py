@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from chargehand.decisions.critical_path import covered
 from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
 from chargehand.decisions.trace import Trace
-from chargehand.decisions.trace_types import AttemptSpan, NestingLevel, StepKind, StepSpan, covered
+from chargehand.decisions.trace_types import AttemptSpan, NestingLevel, StepKind, StepSpan
 from chargehand.facts.outcome import NO_USAGE, Usage
 
 #: how many of the longest waits are kept

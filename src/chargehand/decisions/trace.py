@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.critical_path import CriticalPaths, served_by
+from chargehand.decisions.critical_path import CriticalPaths, covered, served_by
 from chargehand.decisions.trace_types import (
     AttemptSpan,
     Halt,
@@ -25,7 +25,6 @@ from chargehand.decisions.trace_types import (
     Steer,
     StepKind,
     StepSpan,
-    covered,
 )
 from chargehand.facts import events
 from chargehand.facts.failure_policy import Recourse

@@ -1,9 +1,8 @@
 """What a trace is made of. Lengths of time are seconds here: a trace is read as JSON, by any program."""
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct
 
@@ -11,9 +10,6 @@ from chargehand.decisions.system_tasks import is_system_task
 from chargehand.facts.events import RetryHow
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Strategy, Task
-
-Interval: TypeAlias = tuple[datetime, datetime]
-"""From one instant to another."""
 
 
 class StepKind(StrEnum):
@@ -271,14 +267,3 @@ class NestingLevel(Struct, forbid_unknown_fields=True):
     below: float
     #: the rest: what this level adds
     own: float
-
-
-def covered(intervals: Iterable[Interval]) -> timedelta:
-    """How much time these intervals cover together; where they overlap, it counts once."""
-    total, until = timedelta(0), None
-    for began, ended in sorted(intervals):
-        start = began if until is None else max(began, until)
-        if ended > start:
-            total += ended - start
-            until = ended
-    return total
