@@ -113,12 +113,12 @@ class RunResults:
                 self._finish(event)
                 if self._open:
                     self._write_off(event.task, event.attempt)
+            case AttemptStarted():
+                self._start(event)
             case AttemptLost() | AttemptPreempted():
                 self._write_off(event.task, event.attempt)
             case AttemptParked():
                 self._write_off(event.task, event.attempt, is_spent=False)
-            case AttemptStarted():
-                self.start(event)
             case StepStarted():
                 self._begin_step(event)
             case StepFinished():
@@ -157,7 +157,7 @@ class RunResults:
             if log is not None:
                 log.start_over()
 
-    def start(self, event: AttemptStarted) -> None:
+    def _start(self, event: AttemptStarted) -> None:
         """Note who has a task now: what another worker did of it, or this one before it was changed,
         is not its lineage."""
         worker = f"{event.worker}@{event.version}" if event.version else event.worker

@@ -779,7 +779,7 @@ class Schedule:
 
     def _unpark(self, node: TaskNode) -> bool:
         """Whether the task was parked until now."""
-        return bool(self.parked_tasks) and self.parked_tasks.pop(node.task.id, None) is not None
+        return self.parked_tasks.pop(node.task.id, None) is not None
 
     def _offer_of(self, node: TaskNode) -> OfferAttempt:
         task = node.task
@@ -809,7 +809,8 @@ class Schedule:
 
     def _settle(self, node: TaskNode, state: TaskState, at: datetime) -> list[Command]:
         """Put a node where it stays, and release what may go on without anything more."""
-        self._unpark(node)
+        if self.parked_tasks:
+            self._unpark(node)
         self._move(node, state)
         commands: list[Command] = []
         if not self._stop_reason:
@@ -1166,6 +1167,8 @@ class Schedule:
         node.started_at = event.at
         self._open += 1
         self._planning.has_begun |= event.worker == PLANNER
+        if not self._hedges.are_wanted:
+            return []
         self._hedges.watched.discard(event.task)
         return self._watch(node)
 
@@ -1185,7 +1188,7 @@ class Schedule:
 
     def _close_attempt(self, node: TaskNode, at: datetime) -> None:
         """An attempt has ended; the task is given its next state by the caller."""
-        if node.task.id in self.held_up_tasks:
+        if self.held_up_tasks and node.task.id in self.held_up_tasks:
             self._go_on(node, at)
         node.since_at = at
         self._open -= 1
@@ -1258,7 +1261,7 @@ class Schedule:
         return [*beside, SetTimer(event.due_at, retry)]
 
     def _watch(self, node: TaskNode) -> list[Command]:
-        if not self._hedges.are_wanted or not self._may_hedge:
+        if not self._may_hedge:
             return []
         return self._hedges.watch(node, self._times, self._request_of_run.paces)
 
