@@ -10,14 +10,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.board import (
-    block_of,
-    check_board_name,
-    check_reader,
-    matches,
-    note_of,
-    select,
-)
+from chargehand.decisions import board as decisions
 from chargehand.engines.brief import Brief, SharedBoard
 from chargehand.errors import BlockChanged, BlockDenied, InternalError, UsageError
 from chargehand.facts import argument_checks as checks
@@ -71,7 +64,7 @@ class Board(SharedBoard):
     def __init__(
         self, journal: Journal, clock: Clock, name: str, *, author: str, role: str, run: str = ""
     ) -> None:
-        check_board_name(name)
+        decisions.check_board_name(name)
         self.name = name
         self.author = author
         self.role = role
@@ -111,7 +104,7 @@ class Board(SharedBoard):
             metadata=Value.of(metadata).read(),
         )
         event, seq = await self._act("board.post", act)
-        note = note_of(self.name, seq, event)
+        note = decisions.note_of(self.name, seq, event)
         if note is None:
             raise InternalError(f"a note on board {self.name!r} was stored as something else")
         return replace(note, stored=act.content)
@@ -139,7 +132,7 @@ class Board(SharedBoard):
         """The notes that a query asks for. No step, whoever holds the board."""
         found = await self._journal.boards.notes(self.name, query)
         if self._run:
-            found = select([*found, *await self._history.notes(query)], query)
+            found = decisions.select([*found, *await self._history.notes(query)], query)
         return [replace(note, stored=await self._load(note.stored)) for note in found]
 
     async def search(
@@ -177,7 +170,7 @@ class Board(SharedBoard):
         found: list[Note] = []
         async for entry in self._journal.boards.read(self.name, seq):
             seq = entry.seq
-            note = note_of(self.name, entry.seq, entry.event)
+            note = decisions.note_of(self.name, entry.seq, entry.event)
             found += [] if note is None else [note]
         lived = await self._history.notes(NoteQuery())
         found += [note for note in lived if not index.knows(note)]
@@ -198,10 +191,10 @@ class Board(SharedBoard):
             known = signal.count
             posted = [entry async for entry in self._journal.boards.read(self.name, seq)]
             seq = posted[-1].seq if posted else seq
-            notes = [note_of(self.name, entry.seq, entry.event) for entry in posted]
+            notes = [decisions.note_of(self.name, entry.seq, entry.event) for entry in posted]
             fresh = [note for note in notes if note is not None] + await history.catch_up()
             for note in sorted(fresh, key=lambda note: note.at):
-                if matches(note, query) and not from_now:
+                if decisions.matches(note, query) and not from_now:
                     self._distrust(note.taint)
                     yield replace(note, stored=await self._load(note.stored))
             from_now = False
@@ -227,7 +220,7 @@ class Board(SharedBoard):
         event, _ = await self._act("board.write", act)
         if not isinstance(event, BlockWritten):
             raise InternalError(f"block {label!r} was stored as something else")
-        return replace(block_of(event), stored=act.value)
+        return replace(decisions.block_of(event), stored=act.value)
 
     async def update(self, label: str, change: Callable[[Any], object]) -> Block:
         """Write what `change` returns for the newest value (None if there is none).
@@ -355,7 +348,7 @@ class Board(SharedBoard):
         if self.role == LEADER:
             return
         for known in await self._journal.boards.labels(self.name, only=label):
-            check_reader(self.author, self.role, known)
+            decisions.check_reader(self.author, self.role, known)
 
     async def _load(self, value: Value) -> Value:
         return await load_value(value, self._journal.blobs)

@@ -10,6 +10,7 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand import errors
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.coordination.board_watch import BoardWatch
 from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
@@ -18,13 +19,6 @@ from chargehand.decisions.coordination.run_progress import Progress
 from chargehand.decisions.coordination.run_watch import RunWatch
 from chargehand.decisions.coordination.worker_health import Health, Symptom, Trouble, WorkerPulse
 from chargehand.decisions.system_tasks import ANSWER
-from chargehand.errors import (
-    JournalDamaged,
-    JournalVersion,
-    NotLeading,
-    UnknownRun,
-    UsageError,
-)
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
 from chargehand.facts.board import board_of_run
@@ -174,9 +168,9 @@ class Coordinator:
             elif self._seq_of(run) < head.seq:
                 try:
                     await self._look_at(run)
-                except UnknownRun:
+                except errors.UnknownRun:
                     self._drop(run)  # retention was faster
-                except (JournalDamaged, JournalVersion) as error:
+                except (errors.JournalDamaged, errors.JournalVersion) as error:
                     self._drop(run)
                     self._unreadable[run] = _unreadable(run, str(error))
                 await asyncio.sleep(0)  # those who work in this loop are not to wait for all runs
@@ -246,7 +240,7 @@ class Coordinator:
 
         try:
             await self._journal.decide(run, look)
-        except (NotLeading, UnknownRun):
+        except (errors.NotLeading, errors.UnknownRun):
             return set(nodes)  # somebody leads it, or nobody need any more
         return living
 
@@ -266,7 +260,7 @@ class Coordinator:
             async for entry in self._journal.boards.read(watch.board, watch.seq):
                 if entry.seq == watch.seq + 1:
                     watch.apply(entry.seq, entry.event)
-        except UnknownRun:
+        except errors.UnknownRun:
             pass  # retention has deleted it with its run
 
     async def _with_answer(self, event: Event) -> Event:
@@ -286,7 +280,7 @@ def _opened(journal: "Journal | str | os.PathLike[str]") -> tuple[Journal, bool]
         return open_journal(journal), False
     path = Path(os.fspath(journal).removeprefix("sqlite:"))
     if not is_dsn(os.fspath(journal)) and not path.exists():
-        raise UsageError(
+        raise errors.UsageError(
             f"there is no journal at {path}; a coordinator reads one that others write"
         )
     return open_journal(journal), True

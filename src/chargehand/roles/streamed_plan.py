@@ -16,22 +16,11 @@ from chargehand.facts.events import Event, PlanOpened, PlanSealed, TaskAdded
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Strategy, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Turn, user
+from chargehand.roles import plan_schema as schemas
 from chargehand.roles.data_fences import request_again
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import REPAIRS, DurableModelCaller, refuse_unusable
 from chargehand.roles.partial_json import PartialJson
-from chargehand.roles.plan_schema import (
-    NO_MORE,
-    Bounds,
-    failure_of,
-    faults_in_words,
-    no_plan,
-    plan_schema,
-    read_draft,
-    read_task,
-    refuse_unserved,
-    tasks_schema,
-)
 from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
 from chargehand.roles.run_summary import remembered
@@ -55,7 +44,7 @@ async def stream_plan(
     except BaseExceptionGroup as several:
         # One of the two failed and the other was cancelled for it; callers know errors by their kind.
         raise several.exceptions[0] from None
-    return outcome if delivery.result() else NO_MORE
+    return outcome if delivery.result() else schemas.NO_MORE
 
 
 class _PlanStream:
@@ -67,7 +56,7 @@ class _PlanStream:
         self._seat = seat
         self._caller = DurableModelCaller(brief, resources)
         self._request = request
-        self._bounds = Bounds(seat.roster, schedule.limits)
+        self._bounds = schemas.Bounds(seat.roster, schedule.limits)
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._gate = StreamedTaskCheck(
             self._bounds,
@@ -93,7 +82,7 @@ class _PlanStream:
         said = list(turns)
         # Always the same at first, whatever was accepted already: what is asked again after a
         # restart must be what was asked before it.
-        schema = plan_schema(self._seat.roster, self._seat.live_run.schedule.limits)
+        schema = schemas.plan_schema(self._seat.roster, self._seat.live_run.schedule.limits)
         objection = ""
         for _ in range(REPAIRS + 1):
             settings = self._caller.resources.settings
@@ -109,11 +98,11 @@ class _PlanStream:
             said += [reply.turn, user(noted["words"])]
             if noted["accepted"]:
                 free = [id_ for id_ in self._bounds.ids if id_ not in noted["accepted"]]
-                schema = record(tasks=tasks_schema(self._bounds, free, self._bounds.ids))
-        kind = failure_of(read_draft(reply.text)[0])
+                schema = record(tasks=schemas.tasks_schema(self._bounds, free, self._bounds.ids))
+        kind = schemas.failure_of(schemas.read_draft(reply.text)[0])
         error = kind(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
         if self._gate.accepted:
-            return no_plan(error)  # what was accepted runs, and its words are known by now
+            return schemas.no_plan(error)  # what was accepted runs, and its words are known by now
         raise error
 
     def _objection_to(self, reply: ModelReply) -> str | None:
@@ -123,7 +112,7 @@ class _PlanStream:
                 return "The answer was cut off at the maximum length."
         refuse_unusable(reply)
         if not self._gate.accepted:
-            refuse_unserved(read_draft(reply.text)[0])
+            schemas.refuse_unserved(schemas.read_draft(reply.text)[0])
         return self._gate.settle(reply.text)
 
     async def _noted(self, objection: str) -> Any:
@@ -159,7 +148,7 @@ class StreamedTaskCheck:
 
     def __init__(
         self,
-        bounds: Bounds,
+        bounds: schemas.Bounds,
         request: str,
         emit: Callable[[Event], None],
         now: Callable[[], datetime],
@@ -196,13 +185,13 @@ class StreamedTaskCheck:
         """Take in a whole reply, heard before or not; what speaks against it, if anything does."""
         self.hear(None)
         self.hear(text)
-        written, objection = read_draft(text)
+        written, objection = schemas.read_draft(text)
         if written is None:
             return objection
         tasks = [each.task for each in written.tasks]
         faults = self._faults_in(tasks)
         if faults:
-            return faults_in_words(faults)
+            return schemas.faults_in_words(faults)
         self._head = {
             "goal": written.goal,
             "instruction": written.instruction,
@@ -215,7 +204,7 @@ class StreamedTaskCheck:
 
     def _note(self, name: str, value: Any) -> None:
         if name == "tasks":
-            task = read_task(value)
+            task = schemas.read_task(value)
             self._is_halted = self._is_halted or task is None
             if task is not None and not self._is_halted:
                 self._waiting.append(task)

@@ -17,19 +17,12 @@ from chargehand.errors import ToolError, WorkerError
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Question
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.models import base
+from chargehand.roles import worker_refusal
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import objection_to, record
 from chargehand.roles.model_calls import DurableModelCaller, in_fewer_words, unusable
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
-from chargehand.roles.worker_refusal import (
-    CANNOT,
-    SPEC,
-    refusal_in,
-    result_in,
-    status_words,
-    with_status,
-)
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.toolbox import Toolbox
 
@@ -139,7 +132,7 @@ class ToolLoop:
         worker, task = self._worker, self._brief.task
         specs, choice = self._open_tools() if self._toolbox.specs else ((), "auto")
         if specs and choice == "auto" and self._is_told:
-            specs = (*specs, SPEC)
+            specs = (*specs, worker_refusal.SPEC)
         # With tools in play the answer is held to its schema here, not by the provider: most
         # cannot do both in one call.
         schema = task.output if not specs and self._models[0].abilities.schema else None
@@ -147,14 +140,16 @@ class ToolLoop:
             turns=tuple(self._turns),
             tools=specs,
             choice=choice,
-            schema=with_status(schema) if schema is not None and self._has_status else schema,
+            schema=worker_refusal.with_status(schema)
+            if schema is not None and self._has_status
+            else schema,
             settings=worker.settings,
         )
 
     @property
     def _is_told(self) -> bool:
         """Whether the model is offered our call to say that it cannot."""
-        is_free = CANNOT not in self._toolbox
+        is_free = worker_refusal.CANNOT not in self._toolbox
         return is_free and not self._models[0].abilities.declines
 
     @property
@@ -174,7 +169,7 @@ class ToolLoop:
             return None
         task = self._brief.task
         asked = f"{self._worker.opening.text}\n{task.description}\n{task.accept}"
-        return refusal_in(reply, task.output, asked)
+        return worker_refusal.refusal_in(reply, task.output, asked)
 
     def _open_tools(self) -> tuple[tuple[base.ToolSpec, ...], str]:
         """The tools that may be called next, and which of them must be."""
@@ -406,7 +401,7 @@ class ToolLoop:
         task = self._brief.task
         value: Any = text.strip()
         if task.output is not None:
-            value, objection = result_in(text, task.output)
+            value, objection = worker_refusal.result_in(text, task.output)
             if objection is not None:
                 return None, objection
         if task.accept:
@@ -445,7 +440,7 @@ class ToolLoop:
         accept = f"It is accepted if: {task.accept}\n" if task.accept else ""
         schema = ""
         if self._has_status:
-            schema = status_words(task.output or {})
+            schema = worker_refusal.status_words(task.output or {})
         elif task.output is not None:
             schema = f"Answer with JSON that fits this schema: {canonical(task.output).decode()}\n"
         return prompt(

@@ -4,12 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from chargehand.decisions.rule_answer import (
-    cut,
-    done_in,
-    gaps_in,
-    loose_in,
-)
+from chargehand.decisions.rule_answer import cut, done_in, gaps_in, loose_in
 from chargehand.decisions.system_tasks import last_in
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode
