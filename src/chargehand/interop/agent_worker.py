@@ -1,21 +1,26 @@
-"""A member of a roster whose work is done by somebody else's code."""
+"""A worker whose work is done by another framework, and what the frameworks have in common."""
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
 
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
+from chargehand.facts.events import Effect
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Done, Usage
 from chargehand.models.prices import price_of
 from chargehand.roles.function_worker import FunctionWorker, Work
 from chargehand.roles.resources import Resources
 from chargehand.roles.worker_refusal import refusal_of
+
+Effects: TypeAlias = "Effect | str | Mapping[str, Effect | str]"
+"""The effect of all tools of another framework, or by the name of the tool; one that is not named is `once`."""
 
 
 class AgentOptions(TypedDict, total=False):
@@ -74,3 +79,33 @@ def _judged(outcome: Any) -> Any:
     text = outcome.value.read()
     refused = refusal_of(text) if isinstance(text, str) else None
     return outcome if refused is None else replace(refused, usage=outcome.usage)
+
+
+class ToolEffects:
+    """The effect of each tool, as it was declared."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._all = _effect(effects) if isinstance(effects, str) else Effect.ONCE
+        named = {} if isinstance(effects, str) else effects
+        self._named = {tool: _effect(effect) for tool, effect in named.items()}
+
+    def of(self, tool: str) -> Effect:
+        return self._named.get(tool, self._all)
+
+
+def _effect(word: str) -> Effect:
+    # Not keyed: there is no way to hand such a tool its key.
+    known = [each for each in Effect if each is not Effect.KEYED]
+    if word not in known:
+        words = ", ".join(each.value for each in known)
+        raise UsageError(f"{word!r} is no effect that a tool can have here; there are {words}")
+    return Effect(word)
+
+
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Say which extra to install if what is imported inside is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error}; pip install 'chargehand[{extra}]'") from error

@@ -1,26 +1,79 @@
-"""The way of an attempt through somebody else's code, and back."""
+"""Connects one attempt to the framework that does its work: its steps, model calls, questions and endings."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
+from pydantic import TypeAdapter
 
 from chargehand.decisions.run_results import MODEL_CALL
 from chargehand.engines.brief import Brief
-from chargehand.errors import ModelError, WorkerError
+from chargehand.errors import (
+    ModelBusy,
+    ModelDenied,
+    ModelError,
+    ModelForbidden,
+    ModelRefused,
+    ModelTooSlow,
+    ModelUnreachable,
+    WorkerError,
+)
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, Done, Usage
-from chargehand.interop.call_cost import priced, worst
-from chargehand.interop.error_classes import told_by
-from chargehand.interop.external_model_call import ExternalModelCall, request_like
-from chargehand.models.prices import is_plausible, settled
+from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, ONE_CALL, Done, ErrorClass, Usage
+from chargehand.facts.value import Value, digest_of
+from chargehand.interop.error_classes import failure_of, status_of, told_by
+from chargehand.models.base import (
+    Abilities,
+    ModelReply,
+    ModelRequest,
+    ModelSettings,
+    StopReason,
+    account_of,
+    user,
+)
+from chargehand.models.prices import is_plausible, price_of, settled, worst_price
+from chargehand.models.provider_errors import lasting_kind
 from chargehand.roles.resources import Resources, terms_of
 from chargehand.roles.tool_loop import APPROVE, REJECT
 
 T = TypeVar("T")
+#: tokens of an answer without a maximum of its own, in a run that has a budget
+MOST_OUT = ModelSettings().max_tokens
 #: that may be told where nothing is limited
 _ANYTHING = Usage(tokens_in=MOST_TOLD, tokens_out=MOST_TOLD)
+_KINDS: dict[ErrorClass, type[ModelError]] = {
+    ErrorClass.RESOURCE: ModelBusy,
+    ErrorClass.DENIED: ModelForbidden,
+    ErrorClass.TIMEOUT: ModelTooSlow,
+    ErrorClass.NETWORK: ModelUnreachable,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalCall(Generic[T]):
+    """A model call that a framework makes."""
+
+    #: the model as `provider:model`
+    model: str
+    #: whose limits it shares
+    account: str
+    #: asks the framework's own model; may be called several times
+    send: Callable[[], Awaitable[T]]
+    #: everything that the model is sent, as JSON
+    sent: bytes
+    #: tokens of the response at most
+    most: int
+    about: object
+    #: how the response is kept, and what it has used
+    kept_as: TypeAdapter[T]
+    usage_of: Callable[[T], Usage]
+    #: the tool call that makes it, if one does
+    within: str = ""
 
 
 class AttemptBridge:
@@ -33,6 +86,8 @@ class AttemptBridge:
 
     def __init__(self, brief: Brief, resources: Resources) -> None:
         self.brief = brief
+        #: of all model calls that are steps, replayed ones included
+        self.usage = NO_USAGE
         self._resources = resources
         self._ending: BaseException | None = None
         self._turns = 0
@@ -94,15 +149,42 @@ class AttemptBridge:
             self._ending = self._ending or error
             raise
 
-    async def call(self, outgoing: ExternalModelCall[T], said: str, most: int) -> tuple[T, Usage]:
-        """Have a framework's model asked when its provider bears it, as often as that needs.
+    async def model_step(self, call: ExternalCall[T]) -> T:
+        """The response of a framework's model: asked once, then read from the journal."""
 
-        Raises what the framework's own call raised. Raises `Parked` while nobody can be asked for long.
+        async def run() -> Done:
+            response, usage = await self._asked(call)
+            kept = {
+                "model": call.model,
+                "response": call.kept_as.dump_python(response, mode="json"),
+            }
+            return Done(Value.of(kept, self.brief.taint), usage)
+
+        is_capped = self.brief.is_capped
+        done = await self.step(
+            f"{MODEL_CALL} in {call.within}" if call.within else MODEL_CALL,
+            [call.model, digest_of(call.sent)],
+            run,
+            effect=Effect.PURE,
+            about=call.about,
+            reserve=worst(call.model, len(call.sent), call.most) if is_capped else ONE_CALL,
+        )
+        response = call.kept_as.validate_python(done.value.read()["response"])
+        self.usage += call.usage_of(response)
+        return response
+
+    async def _asked(self, call: ExternalCall[T]) -> tuple[T, Usage]:
+        """Ask the model when its provider bears it, as often as that needs.
+
+        Raises what the framework's own call raised. Raises `Parked` while no provider can be asked for long.
         """
-        request = request_like(said, most)
+        model = _QueuedModel(call)
+        # Of the same size as what is sent. No two are the same: none is shared.
+        settings = ModelSettings(max_tokens=call.most, extra={"call": uuid.uuid4().hex})
+        request = ModelRequest(turns=(user(call.sent.decode()),), settings=settings)
         try:
-            call = await self._resources.gateway.ask(
-                [outgoing], request, priority=self.brief.task.priority, terms=terms_of(self.brief)
+            answered = await self._resources.gateway.ask(
+                [model], request, priority=self.brief.task.priority, terms=terms_of(self.brief)
             )
         except ModelError as error:
             cause = error.__cause__
@@ -110,15 +192,15 @@ class AttemptBridge:
                 raise
             self._is_paid = error.may_be_paid
             raise cause from cause.__cause__
-        bound = worst(call.model, len(said.encode()), most)
-        usage = call.reply.usage
+        bound = worst(answered.model, len(call.sent), call.most)
+        usage = answered.reply.usage
         if self.brief.is_capped or not is_plausible(usage, _ANYTHING, has_parts=True):
-            usage = settled(call.model, usage, bound)
+            usage = settled(answered.model, usage, bound)
         else:
-            usage = priced(call.model, replace(usage, calls=1))
-        for _ in range(call.doubtful):
+            usage = priced(answered.model, replace(usage, calls=1))
+        for _ in range(answered.doubtful):
             usage += bound
-        return outgoing.came[0], usage
+        return model.came[0], usage
 
     async def ask(self, text: str, choices: Sequence[str] = ()) -> str:
         """Ask a person, as `brief.ask` does."""
@@ -132,3 +214,66 @@ class AttemptBridge:
         """Ask a person whether a tool may be called with exactly these arguments."""
         question = f"May {self.brief.worker} call {tool}({arguments})?"
         return await self.ask(question, (APPROVE, REJECT)) == APPROVE
+
+
+class _QueuedModel(Generic[T]):
+    """Stands in for a model in the queue of its provider: when its turn has come, the framework asks its own."""
+
+    abilities = Abilities()
+
+    def __init__(self, call: ExternalCall[T]) -> None:
+        self.name = call.model
+        self.account = call.account
+        #: the response, once there is one
+        self.came: list[T] = []
+        self._call = call
+
+    async def ask(self, request: ModelRequest) -> ModelReply:  # noqa: ARG002 - `send` knows it
+        try:
+            response = await self._call.send()
+        except ModelError:
+            raise
+        except Exception as error:
+            raise _model_error(error) from error
+        self.came = [response]
+        return ModelReply(parts=(), stop=StopReason.END, usage=self._call.usage_of(response))
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+        yield await self.ask(request)
+
+
+def _model_error(error: Exception) -> ModelError:
+    failed = failure_of(error)
+    status = status_of(error) or 0
+    kind = _KINDS.get(failed.kind, ModelRefused)
+    if status == HTTPStatus.UNAUTHORIZED:
+        kind = ModelDenied  # a bad key fails every call; what else is denied, only this one
+    elif not issubclass(kind, ModelDenied):
+        kind = lasting_kind(status, failed.message, failed.retry_after) or kind
+    return kind(failed.message, retry_after=failed.retry_after, status=status)
+
+
+def account_at(provider: str, client: Any) -> str:
+    """The account of a provider's client: the one that our own adapters have with the same key."""
+    host = urlsplit(str(getattr(client, "base_url", ""))).netloc
+    return account_of(provider, f"{host} {getattr(client, 'api_key', '')}")
+
+
+def priced(model: str, usage: Usage) -> Usage:
+    """What was used, with the price of `provider:model` as far as it is known."""
+    return replace(usage, money=max(price_of(model, usage) or 0.0, 0.0))
+
+
+def worst(model: str, sent: int, most: int) -> Usage:
+    """The most that a request of so many bytes can cost: it has no more tokens than that."""
+    bound = Usage(calls=1, tokens_in=sent, tokens_out=most)
+    return replace(bound, money=worst_price(model, bound))
+
+
+def beyond(all_: Usage, seen: Usage) -> Usage:
+    """What was spent beside what is accounted for already; its price is not known."""
+    return Usage(
+        calls=max(all_.calls - seen.calls, 0),
+        tokens_in=max(all_.tokens_in - seen.tokens_in, 0),
+        tokens_out=max(all_.tokens_out - seen.tokens_out, 0),
+    )

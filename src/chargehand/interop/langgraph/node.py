@@ -22,7 +22,7 @@ from chargehand.facts.outcome import Done, Failed, Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import canonical
 from chargehand.interop.langgraph.state import MESSAGES, found_in, has
-from chargehand.interop.run_listener import Listening, RunListener, Tell
+from chargehand.presentation.run_listener import RunListener, is_about_people
 from chargehand.result import RunResult
 from chargehand.roles.data_fences import words_of
 from chargehand.supervisor import Run, Supervisor
@@ -36,6 +36,7 @@ MOST_QUESTIONS = 100_000
 Request: TypeAlias = "str | Callable[[Any], str | Plan]"
 Result: TypeAlias = "str | Callable[[RunResult], Any]"
 Key: TypeAlias = Callable[[Any], str]
+Tell: TypeAlias = Callable[[Event], None]
 Talk: TypeAlias = "Generator[Coroutine[Any, Any, Any], Any, Any]"
 """Yields what is to be awaited and is sent what came of it: one body for graphs that await and graphs that do not."""
 
@@ -50,6 +51,27 @@ class _Leading:
     tell: Tell | None
     #: questions that were answered through the graph
     answered: set[str]
+
+
+class _Listening:
+    """Listens to one run while it goes on."""
+
+    def __init__(self, tell: Tell | None) -> None:
+        self._tell = tell
+        #: a person has been asked something, by this run or by one that may be below it
+        self.is_asked = False
+        #: set by whatever happens after that
+        self.news = asyncio.Event()
+
+    def hear(self, event: Event) -> None:
+        if self._tell is not None:
+            self._tell(event)
+        self.hear_below(event)
+
+    def hear_below(self, event: Event) -> None:
+        self.is_asked = self.is_asked or is_about_people(event)
+        if self.is_asked:
+            self.news.set()
 
 
 class SupervisorNode:
@@ -73,7 +95,7 @@ class SupervisorNode:
         self._own_key_for = key_for
         self._streams = stream
         self._terms = terms
-        self._ear = RunListener(boss)
+        self._listener = RunListener(boss)
 
     def runnable(self) -> Runnable[Any, Any]:
         """What `add_node` takes."""
@@ -185,7 +207,8 @@ class SupervisorNode:
 
     async def _go_on(self, leading: "_Leading") -> RunResult | Question:
         """The result, or the question without whose answer nothing goes on any more."""
-        with self._ear.listening(leading.run, leading.tell) as listening:
+        listening = _Listening(leading.tell)
+        with self._listener.listening(leading.run, listening):
             try:
                 begun = await self._boss.submit(leading.asked, **leading.terms)
                 return await self._until_it_waits(begun, listening, leading.answered)
@@ -195,7 +218,7 @@ class SupervisorNode:
                 raise
 
     async def _until_it_waits(
-        self, begun: Run, listening: Listening, answered: set[str]
+        self, begun: Run, listening: _Listening, answered: set[str]
     ) -> RunResult | Question:
         ending = asyncio.ensure_future(begun.wait())
         try:

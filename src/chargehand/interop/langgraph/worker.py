@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from langchain_core.messages import HumanMessage
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -18,12 +20,12 @@ from pydantic_core import to_jsonable_python
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError, WorkerError
 from chargehand.facts.events import Effect
-from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Usage
+from chargehand.facts.outcome import NO_USAGE, ONE_CALL, Done, ErrorClass, Failed, Outcome, Usage
 from chargehand.facts.value import Value
-from chargehand.interop.attempt_bridge import AttemptBridge
-from chargehand.interop.error_classes import failure_of
+from chargehand.interop.attempt_bridge import AttemptBridge, priced
+from chargehand.interop.error_classes import class_of, failure_of
 from chargehand.interop.langgraph.state import MESSAGES, found_in, has
-from chargehand.interop.langgraph.usage import Spending
+from chargehand.models.http_adapter import usage_of as usage_told
 from chargehand.roles.data_fences import words_of
 from chargehand.roles.resources import Resources
 from chargehand.supervisor.nested_runs import words_from
@@ -59,6 +61,37 @@ class Leg(Struct, frozen=True):
 
 Answered: TypeAlias = tuple[tuple[GraphPause, ...], list[Any]]
 """What a graph waited for, and what it was told."""
+
+
+class Spending(BaseCallbackHandler):
+    """Adds up every model call that is made under it, whether its message ends in the state or not."""
+
+    # Called where it happens, one after the other: what is added up must not be torn apart.
+    run_inline = True
+
+    def __init__(self) -> None:
+        self.usage = NO_USAGE
+
+    def on_llm_error(self, error: BaseException, **_: Any) -> None:
+        if class_of(error) is ErrorClass.TIMEOUT:  # it may have been answered, and paid for
+            self.usage += ONE_CALL
+
+    def on_llm_end(self, response: LLMResult, **_: Any) -> None:
+        for generations in response.generations:
+            for generation in generations[:1]:  # more than one share what they cost
+                message = generation.message if isinstance(generation, ChatGeneration) else None
+                if isinstance(message, AIMessage):
+                    self.usage += _spent(message)
+
+
+def _spent(message: AIMessage) -> Usage:
+    counts: dict[str, Any] = dict(message.usage_metadata or {})
+    details = counts.get("input_token_details") or {}
+    told = message.response_metadata
+    model = f"{told.get('model_provider', '')}:{told.get('model_name', '')}"
+    cached = details.get("cache_read"), details.get("cache_creation")
+    usage = usage_told(counts.get("input_tokens"), counts.get("output_tokens"), *cached)
+    return priced(model, usage)
 
 
 class GraphWork:
@@ -122,10 +155,10 @@ class GraphWork:
 class _Attempt:
     """Leads a graph from one leg to the next. Each is a step, so no leg is walked twice and no answer asked twice."""
 
-    def __init__(self, work: GraphWork, passage: AttemptBridge, thread: str) -> None:
+    def __init__(self, work: GraphWork, bridge: AttemptBridge, thread: str) -> None:
         self._work = work
-        self._passage = passage
-        self._brief = passage.brief
+        self._bridge = bridge
+        self._brief = bridge.brief
         self._thread = thread
         #: of the leg under way
         self._spending = Spending()
@@ -162,7 +195,7 @@ class _Attempt:
         self._spending = Spending()
         given = [answers for _, answers in walked]
         about = {"thread": self._thread, "answers": given[-1:]}
-        done = await self._passage.step(
+        done = await self._bridge.step(
             "graph",
             [self._thread, given],
             run,

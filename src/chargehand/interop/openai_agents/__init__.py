@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import Outcome
-from chargehand.interop.agent_worker import AgentOptions, AgentWorker
+from chargehand.interop.agent_worker import (
+    AgentOptions,
+    AgentWorker,
+    Effects,
+    ToolEffects,
+    needing,
+)
 from chargehand.interop.attempt_bridge import AttemptBridge
-from chargehand.interop.missing_extra import needing
-from chargehand.interop.tool_effects import Effects, ToolEffects
 from chargehand.roles.resources import Resources
 from chargehand.supervisor.nested_runs import words_from
 
@@ -42,8 +46,7 @@ def agent_worker(
         from agents import Agent as TheirAgent
 
         from chargehand.interop.openai_agents.attempt import AgentAttempt
-        from chargehand.interop.openai_agents.durable_calls import Journaled
-        from chargehand.interop.openai_agents.models import real_models
+        from chargehand.interop.openai_agents.durable_calls import Journaled, real_models
     if not isinstance(agent, TheirAgent):
         raise UsageError(f"worker {name!r}: {agent!r} is no agent of the OpenAI Agents SDK")
     declared = ToolEffects(effects)

@@ -22,10 +22,9 @@ from agents import (
 from chargehand.errors import WorkerError
 from chargehand.facts.outcome import NO_USAGE, Done, ErrorClass, Outcome, Usage
 from chargehand.facts.value import Value
-from chargehand.interop.call_cost import beyond
+from chargehand.interop.attempt_bridge import beyond
 from chargehand.interop.error_classes import failure_of
-from chargehand.interop.openai_agents.durable_calls import Journaled
-from chargehand.interop.openai_agents.models import usage_of
+from chargehand.interop.openai_agents.durable_calls import Journaled, usage_of
 
 TRIPWIRES = (
     InputGuardrailTripwireTriggered,
@@ -50,7 +49,7 @@ class AgentAttempt:
 
     async def hold(self, prompt: Any, config: RunConfig | None, *, tracing: bool) -> Outcome:
         """The outcome of the attempt; failure is a value."""
-        taint = self._journaled.passage.brief.taint
+        taint = self._journaled.bridge.brief.taint
         try:
             async with _configured(config, tracing=tracing) as chosen:
                 result = await self._run(prompt, self._journaled.config(chosen))
@@ -74,7 +73,7 @@ class AgentAttempt:
             max_turns=self._max_turns,
             run_config=config,
         )
-        result = await self._journaled.passage.through(running)
+        result = await self._journaled.bridge.through(running)
         self._spent = usage_of(result.context_wrapper.usage)
         return result
 
@@ -88,7 +87,7 @@ class AgentAttempt:
                     "for it before the agent is used: agent.as_tool(…, needs_approval=True)",
                     kind="denied",
                 )
-            approved = await self._journaled.passage.approve(
+            approved = await self._journaled.bridge.approve(
                 item.name or "a tool", item.arguments or ""
             )
             (state.approve if approved else state.reject)(item)
@@ -101,7 +100,7 @@ class AgentAttempt:
 
     def _unseen(self) -> Usage:
         """What was spent beside the steps: by agents used as tools that bring models of their own."""
-        return beyond(self._spent, self._journaled.usage)
+        return beyond(self._spent, self._journaled.bridge.usage)
 
 
 @asynccontextmanager

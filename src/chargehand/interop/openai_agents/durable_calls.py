@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
+from urllib.parse import urlsplit
 
 from agents import (
     Agent,
@@ -22,22 +23,22 @@ from agents import (
     Tool,
     TResponseInputItem,
 )
+from agents import Usage as TheirUsage
 from agents.items import TResponseStreamEvent
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from agents.tool_context import ToolContext
+from msgspec.structs import replace
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from chargehand.facts.events import Effect
-from chargehand.facts.outcome import NO_USAGE, ONE_CALL, Done, Usage
-from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.interop.attempt_bridge import AttemptBridge
-from chargehand.interop.call_cost import MOST_OUT, worst
-from chargehand.interop.external_model_call import ExternalModelCall
-from chargehand.interop.openai_agents.models import account_of, is_real, name_of, usage_of
-from chargehand.interop.tool_effects import ToolEffects
+from chargehand.facts.outcome import Done, Usage
+from chargehand.facts.value import Value, canonical
+from chargehand.interop.agent_worker import ToolEffects
+from chargehand.interop.attempt_bridge import MOST_OUT, AttemptBridge, ExternalCall, account_at
 from chargehand.models.call_ban import refuse_if_forbidden
+from chargehand.models.connection_settings import is_loopback
+from chargehand.models.http_adapter import usage_of as usage_told
 from chargehand.roles.json_output import objection_to
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
@@ -49,11 +50,9 @@ class Journaled:
     """Makes copies of agents whose model and tool calls are steps of one attempt. The originals are left as they are."""
 
     def __init__(
-        self, passage: AttemptBridge, effects: ToolEffects, shape: dict[str, Any] | None
+        self, bridge: AttemptBridge, effects: ToolEffects, shape: dict[str, Any] | None
     ) -> None:
-        self.passage = passage
-        #: of all model calls that are steps, replayed ones included
-        self.usage = NO_USAGE
+        self.bridge = bridge
         self._effects = effects
         self._shape = shape
         #: by the original's identity: it and its copy
@@ -132,9 +131,9 @@ class Journaled:
             finally:
                 _inside.reset(before)
             kept = {"value": to_jsonable_python(result, fallback=str)}
-            return Done(Value.of(kept, self.passage.brief.taint))
+            return Done(Value.of(kept, self.bridge.brief.taint))
 
-        done = await self.passage.step(
+        done = await self.bridge.step(
             f"tool {tool.name}",
             [tool.name, arguments],
             run,
@@ -183,18 +182,16 @@ class DurableAgentModel(Model):
     ) -> ModelResponse:
         if is_real(self._wrapped):
             refuse_if_forbidden(self._name)
-        passage = self._journaled.passage
+        bridge = self._journaled.bridge
         shown = _shown(tools, handoffs)
         said = [system_instructions, to_jsonable_python(input), prompt, previous_response_id]
-        whole = canonical([said, shown, _shape_of(output_schema)])
         most = model_settings.max_tokens or MOST_OUT
-        settings, reserve = model_settings, ONE_CALL
-        if passage.brief.is_capped:  # so what it may cost must have a bound
+        settings = model_settings
+        if bridge.brief.is_capped:  # so what it may cost must have a bound
             settings = dataclasses.replace(settings, max_tokens=most)
-            reserve = worst(self._name, len(whole), most)
 
-        async def send() -> tuple[ModelResponse, Usage]:
-            response = await self._wrapped.get_response(
+        async def send() -> ModelResponse:
+            return await self._wrapped.get_response(
                 system_instructions,
                 input,
                 settings,
@@ -206,26 +203,20 @@ class DurableAgentModel(Model):
                 conversation_id=conversation_id,
                 prompt=prompt,
             )
-            return response, usage_of(response.usage)
 
-        async def run() -> Done:
-            outgoing = ExternalModelCall(self._name, account_of(self._wrapped), send)
-            response, usage = await passage.call(outgoing, whole.decode(), most)
-            kept = {"model": self._name, "response": _RESPONSE.dump_python(response, mode="json")}
-            return Done(Value.of(kept, passage.brief.taint), usage)
-
-        within = _inside.get()
-        done = await passage.step(
-            f"model in {within}" if within else "model",
-            [self._name, digest_of(whole)],
-            run,
-            effect=Effect.PURE,
-            about={"models": [self._name], "turns": said[1], "tools": list(shown)},
-            reserve=reserve,
+        return await bridge.model_step(
+            ExternalCall(
+                model=self._name,
+                account=account_of(self._wrapped),
+                send=send,
+                sent=canonical([said, shown, _shape_of(output_schema)]),
+                most=most,
+                about={"models": [self._name], "turns": said[1], "tools": list(shown)},
+                kept_as=_RESPONSE,
+                usage_of=lambda response: usage_of(response.usage),
+                within=_inside.get(),
+            )
         )
-        response = _RESPONSE.validate_python(done.value.read()["response"])
-        self._journaled.usage += usage_of(response.usage)
-        return response
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
         """As it comes. A worker never streams; an agent used as a tool may, and is a step as a whole."""
@@ -279,3 +270,46 @@ def _shown(tools: list[Tool], handoffs: list[Handoff[Any, Any]]) -> dict[str, An
 
 def _shape_of(schema: AgentOutputSchemaBase | None) -> dict[str, Any] | None:
     return None if schema is None or schema.is_plain_text() else schema.json_schema()
+
+
+def name_of(model: Model) -> str:
+    """The model as `provider:model`."""
+    return _full(str(getattr(model, "model", type(model).__name__)))
+
+
+def account_of(model: Model) -> str:
+    """Whose limits it shares."""
+    return account_at(name_of(model).partition(":")[0], getattr(model, "_client", None))
+
+
+def is_real(model: Model) -> bool:
+    """Whether it is one of the SDK's own, at an address that is not of this machine."""
+    client = getattr(model, "_client", None)
+    host = urlsplit(str(getattr(client, "base_url", ""))).hostname or ""
+    module = type(model).__module__
+    is_theirs = module.startswith("agents.") and not module.startswith("agents.testing.")
+    return is_theirs and not is_loopback(host)
+
+
+def _full(name: str) -> str:
+    return name.replace("/", ":", 1) if "/" in name else f"openai:{name}"
+
+
+def real_models(agent: Agent[Any], config: RunConfig | None) -> list[str]:
+    """The models that the agent and those it hands over to ask by name; of others, nobody can tell."""
+    found: dict[int, Agent[Any]] = {}
+    open_ = [agent]
+    while open_:
+        each = open_.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            open_ += [to for to in each.handoffs if isinstance(to, Agent)]
+    over = None if config is None else config.model
+    chosen = [over or each.model for each in found.values()]
+    return [_full(model) for model in chosen if isinstance(model, str)]
+
+
+def usage_of(theirs: TheirUsage) -> Usage:
+    cached = theirs.input_tokens_details.cached_tokens
+    told = usage_told(theirs.input_tokens, theirs.output_tokens, cached, 0)
+    return replace(told, calls=max(theirs.requests, 0))

@@ -8,12 +8,15 @@ from chargehand.errors import UsageError
 from chargehand.facts.outcome import Done, ErrorClass, Outcome
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
-from chargehand.interop.agent_worker import AgentOptions, AgentWorker
-from chargehand.interop.attempt_bridge import AttemptBridge
-from chargehand.interop.call_cost import beyond
+from chargehand.interop.agent_worker import (
+    AgentOptions,
+    AgentWorker,
+    Effects,
+    ToolEffects,
+    needing,
+)
+from chargehand.interop.attempt_bridge import AttemptBridge, beyond
 from chargehand.interop.error_classes import failure_of
-from chargehand.interop.missing_extra import needing
-from chargehand.interop.tool_effects import Effects, ToolEffects
 from chargehand.roles.resources import Resources
 from chargehand.supervisor.nested_runs import words_from
 
@@ -59,8 +62,7 @@ def agent_worker(
     declared = ToolEffects(effects)
 
     async def work(brief: Brief, resources: Resources) -> Outcome:
-        passage = AttemptBridge(brief, resources)
-        journaling = Journaling(passage, declared)
+        bridge = AttemptBridge(brief, resources)
         options: dict[str, Any] = _shape(brief.task)
         if deps is not None:
             options["deps"] = deps(brief)
@@ -68,14 +70,14 @@ def agent_worker(
             prompt(brief),
             model=model,
             usage_limits=usage_limits,
-            capabilities=[journaling],
+            capabilities=[Journaling(bridge, declared)],
             infer_name=False,
             **options,
         )
         try:
-            result = await passage.through(running)
+            result = await bridge.through(running)
             # Beside its steps: by other agents in its tools, if they pass on what they spend.
-            more = beyond(spent_in(result.usage), journaling.usage)
+            more = beyond(spent_in(result.usage), bridge.usage)
             return Done(Value.of(result.output, brief.taint), more)
         except UsageLimitExceeded as error:
             return failure_of(error, kind=ErrorClass.LOGIC)

@@ -30,13 +30,10 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
-from chargehand.facts.events import Effect
-from chargehand.facts.outcome import NO_USAGE, ONE_CALL, Done, Usage
-from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.interop.attempt_bridge import AttemptBridge
-from chargehand.interop.call_cost import MOST_OUT, worst
-from chargehand.interop.external_model_call import ExternalModelCall, account_at
-from chargehand.interop.tool_effects import ToolEffects
+from chargehand.facts.outcome import Done, Usage
+from chargehand.facts.value import Value, canonical
+from chargehand.interop.agent_worker import ToolEffects
+from chargehand.interop.attempt_bridge import MOST_OUT, AttemptBridge, ExternalCall, account_at
 from chargehand.models.call_ban import refuse_if_forbidden
 from chargehand.models.connection_settings import is_loopback
 from chargehand.models.http_adapter import usage_of as usage_told
@@ -51,11 +48,9 @@ _UNREAL = ("test", "function")
 class Journaling(AbstractCapability[Any]):
     """Makes every model call and tool call of one run of an agent a step of the attempt it is run for."""
 
-    def __init__(self, passage: AttemptBridge, effects: ToolEffects) -> None:
+    def __init__(self, bridge: AttemptBridge, effects: ToolEffects) -> None:
         super().__init__()
-        #: of all model calls that are steps, replayed ones included
-        self.usage = NO_USAGE
-        self._passage = passage
+        self._bridge = bridge
         self._effects = effects
         #: messages that the last model call had already
         self._told = 0
@@ -64,7 +59,7 @@ class Journaling(AbstractCapability[Any]):
         return DurablePydanticModel(model, self)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-        return JournaledTools(toolset, self._passage, self._effects)
+        return JournaledTools(toolset, self._bridge, self._effects)
 
     async def handle_deferred_tool_calls(
         self,
@@ -75,7 +70,7 @@ class Journaling(AbstractCapability[Any]):
         """Ask a person whether a call may be made, or what came of one that is made elsewhere."""
         approvals: dict[str, bool | ToolDenied] = {}
         for call in requests.approvals:
-            is_fine = await self._passage.approve(call.tool_name, call.args_as_json_str())
+            is_fine = await self._bridge.approve(call.tool_name, call.args_as_json_str())
             approvals[call.tool_call_id] = is_fine or ToolDenied()
         calls: dict[str, Any] = {
             call.tool_call_id: await self._told_by_person(call) for call in requests.calls
@@ -84,7 +79,7 @@ class Journaling(AbstractCapability[Any]):
 
     async def _told_by_person(self, call: ToolCallPart) -> str:
         arguments = call.args_as_json_str()
-        return await self._passage.ask(f"What is the result of {call.tool_name}({arguments})?")
+        return await self._bridge.ask(f"What is the result of {call.tool_name}({arguments})?")
 
     async def ask(
         self,
@@ -97,37 +92,26 @@ class Journaling(AbstractCapability[Any]):
         name, said, tools = name_of(model), _lasting(messages), _tools_in(parameters)
         if is_real(model):
             refuse_if_forbidden(name)
-        whole = canonical([said, tools, parameters.output_object])
         settings, most = self._bounded(settings)
-
-        async def send() -> tuple[ModelResponse, Usage]:
-            response = await model.request(messages, settings, parameters)
-            return response, usage_of(response)
-
-        async def run() -> Done:
-            outgoing = ExternalModelCall(name, account_of(model), send)
-            response, usage = await self._passage.call(outgoing, whole.decode(), most)
-            kept = {"model": name, "response": _RESPONSE.dump_python(response, mode="json")}
-            return Done(Value.of(kept, self._passage.brief.taint), usage)
-
         about = {"models": [name], "turns": said[self._told :], "tools": list(tools)}
         self._told = len(said)
-        done = await self._passage.step(
-            "model",
-            [name, digest_of(whole)],
-            run,
-            effect=Effect.PURE,
-            about=about,
-            reserve=worst(name, len(whole), most) if self._passage.brief.is_capped else ONE_CALL,
+        return await self._bridge.model_step(
+            ExternalCall(
+                model=name,
+                account=account_of(model),
+                send=lambda: model.request(messages, settings, parameters),
+                sent=canonical([said, tools, parameters.output_object]),
+                most=most,
+                about=about,
+                kept_as=_RESPONSE,
+                usage_of=usage_of,
+            )
         )
-        response = _RESPONSE.validate_python(done.value.read()["response"])
-        self.usage += usage_of(response)
-        return response
 
     def _bounded(self, settings: ModelSettings | None) -> tuple[ModelSettings | None, int]:
         """How the model is to answer, and with how many tokens at most. What is capped must have a bound."""
         most = (settings or {}).get("max_tokens") or MOST_OUT
-        if not self._passage.brief.is_capped:
+        if not self._bridge.brief.is_capped:
             return settings, most
         return cast(ModelSettings, {**(settings or {}), "max_tokens": most}), most
 
@@ -168,7 +152,7 @@ class DurablePydanticModel(WrapperModel):
 class JournaledTools(WrapperToolset[Any]):
     """Tools whose calls are steps. What a tool tells the model to do is a result like any other."""
 
-    passage: AttemptBridge
+    bridge: AttemptBridge
     effects: ToolEffects
 
     async def call_tool(
@@ -178,9 +162,9 @@ class JournaledTools(WrapperToolset[Any]):
 
         async def run() -> Done:
             kept = await self._kept(name, tool_args, ctx, tool)
-            return Done(Value.of(kept, self.passage.brief.taint))
+            return Done(Value.of(kept, self.bridge.brief.taint))
 
-        done = await self.passage.step(
+        done = await self.bridge.step(
             f"tool {name}",
             [name, arguments, bool(ctx.tool_call_approved)],
             run,

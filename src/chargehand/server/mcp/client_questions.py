@@ -53,7 +53,7 @@ class ClientQuestions:
         text = await self._client.ask(question)
         if text:
             await is_taken(self._boss, question.id, text, self._client)
-        self._heard.hear_below()  # look again: it may have been the last one
+        self._heard.look_again()  # look again: it may have been the last one
 
 
 async def is_taken(boss: Supervisor, question: str, text: str, client: Client) -> bool:

@@ -1,29 +1,23 @@
-"""Hearing what happens to runs: what has changed, in words, and when to look whether one asks something."""
+"""What a client is told while it waits for a run: how far it is, and what has changed, in words."""
 
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.facts.events import (
-    KINDS,
     AttemptFinished,
     Event,
-    PersonAsked,
     PlanAdopted,
     PlanAmended,
-    QuestionAnswered,
-    QuestionExpired,
     TaskAdded,
     TaskFailed,
     TaskSkipped,
 )
-from chargehand.facts.outcome import Done, NeedsInput
+from chargehand.facts.outcome import Done
 from chargehand.presentation.progress_lines import ProgressLines
-from chargehand.presentation.run_status import nested_in
+from chargehand.presentation.run_listener import is_about_people
 from chargehand.result import RunResult
-from chargehand.supervisor import Supervisor
 
 #: that wait to be told; a client that reads slowly is told the newest ones
 MOST_LINES = 20
@@ -54,8 +48,12 @@ class Follower:
             self.may_ask = True
         self.changed.set()
 
-    def hear_below(self) -> None:
-        """Somebody is asked something, or no longer, by a run that may be below this one."""
+    def hear_below(self, event: Event) -> None:
+        if is_about_people(event):
+            self.look_again()
+
+    def look_again(self) -> None:
+        """Have it looked what the run asks now."""
         self.may_ask = True
         self.changed.set()
 
@@ -86,42 +84,3 @@ class Follower:
                 self._settled += not is_system_task(event.task)
             case _:
                 pass
-
-
-class RunUpdates:
-    """Hears all that a supervisor does, and those below it, and passes it on to who waits for it."""
-
-    def __init__(self, boss: Supervisor) -> None:
-        self._followers: dict[str, set[Follower]] = {}
-        boss.on(*KINDS.values())(self._hear)
-        for _, nested in nested_in(boss):
-            nested.on(*KINDS.values())(self._hear_below)
-
-    @contextmanager
-    def following(self, result: RunResult) -> Iterator[Follower]:
-        """Hear what happens to this run from now on."""
-        follower = Follower(result)
-        group = self._followers.setdefault(result.id, set())
-        group.add(follower)
-        try:
-            yield follower
-        finally:
-            group.discard(follower)
-            if not group:
-                self._followers.pop(result.id, None)
-
-    def _hear(self, run: str, event: Event) -> None:
-        for follower in self._followers.get(run, ()):
-            follower.hear(event)
-
-    def _hear_below(self, _: str, event: Event) -> None:
-        if is_about_people(event):
-            for group in self._followers.values():
-                for follower in group:
-                    follower.hear_below()
-
-
-def is_about_people(event: Event) -> bool:
-    """Whether somebody is asked something by this event, or no longer."""
-    is_asking = isinstance(event, AttemptFinished) and isinstance(event.outcome, NeedsInput)
-    return is_asking or isinstance(event, (PersonAsked, QuestionAnswered, QuestionExpired))

@@ -18,11 +18,12 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
+from chargehand.presentation.run_listener import RunListener
 from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
 from chargehand.server.mcp.client_questions import ClientQuestions, is_taken
 from chargehand.server.mcp.client_session import AnyContext, Client
-from chargehand.server.mcp.run_updates import Follower, RunUpdates
+from chargehand.server.mcp.run_updates import Follower
 from chargehand.server.mcp.tool_replies import (
     PlanReply,
     ReportReply,
@@ -64,7 +65,7 @@ class McpTools:
     def __init__(self, boss: Supervisor, *, approvals: bool = False) -> None:
         self._boss = boss
         self._approvals = approvals
-        self._hearing = RunUpdates(boss)
+        self._listener = RunListener(boss)
         #: of the runs that are led here, by id
         self._endings: dict[str, asyncio.Task[RunResult | ChargehandError]] = {}
         self._group = asyncio.TaskGroup()
@@ -144,7 +145,8 @@ class McpTools:
             await self._take(client)
         result = await self._boss.look(run)
         if run not in self._endings and not isinstance(result.status, RunStatus):
-            with self._hearing.following(result) as heard:
+            heard = Follower(result)
+            with self._listener.listening(run, heard):
                 ending = self._lead(run, self._boss.resume(run, accept=accept))
                 await _first_of(ending, heard)  # it is led now, or that was refused
             _refuse_broken(ending)
@@ -288,7 +290,8 @@ class McpTools:
         ending = self._endings.get(run)
         if ending is None:  # it has ended, or is led elsewhere
             return await self._reply(run)
-        with self._hearing.following(await self._boss.look(run)) as heard:
+        heard = Follower(await self._boss.look(run))
+        with self._listener.listening(run, heard):
             async with asyncio.TaskGroup() as asking:
                 interview = ClientQuestions(self._boss, client, heard, asking)
                 while not ending.done():
