@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chargehand.crews.crew import Crew
-from chargehand.crews.toolsets import data_tools, files_tools
 from chargehand.errors import UsageError
 from chargehand.roles.llm_worker import Worker
-from chargehand.tools.base import Tool
 from chargehand.tools.web_search import BRAVE_KEY
 
 
@@ -19,7 +17,13 @@ def default_crew(files: Sequence[Path]) -> Crew:
     """
     if not files:
         raise UsageError("the default crew has nothing to read; say what with --files PATH")
-    web = _web_tools()
+    # Here, because most programs need none of these.
+    from chargehand.tools.calculator import maths
+    from chargehand.tools.files import files as file_tools
+    from chargehand.tools.sql_tables import data
+    from chargehand.tools.web import web as web_tools
+
+    web = web_tools(["*"]) if os.environ.get(BRAVE_KEY, "").strip() else ()
     return Crew(
         workers=(
             Worker(
@@ -28,7 +32,7 @@ def default_crew(files: Sequence[Path]) -> Crew:
                 instructions="Search before you read. Give every fact with its source, as file:line"
                 + (" or address" if web else "")
                 + ". Say what you looked for and did not find.",
-                tools=[*files_tools(files), *web],
+                tools=[*file_tools(files), *web],
                 destinations=["*"] if web else (),
             ),
             Worker(
@@ -36,7 +40,7 @@ def default_crew(files: Sequence[Path]) -> Crew:
                 "Answers questions about tables of data, and calculates",
                 instructions="Look at the tables before you query them. Calculate with your tools, "
                 "never in your head. Give numbers with their units and with the table they come from.",
-                tools=[*data_tools(files), *_maths_tools()],
+                tools=[*data(files), *maths()],
             ),
             Worker(
                 "writer",
@@ -53,17 +57,3 @@ def default_crew(files: Sequence[Path]) -> Crew:
         name="default",
         origin="the default crew",
     )
-
-
-def _web_tools() -> tuple[Tool, ...]:
-    if not os.environ.get(BRAVE_KEY, "").strip():
-        return ()
-    from chargehand.tools.web import web
-
-    return web(["*"])
-
-
-def _maths_tools() -> tuple[Tool, ...]:
-    from chargehand.tools.calculator import maths
-
-    return maths()

@@ -3,62 +3,20 @@
 import dataclasses
 import difflib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
 from chargehand.crews.crew_schema import ServerForm, ToolsetForm
 from chargehand.crews.python_crews import load
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.durations import length_of
-from chargehand.tools.base import Tool, tool
-from chargehand.tools.safe_open import NoSuchFile, Root, Stamp
+from chargehand.tools.base import Tool
 
 if TYPE_CHECKING:
     from chargehand.tools.mcp.server_settings import ServerTimeouts
 
-TABLES_TIMEOUT = timedelta(seconds=30)
-
-
-def files_tools(places: Sequence[Path], *, hidden: bool = False) -> tuple[Tool, ...]:
-    """`list_files`, `read_file` and `search_files` over these folders and files."""
-    from chargehand.tools.files import files
-
-    return files(places, hidden=hidden)
-
-
-def data_tools(places: Sequence[Path], *, hidden: bool = False) -> tuple[Tool, ...]:
-    """`describe_tables` and `query_tables` over the data files among these folders and files."""
-    from chargehand.tools.sql_tables import TableStore, data
-
-    if len(places) == 1:
-        return data(places[0], hidden=hidden)
-    store = TableStore(Roots(places, hidden=hidden), TABLES_TIMEOUT)
-    terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "timeout": 5 * TABLES_TIMEOUT}
-    return (
-        tool(name="describe_tables", **terms)(store.describe_tables),
-        tool(name="query_tables", **terms)(store.query_tables),
-    )
-
-
-class Roots(Root):
-    """Several folders and files that may be read, seen as one folder."""
-
-    def __init__(self, paths: Sequence[str | os.PathLike[str]], *, hidden: bool = False) -> None:
-        super().__init__(paths[0], hidden=hidden)
-        self._roots = {root.name: root for root in (Root(path, hidden=hidden) for path in paths)}
-
-    def open(self, path: str) -> BinaryIO:
-        name, _, inner = path.partition("/")
-        if name not in self._roots:
-            raise NoSuchFile(path)
-        return self._roots[name].open(inner or name)
-
-    def files(self) -> Iterator[tuple[str, Stamp]]:
-        for name, root in self._roots.items():
-            for path, stamp in root.files():
-                yield path if root.is_file else f"{name}/{path}", stamp
+BUILT_IN = ("files", "data", "maths", "web", "sandbox")
 
 
 class Toolsets:
@@ -109,7 +67,7 @@ class Toolsets:
                 f"[tools.{name}] needs use = one of {', '.join(repr(each) for each in BUILT_IN)}"
             )
         places = [self._folder / place for place in form.folders] or list(self._files)
-        made = BUILT_IN[kind](form, places, destinations)
+        made = _made(kind, form, places, destinations)
         if not form.prefix:
             return made
         return tuple(dataclasses.replace(each, name=form.prefix + each.name) for each in made)
@@ -136,47 +94,36 @@ class Toolsets:
         return self._listed[server.name]
 
 
-def _built_files(form: ToolsetForm, places: Sequence[Path], _: Sequence[str]) -> tuple[Tool, ...]:
-    return files_tools(_some(places, "files"), hidden=form.hidden)
-
-
-def _built_data(form: ToolsetForm, places: Sequence[Path], _: Sequence[str]) -> tuple[Tool, ...]:
-    return data_tools(_some(places, "data"), hidden=form.hidden)
-
-
-def _built_maths(_: ToolsetForm, __: Sequence[Path], ___: Sequence[str]) -> tuple[Tool, ...]:
-    from chargehand.tools.calculator import maths
-
-    return maths()
-
-
-def _built_web(
-    form: ToolsetForm, _: Sequence[Path], destinations: Sequence[str]
+def _made(
+    kind: str, form: ToolsetForm, places: Sequence[Path], destinations: Sequence[str]
 ) -> tuple[Tool, ...]:
-    from chargehand.tools.web import web
+    """A built-in set on the terms of a crew file. Imports only what it is made of."""
+    match kind:
+        case "files":
+            from chargehand.tools.files import files
 
-    if not destinations:
-        raise UsageError(
-            "tools of the web need destinations: the hosts that this worker may ask, "
-            'or destinations = ["*"] for every public one'
-        )
-    return web(form.allow or destinations)
+            return files(_some(places, kind), hidden=form.hidden)
+        case "data":
+            from chargehand.tools.sql_tables import data
 
+            return data(_some(places, kind), hidden=form.hidden)
+        case "web":
+            from chargehand.tools.web import web
 
-def _built_sandbox(form: ToolsetForm, _: Sequence[Path], __: Sequence[str]) -> tuple[Tool, ...]:
-    from chargehand.tools.sandbox.tools import LIMIT, sandbox
+            if not destinations:
+                raise UsageError(
+                    "tools of the web need destinations: the hosts that this worker may ask, "
+                    'or destinations = ["*"] for every public one'
+                )
+            return web(form.allow or destinations)
+        case "sandbox":
+            from chargehand.tools.sandbox.tools import LIMIT, sandbox
 
-    return sandbox(data=form.folders, limit=length_of(form.limit) if form.limit else LIMIT)
+            return sandbox(data=form.folders, limit=length_of(form.limit) if form.limit else LIMIT)
+        case _:
+            from chargehand.tools.calculator import maths
 
-
-#: what each set is made of: its options, the places it may read, the hosts its worker may reach
-BUILT_IN: dict[str, Callable[[ToolsetForm, Sequence[Path], Sequence[str]], tuple[Tool, ...]]] = {
-    "files": _built_files,
-    "data": _built_data,
-    "maths": _built_maths,
-    "web": _built_web,
-    "sandbox": _built_sandbox,
-}
+            return maths()
 
 
 def _some(places: Sequence[Path], kind: str) -> Sequence[Path]:

@@ -2,17 +2,16 @@
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any
 
-from chargehand.errors import ToolError, UsageError
+from chargehand.errors import ToolError
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.documents import read_document
 from chargehand.tools.passage_index import PassageIndex
-from chargehand.tools.safe_open import NoSuchFile, Root, Stamp, matches
+from chargehand.tools.safe_open import NoSuchFile, PathLike, Roots, Stamp, matches
 
-PathLike: TypeAlias = str | os.PathLike[str]
 MOST_LISTED = 500
 MOST_LINES = 2_000
 MOST_FOUND = 50
@@ -26,20 +25,14 @@ def files(roots: PathLike | Sequence[PathLike], *, hidden: bool = False) -> tupl
     With several, each path begins with its folder's name. Nothing outside of them can be read, nor,
     unless `hidden`, what begins with a dot. What they return is untrusted.
     """
-    shelf = FileTools([roots] if isinstance(roots, (str, os.PathLike)) else roots, hidden=hidden)
-    return shelf.tools()
+    return FileTools(Roots(roots, hidden=hidden)).tools()
 
 
 class FileTools:
-    """One or several roots, seen as one folder."""
+    """The tools over the files of some folders."""
 
-    def __init__(self, roots: Sequence[PathLike], *, hidden: bool = False) -> None:
-        if not roots:
-            raise UsageError("files() needs at least one folder")
-        places = [Root(root, hidden=hidden) for root in roots]
-        self._roots = {place.name: place for place in places}
-        if len(self._roots) < len(places):
-            raise UsageError("two of the folders have the same name; their paths would be mixed up")
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
         self._index: PassageIndex | None = None
         self._kept: dict[tuple[str, Stamp], str] = {}
 
@@ -58,7 +51,9 @@ class FileTools:
         Args:
             pattern: only those whose name fits, such as *.md or reports/*
         """
-        found = [(path, stamp.size) for path, stamp in self.files() if matches(path, pattern)]
+        found = [
+            (path, stamp.size) for path, stamp in self._roots.files() if matches(path, pattern)
+        ]
         listed: dict[str, Any] = {
             "files": [{"path": p, "bytes": b} for p, b in found[:MOST_LISTED]]
         }
@@ -96,22 +91,16 @@ class FileTools:
             raise ToolError(f"most is between 1 and {MOST_FOUND}")
         if self._index is None:
             self._index = PassageIndex(self.read)
-        found = self._index.search(query, most, self.files())
+        found = self._index.search(query, most, self._roots.files())
         told: dict[str, Any] = {"passages": [_shown(*passage) for passage in found]}
         if unread := self._index.unread:
             told["not_searched"] = dict(list(unread.items())[:10])
         return told
 
-    def files(self) -> Iterator[tuple[str, Stamp]]:
-        for name, root in self._roots.items():
-            for path, stamp in root.files():
-                is_plain = len(self._roots) == 1 or root.is_file
-                yield path if is_plain else f"{name}/{path}", stamp
-
     def text(self, path: str) -> str:
         """The text of a file as it is now; the last few are kept, because they are read in pages."""
         try:
-            with self._open(path) as file:
+            with self._roots.open(path) as file:
                 key = path, Stamp.of(os.fstat(file.fileno()))
                 text = self._kept.pop(key, None)
                 text = read_document(file, path) if text is None else text
@@ -124,21 +113,11 @@ class FileTools:
 
     def read(self, path: str) -> str:
         """The text of a file, not kept."""
-        with self._open(path) as file:
+        with self._roots.open(path) as file:
             return read_document(file, path)
 
-    def _open(self, path: str) -> BinaryIO:
-        if len(self._roots) == 1:
-            (root,) = self._roots.values()
-            return root.open(path)
-        name, _, inner = path.removeprefix("./").partition("/")
-        if name not in self._roots:
-            raise NoSuchFile(path)
-        root = self._roots[name]
-        return root.open(name if root.is_file and not inner else inner)
-
     def _unknown(self, path: str) -> NoSuchFile:
-        close = difflib.get_close_matches(path, [known for known, _ in self.files()], n=1)
+        close = difflib.get_close_matches(path, [known for known, _ in self._roots.files()], n=1)
         return NoSuchFile(path, f"did you mean {close[0]!r}?") if close else NoSuchFile(path)
 
 

@@ -11,12 +11,13 @@ import stat
 import struct
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 from chargehand.errors import ToolError, UsageError
 
+PathLike: TypeAlias = str | os.PathLike[str]
 LONGEST_PATH = 1_024
 #: looked at in one folder and all below it
 MOST_FILES = 20_000
@@ -139,6 +140,39 @@ class Root:
         if self._only and name != self._only:
             return False
         return self._hidden or not name.startswith(".")
+
+
+class Roots:
+    """One or several folders and files that may be read, seen as one folder.
+
+    With several, each path begins with the name of its folder.
+    """
+
+    def __init__(self, paths: PathLike | Sequence[PathLike], *, hidden: bool = False) -> None:
+        given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+        if not given:
+            raise UsageError("there must be at least one folder or file to be read")
+        self._roots = {root.name: root for root in (Root(path, hidden=hidden) for path in given)}
+        if len(self._roots) < len(given):
+            raise UsageError("two of the folders have the same name; their paths would be mixed up")
+
+    def files(self) -> Iterator[tuple[str, Stamp]]:
+        """Every file by its path, as `Root.files`."""
+        for name, root in self._roots.items():
+            is_plain = len(self._roots) == 1 or root.is_file
+            for path, stamp in root.files():
+                yield path if is_plain else f"{name}/{path}", stamp
+
+    def open(self, path: str) -> BinaryIO:
+        """A regular file, opened for reading; everything else is a `ToolError`."""
+        if len(self._roots) == 1:
+            (root,) = self._roots.values()
+            return root.open(path)
+        name, _, inner = path.removeprefix("./").partition("/")
+        if name not in self._roots:
+            raise NoSuchFile(path)
+        root = self._roots[name]
+        return root.open(name if root.is_file and not inner else inner)
 
 
 def _shown(path: str) -> str:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from chargehand.errors import ToolError
 from chargehand.facts.argument_checks import LONGEST, Duration, duration
 from chargehand.tools import duckdb_process as tables
 from chargehand.tools.base import Tool, tool
-from chargehand.tools.safe_open import Root, Stamp
+from chargehand.tools.safe_open import PathLike, Roots, Stamp
 
 MOST_TABLES = 100
 #: of one file
@@ -34,19 +34,19 @@ _FORMS = {
 
 
 def data(
-    root: str | os.PathLike[str],
+    root: PathLike | Sequence[PathLike],
     *,
     timeout: Duration = timedelta(seconds=30),
     hidden: bool = False,
 ) -> tuple[Tool, Tool]:
-    """The tools `describe_tables` and `query_tables` over the data files beneath a folder.
+    """The tools `describe_tables` and `query_tables` over the data files beneath a folder or several.
 
     Queries run in DuckDB, in a process of its own, read-only, with no access to files, network or
     extensions, and with limits on time, memory and rows. What they return is untrusted. Where DuckDB is
     not installed, CSV files are held by SQLite, with the same answers; other files are refused.
     """
     longest = duration(timeout, "data: timeout")
-    store = TableStore(Root(root, hidden=hidden), longest)
+    store = TableStore(Roots(root, hidden=hidden), longest)
     # The first call takes all files in, which may take longer than a query.
     whole = min(5 * longest, LONGEST)
     terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "timeout": whole}
@@ -59,7 +59,7 @@ def data(
 class TableStore:
     """The files of a folder as tables of a database, kept in step with them."""
 
-    def __init__(self, root: Root, timeout: timedelta) -> None:
+    def __init__(self, root: Roots, timeout: timedelta) -> None:
         self._root = root
         self._seconds = max(1, round(timeout.total_seconds()))
         self._lock = threading.Lock()

@@ -38,15 +38,7 @@ def graph_worker(
     """
     with needing("langgraph"):
         from chargehand.interop.langgraph.worker import GraphWork
-    work = GraphWork(
-        graph,
-        name,
-        into=into,
-        output=output,
-        context=context,
-        config=config,
-        resume=resume,
-    )
+    work = GraphWork(graph, name, into, output, context, config, resume)
     return AgentWorker(work, name, description, untrusted=untrusted, **standing)
 
 
@@ -72,13 +64,4 @@ def node(
     """
     with needing("langgraph"):
         from chargehand.interop.langgraph.node import SupervisorNode
-    made = SupervisorNode(
-        boss,
-        request=request,
-        result=result,
-        gaps=gaps,
-        key_for=key_for,
-        stream=stream,
-        terms=terms,
-    )
-    return made.runnable()
+    return SupervisorNode(boss, request, result, gaps, key_for, stream, terms).runnable()

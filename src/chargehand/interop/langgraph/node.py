@@ -74,32 +74,24 @@ class _Listening:
             self.news.set()
 
 
+@dataclass
 class SupervisorNode:
     """Leads a run for each execution of the node, the same one when the node is executed again."""
 
-    def __init__(
-        self,
-        boss: Supervisor,
-        *,
-        request: Request,
-        result: Result,
-        gaps: str,
-        key_for: Key | None,
-        stream: bool,
-        terms: RunOptions,
-    ) -> None:
-        self._boss = boss
-        self._request = request
-        self._result = result
-        self._gaps = gaps
-        self._own_key_for = key_for
-        self._streams = stream
-        self._terms = terms
-        self._listener = RunListener(boss)
+    boss: Supervisor
+    request: Request
+    result: Result
+    gaps: str
+    key_for: Key | None
+    stream: bool
+    terms: RunOptions
+
+    def __post_init__(self) -> None:
+        self._listener = RunListener(self.boss)
 
     def runnable(self) -> Runnable[Any, Any]:
         """What `add_node` takes."""
-        return RunnableLambda(self._invoke, afunc=self._ainvoke, name=self._boss.name)
+        return RunnableLambda(self._invoke, afunc=self._ainvoke, name=self.boss.name)
 
     def _invoke(self, state: Any) -> Any:
         """In a graph that does not await, the supervisor works on the background loop."""
@@ -123,10 +115,10 @@ class SupervisorNode:
     def _talk(self, state: Any) -> Talk:
         """Lead the run to its end; what it asks a person goes through the graph's interrupts."""
         asked = self._asked(state)
-        tell = self._telling() if self._streams else None
+        tell = self._telling() if self.stream else None
         key, earlier = yield self._place(self._key_for(state, get_config()))
         run = run_id(key)
-        terms: RunOptions = {**self._terms, "key": key}
+        terms: RunOptions = {**self.terms, "key": key}
         if earlier:
             terms["reuse"] = earlier
         put = yield self._put_before(run)
@@ -147,27 +139,27 @@ class SupervisorNode:
     # what is asked
 
     def _asked(self, state: Any) -> str | Plan:
-        if callable(self._request):
-            return self._request(state)
-        if not has(state, self._request):
+        if callable(self.request):
+            return self.request(state)
+        if not has(state, self.request):
             raise UsageError(
-                f"the graph's state has no {self._request!r}; say with request=… where to find what is asked"
+                f"the graph's state has no {self.request!r}; say with request=… where to find what is asked"
             )
-        found = found_in(state, self._request)
+        found = found_in(state, self.request)
         if isinstance(found, Mapping):
             return Plan.from_json(canonical(found))
         if isinstance(found, str | Plan):
             return found
         raise UsageError(
-            f"{self._request!r} of the graph's state is {type(found).__name__}, and neither words, "
+            f"{self.request!r} of the graph's state is {type(found).__name__}, and neither words, "
             "messages nor a plan; say with request=… what is asked"
         )
 
     def _key_for(self, state: Any, config: RunnableConfig) -> str:
         """The same whenever LangGraph executes this task of this thread again."""
-        if self._own_key_for is not None:
-            return self._own_key_for(state)
-        fixed = self._terms.get("key")
+        if self.key_for is not None:
+            return self.key_for(state)
+        fixed = self.terms.get("key")
         if fixed:
             return fixed
         place = config.get("configurable") or {}
@@ -183,7 +175,7 @@ class SupervisorNode:
         while True:
             name = key if tries == 1 else f"{key}:{tries}"
             try:
-                status = (await self._boss.look(run_id(name))).status
+                status = (await self.boss.look(run_id(name))).status
             except UnknownRun:
                 return name, earlier
             if status not in self._refused:
@@ -193,7 +185,7 @@ class SupervisorNode:
     @property
     def _refused(self) -> set[RunStatus]:
         """The endings of a run that are errors of the node. A function takes a result as it is."""
-        if callable(self._result):
+        if callable(self.result):
             return {RunStatus.CANCELLED}
         refused = {RunStatus.CANCELLED, RunStatus.FAILED}
         return refused if self._takes_gaps else {*refused, RunStatus.PARTIAL}
@@ -201,7 +193,7 @@ class SupervisorNode:
     @property
     def _takes_gaps(self) -> bool:
         """Whether a partial result can be told from a whole one where it goes."""
-        return self._result == MESSAGES or bool(self._gaps)
+        return self.result == MESSAGES or bool(self.gaps)
 
     # going on
 
@@ -210,11 +202,11 @@ class SupervisorNode:
         listening = _Listening(leading.tell)
         with self._listener.listening(leading.run, listening):
             try:
-                begun = await self._boss.submit(leading.asked, **leading.terms)
+                begun = await self.boss.submit(leading.asked, **leading.terms)
                 return await self._until_it_waits(begun, listening, leading.answered)
             except asyncio.CancelledError:
                 with suppress(UnknownRun):  # it had no time to begin
-                    await asyncio.shield(self._boss.cancel(leading.run, "the graph was cancelled"))
+                    await asyncio.shield(self.boss.cancel(leading.run, "the graph was cancelled"))
                 raise
 
     async def _until_it_waits(
@@ -224,7 +216,7 @@ class SupervisorNode:
         try:
             while not ending.done():
                 listening.news.clear()
-                seen = await self._boss.look(begun.id)
+                seen = await self.boss.look(begun.id)
                 questions = seen.questions
                 listening.is_asked = listening.is_asked or bool(questions)
                 # An answer to a run below is on its way for a moment.
@@ -251,12 +243,12 @@ class SupervisorNode:
     async def _put_before(self, run: str) -> list[dict[str, Any]]:
         """What was put to users of the graph for this run so far, in that order."""
         try:
-            status = (await self._boss.look(run)).status
+            status = (await self.boss.look(run)).status
         except UnknownRun:
             return []
         if isinstance(status, RunStatus):
             return []  # whatever it was, nobody needs to know any more
-        board = self._boss.board(run=run)
+        board = self.boss.board(run=run)
         notes = await board.notes(tags=[TAG], limit=MOST_QUESTIONS)
         return [note.content for note in reversed(notes)]
 
@@ -269,13 +261,13 @@ class SupervisorNode:
             "about": question.about,
             "evidence": question.evidence.read(),
         }
-        await self._boss.board(run=run).post(content, tags=[TAG])
+        await self.boss.board(run=run).post(content, tags=[TAG])
         return content
 
     async def _answer(self, question: str, said: Any) -> bool:
         """Answer a question with what the graph was resumed with. What does not answer it is asked anew."""
         try:
-            await self._boss.answer(question, words_of(said))
+            await self.boss.answer(question, words_of(said))
         except UsageError:
             return False  # answered before, or elsewhere; or this is none of its choices
         return True
@@ -284,21 +276,21 @@ class SupervisorNode:
 
     def _update(self, result: RunResult) -> Any:
         """What the node does to the state. A run that came to nothing is an error of the node."""
-        if callable(self._result):
-            return self._result(result)
-        outcome = outcome_from(result, self._boss.name)
+        if callable(self.result):
+            return self.result(result)
+        outcome = outcome_from(result, self.boss.name)
         if not isinstance(outcome, Done):
             kind = outcome.kind if isinstance(outcome, Failed) else "cancelled"
             raise WorkerError(f"run {result.id} came to nothing: {_why(outcome)}", kind=kind)
-        if self._result == MESSAGES:
+        if self.result == MESSAGES:
             return {MESSAGES: [AIMessage(str(result.answer))]}  # which says what is missing
         if outcome.gaps and not self._takes_gaps:
             raise WorkerError(
                 f"run {result.id} has gaps: {'; '.join(outcome.gaps)}; to go on with what there is, name the "
                 "key that gets them with gaps=…, or read the result with a function as result=…"
             )
-        told = {self._gaps: list(outcome.gaps)} if self._gaps else {}
-        return {self._result: result.output, **told}
+        told = {self.gaps: list(outcome.gaps)} if self.gaps else {}
+        return {self.result: result.output, **told}
 
 
 def _why(outcome: Any) -> str:

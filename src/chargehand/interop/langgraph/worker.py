@@ -1,6 +1,7 @@
 """A compiled LangGraph graph at work on a task. Imports LangGraph; `interop.langgraph` is the door."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -94,34 +95,30 @@ def _spent(message: AIMessage) -> Usage:
     return priced(model, usage)
 
 
+@dataclass
 class GraphWork:
     """What an attempt of a graph is. The graph keeps a thread for each, in its own checkpointer if it has one."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        name: str,
-        *,
-        into: Into,
-        output: Output,
-        context: Callable[[Brief], Any] | None = None,
-        config: RunnableConfig | None = None,
-        resume: Resume | None = None,
-    ) -> None:
-        if not isinstance(graph, Pregel):
-            kind = type(graph).__name__
-            raise UsageError(f"worker {name!r}: {kind} is no compiled graph; compile it first")
-        saver = graph.checkpointer
+    graph: Graph
+    name: str
+    into: Into
+    output: Output
+    context: Callable[[Brief], Any] | None = None
+    config: RunnableConfig | None = None
+    resume: Resume | None = None
+    #: whether its threads outlive the attempt
+    is_kept: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.graph, Pregel):
+            kind = type(self.graph).__name__
+            raise UsageError(f"worker {self.name!r}: {kind} is no compiled graph; compile it first")
+        saver = self.graph.checkpointer
         self.is_kept = isinstance(saver, BaseCheckpointSaver)
         if isinstance(saver, BaseCheckpointSaver):
-            _refuse_without_async(saver, name)
-        self.graph = graph if self.is_kept else graph.copy({"checkpointer": InMemorySaver()})
-        self.name = name
-        self.into = into
-        self.output = output
-        self.context = context
-        self.config = config or {}
-        self.resume: Resume = resume or (lambda _, answer: answer)
+            _refuse_without_async(saver, self.name)
+        else:
+            self.graph = self.graph.copy({"checkpointer": InMemorySaver()})
 
     async def __call__(self, brief: Brief, resources: Resources) -> Outcome:
         # Not a part of whatever graph the supervisor itself may be a node of.
@@ -218,7 +215,8 @@ class _Attempt:
         told = pause.value if isinstance(pause.value, dict) else {}
         choices = [str(choice) for choice in told.get("choices", ())]
         text = words_of(told.get("question", pause.value))
-        return self._work.resume(pause.value, await self._brief.ask(text, choices=choices))
+        said = await self._brief.ask(text, choices=choices)
+        return said if self._work.resume is None else self._work.resume(pause.value, said)
 
     async def _go_on(self, walked: "list[Answered]") -> Leg:
         """Walk on from where the thread is, or from the start if nobody remembers it any more."""
@@ -294,7 +292,7 @@ class _Attempt:
             "configurable": {"thread_id": self._thread},
             "callbacks": [self._spending],
         }
-        return merge_configs(self._work.config, ours)
+        return merge_configs(self._work.config or {}, ours)
 
 
 def _resumed(pauses: Sequence[GraphPause], answers: Sequence[Any]) -> "Command[Any] | None":
