@@ -20,8 +20,8 @@ from chargehand.tools.mcp import McpServer, Restarts, ServerTimeouts, mcp_server
 from chargehand.tools.mcp import input_limits as traffic
 from chargehand.tools.mcp import stdio_process as process
 from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings
-from chargehand.tools.mcp.line_reader import LineReader, Overlong
-from chargehand.tools.mcp.restart_budget import RestartBudget
+from chargehand.tools.mcp.server_settings import RestartBudget
+from chargehand.tools.mcp.stdio_process import LineReader, Overlong
 from tests.integration.mcp_servers import HttpRogue, command
 
 SOON = timedelta(seconds=0.5)

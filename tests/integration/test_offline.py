@@ -31,6 +31,7 @@ from chargehand.models.offline.team import Team
 from chargehand.models.open_model import open_model as open_any
 from chargehand.settings import Choice, supervisor_for
 from chargehand.tools.files import FileTools, files
+from chargehand.tools.safe_open import Roots
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
 
@@ -229,7 +230,7 @@ def _with(turns: list[Turn], *tools: ToolSpec) -> ModelRequest:
 
 async def answer_over_files(question: str) -> ModelReply:
     """Hold the conversation that a worker would, with the real tools over the sample documents."""
-    shelf, turns = FileTools([DATA]), [user(question)]
+    shelf, turns = FileTools(Roots(DATA)), [user(question)]
     tools = tuple(tool.spec for tool in files(DATA))
     for _ in range(8):
         reply = await OfflineModel().ask(ModelRequest(turns=tuple(turns), tools=tools))

@@ -20,7 +20,7 @@ from chargehand.models.offline.account import Account
 from chargehand.models.offline.conversation import Found, read
 from chargehand.models.offline.sheets import Sheet, profile_sql, sheet_of
 from chargehand.models.offline.tables import table_calls, told_by_tables
-from chargehand.tools.safe_open import Root
+from chargehand.tools.safe_open import Roots
 from chargehand.tools.sql_tables import TableStore
 
 ANIMALS = """tag_no,name,species,born,weight_kg,pen,vaccinated
@@ -46,7 +46,7 @@ class Farm:
     def __init__(self, folder: Path) -> None:
         (folder / "animals.csv").write_text(ANIMALS)
         (folder / "treatments.csv").write_text(TREATMENTS)
-        self._store = TableStore(Root(folder), timedelta(seconds=30))
+        self._store = TableStore(Roots(folder), timedelta(seconds=30))
         told = self._store.describe_tables()["tables"]
         self._sheets: list[Sheet] = []
         for name, table in told.items():
@@ -154,7 +154,7 @@ def test_what_is_not_accounted_for_is_not_answered(
 def told(question: str, table: str, tmp_path: Path) -> Found:
     """The whole conversation about one table, with the tools' own code behind it."""
     (tmp_path / "stock.csv").write_text(table)
-    store = TableStore(Root(tmp_path), timedelta(seconds=30))
+    store = TableStore(Roots(tmp_path), timedelta(seconds=30))
     turns = [user(question)]
     for _ in range(4):
         reading = read(ModelRequest(turns=tuple(turns)))

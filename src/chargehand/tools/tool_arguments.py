@@ -60,11 +60,7 @@ class SignatureArguments:
 
     def _refusal(self, error: ValidationError) -> ToolError:
         faults = error.errors(include_url=False, include_context=False)
-        told = [self._told(fault) for fault in faults[:MOST_FAULTS]]
-        if len(faults) > MOST_FAULTS:
-            told.append(f"and {len(faults) - MOST_FAULTS} more")
-        lines = "".join(f"\n- {line}" for line in told)
-        return ToolError(f"{self._tool} was not run, because its arguments do not fit:{lines}")
+        return _not_fitting(self._tool, [self._told(fault) for fault in faults])
 
     def _told(self, fault: Any) -> str:
         where = ".".join(str(part) for part in fault["loc"])
@@ -84,10 +80,48 @@ class SignatureArguments:
         return f" (it takes: {', '.join(self._names)})" if self._names else " (it takes none)"
 
 
-def _object_in(text: str) -> None:
-    """Refuse what is not one JSON object; no text at all stands for no arguments."""
+class SchemaArguments:
+    """Arguments by the JSON Schema of a server, which checks most of them itself.
+
+    A full check would run the server's regular expressions here, and one that takes for ever
+    would hold up the whole process.
+    """
+
+    def __init__(self, schema: dict[str, Any], tool: str) -> None:
+        self._tool = tool
+        self.schema = schema
+
+    def read(self, text: str) -> dict[str, Any]:
+        """The arguments by name, or a `ToolError` that tells the model what to change."""
+        values = _object_in(text)
+        required = self.schema.get("required")
+        names = required if isinstance(required, list) else []
+        faults = [
+            f"{name!r} is missing; add it"
+            for name in names
+            if isinstance(name, str) and name not in values
+        ]
+        known = self.schema.get("properties", {})
+        is_open = self.schema.get("additionalProperties") is not False
+        if not is_open and "patternProperties" not in self.schema and isinstance(known, dict):
+            faults += [f"{n!r} is no argument; leave it out" for n in values if n not in known]
+        if faults:
+            raise _not_fitting(self._tool, faults)
+        return values
+
+
+def _not_fitting(tool: str, faults: list[str]) -> ToolError:
+    told = faults[:MOST_FAULTS]
+    if len(faults) > MOST_FAULTS:
+        told.append(f"and {len(faults) - MOST_FAULTS} more")
+    lines = "".join(f"\n- {line}" for line in told)
+    return ToolError(f"{tool} was not run, because its arguments do not fit:{lines}")
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    """One JSON object, or a `ToolError`; no text at all stands for no arguments."""
     if not text.strip():
-        return
+        return {}
     try:
         data = msgspec.json.decode(text)  # stricter than Pydantic, which takes NaN for JSON
     except RecursionError:
@@ -97,6 +131,7 @@ def _object_in(text: str) -> None:
     if not isinstance(data, dict):
         kind = {list: "a list", str: "a string", type(None): "null"}.get(type(data), "a number")
         raise ToolError(f"the arguments must be one JSON object like {{…}}, not {kind}")
+    return data
 
 
 def _malformed(text: str, fallback: str) -> str:

@@ -1,7 +1,6 @@
 """Servers of the Model Context Protocol, and their tools."""
 
-from chargehand.tools.mcp.restart_budget import Restarts
 from chargehand.tools.mcp.server import McpServer, mcp_server
-from chargehand.tools.mcp.server_settings import ServerTimeouts
+from chargehand.tools.mcp.server_settings import Restarts, ServerTimeouts
 
 __all__ = ["McpServer", "Restarts", "ServerTimeouts", "mcp_server"]

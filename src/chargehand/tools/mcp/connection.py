@@ -5,9 +5,12 @@ opened them. So one task opens, serves and closes; callers hand it jobs and wait
 """
 
 import asyncio
+import atexit
+import contextlib
 import contextvars
 import logging
 import math
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,18 +24,18 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from chargehand.tools.mcp.approved_tools import Definition
-from chargehand.tools.mcp.close_at_exit import keep_until_gone
 from chargehand.tools.mcp.error_messages import ErrorMessages, is_lost
 from chargehand.tools.mcp.http_transport import http_streams
 from chargehand.tools.mcp.input_limits import Incoming, Meter
-from chargehand.tools.mcp.list_tools import list_tools
 from chargehand.tools.mcp.server_failure import ServerFailure
 from chargehand.tools.mcp.server_settings import ServerEndpoint, ServerProgram, ServerSettings
 from chargehand.tools.mcp.stdio_process import ServerProcess
-from chargehand.tools.mcp.tool_call import Report, call_tool
+from chargehand.tools.mcp.tool_calls import Report, call_tool, list_tools
 
 #: seconds before a server is asked again to tell of changes
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+#: seconds to close all connections as the program ends
+CLOSING = 10.0
 US = types.Implementation(name="chargehand", version="1")
 
 # What a server does wrong is told to its callers. The package would also print it on standard error
@@ -104,8 +107,9 @@ class ServerConnection:
     def start(self, delay: float, on_gone: Callable[["ServerConnection"], None]) -> None:
         """Begin to connect, after so many seconds; `on_gone` hears when nothing of it is left."""
         self._task = self.loop.create_task(self._live(delay), name="chargehand-mcp")
+        _open[self] = os.getpid()
+        self._task.add_done_callback(lambda _: _open.pop(self, None))
         self._task.add_done_callback(lambda _: on_gone(self))
-        keep_until_gone(self, self._task)
 
     async def wait_ready(self) -> ServerFailure | None:
         """Wait until it can be used; returns why it cannot. Many may wait, and any may leave."""
@@ -279,3 +283,20 @@ class ServerConnection:
         self._open.clear()
         if not self._ready.done():
             self._ready.set_result(end)
+
+
+#: connections that were not closed, with the process that opened each: a fork has only its own to close
+_open: dict[ServerConnection, int] = {}
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what is left as the program ends.
+
+    Connections live on a daemon thread, which just stops; their processes would be left to notice that.
+    """
+    mine = [each for each, pid in list(_open.items()) if pid == os.getpid()]
+    closing = [asyncio.run_coroutine_threadsafe(each.stop(), each.loop) for each in mine]
+    for each in closing:
+        with contextlib.suppress(Exception):
+            each.result(CLOSING)

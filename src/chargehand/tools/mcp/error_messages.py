@@ -1,7 +1,7 @@
 """What an exception from a server's connection means, in words for whoever has to act on it."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import msgspec
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from chargehand.errors import ToolError
 from chargehand.tools.mcp.http_transport import STOOD_IN, HttpRefusal
-from chargehand.tools.mcp.server_failure import ServerFailure, brief_words, causes
+from chargehand.tools.mcp.server_failure import ServerFailure, brief_words
 from chargehand.tools.mcp.stdio_process import OVERLONG
 
 _SHORTAGES = {errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -38,7 +38,7 @@ class ErrorMessages:
 
     def of(self, error: BaseException, what: str) -> ServerFailure:
         """What this failure means for a request."""
-        cause = next((each for each in causes(error) if isinstance(each, Exception)), error)
+        cause = next((each for each in _causes(error) if isinstance(each, Exception)), error)
         match cause:
             case ToolError():
                 return ServerFailure(f"{self._server}: {cause}", cause.kind)
@@ -86,7 +86,7 @@ def refusal_in(error: types.ErrorData) -> HttpRefusal:
 
 def is_lost(error: BaseException) -> bool:
     """Whether the connection is of no more use after this."""
-    found = [each.error for each in causes(error) if isinstance(each, MCPError)]
+    found = [each.error for each in _causes(error) if isinstance(each, MCPError)]
     return any(each.code == STOOD_IN and refusal_in(each).is_lost for each in found)
 
 
@@ -94,3 +94,12 @@ def _faults(error: ValidationError) -> str:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     places = [".".join(str(part) for part in each["loc"]) for each in faults[:3]]
     return brief_words("; ".join(f"{p}: {f['msg']}" for p, f in zip(places, faults, strict=False)))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions inside groups of groups, which is how task groups raise them."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _causes(each)
+    else:
+        yield error

@@ -19,15 +19,15 @@ from chargehand.facts.events import Effect
 from chargehand.threads import in_thread
 from chargehand.tools.base import LIMIT, Tool, ToolContext
 from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings
-from chargehand.tools.mcp.restart_budget import RestartBudget, Restarts
 from chargehand.tools.mcp.server_failure import ServerFailure
 from chargehand.tools.mcp.server_settings import (
+    RestartBudget,
+    Restarts,
     ServerEndpoint,
     ServerProgram,
     ServerSettings,
     ServerTimeouts,
 )
-from chargehand.tools.mcp.tool_schema import SchemaArguments
 
 if TYPE_CHECKING:
     from chargehand.tools.mcp.connection import ServerConnection
@@ -155,6 +155,9 @@ class McpServer:
     # On the caller's loop
 
     def _tool(self, definition: Definition, shown: str) -> Tool:
+        # Here, because it brings Pydantic along.
+        from chargehand.tools.tool_arguments import SchemaArguments
+
         async def call(context: ToolContext, /, **arguments: Any) -> Any:
             report = self._relay(context)
             return await _elsewhere(self._call(definition.name, arguments, report))
@@ -219,7 +222,7 @@ class McpServer:
     async def _answer(
         self, name: str, arguments: Mapping[str, Any], report: Callable[[str], None] | None
     ) -> Any:
-        from chargehand.tools.mcp.tool_result import value_of
+        from chargehand.tools.mcp.tool_calls import value_of
 
         link = await self._ready()
         why = self._catalog.refusal(name)

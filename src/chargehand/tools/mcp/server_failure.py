@@ -1,6 +1,5 @@
 """What went wrong with a server, as a value: many callers may have to be told of the same thing."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 from msgspec import Struct
@@ -26,12 +25,3 @@ def brief_words(text: str) -> str:
     """A server's words on one line, without the end if they are many."""
     words = " ".join(text.split())
     return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions inside groups of groups, which is how task groups raise them."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from causes(each)
-    else:
-        yield error

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import re
 import sys
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import TypeAlias, cast
 
@@ -12,11 +13,11 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp.types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+from msgspec import Struct
 
 from chargehand import subreaper
 from chargehand.subreaper import command_below
 from chargehand.tools.mcp.input_limits import MOST_BYTES, Flooded, Meter
-from chargehand.tools.mcp.line_reader import LineReader, Overlong
 from chargehand.tools.mcp.server_failure import brief_words
 from chargehand.tools.mcp.server_settings import ServerProgram
 
@@ -31,12 +32,54 @@ MOST_GARBAGE = 100
 MOST_WAITING = 256
 #: our own error code, out of the range that the protocol leaves to implementations
 OVERLONG = -32010
+_ID = re.compile(rb'^\s*\{(?:(?!"result"|"error"|"params").)*?"id"\s*:\s*(\d{1,18})\b', re.DOTALL)
+_HEAD = 512
 
 Items: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
 Outgoing: TypeAlias = MemoryObjectReceiveStream[SessionMessage]
 Streams: TypeAlias = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
 ]
+
+
+class Overlong(Struct, frozen=True):
+    """What is known of a line that was too long to be kept."""
+
+    head: bytes
+
+    @property
+    def request(self) -> int | None:
+        """The request that it answers, if it says so before it gets long."""
+        found = _ID.search(self.head)
+        return int(found[1]) if found else None
+
+
+class LineReader:
+    """Cuts chunks into lines; of a line that is too long it only tells the beginning."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept = bytearray()
+        self._is_skipping = False
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | Overlong]:
+        *ended, rest = chunk.split(b"\n")
+        for part in ended:
+            yield from self._add(part)
+            if not self._is_skipping:
+                yield bytes(self._kept)
+            self._kept.clear()
+            self._is_skipping = False
+        yield from self._add(rest)
+
+    def _add(self, part: bytes) -> Iterator[Overlong]:
+        if self._is_skipping:
+            return
+        self._kept += part
+        if len(self._kept) > self._most:
+            yield Overlong(bytes(self._kept[:_HEAD]))
+            self._kept.clear()
+            self._is_skipping = True
 
 
 class _Pipes(SubprocessStreamProtocol):

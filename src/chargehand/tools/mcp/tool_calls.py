@@ -1,0 +1,121 @@
+"""Lists the tools of a server, calls them, and reads what they return."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from mcp import Client, types
+from mcp.shared.dispatcher import ProgressFnT
+from pydantic import TypeAdapter
+
+from chargehand.errors import ToolError
+from chargehand.facts.events import Effect
+from chargehand.tools.mcp.approved_tools import Definition
+
+Report: TypeAlias = Callable[[str], None]
+
+MOST_PAGES = 100
+MOST_TOOLS = 1_000
+#: of progress, in one call
+MOST_REPORTS = 100
+LONGEST_REPORT = 500
+_Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
+
+
+async def list_tools(client: Client) -> list[Definition]:
+    """All tools of a server, page by page, as long as there are not absurdly many."""
+    found: list[Definition] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        found += map(_definition, page.tools)
+        cursor = page.next_cursor
+        if len(found) > MOST_TOOLS:
+            raise ToolError(f"it lists more than {MOST_TOOLS} tools")
+        if cursor is None:
+            return found
+    raise ToolError(f"its list of tools has more than {MOST_PAGES} pages")
+
+
+def _definition(tool: types.Tool) -> Definition:
+    return Definition(
+        name=tool.name,
+        description=tool.description or tool.title or "",
+        schema=tool.input_schema,
+        hinted=_hinted(tool.annotations or types.ToolAnnotations()),
+    )
+
+
+def _hinted(hints: types.ToolAnnotations) -> Effect:
+    """The most harmless effect that these hints allow; a tool that may destroy is never harmless."""
+    if hints.read_only_hint:
+        return Effect.ONCE if hints.destructive_hint else Effect.PURE
+    return Effect.IDEMPOTENT if hints.idempotent_hint else Effect.ONCE
+
+
+async def call_tool(
+    client: Client, name: str, arguments: Mapping[str, Any], report: Report | None
+) -> types.CallToolResult:
+    """What the server answers, be it an error of the tool."""
+    params = types.CallToolRequestParams(name=name, arguments=dict(arguments))
+    # Not `client.call_tool`, which checks the answer by the server's own schema: a regular
+    # expression in there that takes for ever would hold up the whole process.
+    answer = await client.session.send_request(
+        types.CallToolRequest(params=params),
+        _Answer,
+        progress_callback=None if report is None else _reporter(report),
+    )
+    if isinstance(answer, types.InputRequiredResult):
+        raise ToolError(f"{name} asks for input of a person, which it cannot have", kind="denied")
+    return answer
+
+
+def _reporter(report: Report) -> ProgressFnT:
+    left = MOST_REPORTS
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+            report((message or share)[:LONGEST_REPORT])
+
+    return on_progress
+
+
+def value_of(result: types.CallToolResult, tool: str) -> Any:
+    """The data of an answer. What is neither text nor data is only named."""
+    told = [_told(block) for block in result.content]
+    text = "\n\n".join(told)
+    if result.is_error:
+        raise ToolError(text or f"{tool} failed and did not say why")
+    if result.structured_content is None:
+        return text or None
+    # The protocol has servers repeat the data as text; only what is not text can add to it.
+    others = [block for block in result.content if not isinstance(block, types.TextContent)]
+    if not others:
+        return result.structured_content
+    return {"data": result.structured_content, "also": [_told(block) for block in others]}
+
+
+def _told(block: types.ContentBlock) -> str:
+    match block:
+        case types.TextContent():
+            return block.text
+        case types.ImageContent():
+            return f"[image: {_size(block.mime_type, block.data)}]"
+        case types.AudioContent():
+            return f"[audio: {_size(block.mime_type, block.data)}]"
+        case types.ResourceLink():
+            return f"[link: {block.name}, {block.uri}]"
+        case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
+            return f"[resource: {resource.uri}]\n{resource.text}"
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
+            kind = resource.mime_type or "of unknown type"
+            return f"[resource: {resource.uri}, {_size(kind, resource.blob)}]"
+    raise ToolError(f"the answer holds a {type(block).__name__}, which is unknown here")
+
+
+def _size(kind: str, base64: str) -> str:
+    return f"{kind}, {len(base64) * 3 // 4 - base64.count('=', -2)} bytes, not shown"
