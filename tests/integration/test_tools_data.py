@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chargehand.errors import ToolError
-from chargehand.tools import duckdb_process as tables
 from chargehand.tools import sql_tables as data_module
+from chargehand.tools import table_process as tables
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.sql_tables import data
 

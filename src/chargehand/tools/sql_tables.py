@@ -16,7 +16,7 @@ from typing import Any
 
 from chargehand.errors import ToolError
 from chargehand.facts.argument_checks import LONGEST, Duration, duration
-from chargehand.tools import duckdb_process as tables
+from chargehand.tools import table_process
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.safe_open import PathLike, Roots, Stamp
 
@@ -173,7 +173,7 @@ class TableStore:
         engine = "duckdb" if _has_duckdb() else "sqlite"
         try:
             done = subprocess.run(  # noqa: S603 - our own program, by its own path
-                [sys.executable, "-I", tables.__file__],
+                [sys.executable, "-I", table_process.__file__],
                 input=json.dumps({**order, "engine": engine, "seconds": seconds}).encode(),
                 capture_output=True,
                 timeout=seconds,

@@ -3,16 +3,18 @@
 It is apart because DuckDB's limit on memory does not cover every value that a query can make, and
 because a query that takes too long, or a file that crashes a parser, must not take the supervisor
 along. It is started by its path and imports nothing of chargehand, so that it starts fast. Where DuckDB is not
-installed, SQLite holds the CSV files instead (`sqlite_tables.py`), with the same types and answers.
+installed, SQLite holds the CSV files instead, with the same types and answers.
 """
 
 import contextlib
-import importlib
+import csv
+import itertools
 import json
 import math
-import os
+import re
 import sys
-from datetime import date, time
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -36,6 +38,14 @@ NUMBER = WHOLE + r"(\.\d+)?"
 DAY = r"\d{4}-\d\d-\d\d"
 _READERS = {"csv": "read_csv", "json": "read_json_auto", "parquet": "read_parquet"}
 _REFUSED = "only one SELECT statement can be run; nothing can be changed, loaded or attached"
+_ANY_NUMBER = NUMBER + r"([eE][-+]?\d{1,3})?|-?\.\d+"
+_BOOLS = dict.fromkeys(("true", "t", "yes", "y"), "true") | dict.fromkeys(
+    ("false", "f", "no", "n"), "false"
+)
+_DAYS = ("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d")
+_TIMES = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
+_AFFINITIES = {"BIGINT": "INTEGER", "DOUBLE": "REAL"}
+ONLY_CSV = "only CSV can be read here; install chargehand[data]"
 
 
 def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[str, Any]:
@@ -138,6 +148,146 @@ def _readable(relation: Any) -> Any:
     return relation.project(", ".join(columns))
 
 
+# Without DuckDB
+
+
+def load_sqlite(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[str, Any]:
+    """As `load`, of CSV files only."""
+    import apsw
+
+    told: dict[str, Any] = {"loaded": {}, "failed": {}}
+    connection = apsw.Connection(database)
+    with connection:
+        for name in (*drop, *(table["name"] for table in tables)):
+            connection.execute(f"drop table if exists {_quoted(name)}")
+        for table in tables:
+            if table["form"] != "csv":
+                told["failed"][table["name"]] = ONLY_CSV
+                continue
+            try:
+                told["loaded"][table["name"]] = _take_in_csv(
+                    connection, table["name"], table["file"]
+                )
+            except (csv.Error, UnicodeDecodeError, apsw.Error, ValueError) as error:
+                told["failed"][table["name"]] = str(error).partition("\n")[0]
+    connection.close()
+    return told
+
+
+def query_sqlite(database: str, sql: str, most: int) -> dict[str, Any]:
+    """As `query`."""
+    import apsw
+
+    allowed = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
+    connection = apsw.Connection(database, flags=apsw.SQLITE_OPEN_READONLY)
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    statements = itertools.count(1)
+    connection.authorizer = lambda action, *_: (
+        apsw.SQLITE_OK if action in allowed else apsw.SQLITE_DENY
+    )
+    connection.exec_trace = lambda *_: next(statements) == 1
+    try:
+        cursor = connection.execute(sql)
+        columns = [each[0] for each in cursor.get_description()]
+        rows = list(itertools.islice(cursor, most + 1))
+    except apsw.ExecutionCompleteError:
+        columns, rows = _columns(connection, sql), []
+    except (apsw.AuthError, apsw.ExecTraceAbort):
+        return {"error": _REFUSED}
+    except apsw.Error as error:
+        return {"error": str(error).replace(database, "…")[:1_500]}
+    if not columns:
+        return {"error": _REFUSED}
+    shown = [[_plain(cell) for cell in row] for row in rows[:most]]
+    return {"columns": columns, "rows": shown, "has_more": len(rows) > most}
+
+
+def _columns(connection: Any, sql: str) -> list[str]:
+    """The names of a result without rows."""
+    names: list[str] = []
+
+    def look(cursor: Any, *_: Any) -> bool:
+        names.extend(each[0] for each in cursor.get_description())
+        return True
+
+    connection.exec_trace = look
+    list(connection.execute(sql))
+    return names
+
+
+def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
+    with open(file, encoding="utf-8-sig", newline="") as lines:  # noqa: PTH123 - pathlib is slow to import
+        first = lines.readline()
+        lines.seek(0)
+        mark = max(",;\t|", key=first.count)
+        rows = [row for row in csv.reader(lines, delimiter=mark) if row]
+    if not rows:
+        raise ValueError("it is empty")
+    names = _names(rows[0])
+    cells = [(*row[: len(names)], *[""] * (len(names) - len(row))) for row in rows[1:]]
+    typed = [_typed([row[n] for row in cells]) for n in range(len(names))]
+    kinds = {name: kind for name, (kind, _) in zip(names, typed, strict=True)}
+    declared = ", ".join(
+        f"{_quoted(each)} {_AFFINITIES.get(kind, 'TEXT')}" for each, kind in kinds.items()
+    )
+    connection.execute(f"create table {_quoted(name)} ({declared})")
+    # Rows are numbered from 0 on, as DuckDB does it.
+    holes = ", ".join("?" * (len(names) + 1))
+    into = f"insert into {_quoted(name)} (rowid, {', '.join(map(_quoted, names))}) values ({holes})"  # noqa: S608 - names are quoted
+    whole = list(zip(*(values for _, values in typed), strict=True)) if cells else []
+    connection.executemany(into, ((n, *row) for n, row in enumerate(whole)))
+    first_rows = [[_plain(cell) for cell in row] for row in whole[:3]]
+    return {"rows": len(whole), "columns": kinds, "first_rows": first_rows}
+
+
+def _names(row: Sequence[str]) -> list[str]:
+    names: list[str] = []
+    for number, cell in enumerate(row):
+        name = cell.strip() or f"column{number}"
+        taken = {each.lower() for each in names}
+        while name.lower() in taken:
+            name += "_1"
+        names.append(name)
+    return names
+
+
+def _typed(cells: Sequence[str]) -> tuple[str, list[Any]]:
+    """What all cells of a column are, and their values; cells that say there is none are empty."""
+    said = [cell.strip() for cell in cells]
+    real = [cell for cell in said if cell.lower() not in NO_VALUE]
+    if real and all(map(re.compile(WHOLE).fullmatch, real)):
+        return "BIGINT", [None if c.lower() in NO_VALUE else int(_digits(c)) for c in said]
+    if real and all(map(re.compile(_ANY_NUMBER).fullmatch, real)):
+        return "DOUBLE", [None if c.lower() in NO_VALUE else float(_digits(c)) for c in said]
+    filled = [cell for cell in said if cell]
+    if filled and all(cell.lower() in _BOOLS for cell in filled):
+        return "BOOLEAN", [_BOOLS.get(cell.lower()) for cell in said]
+    for kind, formats in (("DATE", _DAYS), ("TIMESTAMP", _TIMES)):
+        for form in formats if real else ():
+            if (values := _moments(said, form)) is not None:
+                return kind, values
+    return "VARCHAR", [cell or None for cell in cells]
+
+
+def _digits(cell: str) -> str:
+    return cell.lstrip("$€£ ").replace(",", "")
+
+
+def _moments(cells: Sequence[str], form: str) -> list[str | None] | None:
+    values: list[str | None] = []
+    for cell in cells:
+        try:
+            moment = None if cell.lower() in NO_VALUE else datetime.strptime(cell, form)  # noqa: DTZ007 - as written
+        except ValueError:
+            return None
+        day = None if moment is None else str(moment)
+        values.append(day.removesuffix(" 00:00:00") if day and "%H" not in form else day)
+    return values
+
+
+# Values
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -182,12 +332,15 @@ def _limit(seconds: int) -> None:
 def main() -> None:
     order = json.load(sys.stdin)
     _limit(order.pop("seconds"))
-    is_load, engine = order.pop("do") == "load", sys.modules[__name__]
-    if order.pop("engine") == "sqlite":
-        sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120 - pathlib is slow to import
-        engine = importlib.import_module("sqlite_tables")
+    orders: dict[tuple[str, str], Callable[..., dict[str, Any]]] = {
+        ("load", "duckdb"): load,
+        ("query", "duckdb"): query,
+        ("load", "sqlite"): load_sqlite,
+        ("query", "sqlite"): query_sqlite,
+    }
+    work = orders[order.pop("do"), order.pop("engine")]
     try:
-        answer = engine.load(**order) if is_load else engine.query(**order)
+        answer = work(**order)
     except MemoryError:
         answer = {"error": "it needs too much memory; ask for less at a time"}
     sys.stdout.write(json.dumps(answer))
