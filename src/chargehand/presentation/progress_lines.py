@@ -213,9 +213,11 @@ def summary(result: RunResult, next_command: str) -> list[str]:
     usage = result.usage
     tokens = usage.tokens_in + usage.tokens_out
     path = result.trace.critical_path
+    gain = gain_of(result)
+    faster = "" if gain is None else f", {gain:.1f} times as fast as one task after another"
     return [
         f"status    {result.status.value}, run {result.id}{_sureness(result)}",
-        f"time      {shown_length(result.wall)}{_speed(result)}",
+        f"time      {shown_length(result.wall)}{faster}",
         f"tasks     {task_counts(result)}",
         f"waited on {one_line(' → '.join(each for each in path if not is_system_task(each)), 160) or '–'}",
         f"spent     {counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}",
@@ -231,12 +233,6 @@ def _sureness(result: RunResult) -> str:
     bare = sum(not claim.tasks for claim in answer.claims)
     told = f"; {counted(bare, 'claim')} without a basis" if bare else ""
     return f", confidence {answer.confidence:.2g}{told}"
-
-
-def _speed(result: RunResult) -> str:
-    """How much was gained by doing things at once; nothing of a run in which nothing was done."""
-    gain = gain_of(result)
-    return "" if gain is None else f", {gain:.1f} times as fast as one task after another"
 
 
 def gain_of(result: RunResult) -> float | None:

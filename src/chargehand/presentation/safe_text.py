@@ -29,14 +29,7 @@ def clean(text: str) -> str:
 
 
 def _escaped(found: "re.Match[str]") -> str:
-    code = ord(found[0])
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+    return found[0].encode("ascii", "backslashreplace").decode()
 
 
 def clean_json(data: bytes) -> bytes:
@@ -122,16 +115,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str
     return "\n".join(
         "  ".join(
             [
-                *(_padded(cell, size) for cell, size in zip(line, widths, strict=False)),
+                *(
+                    cell + " " * (size - _width(cell))
+                    for cell, size in zip(line, widths, strict=False)
+                ),
                 one_line(line[-1], left),
             ]
         ).rstrip()
         for line in lines
     )
-
-
-def _padded(text: str, size: int) -> str:
-    return text + " " * (size - _width(text))
 
 
 def _width(text: str) -> int:

@@ -183,13 +183,16 @@ class _Reader:
         digits, _, exponent = text.replace("_", "").lower().partition("e")
         if len(exponent.lstrip("+-")) > 5 or abs(int(exponent or 0)) > _MOST_EXPONENT:
             raise self._fault(token, f"exponents go to {_MOST_EXPONENT}")
-        return self._worked(token, _read_number, digits, int(exponent or 0))
+        scale = Fraction(10) ** int(exponent or 0)
+        return self._worked(token, lambda: Fraction(digits) * scale)
 
     def _named(self, token: CalculatorToken) -> Number:
         if self._token.text == "(":
             if token.text not in FUNCTIONS:
-                raise self._fault(token, f"there is no function {token.text!r}; {_known()}")
-            arguments = self._arguments()
+                raise self._fault(
+                    token, f"there is no function {token.text!r}; there are {', '.join(FUNCTIONS)}"
+                )
+            arguments = self._between("(", ")", may_hold_lists=True)
             return self._worked(token, arithmetic.call, token.text, arguments)
         if token.text in CONSTANTS:
             return CONSTANTS[token.text]
@@ -197,25 +200,16 @@ class _Reader:
             raise self._fault(token, f"{token.text} needs its arguments in brackets")
         raise self._fault(token, f"{token.text!r} has no value here; put the number in its place")
 
-    def _arguments(self) -> list[Number]:
+    def _between(self, opening: str, closing: str, *, may_hold_lists: bool = False) -> list[Number]:
         """What stands between brackets, lists among it laid flat."""
-        self._expect("(")
+        self._expect(opening)
         found: list[Number] = []
-        while self._token.text != ")":
-            found += self._listed() if self._token.text == "[" else [self._value(0)]
-            if self._token.text != ")":
+        while self._token.text != closing:
+            is_list = may_hold_lists and self._token.text == "["
+            found += self._between("[", "]") if is_list else [self._value(0)]
+            if self._token.text != closing:
                 self._expect(",")
-        self._expect(")")
-        return found
-
-    def _listed(self) -> list[Number]:
-        self._expect("[")
-        found: list[Number] = []
-        while self._token.text != "]":
-            found.append(self._value(0))
-            if self._token.text != "]":
-                self._expect(",")
-        self._expect("]")
+        self._expect(closing)
         return found
 
     def _worked(
@@ -247,10 +241,6 @@ def _tokens(expression: str) -> list[CalculatorToken]:
     return [*tokens, CalculatorToken("end", "", len(expression), len(expression))]
 
 
-def _read_number(digits: str, exponent: int) -> Number:
-    return Fraction(digits) * Fraction(10) ** exponent
-
-
 def _unexpected(token: CalculatorToken) -> str:
     if token.kind == "end":
         return "a number is missing"
@@ -259,7 +249,3 @@ def _unexpected(token: CalculatorToken) -> str:
     if token.kind == "sign" and token.text not in "([":
         return f"{token.text!r} is not expected"
     return f"an operator is missing before {token.text!r}; write * to multiply"
-
-
-def _known() -> str:
-    return f"there are {', '.join(FUNCTIONS)}"

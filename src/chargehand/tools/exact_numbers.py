@@ -68,12 +68,9 @@ def _whole_power(base: Fraction, exponent: int) -> Fraction:
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
     if abs(base) not in (0, 1) and (bits - 1) * abs(exponent) > MOST_BITS:
         raise NoValue(f"the result has more than {MOST_BITS * 3 // 10} digits")
-    return base ** (exponent if abs(base) not in (0, 1) else _same_parity(exponent))
-
-
-def _same_parity(exponent: int) -> int:
-    """A small stand-in for the exponent of 0, 1 or -1."""
-    return exponent if abs(exponent) < 4 else 2 + exponent % 2
+    if abs(base) in (0, 1) and abs(exponent) >= 4:
+        exponent = 2 + exponent % 2  # of 0, 1 and -1, a small one with the same parity will do
+    return base**exponent
 
 
 def _exact_root(number: Fraction, degree: int) -> Fraction | None:
@@ -184,10 +181,6 @@ def _round(x: Number, digits: Number = Fraction(0)) -> Number:
     return Fraction(round(Fraction(x), places))
 
 
-def _sign(x: Number) -> Number:
-    return Fraction(0 if x == 0 else 1 if x > 0 else -1)
-
-
 def _sum(*numbers: Number) -> Number:
     total: Number = Fraction(0)
     for number in numbers:
@@ -253,7 +246,7 @@ FUNCTIONS = {
     "atan2": Function(_plain(math.atan2), 2, 2),
     "hypot": Function(lambda *numbers: _sqrt(_sum(*(n * n for n in numbers))), 1, MOST_ARGUMENTS),
     "abs": Function(abs),
-    "sign": Function(_sign),
+    "sign": Function(lambda x: Fraction((x > 0) - (x < 0))),
     "floor": Function(lambda x: Fraction(math.floor(x))),
     "ceil": Function(lambda x: Fraction(math.ceil(x))),
     "trunc": Function(lambda x: Fraction(math.trunc(x))),

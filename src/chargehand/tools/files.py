@@ -92,7 +92,12 @@ class FileTools:
         if self._index is None:
             self._index = PassageIndex(self.read)
         found = self._index.search(query, most, self._roots.files())
-        told: dict[str, Any] = {"passages": [_shown(*passage) for passage in found]}
+        told: dict[str, Any] = {
+            "passages": [
+                {"where": where, "text": text} | ({"heading": heading} if heading else {})
+                for where, heading, text in found
+            ]
+        }
         if unread := self._index.unread:
             told["not_searched"] = dict(list(unread.items())[:10])
         return told
@@ -119,8 +124,3 @@ class FileTools:
     def _unknown(self, path: str) -> NoSuchFile:
         close = difflib.get_close_matches(path, [known for known, _ in self._roots.files()], n=1)
         return NoSuchFile(path, f"did you mean {close[0]!r}?") if close else NoSuchFile(path)
-
-
-def _shown(where: str, heading: str, text: str) -> dict[str, str]:
-    shown = {"where": where, "text": text}
-    return shown | {"heading": heading} if heading else shown

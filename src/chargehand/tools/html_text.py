@@ -7,7 +7,6 @@ parser takes hours for some pages of a megabyte, and would hold up the whole pro
 import codecs
 import html
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import urljoin
 
@@ -49,10 +48,9 @@ def decoded(data: bytes, charset: str) -> str:
     if not charset and (found := _CHARSET.search(data, 0, 2048)):
         charset = found[1].decode("ascii")
     try:
-        text = str(data, charset or "utf-8", errors="replace")
+        return str(data, charset or "utf-8", errors="replace")
     except (LookupError, ValueError):
-        text = str(data, "utf-8", errors="replace")
-    return text
+        return str(data, "utf-8", errors="replace")
 
 
 class _Reader:
@@ -64,7 +62,6 @@ class _Reader:
         self._title = ""
         self._link = ""
         self._link_at = 0
-        self._is_code = False
 
     def read(self) -> Page:
         at = 0
@@ -115,14 +112,12 @@ class _Reader:
             self._pieces.append(" | ")
         elif name == "a":
             self._end_link()
-            self._link, self._link_at = (
-                self._whole(_attribute(_HREF, attributes)),
-                len(self._pieces),
-            )
+            self._link = self._whole(_attribute(_HREF, attributes))
+            self._link_at = len(self._pieces)
         elif name == "img":
             self._say(_attribute(_ALT, attributes))  # its words; its address would be fetched
         else:
-            self._mark(name, self._pieces.append)
+            self._mark(name)
 
     def _close(self, name: str) -> None:
         if name == "a":
@@ -130,13 +125,14 @@ class _Reader:
         elif name in _HEADINGS:
             self._pieces.append("\n\n")
         else:
-            self._mark(name, self._pieces.append)
+            self._mark(name)
 
-    def _mark(self, name: str, add: Callable[[str], None]) -> None:
+    def _mark(self, name: str) -> None:
         if name in _BLOCKS:
-            add("\n\n" if name in ("p", "pre", "table", "ul", "ol") else "\n")
+            is_apart = name in ("p", "pre", "table", "ul", "ol")
+            self._pieces.append("\n\n" if is_apart else "\n")
         elif name in _MARKS:
-            add(_MARKS[name])
+            self._pieces.append(_MARKS[name])
 
     def _end_link(self) -> None:
         link, self._link = self._link, ""

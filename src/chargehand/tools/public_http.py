@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urljoin
 
 from chargehand.decisions.tool_policy import reaches
 from chargehand.errors import ToolError, UsageError
@@ -90,14 +91,14 @@ class Transport:
         host = host_of(url)
         if not reaches(host, self._hosts):
             raise ToolError(f"{host!r} is not among the hosts that may be asked", kind="denied")
-        if not self._is_open(host, url.port or 0):
+        port = url.port or 0
+        if port not in USUAL_PORTS.values() and not reaches(
+            host, self._ports.get(port, frozenset())
+        ):
             raise ToolError(f"port {url.port} of {host!r} may not be used", kind="denied")
         if is_address(host):
             self._check(host, [host])
         return url
-
-    def _is_open(self, host: str, port: int) -> bool:
-        return port in USUAL_PORTS.values() or reaches(host, self._ports.get(port, frozenset()))
 
     async def get(self, text: str) -> Reply:
         """Ask for a page; follow redirects that stay on its host or go to a subdomain of it."""
@@ -172,7 +173,8 @@ class Transport:
     async def _reply(self, url: "URL", response: "aiohttp.ClientResponse") -> Reply:
         moved_to = ""
         if response.status in _REDIRECTS and "Location" in response.headers:
-            moved_to = _joined(url, response.headers["Location"])
+            whole = urljoin(str(url), response.headers["Location"].strip())
+            moved_to = whole[: LONGEST_URL + 1]
         return Reply(
             url=str(url),
             status=response.status,
@@ -240,12 +242,6 @@ def _parsed(text: str) -> "URL":
     if fault := host_fault(host_of(url)):
         raise ToolError(f"{url.raw_host!r} cannot be asked: {fault}", kind="denied")
     return url.with_fragment(None)
-
-
-def _joined(base: "URL", location: str) -> str:
-    from urllib.parse import urljoin
-
-    return urljoin(str(base), location.strip())[: LONGEST_URL + 1]
 
 
 def _connector(addresses: Sequence[str]) -> "aiohttp.TCPConnector":

@@ -281,7 +281,8 @@ class SupervisorNode:
         outcome = outcome_from(result, self.boss.name)
         if not isinstance(outcome, Done):
             kind = outcome.kind if isinstance(outcome, Failed) else "cancelled"
-            raise WorkerError(f"run {result.id} came to nothing: {_why(outcome)}", kind=kind)
+            why = getattr(outcome, "message", "") or getattr(outcome, "reason", "")
+            raise WorkerError(f"run {result.id} came to nothing: {why}", kind=kind)
         if self.result == MESSAGES:
             return {MESSAGES: [AIMessage(str(result.answer))]}  # which says what is missing
         if outcome.gaps and not self._takes_gaps:
@@ -291,10 +292,6 @@ class SupervisorNode:
             )
         told = {self.gaps: list(outcome.gaps)} if self.gaps else {}
         return {self.result: result.output, **told}
-
-
-def _why(outcome: Any) -> str:
-    return str(getattr(outcome, "message", "") or getattr(outcome, "reason", ""))
 
 
 async def _first(ending: "asyncio.Future[Any]", news: asyncio.Event) -> None:

@@ -125,7 +125,8 @@ class GraphWork:
         var_child_runnable_config.set(None)
         # A step, so that it is the same in every attempt that goes on from this one, and another
         # in one that starts over.
-        thread = await brief.step("thread", lambda: _thread_of(brief), effect=Effect.PURE)
+        name = f"{brief.run}:{brief.task.id}:{brief.attempt}"
+        thread = await brief.step("thread", lambda: name, effect=Effect.PURE)
         return await _Attempt(self, AttemptBridge(brief, resources), thread).hold()
 
     def entry(self, brief: Brief) -> Any:
@@ -181,7 +182,8 @@ class _Attempt:
         if not isinstance(error, GraphRecursionError):
             return failed
         way_out = "raise recursion_limit in config=… if that is too few"
-        said = f"graph {self._work.name!r} made no end: {_line(error)}; {way_out}"
+        line = str(error).partition("\n")[0].rstrip(".")
+        said = f"graph {self._work.name!r} made no end: {line}; {way_out}"
         return replace(failed, message=said)
 
     async def _step(self, walked: "list[Answered]") -> Leg:
@@ -312,14 +314,6 @@ def _pauses(interrupts: "Iterable[Interrupt[Any]]") -> tuple[GraphPause, ...]:
 
 def _kept(value: Any) -> Any:
     return to_jsonable_python(value, fallback=str)
-
-
-def _line(error: BaseException) -> str:
-    return str(error).partition("\n")[0].rstrip(".")
-
-
-def _thread_of(brief: Brief) -> str:
-    return f"{brief.run}:{brief.task.id}:{brief.attempt}"
 
 
 def _refuse_without_async(saver: BaseCheckpointSaver[Any], name: str) -> None:

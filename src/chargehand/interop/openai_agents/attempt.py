@@ -55,7 +55,8 @@ class AgentAttempt:
                 result = await self._run(prompt, self._journaled.config(chosen))
             return Done(Value.of(result.final_output, taint), self._unseen())
         except Exception as error:  # noqa: BLE001 - failure is a value, classed as it deserves
-            self._note_spending(error)
+            if isinstance(error, AgentsException) and error.run_data is not None:
+                self._spent = usage_of(error.run_data.context_wrapper.usage)
             kind = ErrorClass.DENIED if isinstance(error, TRIPWIRES) else None
             return failure_of(error, self._unseen(), kind)
 
@@ -92,11 +93,6 @@ class AgentAttempt:
             )
             (state.approve if approved else state.reject)(item)
         return state
-
-    def _note_spending(self, error: Exception) -> None:
-        told = error.run_data if isinstance(error, AgentsException) else None
-        if told is not None:
-            self._spent = usage_of(told.context_wrapper.usage)
 
     def _unseen(self) -> Usage:
         """What was spent beside the steps: by agents used as tools that bring models of their own."""

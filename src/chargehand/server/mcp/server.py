@@ -215,13 +215,10 @@ async def _refuse_body(receive: Receive, send: Send) -> None:
 
 def _app(server: MCPServer[None], host: str, token: str) -> ASGIApp:
     """What answers over HTTP. A page in a browser may reach this machine, but never knows the token."""
-    security = None if is_loopback(host) else _any_host()
+    any_host = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    security = None if is_loopback(host) else any_host
     app: ASGIApp = server.streamable_http_app(host=host, transport_security=security)
     return Guarded(app, token)
-
-
-def _any_host() -> TransportSecuritySettings:
-    return TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -7,7 +7,7 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from chargehand.decisions.task_graph import TaskState
-from chargehand.facts.answer import Answer, Claim
+from chargehand.facts.answer import Claim
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
@@ -153,11 +153,14 @@ class RunReply(BaseModel):
             status=status,
             answer=msgspec.to_builtins(answer.output),
             claims=[ClaimReply.of(claim) for claim in answer.claims],
-            contradictions=_pairs(answer),
+            contradictions=[
+                (ClaimReply.of(pair.first), ClaimReply.of(pair.second))
+                for pair in answer.contradictions
+            ],
             gaps=[GapReply(task=gap.task, state=gap.state, why=gap.why) for gap in answer.gaps],
             confidence=answer.confidence,
             composed_by=answer.by,
-            untrusted=untrusted_in(result),
+            untrusted=list(result.taint),
             questions=[QuestionReply.of(each) for each in result.questions],
             counts=_counts(list(result.tasks.values())),
             seconds=result.wall.total_seconds(),
@@ -207,20 +210,9 @@ class ReportReply(BaseModel):
         )
 
 
-def untrusted_in(result: RunResult) -> list[str]:
-    """The untrusted sources that anything in the answer may derive from, each once."""
-    return list(result.taint)
-
-
 def _counts(tasks: Sequence[TaskResult]) -> dict[str, int]:
     states = [task.state for task in tasks]
     return {state.value: states.count(state) for state in TaskState if state in states}
-
-
-def _pairs(answer: Answer) -> list[tuple[ClaimReply, ClaimReply]]:
-    return [
-        (ClaimReply.of(pair.first), ClaimReply.of(pair.second)) for pair in answer.contradictions
-    ]
 
 
 def _next(result: RunResult, status: str, *, is_here: bool) -> str:

@@ -12,7 +12,7 @@ import logging
 import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -26,7 +26,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from chargehand.tools.mcp.approved_tools import Definition
 from chargehand.tools.mcp.error_messages import ErrorMessages, is_lost
 from chargehand.tools.mcp.http_transport import http_streams
-from chargehand.tools.mcp.input_limits import Incoming, Meter
+from chargehand.tools.mcp.input_limits import Incoming, InputSource, Meter
 from chargehand.tools.mcp.server_failure import ServerFailure
 from chargehand.tools.mcp.server_settings import ServerEndpoint, ServerProgram, ServerSettings
 from chargehand.tools.mcp.stdio_process import ServerProcess
@@ -197,17 +197,14 @@ class ServerConnection:
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple[Incoming, Any]]:
-        address = self._address
-        if isinstance(address, ServerProgram):
-            self._process = ServerProcess(address, self._meter)
-            async with self._process.streams() as (read, write):
-                yield self._heard(read), write
+        opening: AbstractAsyncContextManager[tuple[InputSource, Any]]
+        if isinstance(self._address, ServerProgram):
+            self._process = ServerProcess(self._address, self._meter)
+            opening = self._process.streams()
         else:
-            async with http_streams(address, self._timeouts, self._meter) as (read, write):
-                yield self._heard(read), write
-
-    def _heard(self, source: Any) -> Incoming:
-        return Incoming(source, self._meter, self.note_change, self._on_end)
+            opening = http_streams(self._address, self._timeouts, self._meter)
+        async with opening as (read, write):
+            yield Incoming(read, self._meter, self.note_change, self._on_end), write
 
     def _on_end(self, how: str) -> None:
         told = how or ("closed the connection" if self._process is None else self._process.end)

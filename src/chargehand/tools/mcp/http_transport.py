@@ -71,21 +71,19 @@ class GuardedClient(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         letter = _Letter.of(request)
         try:
-            with anyio.fail_after(self._patience(letter)):
+            is_awaited = letter.is_request or letter.lasts
+            with anyio.fail_after(self._longest if is_awaited else COURTESY):
                 response = await super().send(request, **options)
         except (httpx2.TransportError, TimeoutError, OSError, RuntimeError) as error:
             return _stand_in(request, _unreached(error))
         if letter.is_request and response.status_code >= 400:
             return await self._explained(request, response)
-        lasts = None if letter.lasts else self._longest
-        response.stream = _Bounded(response.stream, self._meter, lasts, letter.most)
+        limits = (None, None) if letter.lasts else (self._longest, MOST_BYTES)
+        response.stream = _Bounded(response.stream, self._meter, *limits)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             return _stand_in(request, "it answers in an encoding that was not asked for")
         return response
-
-    def _patience(self, letter: "_Letter") -> float:
-        return self._longest if letter.is_request or letter.lasts else COURTESY
 
     async def _explained(
         self, request: httpx2.Request, response: httpx2.Response
@@ -110,11 +108,6 @@ class _Letter(msgspec.Struct, frozen=True):
     is_request: bool = False
     #: its answer is a stream that has no end
     lasts: bool = False
-
-    @property
-    def most(self) -> int | None:
-        """Bytes of its answer."""
-        return None if self.lasts else MOST_BYTES
 
     @classmethod
     def of(cls, request: httpx2.Request) -> "_Letter":

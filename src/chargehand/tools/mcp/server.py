@@ -134,7 +134,9 @@ class McpServer:
 
         Existing `Tool` objects keep the old definition; `tools` returns new ones.
         """
-        own = {shown: own for own, shown in spellings(self._catalog.names, self._prefix).items()}
+        own = {
+            shown: own for own, shown in spellings(self._catalog.names, self._terms.prefix).items()
+        }
         return self._catalog.approve(name if name in self._catalog.names else own.get(name, name))
 
     async def close(self) -> None:
@@ -189,10 +191,6 @@ class McpServer:
 
         return report
 
-    @property
-    def _prefix(self) -> str:
-        return self._terms.prefix
-
     # On the background loop
 
     async def _tools(self) -> list[Tool]:
@@ -207,7 +205,7 @@ class McpServer:
         except ToolError as error:
             raise self._redacted(error) from None
         shown = self._catalog.shown
-        names = spellings(self._catalog.names, self._prefix)
+        names = spellings(self._catalog.names, self._terms.prefix)
         return [self._tool(each, names[each.name]) for each in shown]
 
     async def _call(

@@ -74,17 +74,18 @@ Backend: TypeAlias = Callable[[MountPlan], list[str]]
 def walls_for(data: Sequence[Path], disk: int) -> MountPlan:
     """The system's programs, this Python with its packages, and `data`; all of it read-only."""
     system, links = _system()
-    binds = {b.target: b for b in (*system, *_python(), *_data(data), *_devices())}
+    devices = (Bind(f"/dev/{name}", f"/dev/{name}", "dev") for name in _DEVICES)
+    binds = {b.target: b for b in (*system, *_python(), *_data(data), *devices)}
     binds[INIT_PROCESS] = Bind(os.path.realpath(_HERE / "init_process.py"), INIT_PROCESS)
     # A folder that holds a bound one, such as a Python below it, cannot be a link as well.
     held = {str(folder) for target in binds for folder in Path(target).parents}
     shown = {path: to for path, to in {**links, **_LINKS}.items() if path not in held}
     # Sorted, a folder comes before what is bound inside of it.
-    return MountPlan(tuple(sorted(binds.values(), key=_target)), tuple(sorted(shown.items())), disk)
-
-
-def _target(bind: Bind) -> str:
-    return bind.target
+    return MountPlan(
+        tuple(sorted(binds.values(), key=lambda bind: bind.target)),
+        tuple(sorted(shown.items())),
+        disk,
+    )
 
 
 def launch(walls: MountPlan, backend: Backend, cgroup: str) -> dict[str, Any]:
@@ -198,8 +199,3 @@ def _data(places: Sequence[Path]) -> Iterator[Bind]:
                 f"{place} cannot be shown to a sandbox: there is no such folder or file"
             )
         yield Bind(os.path.realpath(place), f"{DATA}/{name}")
-
-
-def _devices() -> Iterator[Bind]:
-    for name in _DEVICES:
-        yield Bind(f"/dev/{name}", f"/dev/{name}", "dev")
