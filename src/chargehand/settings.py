@@ -66,11 +66,7 @@ class Choice:
 def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
     """A supervisor with the chosen crew, on a durable journal. Its author's own is taken as it is."""
     crew, taken = _crew_and_taken(choice, say)
-    match crew:
-        case Supervisor():
-            boss = _taken(crew, choice, taken)
-        case _:
-            boss = _made(crew, choice, say)
+    boss = _taken(crew, choice, taken) if isinstance(crew, Supervisor) else _made(crew, choice, say)
     if choice.notify:
         boss.notify_also([Subscription(to, tuple(NoticeKind)) for to in choice.notify])
     return boss
@@ -80,17 +76,10 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
     model = choice.model or crew.model or _usual_model(say)
     if model == "offline":
         say(f"model: offline, which is rules and no LLM: it computes and quotes; {BETTER}")
-    return Supervisor(
-        [_member(hand, model) for hand in crew.workers],
-        model=model,
-        settings=crew.settings,
+    return _supervisor_of(
+        replace(crew, parallel=choice.parallel or crew.parallel),
+        model,
         journal=journal_place(choice.journal or crew.journal).with_folder(),
-        limits=crew.limits,
-        on_failure=crew.on_failure,
-        parallel=choice.parallel or crew.parallel,
-        prompts=crew.prompts,
-        notify=crew.notify,
-        secrets=crew.secrets,
         retry=crew.retry,
         gateway=ModelGateway(crew.rates) if crew.rates else None,
         default=crew.default,
@@ -212,17 +201,19 @@ def _member(hand: Hand, model: ModelChoice) -> Member:
     """A worker as it is; a nested crew as a supervisor of its own, with the model from above."""
     if not isinstance(hand, Crew):
         return hand
-    inner = replace(hand, model=hand.model or model)
+    return _supervisor_of(hand, hand.model or model, name=hand.name, description=hand.description)
+
+
+def _supervisor_of(crew: Crew, model: ModelChoice, **own: Any) -> Supervisor:
     return Supervisor(
-        [_member(each, inner.model or model) for each in inner.workers],
-        model=inner.model,
-        settings=inner.settings,
-        limits=inner.limits,
-        on_failure=inner.on_failure,
-        parallel=inner.parallel,
-        prompts=inner.prompts,
-        notify=inner.notify,
-        secrets=inner.secrets,
-        name=inner.name,
-        description=inner.description,
+        [_member(hand, model) for hand in crew.workers],
+        model=model,
+        settings=crew.settings,
+        limits=crew.limits,
+        on_failure=crew.on_failure,
+        parallel=crew.parallel,
+        prompts=crew.prompts,
+        notify=crew.notify,
+        secrets=crew.secrets,
+        **own,
     )

@@ -2,12 +2,12 @@
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
 from chargehand.errors import JournalReadOnly, NotLeading, UnknownRun, UsageError
-from chargehand.facts.events import RunRequested, RunStatus
+from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
 from chargehand.journal.open_journal import open_journal
@@ -43,8 +43,9 @@ class FoundRun(Struct, frozen=True):
     answered: Mapping[str, str] = {}
 
 
-async def standing_of(boss: Supervisor, run: str, owner: str) -> FoundRun:
+async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
     """How a run stands, with what lies in the inbox for its next leader."""
+    run, owner = head.stream, head.owner
     result = await boss.look(run)
     letters = await boss.journal.mail.unread()
     texts = {
@@ -73,53 +74,31 @@ async def _is_led(boss: Supervisor, run: str) -> bool:
     return False
 
 
-async def find_run(typed: str, place: JournalPlace) -> str:
-    """The id of the run that is meant. Raises `UsageError` that lists the nearest ones if none is."""
+async def find_run(typed: str, place: JournalPlace) -> Head:
+    """The run that is meant. Raises `UsageError` that lists the nearest ones if none is."""
     heads = await heads_in(place)
-    ids = [head.stream for head in heads]
-    if not ids:
+    if not heads:
         raise UnknownRun(typed, f"{place} holds no runs; chargehand run starts one")
     if typed == LAST:
         begun = [each for each in heads if each.began_at and not is_nested(each)] or heads
-        return max(begun, key=lambda head: str(head.began_at)).stream
-    if typed in ids:
-        return typed
-    fitting = [id_ for id_ in ids if id_.startswith(typed)] if typed else []
+        return max(begun, key=lambda head: str(head.began_at))
+    by_id = {head.stream: head for head in heads}
+    if typed in by_id:
+        return by_id[typed]
+    fitting = [id_ for id_ in by_id if id_.startswith(typed)] if typed else []
     if len(fitting) == 1:
-        return fitting[0]
+        return by_id[fitting[0]]
     if fitting:
         raise UsageError(
             f"{typed!r} is the beginning of {len(fitting)} runs: {', '.join(fitting[:8])}; type more"
         )
-    near = difflib.get_close_matches(typed, ids, n=3, cutoff=0.3) or ids[:3]
+    near = difflib.get_close_matches(typed, by_id, n=3, cutoff=0.3) or list(by_id)[:3]
     raise UnknownRun(typed, f"the nearest are {', '.join(near)}; chargehand runs lists all")
 
 
-async def has_ended(run: str, place: JournalPlace) -> bool:
-    """Whether nothing is left to be done of a run."""
-    return any(head.is_ended for head in await heads_in(place) if head.stream == run)
-
-
-async def source_of(run: str, place: JournalPlace) -> dict[str, Any]:
-    """Where the crew of a run comes from, if it was started at the command line."""
-    journal = open_journal(place)
-    try:
-        async for entry in journal.read(run):
-            return entry.event.source if isinstance(entry.event, RunRequested) else {}
-        return {}
-    finally:
-        await journal.close()
-
-
-async def owner_of(run: str, journal: str) -> str:
-    """The process that leads a run, or led it last; empty if it has let go of it."""
-    heads = await heads_in(journal_place(journal))
-    return next((head.owner for head in heads if head.stream == run), "")
-
-
-async def with_run(typed: str, journal: str, then: Callable[[Supervisor, str], Awaitable[T]]) -> T:
+async def with_run(typed: str, journal: str, then: Callable[[Supervisor, Head], Awaitable[T]]) -> T:
     """Find a run and do something with it; its journal is open meanwhile."""
     place = journal_place(journal)
-    run = await find_run(typed, place)
+    head = await find_run(typed, place)
     async with reader_of(place) as boss:
-        return await then(boss, run)
+        return await then(boss, head)

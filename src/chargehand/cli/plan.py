@@ -57,8 +57,8 @@ def _write(request: str, choice: Choice, options: dict[str, Any]) -> None:
         async with boss:
             if not options["after"]:
                 return await boss.plan(asked)
-            place = journal_place(choice.journal)
-            return await boss.plan(asked, after=await find_run(options["after"], place))
+            earlier = await find_run(options["after"], journal_place(choice.journal))
+            return await boss.plan(asked, after=earlier.stream)
 
     made = asyncio.run(written())
     if options["save"]:

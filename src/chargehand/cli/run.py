@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import click
 from msgspec.structs import replace
 
 from chargehand.cli import output
-from chargehand.cli.find_run import find_run, has_ended, source_of, standing_of
+from chargehand.cli.find_run import find_run, standing_of, with_run
 from chargehand.cli.options import (
     PathsCommand,
     again,
@@ -28,6 +28,7 @@ from chargehand.decisions.schedule import RunState
 from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
+from chargehand.journal.base import Head
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.requests import RunOptions
@@ -179,19 +180,20 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     """
     choice = choice_of(options)
     manner = _manner(choice, options)
-    place = journal_place(choice.journal)
-    found = asyncio.run(find_run(run_id, place))
+    head, source = asyncio.run(with_run(run_id, choice.journal, _with_source))
+    found = head.stream
     watch = RunView(manner, found)
-    if asyncio.run(has_ended(found, place)):
+    if head.is_ended:
         # Its answer is in the journal: neither the crew nor a model is needed to print it again.
-        sys.exit(RunSession(reader_of(place), watch, manner).conduct(_nothing))
-    given, choice = choice, choice.or_as(asyncio.run(source_of(found, place)))
+        reader = reader_of(journal_place(choice.journal))
+        sys.exit(RunSession(reader, watch, manner).conduct(_nothing))
+    given, choice = choice, choice.or_as(source)
     if choice.crew != given.crew and not manner.quiet:
         output.say(f"crew: {choice.crew}, from where the run was started")
     boss = boss_for(choice, quiet=manner.quiet)
 
     async def start() -> None:
-        standing = await standing_of(boss, found, "")
+        standing = await standing_of(boss, head)
         watch.catch_up(standing.result, standing.asked)
         if standing.result.status is RunState.PAUSED:
             output.say(f"it is paused; let it go on with:  {again('unpause', found, choice)}")
@@ -199,6 +201,11 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
         await boss.resume(found, accept=accept, on_question=options["on_question"])
 
     sys.exit(RunSession(boss, watch, manner).conduct(start))
+
+
+async def _with_source(boss: Supervisor, head: Head) -> tuple[Head, Mapping[str, Any]]:
+    """The run, and where its crew comes from if it was started at the command line."""
+    return head, (await boss.look(head.stream)).source
 
 
 async def _nothing() -> None:
@@ -236,9 +243,9 @@ def run_terms(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> RunO
         terms["approach"] = options["approach"]
     place = journal_place(choice.journal)
     if options["after"]:
-        terms["after"] = asyncio.run(find_run(options["after"], place))
+        terms["after"] = asyncio.run(find_run(options["after"], place)).stream
     if options["reuse"]:
-        terms["reuse"] = asyncio.run(find_run(options["reuse"], place))
+        terms["reuse"] = asyncio.run(find_run(options["reuse"], place)).stream
     return terms
 
 

@@ -12,6 +12,7 @@ from chargehand.cli.output import say
 from chargehand.cli.run_details import question_meant
 from chargehand.errors import UnknownQuestion
 from chargehand.facts.events import Approach, RunStatus
+from chargehand.journal.base import Head
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 
@@ -27,7 +28,8 @@ def answer(question: str, text: str, journal: str) -> None:
     """
     typed, _, rest = question.partition(":")
 
-    async def give(boss: Supervisor, run: str) -> str:
+    async def give(boss: Supervisor, head: Head) -> str:
+        run = head.stream
         result = await boss.look(run)
         try:
             asked = question_meant(result.questions, run, rest and f"{run}:{rest}")
@@ -95,9 +97,9 @@ def _control(
 ) -> None:
     """Send something to a run, and say when it takes effect."""
 
-    async def sent(boss: Supervisor, run: str) -> RunResult:
-        await send(boss, run)
-        return await boss.look(run)
+    async def sent(boss: Supervisor, head: Head) -> RunResult:
+        await send(boss, head.stream)
+        return await boss.look(head.stream)
 
     result = asyncio.run(with_run(typed, journal, sent))
     if isinstance(result.status, RunStatus):

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from chargehand.cli import output
-from chargehand.cli.find_run import FoundRun, heads_in, owner_of, standing_of, with_run
+from chargehand.cli.find_run import FoundRun, heads_in, standing_of, with_run
 from chargehand.cli.options import journal_option, json_option
 from chargehand.cli.run_details import shown, shown_json
 from chargehand.decisions.task_graph import TaskState
@@ -79,9 +79,7 @@ def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
 
     async def look() -> list[RunRow]:
         async with reader_of(place) as boss:
-            found = await looked_at(
-                heads[:most], lambda head: standing_of(boss, head.stream, head.owner)
-            )
+            found = await looked_at(heads[:most], lambda head: standing_of(boss, head))
         return [RunRow.of(head, each) for head, each in found]
 
     rows = asyncio.run(look())
@@ -118,8 +116,8 @@ def _listing(rows: Sequence[RunRow]) -> str:
 def show(run_id: str, journal: str, *, as_json: bool) -> None:
     """Show how a RUN stands: its tasks, its answer, what is missing, what it asks."""
 
-    async def look(boss: Supervisor, run: str) -> None:
-        standing = await standing_of(boss, run, await owner_of(run, journal))
+    async def look(boss: Supervisor, head: Head) -> None:
+        standing = await standing_of(boss, head)
         # In a thread: outputs that lie in blobs are loaded when they are looked at.
         if as_json:
             output.as_json(await asyncio.to_thread(shown_json, standing))
@@ -143,8 +141,8 @@ def trace(run_id: str | None, journal: str, *, schema: bool, no_content: bool) -
     if run_id is None:
         raise click.UsageError("say which run: an id, the beginning of one, or last")
 
-    async def told(boss: Supervisor, run: str) -> str:
-        result = await boss.look(run)
+    async def told(boss: Supervisor, head: Head) -> str:
+        result = await boss.look(head.stream)
         found = await asyncio.to_thread(lambda: result.trace)
         return found.to_json(content=not no_content)
 

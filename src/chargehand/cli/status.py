@@ -51,7 +51,7 @@ async def _open_runs(place: JournalPlace, *, warns: bool) -> tuple[list[FoundRun
     if not heads:
         return [], []
     async with reader_of(place) as boss:
-        looked = await looked_at(heads, lambda head: standing_of(boss, head.stream, head.owner))
+        looked = await looked_at(heads, lambda head: standing_of(boss, head))
         owned = {head.stream for head in heads if head.owner}
         warnings = await _warnings(boss, owned) if warns else []
     readable = [each for _, each in looked if isinstance(each, FoundRun)]

@@ -50,7 +50,7 @@ async def _check(place: JournalPlace, typed: str | None) -> list[Finding]:
         found.append(Finding(run="", faults=(str(error),)))
         journal = open_journal(place, accept_damage=True)
     try:
-        only = None if typed is None else await find_run(typed, place)
+        only = None if typed is None else (await find_run(typed, place)).stream
         found += [each async for each in verified(journal, only)]
     finally:
         await journal.close()

@@ -6,37 +6,9 @@ from datetime import datetime
 from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
+from chargehand.facts import events
 from chargehand.facts.durations import shown_length
-from chargehand.facts.events import (
-    AttemptFinished,
-    AttemptLost,
-    AttemptParked,
-    AttemptPreempted,
-    AttemptStarted,
-    CancelRequested,
-    DeadlinePassed,
-    Event,
-    PersonAsked,
-    PlanAdopted,
-    PlanAmended,
-    PlanSealed,
-    ProgressNoted,
-    QuestionAnswered,
-    QuestionExpired,
-    RetryPlanned,
-    RunFinished,
-    RunPaused,
-    RunReleased,
-    RunRequested,
-    RunSteered,
-    RunUnpaused,
-    StartMissed,
-    TaskAdded,
-    TaskFailed,
-    TaskRewritten,
-    TaskSkipped,
-    WorkStopped,
-)
+from chargehand.facts.events import Event
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
 from chargehand.presentation.safe_text import clock_words, counted, money_words, one_line
@@ -72,24 +44,24 @@ class ProgressLines:
 
     def _words(self, event: Event) -> list[str]:
         match event:
-            case RunRequested():
+            case events.RunRequested():
                 return [f"run {event.run}: {one_line(event.request, 120)}"]
-            case PlanAdopted():
+            case events.PlanAdopted():
                 return self._planned(list(event.plan.tasks))
-            case TaskAdded():
+            case events.TaskAdded():
                 return self._planned([event.task])
-            case PlanAmended():
+            case events.PlanAmended():
                 return self._amended(event)
-            case PlanSealed():
+            case events.PlanSealed():
                 return [f"the plan is complete: {counted(len(self._tasks), 'task')}"]
-            case AttemptStarted():
+            case events.AttemptStarted():
                 return self._started(event)
-            case AttemptFinished():
+            case events.AttemptFinished():
                 return self._finished(event)
-            case AttemptPreempted() if self._is_cancelled:
+            case events.AttemptPreempted() if self._is_cancelled:
                 return [f"{event.task} was stopped"]
             case _:
-                self._is_cancelled |= isinstance(event, CancelRequested)
+                self._is_cancelled |= isinstance(event, events.CancelRequested)
                 return [words] if (words := _other_words(event)) else []
 
     def _planned(self, tasks: list[Task]) -> list[str]:
@@ -98,20 +70,20 @@ class ProgressLines:
         lines = [f"planned {_line_of(task)}" for task in shown]
         return lines or [f"planned {counted(len(tasks), 'task')}"]
 
-    def _amended(self, event: PlanAmended) -> list[str]:
+    def _amended(self, event: events.PlanAmended) -> list[str]:
         gone = f"; {', '.join(event.removed)} taken out" if event.removed else ""
         why = f": {one_line(event.reason, 160)}" if event.reason else ""
         head = [] if event.is_step else [f"the plan is changed{why}{gone}"]
         return [*head, *(self._planned(list(event.added)) if event.added else [])]
 
-    def _started(self, event: AttemptStarted) -> list[str]:
+    def _started(self, event: events.AttemptStarted) -> list[str]:
         self._began[event.task] = event.at
         if is_system_task(event.task):
             return [_duty_words(event.task)]
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
         return [f"{event.task} started by {event.worker}{again}"]
 
-    def _finished(self, event: AttemptFinished) -> list[str]:
+    def _finished(self, event: events.AttemptFinished) -> list[str]:
         length = shown_length(event.at - self._began.get(event.task, event.at))
         name = _duty_words(event.task) if is_system_task(event.task) else event.task
         match event.outcome:
@@ -133,54 +105,54 @@ class ProgressLines:
 
 def _other_words(event: Event) -> str:
     match event:
-        case TaskRewritten():
+        case events.TaskRewritten():
             return f"{event.task} is rewritten: {one_line(event.description, 160)}"
-        case AttemptLost():
+        case events.AttemptLost():
             return f"{event.task} was lost: {one_line(event.reason, 160)}"
-        case AttemptPreempted():
+        case events.AttemptPreempted():
             return f"{event.task} stopped for now, and goes on from there later"
-        case AttemptParked():
+        case events.AttemptParked():
             wait = shown_length(event.due_at - event.at)
             return f"{event.task} goes on in {wait}: {one_line(event.why, 160)}"
-        case RetryPlanned() if not is_system_task(event.task):
+        case events.RetryPlanned() if not is_system_task(event.task):
             wait = shown_length(event.due_at - event.at)
             by = f" by {event.worker}" if event.worker else ""
             return f"{event.task} is tried again{by} in {wait}"
-        case PersonAsked():
+        case events.PersonAsked():
             return f"{event.task} asks: {one_line(event.question.text, 200)}"
-        case TaskFailed() if not is_system_task(event.task):
+        case events.TaskFailed() if not is_system_task(event.task):
             return f"{event.task} is given up: {one_line(str(event.cause), 200)}"
-        case TaskSkipped():
+        case events.TaskSkipped():
             return f"{event.task} is skipped: {one_line(event.why, 160)}"
-        case DeadlinePassed():
+        case events.DeadlinePassed():
             return f"the time of {event.task} is over" if event.task else "the time is over"
-        case StartMissed():
+        case events.StartMissed():
             return f"{event.task} is not started: it could not be done in time any more"
-        case QuestionAnswered():
+        case events.QuestionAnswered():
             return f"{event.task} was answered by {event.by}: {one_line(event.text, 160)}"
-        case QuestionExpired(why=""):
+        case events.QuestionExpired(why=""):
             return f"nobody answered the question of {event.task} in time"
-        case QuestionExpired():
+        case events.QuestionExpired():
             return f"{event.task} is not answered: {one_line(event.why, 300)}"
-        case ProgressNoted():
+        case events.ProgressNoted():
             share = "" if event.fraction is None else f" ({event.fraction:.0%})"
             return f"{event.task}: {one_line(event.text, 160)}{share}"
-        case CancelRequested():
+        case events.CancelRequested():
             return f"cancelled by {event.by or 'somebody'}" + _because(event.reason)
-        case WorkStopped():
+        case events.WorkStopped():
             return (
                 f"the work is stopped{_because(event.reason)}; the answer is made of what there is"
             )
-        case RunPaused():
+        case events.RunPaused():
             whose = f" by {event.by}" if event.by else ""
             return f"paused{whose}{_because(event.reason)}"
-        case RunUnpaused():
+        case events.RunUnpaused():
             return f"{event.by or 'somebody'} lets it go on"
-        case RunSteered():
+        case events.RunSteered():
             return f"{event.by or 'somebody'} wants: {one_line(event.note, 200)}"
-        case RunReleased():
+        case events.RunReleased():
             return "nothing more is started here"
-        case RunFinished():
+        case events.RunFinished():
             is_telling = event.reason != event.status.value
             return event.status.value + (_because(event.reason) if is_telling else "")
         case _:

@@ -1,6 +1,6 @@
 """The calls of a Pydantic AI agent as durable steps. Imports Pydantic AI; `interop.pydantic_ai` is the door."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -43,6 +43,10 @@ _RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
 #: fields of a message that differ whenever the same is said again
 _PASSING = {"timestamp", "run_id", "conversation_id"}
 _UNREAL = ("test", "function")
+#: what a tool raises to tell the framework something, by its name
+_RAISED: dict[str, Callable[[Any], Exception]] = {
+    kind.__name__: kind for kind in (ModelRetry, ToolFailed, ApprovalRequired, CallDeferred)
+}
 
 
 class Journaling(AbstractCapability[Any]):
@@ -192,15 +196,9 @@ def _handed_out(kept: Any) -> Any:
     """What the framework gets of a tool call: the same while it runs and when it is replayed."""
     if not isinstance(kept, dict):
         return kept  # what a person said of a step in doubt
-    match kept.get("raised"):
-        case "ModelRetry":
-            raise ModelRetry(kept["text"])
-        case "ToolFailed":
-            raise ToolFailed(kept["text"])
-        case "ApprovalRequired":
-            raise ApprovalRequired(kept["metadata"])
-        case "CallDeferred":
-            raise CallDeferred(kept["metadata"])
+    raised = _RAISED.get(kept.get("raised", ""))
+    if raised is not None:
+        raise raised(kept["text"] if "text" in kept else kept["metadata"])
     if "return" in kept:
         return _RETURN.validate_python(kept["return"])
     return tool_return_content_ta.validate_python(kept.get("value", kept))

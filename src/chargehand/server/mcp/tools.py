@@ -3,7 +3,6 @@
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
 from typing import Annotated, Any, ParamSpec, Self, TypeVar
 
 import msgspec
@@ -74,13 +73,8 @@ class McpTools:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        stack: TracebackType | None,
-    ) -> None:
-        await self._group.__aexit__(kind, error, stack)
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._group.__aexit__(*failure)
 
     # the tools
 
@@ -116,9 +110,8 @@ class McpTools:
 
         The run goes on if this call is cancelled or the connection is lost: see `runs` and `result`.
         """
-        client = Client(context)
+        client = await self._client(context)
         if client.run:
-            await self._take(client)
             return await self._follow(client.run, client)
         limits = _limits(self._boss.limits, money=money, tokens=tokens, calls=model_calls)
         terms = RunOptions(priority=priority, limits=limits, key=key or None, after=after or None)
@@ -140,9 +133,7 @@ class McpTools:
         ] = False,
     ) -> RunReply | InputRequiredResult:
         """Go on with a run that was interrupted, without repeating what is done."""
-        client = Client(context)
-        if client.run:
-            await self._take(client)
+        client = await self._client(context)
         result = await self._boss.look(run)
         if run not in self._endings and not isinstance(result.status, RunStatus):
             heard = Follower(result)
@@ -160,9 +151,7 @@ class McpTools:
         wait: Wait = False,
     ) -> RunReply | InputRequiredResult:
         """The answer of a run with its evidence and gaps; of one under way, as far as it goes."""
-        client = Client(context)
-        if client.run:
-            await self._take(client)
+        client = await self._client(context)
         return await self._follow(run, client) if wait else await self._reply(run)
 
     @told
@@ -306,11 +295,13 @@ class McpTools:
         _refuse_broken(ending)
         return await self._reply(run)
 
-    async def _take(self, client: Client) -> None:
-        """Take what the client's person has answered since the call that ended with questions."""
+    async def _client(self, context: AnyContext) -> Client:
+        """The caller. Takes what its person has answered since the call that ended with questions."""
+        client = Client(context)
         for question, text in client.answers.items():
             if text and not await is_taken(self._boss, question, text, client):
                 client.declined.add(question)
+        return client
 
 
 async def _caught(awaited: Awaitable[R]) -> R | ChargehandError:

@@ -3,7 +3,6 @@
 import contextvars
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol, Self
 
 import anyio
@@ -111,12 +110,7 @@ class Incoming:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 

@@ -10,7 +10,6 @@ import importlib.metadata
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from chargehand.background_loop import run_in_background, wait_in_background
@@ -146,12 +145,7 @@ class McpServer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # On the caller's loop
