@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("chargehand")
 
 T = TypeVar("T")
+_CONNECTION = "chargehand.tools.mcp.connection"
 #: seconds; a longer wait is said aloud
 SAID = 1.0
 LONGEST_DESCRIPTION = 4_000
@@ -98,7 +100,6 @@ class McpServer:
         #: with those that only finish what they have begun
         self._links: set[ServerConnection] = set()
         self._is_closed = False
-        self._kind: type[ServerConnection] | None = None
 
     def __repr__(self) -> str:
         return f"<MCP server {self.name!r}>"
@@ -189,15 +190,13 @@ class McpServer:
 
     async def _tools(self) -> list[Tool]:
         was_listed = self._link is not None
-        try:
+        with self._redacting():
             link = await self._ready()
             # Asked for, not marked as changed: that would send every call under way back to wait for
             # a listing, and many who ask at once would keep each other from ever being done.
             if was_listed and (trouble := await link.relist()) is not None:
                 link.retire(trouble)
             await self._ready()
-        except ToolError as error:
-            raise self._redacted(error) from None
         shown = self._catalog.shown
         names = spellings(self._catalog.names, self._terms.prefix)
         return [self._tool(each, names[each.name]) for each in shown]
@@ -205,35 +204,37 @@ class McpServer:
     async def _call(
         self, name: str, arguments: Mapping[str, Any], report: Callable[[str], None] | None
     ) -> Any:
+        with self._redacting():
+            link = await self._ready()
+            # Here, because it brings the package mcp along, which `_ready` has imported.
+            from chargehand.tools.mcp.tool_calls import value_of
+
+            why = self._catalog.refusal(name)
+            if why is not None:
+                raise ToolError(
+                    f"{name} of MCP server {self.name!r} is disabled: {why}; a person must approve it",
+                    kind="denied",
+                )
+            answer = await link.call(name, arguments, report)
+            if isinstance(answer, ServerFailure):
+                raise answer.error()
+            return self._redactor.data(value_of(answer, name))
+
+    @contextlib.contextmanager
+    def _redacting(self) -> Iterator[None]:
+        """Keep the server's secrets out of errors."""
         try:
-            answer = await self._answer(name, arguments, report)
+            yield
         except ToolError as error:
-            raise self._redacted(error) from None
-        return self._redactor.data(answer)
-
-    async def _answer(
-        self, name: str, arguments: Mapping[str, Any], report: Callable[[str], None] | None
-    ) -> Any:
-        from chargehand.tools.mcp.tool_calls import value_of
-
-        link = await self._ready()
-        why = self._catalog.refusal(name)
-        if why is not None:
-            raise ToolError(
-                f"{name} of MCP server {self.name!r} is disabled: {why}; a person must approve it",
-                kind="denied",
-            )
-        answer = await link.call(name, arguments, report)
-        if isinstance(answer, ServerFailure):
-            raise answer.error()
-        return value_of(answer, name)
+            words = self._redactor.text(str(error))
+            raise ToolError(words, kind=error.kind, retry_after=error.retry_after) from None
 
     async def _ready(self) -> "ServerConnection":
         """A connection whose tools are known; nothing waits between its return and its use."""
-        if self._kind is None:
-            self._kind = await in_thread(_link_class)  # its first import takes a second
+        if self._link is None:
+            await in_thread(import_module, _CONNECTION)  # takes a second the first time
         for _ in range(MOST_TRIES):
-            link = self._current(self._kind)
+            link = self._current()
             trouble = await link.wait_ready()
             if trouble is not None:
                 raise trouble.error()
@@ -248,7 +249,7 @@ class McpServer:
             f"MCP server {self.name!r} cannot be kept up with: {trouble}", kind="network"
         )
 
-    def _current(self, kind: type["ServerConnection"]) -> "ServerConnection":
+    def _current(self) -> "ServerConnection":
         if self._is_closed:
             raise ToolError(f"MCP server {self.name!r} was closed", kind="denied")
         link, loop = self._link, asyncio.get_running_loop()
@@ -259,13 +260,15 @@ class McpServer:
         if link is not None:
             self._budget.note_end(link.ended_at or loop.time())
             self._link = None
-        return self._started(kind, loop.time())
+        return self._started(loop.time())
 
-    def _started(self, kind: type["ServerConnection"], now: float) -> "ServerConnection":
+    def _started(self, now: float) -> "ServerConnection":
+        from chargehand.tools.mcp.connection import ServerConnection
+
         refusal = self._budget.refusal(now, self.name)
         if refusal is not None:
             raise refusal.error()
-        self._link = link = kind(self._address, self._terms, self._catalog.take)
+        self._link = link = ServerConnection(self._address, self._terms, self._catalog.take)
         self._links.add(link)
         delay = self._budget.delay(now)
         if delay > SAID:
@@ -281,21 +284,10 @@ class McpServer:
         loop = asyncio.get_running_loop()
         await asyncio.gather(*(link.stop() for link in self._links if link.loop is loop))
 
-    def _redacted(self, error: ToolError) -> ToolError:
-        return ToolError(
-            self._redactor.text(str(error)), kind=error.kind, retry_after=error.retry_after
-        )
-
 
 async def _elsewhere(coroutine: Coroutine[Any, Any, T]) -> T:
     """Await something on the background loop. To be cancelled cancels it there."""
     return await asyncio.wrap_future(run_in_background(coroutine))
-
-
-def _link_class() -> type["ServerConnection"]:
-    from chargehand.tools.mcp.connection import ServerConnection
-
-    return ServerConnection
 
 
 def _address(
