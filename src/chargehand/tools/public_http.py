@@ -55,6 +55,16 @@ class Reply:
     moved_to: str = ""
     retry_after: timedelta | None = None
 
+    def refuse_failure(self, who: str) -> None:
+        """Raise a `ToolError` for a status that is no success."""
+        if not 200 <= self.status < 300:
+            kind = "network" if self.status >= 500 else "logic"
+            raise ToolError(
+                f"{who} answered with status {self.status}",
+                kind="resource" if self.status == 429 else kind,
+                retry_after=self.retry_after,
+            )
+
 
 async def look_up(host: str, port: int) -> Sequence[str]:
     """The system's answer."""

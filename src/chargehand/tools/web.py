@@ -32,10 +32,8 @@ def web(
     lies in private networks is refused even then, unless `allow_private`. Without `search`, Brave's
     engine is used if its key is in the environment.
     """
-    kernel = WebTools(
-        Transport(allow, allow_private=allow_private, resolve=resolve), search or BraveSearch()
-    )
-    return kernel.tools()
+    transport = Transport(allow, allow_private=allow_private, resolve=resolve)
+    return WebTools(transport, search or BraveSearch()).tools()
 
 
 class WebTools:
@@ -67,7 +65,7 @@ class WebTools:
                 "moved_to": reply.moved_to,
                 "note": "it has moved to another host; fetch that address if you want it",
             }
-        _check_status(reply)
+        reply.refuse_failure(reply.url)
         title, text = await in_thread(_readable, reply)
         return _part(reply.url, title, text, max(0, start))
 
@@ -85,21 +83,6 @@ class WebTools:
 
     def _host(self, arguments: Mapping[str, Any]) -> str:
         return host_of(self._transport.target(arguments["url"]))
-
-
-def _check_status(reply: Reply) -> None:
-    if 200 <= reply.status < 300:
-        return
-    kind = "logic"
-    if reply.status == 429:
-        kind = "resource"
-    elif reply.status >= 500:
-        kind = "network"
-    raise ToolError(
-        f"{reply.url} answered with status {reply.status}",
-        kind=kind,
-        retry_after=reply.retry_after,
-    )
 
 
 def _readable(reply: Reply) -> tuple[str, str]:

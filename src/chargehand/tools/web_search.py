@@ -80,13 +80,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
 def _hits(reply: Reply, count: int) -> list[SearchHit]:
     if reply.status in (401, 403):
         raise ToolError("the search engine does not accept its key", kind="denied")
-    if reply.status == 429:
-        raise ToolError(
-            "the search engine asks to slow down", kind="resource", retry_after=reply.retry_after
-        )
-    if reply.status != 200:
-        kind = "network" if reply.status >= 500 else "logic"
-        raise ToolError(f"the search engine answered with status {reply.status}", kind=kind)
+    reply.refuse_failure("the search engine")
     try:
         found = msgspec.json.decode(reply.body, type=_Answer)
     except (msgspec.DecodeError, RecursionError) as error:
