@@ -267,7 +267,7 @@ class RunResult:
             schedule.strategy,
             schedule.instruction,
         )
-        # What models said and nobody checked is never certain, whoever put it together.
+        # What models said is never certain unless it was checked, whether a model or a rule composed it.
         is_said = self.usage.calls > 0 and answer.confidence > SUREST
         return msgspec.structs.replace(answer, confidence=SUREST) if is_said else answer
 

@@ -1,4 +1,4 @@
-"""From flags, a crew and the environment to a supervisor. The only room that knows all adapters."""
+"""From flags, a crew and the environment to a supervisor. The only module that knows all adapters."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

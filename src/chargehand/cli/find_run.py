@@ -39,7 +39,7 @@ class FoundRun(Struct, frozen=True):
     status: str
     #: what it asks, or a run nested in it, and nobody has answered
     asked: Sequence[Question] = ()
-    #: by question: what was answered and waits for whoever leads the run next
+    #: by question: what was answered and waits for the next leader of the run
     answered: Mapping[str, str] = {}
 
 

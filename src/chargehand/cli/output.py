@@ -12,7 +12,7 @@ from chargehand.terminal import is_interactive, is_plain
 
 __all__ = ["as_json", "is_interactive", "is_plain", "lost", "piece", "raw", "result", "say"]
 
-#: why stdout could not be written to, though somebody listens
+#: why stdout could not be written to, other than a closed pipe
 lost: list[str] = []
 
 

@@ -98,7 +98,7 @@ class RunSession:
     # questions
 
     async def _mind_questions(self) -> None:
-        """Ask here, if somebody is here. Otherwise the run itself does what `--on-question` says."""
+        """Ask here, if a person is here. Otherwise the run itself does what `--on-question` says."""
         if self._manner.asks_here:
             await self._ask_here()
             output.say("there is nobody to ask any more; questions stay open")
@@ -116,7 +116,7 @@ class RunSession:
                 return
 
     async def _ask_here(self) -> None:
-        """Ask what is to be asked, one after another, for as long as somebody is there to answer."""
+        """Ask what is to be asked, one after another, for as long as a person is there to answer."""
         terminal = TerminalPrompt()
         with terminal.listening():
             while True:
@@ -142,7 +142,7 @@ class RunSession:
             asking.cancel()
         if text:
             self._watch.open.pop(question.id, None)
-            with contextlib.suppress(UnknownQuestion):  # somebody was faster
+            with contextlib.suppress(UnknownQuestion):  # it was answered elsewhere
                 await self._boss.answer(question.id, text)
         return text is not None
 

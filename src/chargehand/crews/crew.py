@@ -58,7 +58,7 @@ class Crew:
 
 
 Hand: TypeAlias = "Member | Crew"
-"""Anybody on a crew: a worker with a mind, a function, or a crew of its own."""
+"""A member of a crew: an LLM worker, a function, or a crew of its own."""
 
 
 def _refuse_same_names(workers: Sequence[Hand], origin: str) -> None:

@@ -156,7 +156,7 @@ class RulesForm(CrewTable):
 
 
 class WorkerForm(CrewTable):
-    """`[[worker]]`: a worker with a mind, a Python function, or a crew of its own."""
+    """`[[worker]]`: an LLM worker, a Python function, or a crew of its own."""
 
     name: str = Field(default="", max_length=100)
     description: str = ""

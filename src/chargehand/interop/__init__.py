@@ -1,6 +1,6 @@
-"""Workers that were built with something else, and a supervisor inside something else.
+"""Agents of other frameworks as workers, and a supervisor inside another framework.
 
-Each framework has a room of its own, which imports it when first used: `interop.langgraph`,
+Each framework has a package of its own, which imports it when first used: `interop.langgraph`,
 `interop.pydantic_ai`, `interop.openai_agents`. Any callable is a worker with `callable_worker`.
 """
 

@@ -1,4 +1,4 @@
-"""A courier: carries notices to one notifier, beside the run, which never waits for it."""
+"""Delivers notices to one notifier in the background; a run never waits for it."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ LONGEST = timedelta(minutes=2)
 class NoticeDelivery:
     """One notice after another, in order. What cannot be sent is logged, and changes nothing else.
 
-    Its task lives while something waits to be sent; whoever ends the event loop calls `settle`.
+    Its task lives while something waits to be sent; call `settle` before the event loop ends.
     """
 
     def __init__(self, notifier: Notifier, of: frozenset[NoticeKind]) -> None:

@@ -41,12 +41,14 @@ class RunNotices:
     """
 
     def __init__(self, notify: Notify) -> None:
-        self._couriers: list[NoticeDelivery] = []
+        self._deliveries: list[NoticeDelivery] = []
         self.add(notify)
 
     def add(self, notify: Notify) -> None:
         """Tell these, too. Raises `UsageError` for what is no way to tell anybody."""
-        self._couriers += [NoticeDelivery(notifier, of) for notifier, of in open_notifiers(notify)]
+        self._deliveries += [
+            NoticeDelivery(notifier, of) for notifier, of in open_notifiers(notify)
+        ]
 
     def hear(self, run: str, event: Event, schedule: Schedule, journal: str) -> None:
         """Take in what has been written down. Never waits and never fails.
@@ -70,7 +72,7 @@ class RunNotices:
                 self._withdraw(run, event.question)
             case RunFinished():
                 self._withdraw(run)
-                # Whoever waits, waits for the run at the top.
+                # People wait for the run at the top.
                 if schedule.requested is not None and not schedule.requested.parent:
                     self._send(_ended(event, _head(run, event, schedule, journal)))
             case _:
@@ -78,7 +80,7 @@ class RunNotices:
 
     async def settle(self, grace: timedelta = GRACE) -> None:
         """Give what is under way so long to be sent. Returns at once if nothing is."""
-        await asyncio.gather(*(courier.settle(grace) for courier in self._couriers))
+        await asyncio.gather(*(delivery.settle(grace) for delivery in self._deliveries))
 
     def _ask(self, nodes: Iterable[TaskNode], head: Notice, journal: str) -> None:
         for node in nodes:
@@ -86,12 +88,12 @@ class RunNotices:
                 self._send(_asked(node, node.question, head, journal))
 
     def _send(self, notice: Notice) -> None:
-        for courier in self._couriers:
-            courier.take(notice)
+        for delivery in self._deliveries:
+            delivery.take(notice)
 
     def _withdraw(self, run: str, question: str = "") -> None:
-        for courier in self._couriers:
-            courier.withdraw(run, question)
+        for delivery in self._deliveries:
+            delivery.withdraw(run, question)
 
 
 def _head(run: str, event: Event, schedule: Schedule, journal: str) -> Notice:

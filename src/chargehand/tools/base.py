@@ -281,7 +281,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def _is_being_cancelled() -> bool:
-    """Whether somebody cancels us; else the tool raised `CancelledError` by itself."""
+    """Whether this task is being cancelled; else the tool raised `CancelledError` by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

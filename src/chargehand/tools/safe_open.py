@@ -1,4 +1,4 @@
-"""Opening files beneath a folder, and nowhere else, whatever the path says and whoever swaps what."""
+"""Opens files beneath a folder and nowhere else, whatever the path says and even if links are swapped."""
 
 import contextlib
 import ctypes
@@ -97,7 +97,7 @@ class Root:
             yield _shown(path), Stamp.of(status)
 
     def _checked(self, path: str) -> list[str]:
-        """The path's parts, none of which has a meaning of its own."""
+        """The path's parts; `..`, absolute paths and the like are refused."""
         if len(path) > LONGEST_PATH:
             raise ToolError(f"the path is longer than {LONGEST_PATH} characters")
         if any(unicodedata.category(character) in ("Cc", "Cs") for character in path):

@@ -1,4 +1,4 @@
-"""A supervisor as a node of a LangGraph graph. Imports LangGraph; `interop.langgraph` is the door."""
+"""A supervisor as a node of a LangGraph graph. Imports LangGraph."""
 
 import asyncio
 import contextvars
@@ -125,7 +125,7 @@ class SupervisorNode:
         answered: set[str] = set()
         while True:
             # LangGraph finds the answers by their order. So all that was put before is put again,
-            # in the same order, whoever has answered it by now.
+            # in the same order, even if it was answered elsewhere by now.
             while put:
                 question = put.pop(0)
                 is_answered = yield self._answer(question["id"], interrupt(question))
@@ -167,7 +167,7 @@ class SupervisorNode:
         return f"{TAG}:{place.get('thread_id', '')}:{task}"
 
     async def _place(self, key: str) -> tuple[str, str]:
-        """The key of the run to lead or go on with, and the run before it that came to nothing.
+        """The key of the run to lead or go on with, and the failed run before it.
 
         A graph that executes a node again whose run has failed or was cancelled wants another try.
         """
@@ -229,7 +229,7 @@ class SupervisorNode:
             ending.cancel()
 
     def _telling(self) -> Tell:
-        """Hands events to whoever streams the graph with mode `custom`."""
+        """Writes events to the graph's stream of mode `custom`."""
         write, here = get_stream_writer(), contextvars.copy_context()
 
         def tell(event: Event) -> None:
@@ -275,7 +275,7 @@ class SupervisorNode:
     # what comes out
 
     def _update(self, result: RunResult) -> Any:
-        """What the node does to the state. A run that came to nothing is an error of the node."""
+        """What the node does to the state. A failed run is an error of the node."""
         if callable(self.result):
             return self.result(result)
         outcome = outcome_from(result, self.boss.name)

@@ -1,4 +1,4 @@
-"""A compiled LangGraph graph at work on a task. Imports LangGraph; `interop.langgraph` is the door."""
+"""Runs a compiled LangGraph graph for a task. Imports LangGraph."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The calls of an OpenAI Agents SDK agent as durable steps. Imports the SDK; `interop.openai_agents` is the door."""
+"""The calls of an OpenAI Agents SDK agent as durable steps. Imports the SDK."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""The calls of a Pydantic AI agent as durable steps. Imports Pydantic AI; `interop.pydantic_ai` is the door."""
+"""The calls of a Pydantic AI agent as durable steps. Imports Pydantic AI."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

@@ -305,7 +305,7 @@ class McpTools:
 
 
 async def _caught(awaited: Awaitable[R]) -> R | ChargehandError:
-    """What comes of this; an error as a value, for whoever waits for it, and not for the whole group."""
+    """The result, or the error as a value: raised, it would end the whole group."""
     try:
         return await awaited
     except ChargehandError as error:

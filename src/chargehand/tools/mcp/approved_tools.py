@@ -1,4 +1,4 @@
-"""The tools that a server says it has, and which of these definitions somebody has approved.
+"""The tools that a server lists, and which of their definitions were approved.
 
 A definition is what a model reads: a server that changes it later could tell the model anything.
 So a changed one is never shown, and its tool is not called, before it is approved anew.

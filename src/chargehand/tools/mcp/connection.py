@@ -47,7 +47,7 @@ OnListing: TypeAlias = Callable[[Sequence[Definition]], None]
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A request on its way, and whoever waits for its answer."""
+    """A request on its way, and the future that its caller waits for."""
 
     what: str
     run: Callable[[Client], Awaitable[Any]]

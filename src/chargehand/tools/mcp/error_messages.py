@@ -1,4 +1,4 @@
-"""What an exception from a server's connection means, in words for whoever has to act on it."""
+"""Error messages: what an exception from a server's connection means."""
 
 import errno
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What comes in from a server: counted, bounded, and freed of what nobody here listens to."""
+"""Limits on what a server sends, and a filter for messages that have no listener here."""
 
 import contextvars
 import time
@@ -70,7 +70,7 @@ class Incoming:
         self._meter = meter
         self._on_change = on_change
         self._on_end = on_end
-        #: of whoever sent the message; the session asks for it
+        #: of the message's sender; the session asks for it
         self.last_context: contextvars.Context | None = None
 
     async def receive(self) -> SessionMessage | Exception:

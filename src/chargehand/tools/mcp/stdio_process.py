@@ -175,7 +175,7 @@ class ServerProcess:
     async def streams(self) -> AsyncIterator[Streams]:
         """Its messages and ours, for as long as they are used; afterwards no process is left."""
         items, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        # With room, so that a server that does not read cannot hold up whoever takes back a request.
+        # With room, so that a server that does not read cannot hold up a caller that takes back a request.
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](MOST_WAITING)
         with items, read, write, outgoing:
             child = self._child = await StdioChild.start(self._program)
