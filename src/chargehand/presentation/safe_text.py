@@ -29,7 +29,9 @@ def clean(text: str) -> str:
 
 
 def _escaped(found: "re.Match[str]") -> str:
-    return found[0].encode("ascii", "backslashreplace").decode()
+    code = ord(found[0])
+    is_short = code < 0x100
+    return f"\\x{code:02x}" if is_short else found[0].encode("ascii", "backslashreplace").decode()
 
 
 def clean_json(data: bytes) -> bytes:

@@ -7,8 +7,15 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    ToolFailed,
+    UsageLimitExceeded,
+)
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -22,18 +29,26 @@ from pydantic_ai.models import (
     Model,
     ModelRequestParameters,
     StreamedResponse,
+    infer_model,
 )
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.output import StructuredDict
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
-from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
-from chargehand.facts.outcome import Done, Usage
+from chargehand.facts.outcome import Done, ErrorClass, Outcome, Usage
 from chargehand.facts.value import Value, canonical
 from chargehand.interop.agent_worker import ToolEffects
-from chargehand.interop.attempt_bridge import MOST_OUT, AttemptBridge, ExternalCall, account_at
+from chargehand.interop.attempt_bridge import (
+    MOST_OUT,
+    AttemptBridge,
+    ExternalCall,
+    account_at,
+    beyond,
+)
+from chargehand.interop.error_classes import failure_of
 from chargehand.models.call_ban import refuse_if_forbidden
 from chargehand.models.connection_settings import is_loopback
 from chargehand.models.http_adapter import usage_of as usage_told
@@ -47,6 +62,37 @@ _UNREAL = ("test", "function")
 _RAISED: dict[str, Callable[[Any], Exception]] = {
     kind.__name__: kind for kind in (ModelRetry, ToolFailed, ApprovalRequired, CallDeferred)
 }
+
+
+async def attempt(
+    agent: AbstractAgent[Any, Any],
+    bridge: AttemptBridge,
+    effects: ToolEffects,
+    prompt: Any,
+    options: dict[str, Any],
+) -> Outcome:
+    """Run an agent for one attempt; failure is a value."""
+    shape = bridge.brief.task.output
+    if shape is not None:
+        options = {**options, "output_type": StructuredDict(shape, name="answer")}
+    journaling = Journaling(bridge, effects)
+    running = agent.run(prompt, capabilities=[journaling], infer_name=False, **options)
+    try:
+        result = await bridge.through(running)
+        # Beside its steps: by other agents in its tools, if they pass on what they spend.
+        run = result.usage
+        spent = Usage(calls=run.requests, tokens_in=run.input_tokens, tokens_out=run.output_tokens)
+        return Done(Value.of(result.output, bridge.brief.taint), beyond(spent, bridge.usage))
+    except Exception as error:  # noqa: BLE001 - failure is a value, classed as it deserves
+        kind = ErrorClass.LOGIC if isinstance(error, UsageLimitExceeded) else None
+        return failure_of(error, kind=kind)
+
+
+def real_models(agent: AbstractAgent[Any, Any], model: Model | str | None) -> list[str]:
+    """The model that the agent asks, if that costs something."""
+    chosen = model or agent.model
+    opened = infer_model(chosen) if isinstance(chosen, str) else chosen
+    return [name_of(opened)] if isinstance(opened, Model) and is_real(opened) else []
 
 
 class Journaling(AbstractCapability[Any]):
@@ -244,8 +290,3 @@ def usage_of(response: ModelResponse) -> Usage:
     counts = response.usage
     cached = counts.cache_read_tokens, counts.cache_write_tokens
     return usage_told(counts.input_tokens, counts.output_tokens, *cached)
-
-
-def spent_in(run: RunUsage) -> Usage:
-    """What a whole run of an agent has spent, as Pydantic AI counts it."""
-    return Usage(calls=run.requests, tokens_in=run.input_tokens, tokens_out=run.output_tokens)

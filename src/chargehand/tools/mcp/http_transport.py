@@ -69,16 +69,15 @@ class GuardedClient(httpx2.AsyncClient):
         self._longest = longest.total_seconds() + SPARE
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        letter = _Letter.of(request)
+        is_call, lasts = _kind_of(request)
         try:
-            is_awaited = letter.is_request or letter.lasts
-            with anyio.fail_after(self._longest if is_awaited else COURTESY):
+            with anyio.fail_after(self._longest if is_call or lasts else COURTESY):
                 response = await super().send(request, **options)
         except (httpx2.TransportError, TimeoutError, OSError, RuntimeError) as error:
             return _stand_in(request, _unreached(error))
-        if letter.is_request and response.status_code >= 400:
+        if is_call and response.status_code >= 400:
             return await self._explained(request, response)
-        limits = (None, None) if letter.lasts else (self._longest, MOST_BYTES)
+        limits = (None, None) if lasts else (self._longest, MOST_BYTES)
         response.stream = _Bounded(response.stream, self._meter, *limits)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
@@ -102,20 +101,12 @@ class GuardedClient(httpx2.AsyncClient):
         return _stand_in(request, _status_words(response, body), _refusal(response))
 
 
-class _Letter(msgspec.Struct, frozen=True):
-    """What is to be known of a message that is sent."""
-
-    is_request: bool = False
-    #: its answer is a stream that has no end
-    lasts: bool = False
-
-    @classmethod
-    def of(cls, request: httpx2.Request) -> "_Letter":
-        if request.method != "POST":
-            return cls(lasts=request.method == "GET")
-        message = msgspec.json.decode(request.content)
-        lasts = message.get("method") == _LASTING
-        return cls(is_request="id" in message and "method" in message, lasts=lasts)
+def _kind_of(request: httpx2.Request) -> tuple[bool, bool]:
+    """Whether this is a call of the protocol, and whether its answer is a stream without an end."""
+    if request.method != "POST":
+        return False, request.method == "GET"
+    message = msgspec.json.decode(request.content)
+    return "id" in message and "method" in message, message.get("method") == _LASTING
 
 
 class _Bounded(httpx2.AsyncByteStream):
