@@ -11,18 +11,17 @@ from chargehand.crews.crew import Crew, Hand
 from chargehand.crews.crew_schema import (
     CrewFile,
     CrewForm,
+    CrewTable,
     ElasticForm,
-    LimitsForm,
     ModelName,
     OnFailureForm,
     RulesForm,
-    SettingsForm,
     WorkerForm,
     faults_in,
     read_form,
 )
 from chargehand.crews.python_crews import load
-from chargehand.crews.toolsets import Toolsets, secrets_from_environment
+from chargehand.crews.toolsets import Toolsets, from_environment
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.rate_limiter import Rates
 from chargehand.decisions.retry import RetryPolicy
@@ -115,17 +114,16 @@ class _Reader:
         secrets = self._secrets()
         if self._faults:
             raise faults_in(str(self._path), self._faults)
-        retry = crew.retry.model_dump(exclude_none=True)
         return Crew(
             workers=tuple(worker for worker in workers if worker is not None),
             share=tuple(crew.share),
             name=crew.name or self._path.stem,
             description=crew.description,
-            settings=_settings(crew.settings),
-            limits=_limits(crew.limits),
+            settings=_made_of(ModelSettings, crew.settings),
+            limits=_made_of(Limits, crew.limits),
             parallel=_places(crew.parallel),
             journal=str(self._folder / crew.journal) if crew.journal else "",
-            retry=RetryPolicy(**retry) if retry else None,
+            retry=_made_of(RetryPolicy, crew.retry),
             rates=self._rates(),
             default=crew.default,
             secrets=secrets,
@@ -157,17 +155,16 @@ class _Reader:
             form = self._form.models[name]
             key = None
             if form.key_variable:
-                place = f"[models.{name}]"
-                key = secrets_from_environment([form.key_variable], place)[form.key_variable]
+                key = from_environment(form.key_variable, f"[models.{name}]")
             self._models[name] = open_model(form.model, base_url=form.base_url, key=key)
         return self._models[name]
 
     def _rates(self) -> dict[str, Rates]:
         rates: dict[str, Rates] = {}
         for name, form in self._form.models.items():
-            agreed = form.model_dump(include=_RATES, exclude_none=True)
-            if agreed:
-                rates[self._opened(name).account] = Rates(**agreed)
+            agreed = _made_of(Rates, form, "requests", "tokens", "concurrency")
+            if agreed is not None:
+                rates[self._opened(name).account] = agreed
         return rates
 
     def _worker(self, form: WorkerForm) -> Hand:
@@ -181,7 +178,7 @@ class _Reader:
             instructions=form.instructions,
             tools=self._toolsets.tools(form.tools, form.destinations),
             model=self._model(form.model),
-            settings=_settings(form.settings),
+            settings=_made_of(ModelSettings, form.settings),
             rules=_rules(form.rules),
             skills=form.skills,
             secrets=form.secrets,
@@ -242,9 +239,8 @@ class _Reader:
         names = {name: form.name for form in self._form.worker for name in form.secrets}
         found: dict[str, str] = {}
         for name, worker in names.items():
-            whose = f"worker {worker!r}"
             try:
-                found |= secrets_from_environment([name], whose)
+                found[name] = from_environment(name, f"worker {worker!r}")
             except UsageError as error:
                 self._faults.append(str(error))
         return found
@@ -255,28 +251,17 @@ def _place_of(number: int, form: WorkerForm) -> str:
     return f"[[worker]] {number}{name}"
 
 
-_RATES = {"requests", "tokens", "concurrency"}
-
-
-def _settings(form: SettingsForm) -> ModelSettings | None:
-    given = form.model_dump(exclude_none=True)
-    return ModelSettings(**given) if given else None
-
-
-def _limits(form: LimitsForm) -> Limits | None:
-    given = form.model_dump(exclude_none=True)
-    return Limits(**given) if given else None
+def _made_of(kind: Callable[..., T], form: CrewTable, *fields: str) -> T | None:
+    """An object with the fields that the file gives; None if it gives none."""
+    given = form.model_dump(include=set(fields) or None, exclude_none=True)
+    return kind(**given) if given else None
 
 
 def _places(form: int | ElasticForm | None) -> int | Elastic | None:
     if not isinstance(form, ElasticForm):
         return form
-    return Elastic(
-        least=form.min, most=form.max, **form.model_dump(include=_TIMES, exclude_none=True)
-    )
-
-
-_TIMES = {"wait", "period"}
+    times = form.model_dump(include={"wait", "period"}, exclude_none=True)
+    return Elastic(least=form.min, most=form.max, **times)
 
 
 def _on_failure(form: list[str] | OnFailureForm | None) -> OnFailure | None:

@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,19 +167,15 @@ def _filled(values: Mapping[str, str] | None, server: str) -> dict[str, str] | N
     """With `$NAME` taken from the environment, so that no secret stands in a crew file."""
     if values is None:
         return None
+    whose = f"MCP server {server!r}"
     return {
-        name: _from_environment(value, f"MCP server {server!r}") for name, value in values.items()
+        name: from_environment(value[1:], whose) if value.startswith("$") else value
+        for name, value in values.items()
     }
 
 
-def _from_environment(value: str, whose: str) -> str:
-    if not value.startswith("$"):
-        return value
-    if value[1:] not in os.environ:
-        raise UsageError(f"{whose} needs {value[1:]}, which is not in the environment; set it")
-    return os.environ[value[1:]]
-
-
-def secrets_from_environment(names: Iterable[str], whose: str) -> dict[str, str]:
-    """Secrets by name; each must be set."""
-    return {name: _from_environment(f"${name}", whose) for name in names}
+def from_environment(name: str, whose: str) -> str:
+    """A secret, which must be set."""
+    if name not in os.environ:
+        raise UsageError(f"{whose} needs {name}, which is not in the environment; set it")
+    return os.environ[name]
