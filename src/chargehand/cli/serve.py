@@ -130,7 +130,7 @@ def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool) -> None:
 async def _find(typed: str, place: JournalPlace) -> str:
     """The run that is meant; one that was posted may not have begun."""
     try:
-        return await find_run(typed, place)
+        return (await find_run(typed, place)).stream
     except UnknownRun:
         boss = reader_of(place)
         try:
