@@ -16,7 +16,7 @@ from chargehand.models.base import (
     Turn,
     user,
 )
-from chargehand.models.offline.account import Account
+from chargehand.models.offline.table_question import TableQuestion
 from chargehand.models.offline.conversation import Found, read
 from chargehand.models.offline.sheets import Sheet, profile_sql, sheet_of
 from chargehand.models.offline.tables import table_calls, told_by_tables
@@ -55,13 +55,15 @@ class Farm:
 
     def ask(self, question: str) -> list[str]:
         """All lines of all readings."""
-        queries = [query for sheet in self._sheets for query in Account(question, sheet).queries()]
+        queries = [
+            query for sheet in self._sheets for query in TableQuestion(question, sheet).queries()
+        ]
         answers = [query.told(self._store.query_tables(query.sql)["rows"]) for query in queries]
         return [line for lines in answers for line in lines]
 
     def left(self, question: str) -> tuple[str, ...]:
         """The words that the table that accounts for most of them leaves over."""
-        accounts = [Account(question, sheet) for sheet in self._sheets]
+        accounts = [TableQuestion(question, sheet) for sheet in self._sheets]
         assert not any(account.queries() for account in accounts)
         return min((account.left for account in accounts), key=len)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from chargehand.models.base import ToolSpec
-from chargehand.models.offline.account import Account
+from chargehand.models.offline.table_question import TableQuestion
 from chargehand.models.offline.arguments import SUM, Proposal
 from chargehand.models.offline.conversation import Conversation, Found, decoded, tables_in
 from chargehand.models.offline.query import Query
@@ -63,9 +63,9 @@ def _readings(read: Conversation) -> tuple[list[Query], tuple[str, ...]]:
     described = _described(read) or {}
     profiles = {name: _result(read, sql) for name, sql in _profiles(described).items()}
     sheets = [sheet_of(name, described[name], rows) for name, rows in profiles.items() if rows]
-    accounts = [Account(read.sought, sheet) for sheet in sheets]
-    readings = [query for account in accounts for query in account.queries()]
-    left = min((account.left for account in accounts), key=len, default=())
+    questions = [TableQuestion(read.sought, sheet) for sheet in sheets]
+    readings = [query for asked in questions for query in asked.queries()]
+    left = min((asked.left for asked in questions), key=len, default=())
     return readings, left
 
 

@@ -82,7 +82,7 @@ class Word(Struct):
     column: Column | None = None
 
 
-class Account:
+class TableQuestion:
     """The words of a question, and what each stands for in one table."""
 
     def __init__(self, question: str, sheet: Sheet) -> None:
