@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: seconds that reads under way have left when the journal is closed
+CLOSING = 5.0
 #: connections that read at once, at most
 READERS = 3
 #: seconds between two looks for changes while the server tells of them, too
@@ -384,7 +386,8 @@ class _Core:
         self._idle: list[Connection[Any]] = []
         self._places = asyncio.Semaphore(READERS)
         self._tasks: list[asyncio.Task[None]] = []
-        self._has_listener = False
+        self._listener: Connection[Any] | None = None
+        self._reading: set[asyncio.Task[Any]] = set()
         self._is_closing = False
 
     @classmethod
@@ -416,6 +419,10 @@ class _Core:
 
     async def read(self, work: "Callable[[Connection[Any]], Awaitable[T]]") -> T:
         """What this function reads; tried again over another connection if one breaks."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - every read runs in a task of its own
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
         async with self._places:
             while True:
                 connection = self._idle.pop() if self._idle else await self._connect()
@@ -441,18 +448,17 @@ class _Core:
     async def _watch(self) -> None:
         """Tell of what other processes change, for as long as somebody waits for that."""
         known = ""
-        listener: Connection[Any] | None = None
         while True:
             await self.writer.awaited.wait()
             self.writer.awaited.clear()
             while self.writer.changes.is_awaited or self.writer.posts.is_awaited:
-                if listener is None or listener.is_closed():
-                    listener = await self._listen()
+                if self._listener is None or self._listener.is_closed():
+                    self._listener = await self._listen()
                 seen = await self._snapshot()
                 if seen and seen != known:
                     known = seen
                     self.tell()
-                await asyncio.sleep(POLL if listener is None else RARE_POLL)
+                await asyncio.sleep(POLL if self._listener is None else RARE_POLL)
 
     async def _listen(self) -> "Connection[Any] | None":
         """A connection over which the server tells of changes; None where it cannot be had."""
@@ -464,7 +470,6 @@ class _Core:
         except Exception as error:  # noqa: BLE001 - only a hint: without it we look more often
             log.debug("journal_not_listening path=%s error=%r", self.place, error)
             return None
-        self._listener = connection
         return connection
 
     def _hear(self, namespace: str) -> None:
@@ -493,14 +498,17 @@ class _Core:
         writing, watching = self._tasks
         await asyncio.wait([writing])
         watching.cancel()
-        await asyncio.wait([watching])
+        if reading := self._reading - {watching}:
+            await asyncio.wait(reading, timeout=CLOSING)
+        for task in self._reading:
+            task.cancel()
+        await asyncio.wait([watching, *self._reading])
         if not writing.cancelled() and (error := writing.exception()) is not None:
             log.error("journal_write_failed path=%s error=%r", self.place, error)
         for connection in self._idle:
             connection.terminate()
-        listener = getattr(self, "_listener", None)
-        if listener is not None:
-            listener.terminate()
+        if self._listener is not None:
+            self._listener.terminate()
 
 
 class _LoopThread:
