@@ -1,5 +1,6 @@
 """Records: what a journal tells of past runs to a supervisor that is about to lead one."""
 
+import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,8 @@ from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
+
+log = logging.getLogger("chargehand")
 
 #: how many of the newest runs the estimates are made of
 LEARNED_RUNS = 50
@@ -70,6 +73,10 @@ class JournalHandle:
         self.path = where if isinstance(where, (str, os.PathLike)) else None
         self.current = open_journal(where)
         self._is_closed = False
+        if where is None:
+            log.info(
+                "journal_in_memory; runs end with this process: pass journal='runs.db' to keep them"
+            )
 
     def move(self, path: "str | os.PathLike[str]") -> None:
         """Keep runs in this file from now on."""

@@ -667,20 +667,16 @@ class Schedule:
                 return event if self.may_begin(event) else None
             case HedgeDue():
                 return event if self._is_straggling(event) else None
-            case AttemptStarted():
+            case AttemptStarted() | StartMissed():
                 node = self.nodes[event.task]
-                is_due = node.state is TaskState.READY and event.attempt == node.attempt + 1
-                return event if is_due else None
+                is_next = node.state is TaskState.READY and event.attempt == node.attempt + 1
+                return event if is_next else None
             case RetryDue():
                 node = self.nodes[event.task]
                 is_due = node.state is TaskState.RETRYING and event.attempt == node.attempt
                 return event if is_due else None
             case DeadlinePassed():
                 return event if self._is_over(event) else None
-            case StartMissed():
-                node = self.nodes[event.task]
-                is_next = node.state is TaskState.READY and event.attempt == node.attempt + 1
-                return event if is_next else None
             case QuestionAnswered():
                 return event if is_answer(self.nodes, event) else None
             case QuestionExpired():
@@ -698,19 +694,25 @@ class Schedule:
                 return None if self._stop_reason or is_known else event
             case RunSteered():
                 return None if self.why_not_steered() else event
+            case _:
+                return event if self._admits_plan(event) else None
+
+    def _admits_plan(self, event: Event) -> bool:
+        """Whether a report about the plan says something new; all other events do."""
+        match event:
             case TaskRewritten():
-                return event if self._is_rewritable(event) else None
+                return self._is_rewritable(event)
             case PlanAmended():
-                return None if self.check_amendment(event) else event
+                return not self.check_amendment(event)
             case PlanAdopted() | PlanOpened():
                 # A run has one plan; whatever comes later amends it.
-                return None if self._stop_reason or self.version else event
+                return not self._stop_reason and not self.version
             case TaskAdded():
-                return event if self._may_add(event.task) else None
+                return self._may_add(event.task)
             case PlanSealed():
-                return None if self._stop_reason or self._is_sealed else event
+                return not self._stop_reason and not self._is_sealed
             case _:
-                return event
+                return True
 
     def is_moot(self, event: Event) -> bool:
         """Whether a decision has been overtaken by one before it: a run that stops settles much at once."""

@@ -87,10 +87,10 @@ class AttemptFactory:
         self._threads.close()
         await asyncio.gather(*(children.close() for children in self._children.values()))
 
-    def job(
-        self, start: StartAttempt, live_run: LiveRun, host: AttemptHost, asking: Asking = WAITING
-    ) -> Job:
-        """The attempt that was decided on, with all that its worker is to know."""
+    def _brief_of(
+        self, start: StartAttempt, live_run: LiveRun, host: AttemptHost, asking: Asking
+    ) -> tuple[Brief, dict[str, Value]]:
+        """All that the worker of an attempt is to know, and the inputs among it."""
         node = live_run.schedule.nodes[start.task]
         task = node.task
         results = live_run.results
@@ -130,6 +130,14 @@ class AttemptFactory:
             from chargehand.roles.question_answerer import ModelAnswerer
 
             brief.answerer = ModelAnswerer(self._resources)
+        return brief, values
+
+    def job(
+        self, start: StartAttempt, live_run: LiveRun, host: AttemptHost, asking: Asking = WAITING
+    ) -> Job:
+        """The attempt that was decided on, with all that its worker is to know."""
+        brief, values = self._brief_of(start, live_run, host, asking)
+        task, requested = brief.task, live_run.schedule.requested
         if is_system_task(start.worker):
             return Job(brief, self._duty_of(start.worker, live_run, host.planning))
         member = self._members[start.worker]
@@ -144,13 +152,13 @@ class AttemptFactory:
                 brief.waits_until = asyncio.get_running_loop().time() + left
         timeout = task.limits.timeout or member.timeout
         version = self._versions[start.worker]
-        if not version or missing:
+        if not version or brief.missing:
             return Job(brief, self._works[start.worker], timeout, leads_run=leads)
         key = _key_of(task, version, values)
         known = live_run.reusable.get(key)
         if known is None or requested is None:
             work = self._works[start.worker]
-            # Whoever has a mind may find something else each time; a function says that it does not.
+            # LLM workers are not deterministic; a function says whether it is.
             is_shared = isinstance(member, FunctionWorker) and not is_hedge(start.task)
             return Job(brief, self._flights.shared(key, work) if is_shared else work, timeout, key)
         return Job(brief, _handing_over(known), timeout, key, requested.reuses)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.engines.base import Engine
 from chargehand.engines.brief import NestingHost
+from chargehand.engines.local_engine import LocalEngine
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.roles.planning_context import SystemTask
@@ -39,9 +40,9 @@ class SupervisorConfig(Struct, frozen=True, kw_only=True):
     clock: Clock
     runs: RunDefaults
     #: makes the engine of a runtime
-    engine: Callable[[], Engine]
-    hooks: Hooks
-    paces: PastPaces
+    engine: Callable[[], Engine] = LocalEngine
+    hooks: Hooks = field(default_factory=dict)
+    paces: PastPaces = field(default_factory=PastPaces)
     #: it works below another one, which sends what is to be sent when all is over
     is_nested: bool = False
 

@@ -20,7 +20,6 @@ from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
-from chargehand.engines.local_engine import LocalEngine
 from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.argument_checks import (
@@ -46,7 +45,7 @@ from chargehand.roles.function_worker import Where
 from chargehand.roles.planning_context import SystemTask
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member, Roster
-from chargehand.run_archive import JournalHandle, PastPaces
+from chargehand.run_archive import JournalHandle
 from chargehand.runtime.command_inbox import submit_mail
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
 from chargehand.supervisor.nested_runs import request_from
@@ -158,28 +157,22 @@ class Supervisor:
             prompts=prompts,
         )
         resources.notices = RunNotices(notify) if notify else None
+        runs = RunDefaults(
+            limits=self.limits,
+            retry=retry,
+            on_failure=on_failure_of(on_failure),
+            default=default,
+            planner=self.planner,
+        )
         self._config = config = SupervisorConfig(
             workers=WorkerPool(self.roster, options),
             resources=resources,
             journal=JournalHandle(journal),
             clock=clock or SystemClock(),
-            runs=RunDefaults(
-                limits=self.limits,
-                retry=retry,
-                on_failure=on_failure_of(on_failure),
-                default=default,
-                planner=self.planner,
-            ),
-            engine=LocalEngine,
-            hooks={},
-            paces=PastPaces(),
+            runs=runs,
         )
         if default:
             config.workers.member(default)  # refuses one who is not there
-        if journal is None:
-            log.info(
-                "journal_in_memory; runs end with this process: pass journal='runs.db' to keep them"
-            )
         self._runtimes = Runtimes(config)
         #: looks at runs and changes their course; the methods of this name here go through it
         self.control = RunControl(config.journal, self._runtimes, config.clock, retry)
