@@ -26,7 +26,7 @@ from benchmarks.measure import Figure, options_for, report
 
 from chargehand.models.base import ModelRequest, ToolSpec, user
 from chargehand.models.offline import OfflineModel
-from chargehand.models.offline.routing import Router
+from chargehand.models.offline.tool_choice import Router
 
 USUAL = Path("..") / "shared" / "workloads"
 BAR = 84.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chargehand.decisions.dispatch import Place, Starts
 from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate
-from chargehand.decisions.virtual_pool import Span
+from chargehand.decisions.simulation_loop import Span
 from chargehand.facts.plan import Plan, Task
 
 PAGE = Path(__file__).parent / "scheduling.md"

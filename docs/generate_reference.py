@@ -136,7 +136,9 @@ PAGES = (
             Door.of("chargehand.decisions.plan_simulation", "simulate", "Arrival"),
             Door.of("chargehand.decisions.plan_simulation", "Simulation"),
             Door.of("chargehand.decisions.past_run_simulation", "retrace", "PastRunSimulation"),
-            Door.of("chargehand.decisions.forecast", "forecast", "Forecast", "Outlook", "Range"),
+            Door.of(
+                "chargehand.decisions.plan_forecast", "forecast", "Forecast", "Outlook", "Range"
+            ),
         ),
     ),
     Page(

@@ -33,7 +33,7 @@ from chargehand.patterns.pool import AgentConfig, SharedMemoryPool, SupervisorAg
 PACKAGE = Path(ch.__file__).parent
 PAGE = Path(__file__).parent / "design.md"
 #: entered only if the journal happens to be marked while the request is under way
-SOMETIMES = {"journal/head_mark.py", "journal/storage_check.py"}
+SOMETIMES = {"journal/head_mark.py", "journal/durable_files.py"}
 BEGIN, END = "<!-- walk: begin -->", "<!-- walk: end -->"
 
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     # agents
     from chargehand.decisions.circuit_breaker import BreakerPolicy
     from chargehand.decisions.coordination.conflicts import Conflict
-    from chargehand.decisions.coordination.worker_health import Health, Trouble
+    from chargehand.decisions.coordination.worker_troubles import Health, Trouble
     from chargehand.decisions.coordination.run_progress import Load, Progress
     from chargehand.decisions.rate_limiter import Rates
     from chargehand.decisions.quorum import quorum
@@ -87,8 +87,8 @@ if TYPE_CHECKING:
     from chargehand.models.gateway import ModelGateway
     from chargehand.roles.board import Board
     from chargehand.roles.coordinator import Coordinator
-    from chargehand.roles.worker_factory import Factory
-    from chargehand.roles.quorum_vote import vote
+    from chargehand.roles.per_task_workers import Factory
+    from chargehand.roles.vote_count import vote
     from chargehand.roles.llm_worker import Worker
     from chargehand.tools.base import Tool, ToolContext, tool
     from chargehand.tools.mcp import McpServer, mcp_server
@@ -101,8 +101,8 @@ _LATER = {
     "ChildRule": "decisions.tool_rules",
     "Conflict": "decisions.coordination.conflicts",
     "Coordinator": "roles.coordinator",
-    "Factory": "roles.worker_factory",
-    "Health": "decisions.coordination.worker_health",
+    "Factory": "roles.per_task_workers",
+    "Health": "decisions.coordination.worker_troubles",
     "InitRule": "decisions.tool_rules",
     "Load": "decisions.coordination.run_progress",
     "McpServer": "tools.mcp",
@@ -116,14 +116,14 @@ _LATER = {
     "TerminalRule": "decisions.tool_rules",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
-    "Trouble": "decisions.coordination.worker_health",
+    "Trouble": "decisions.coordination.worker_troubles",
     "When": "models.scripted",
     "Worker": "roles.llm_worker",
     "mcp_server": "tools.mcp",
     "open_model": "models.open_model",
     "quorum": "decisions.quorum",
     "tool": "tools.base",
-    "vote": "roles.quorum_vote",
+    "vote": "roles.vote_count",
 }
 
 

@@ -14,8 +14,8 @@ import chargehand as ch
 from chargehand.errors import JournalFailed, JournalFull, KeyConflict, NotLeading
 from chargehand.facts.events import AttemptFinished, Event, RunRequested, StepStarted
 from chargehand.journal.base import Leases, Position
+from chargehand.journal.local_stream_owners import StreamOwner
 from chargehand.journal.memory import MemoryJournal
-from chargehand.journal.stream_owners import StreamOwner
 
 
 class Refusing(MemoryJournal):

@@ -17,7 +17,7 @@ from chargehand.decisions.board import (
     note_of,
     select,
 )
-from chargehand.decisions.run_notes import RunNotes
+from chargehand.decisions.events_as_notes import RunNotes
 from chargehand.errors import BlockChanged, BlockDenied, UsageError
 from chargehand.facts import events
 from chargehand.facts.board import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chargehand.decisions.coordination.board_watch import BoardWatch
+from chargehand.decisions.coordination.board_conflicts import BoardWatch
 from chargehand.decisions.coordination.conflicts import (
     Conflict,
     ConflictKind,
@@ -17,9 +17,9 @@ from chargehand.decisions.coordination.conflicts import (
     rule,
 )
 from chargehand.decisions.coordination.health_check import HealthCheck
+from chargehand.decisions.coordination.run_holdings import RunWatch
 from chargehand.decisions.coordination.run_progress import Load, Progress
-from chargehand.decisions.coordination.run_watch import RunWatch
-from chargehand.decisions.coordination.worker_health import Health, Symptom, WorkerPulse
+from chargehand.decisions.coordination.worker_troubles import Health, Symptom, WorkerPulse
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.quorum import quorum
 from chargehand.decisions.system_tasks import is_system_task

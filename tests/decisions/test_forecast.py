@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chargehand.decisions.dispatch import Place, Starts
-from chargehand.decisions.forecast import (
+from chargehand.decisions.plan_forecast import (
     GUESS,
     Forecast,
     Outlook,

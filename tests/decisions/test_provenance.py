@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chargehand.decisions.events_as_notes import RunNotes
 from chargehand.decisions.retry import GiveUp, History, RetryPolicy, judge
-from chargehand.decisions.run_notes import RunNotes
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,

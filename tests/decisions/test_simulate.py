@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chargehand.decisions.dispatch import Dispatch, Place, Starts
 from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate
-from chargehand.decisions.virtual_pool import PathLink, WaitedFor
+from chargehand.decisions.simulation_loop import PathLink, WaitedFor
 from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.commands import OfferAttempt, Rank
 from chargehand.facts.events import Pace, RunStatus

@@ -17,8 +17,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from chargehand import worker
-from chargehand.decisions.run_results import StepLog, StepRecord
-from chargehand.engines.attempt_events import outcome_of
+from chargehand.decisions.task_outputs import StepLog, StepRecord
+from chargehand.engines.attempt_host import outcome_of
 from chargehand.engines.base import Ending, Job, Lost
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.engines.child_processes import Children, importable

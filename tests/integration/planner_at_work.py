@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.decisions.schedule import RULES
 from chargehand.decisions.system_tasks import of_plan
+from chargehand.decisions.task_outputs import StepLog, StepRecord
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.facts.events import (
     Approach,
@@ -27,10 +27,10 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.models.base import Model, ModelReply, StopReason, Text
 from chargehand.roles.planner import plan
-from chargehand.roles.planning_context import PlanningContext
-from chargehand.roles.refiner import refine
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.system_task_context import PlanningContext
+from chargehand.roles.task_rewriter import refine
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 REQUEST = "Find the tallest towers of Lyon and of Graz, and compare their heights"

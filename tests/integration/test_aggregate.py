@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.decisions.system_tasks import ANSWER, ANSWERER
+from chargehand.decisions.task_outputs import StepLog, StepRecord
 from chargehand.engines.brief import AttemptHost, Brief
 from chargehand.errors import ModelDenied, ModelUnreachable
 from chargehand.facts.answer import Answer, Claim
@@ -33,9 +33,9 @@ from chargehand.models.base import ModelReply, ModelRequest, ModelSettings, Stop
 from chargehand.models.scripted import Line as Said
 from chargehand.roles.aggregate import compose_answer
 from chargehand.roles.aggregate.context_limit import tokens_in
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.system_task_context import PlanningContext
 from chargehand.testing import run_virtual
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)

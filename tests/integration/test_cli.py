@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from chargehand.cli import COMMANDS, main
 from chargehand.facts import events
-from chargehand.presentation.safe_text import clean, clean_json, one_line, table
+from chargehand.presentation.plain_text import clean, clean_json, one_line, table
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "examples" / "data"

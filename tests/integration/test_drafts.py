@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargehand.facts.answer import Claim
-from chargehand.roles.aggregate.answer_draft import Draft
+from chargehand.roles.aggregate.answer_claims import SourceMarks, claims_in, sentences_of
 from chargehand.roles.aggregate.answer_stream import JsonMemberStream
-from chargehand.roles.aggregate.claims import SourceMarks, claims_in, sentences_of
 from chargehand.roles.aggregate.context_limit import (
     Item,
     blocks_of,
@@ -19,6 +18,7 @@ from chargehand.roles.aggregate.context_limit import (
     pieces_of,
     tokens_in,
 )
+from chargehand.roles.aggregate.draft_parser import Draft
 from chargehand.roles.data_fences import fenced, quoted
 
 KNOWN = {"t1": ("t1",), "t2": ("t2",), "t3": ("t3",), "read": ("read",), "@1": ("t7", "t8")}

@@ -34,10 +34,10 @@ from chargehand.models.base import (
     system,
     user,
 )
-from chargehand.models.local import LocalModel, open_model
+from chargehand.models.in_process_model import LocalModel, open_model
 from chargehand.models.model_files import KNOWN, Weights, cache_folder, get_model, path_of
 from chargehand.models.open_model import open_model as open_any
-from chargehand.models.schema_tool_calls import form_for, read_form
+from chargehand.models.tool_call_emulation import form_for, read_form
 
 BRIEF = ModelSettings(max_tokens=32, temperature=0)
 ADD = ToolSpec(

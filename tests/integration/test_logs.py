@@ -6,7 +6,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.facts.events import KINDS
-from chargehand.runtime.event_log import FIELDS, NAMES
+from chargehand.runtime.log_lines import FIELDS, NAMES
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 

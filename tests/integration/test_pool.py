@@ -28,6 +28,7 @@ from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.transaction import Transaction
+from chargehand.past_runs import fold
 from chargehand.patterns.pool import (
     CoordinatorAgent,
     SharedMemoryPool,
@@ -36,8 +37,7 @@ from chargehand.patterns.pool import (
     supervisor_worker_workflow,
 )
 from chargehand.patterns.pool.attempt import PoolAttempt
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
-from chargehand.run_archive import fold
+from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
 
 Task = dict[str, Any]
 

@@ -11,7 +11,7 @@ import msgspec
 from chargehand.cli.output import say
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
-from chargehand.presentation.safe_text import clean, one_line
+from chargehand.presentation.plain_text import clean, one_line
 
 
 class TerminalPrompt:

@@ -11,7 +11,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
 from chargehand.journal.open_journal import open_journal
-from chargehand.presentation.run_status import is_nested, status_of
+from chargehand.presentation.status_words import is_nested, status_of
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import answer_in_mail
 from chargehand.settings import JournalPlace, journal_place, reader_of

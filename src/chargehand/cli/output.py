@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
-from chargehand.presentation.safe_text import clean, clean_json
-from chargehand.terminal import is_interactive, is_plain
+from chargehand.person_at_terminal import is_interactive, is_plain
+from chargehand.presentation.plain_text import clean, clean_json
 
 __all__ = ["as_json", "is_interactive", "is_plain", "lost", "piece", "raw", "result", "say"]
 

@@ -14,7 +14,7 @@ from chargehand.cli.plan_input import given_plan, given_request
 from chargehand.crews.crew import Crew
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan
-from chargehand.presentation.safe_text import clean, counted, outline
+from chargehand.presentation.plain_text import clean, counted, outline
 from chargehand.roles.roster import Roster
 from chargehand.settings import Choice, crew_for, journal_place
 from chargehand.supervisor import Supervisor

@@ -29,10 +29,10 @@ from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head
+from chargehand.person_at_terminal import is_terminal
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.requests import RunOptions
-from chargehand.terminal import is_terminal
 
 
 def _writable(_: click.Context, __: click.Parameter, file: str) -> str:

@@ -13,8 +13,8 @@ from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.patterns.groups.messages import SpokenTurn, told_in
+from chargehand.presentation.plain_text import answer_words, clean, one_line
 from chargehand.presentation.progress_lines import gain_of, task_counts
-from chargehand.presentation.safe_text import answer_words, clean, one_line
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
 

@@ -19,10 +19,10 @@ from chargehand.facts.events import (
     encode,
 )
 from chargehand.facts.outcome import NeedsInput, Question
+from chargehand.person_at_terminal import is_terminal
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.result import RunResult
 from chargehand.settings import Choice
-from chargehand.terminal import is_terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,9 @@ from chargehand.errors import ChargehandError, RunInterrupted, UnknownQuestion
 from chargehand.facts.events import KINDS, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.interrupt_signals import counting_signals
+from chargehand.presentation.plain_text import answer_words, clean, one_line
 from chargehand.presentation.progress_lines import summary
-from chargehand.presentation.run_status import nested_in
-from chargehand.presentation.safe_text import answer_words, clean, one_line
+from chargehand.presentation.status_words import nested_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.runtimes import GRACE

@@ -18,8 +18,8 @@ from chargehand.decisions.trace import Trace
 from chargehand.errors import ChargehandError
 from chargehand.facts.durations import shown_length
 from chargehand.journal.base import Head
-from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at
-from chargehand.presentation.safe_text import money_words, table
+from chargehand.presentation.plain_text import money_words, table
+from chargehand.presentation.status_words import UNREADABLE, is_nested, looked_at
 from chargehand.settings import journal_place, reader_of
 from chargehand.supervisor import Supervisor
 

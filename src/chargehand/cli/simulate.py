@@ -16,15 +16,15 @@ from chargehand.cli import output
 from chargehand.cli.options import journal_option, json_option
 from chargehand.cli.plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
-from chargehand.decisions.forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
+from chargehand.decisions.plan_forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
 from chargehand.decisions.trace import trace_of
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
-from chargehand.presentation.safe_text import clean, counted, money_words, one_line
-from chargehand.run_archive import LEARNED_RUNS, PastPaces
+from chargehand.past_runs import LEARNED_RUNS, PastPaces
+from chargehand.presentation.plain_text import clean, counted, money_words, one_line
 from chargehand.settings import JournalPlace, journal_place
 
 #: of past runs that are read for what their tasks have cost

@@ -9,13 +9,13 @@ import click
 from chargehand.cli import output
 from chargehand.cli.find_run import FoundRun, heads_in, standing_of
 from chargehand.cli.options import journal_option, json_option
-from chargehand.decisions.coordination.worker_health import RECENT, Symptom
+from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
 from chargehand.facts.events import RunStatus
+from chargehand.presentation.plain_text import one_line
 from chargehand.presentation.progress_lines import task_counts
-from chargehand.presentation.run_status import is_nested, looked_at
-from chargehand.presentation.safe_text import one_line
+from chargehand.presentation.status_words import is_nested, looked_at
 from chargehand.settings import JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 

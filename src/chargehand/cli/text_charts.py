@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from chargehand.decisions.forecast import Level
+from chargehand.decisions.plan_forecast import Level
 from chargehand.decisions.plan_simulation import Simulation
-from chargehand.decisions.virtual_pool import Span
+from chargehand.decisions.simulation_loop import Span
 from chargehand.facts.durations import shown_length
 from chargehand.facts.plan import Plan
-from chargehand.presentation.safe_text import clean, one_line
+from chargehand.presentation.plain_text import clean, one_line
 
 MOST_ROWS = 30
 ON_PATH, WORKED, WAITED = "█", "▒", "·"

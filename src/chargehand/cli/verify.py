@@ -11,7 +11,7 @@ from chargehand.cli.options import journal_option, json_option
 from chargehand.errors import JournalDamaged, UsageError
 from chargehand.journal.open_journal import open_journal
 from chargehand.journal.verify import Finding, verified
-from chargehand.presentation.safe_text import one_line
+from chargehand.presentation.plain_text import one_line
 from chargehand.settings import JournalPlace, journal_place
 
 

@@ -13,8 +13,8 @@ from chargehand.decisions.dispatch import Balance, Dispatch, Place
 from chargehand.decisions.kernel import Kernel
 from chargehand.decisions.plan_simulation import Simulation
 from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.simulation_loop import Ending, Fate, VirtualPool
 from chargehand.decisions.system_tasks import PLANNER, REFINER
-from chargehand.decisions.virtual_pool import Ending, Fate, VirtualPool
 from chargehand.errors import UsageError
 from chargehand.facts import events
 from chargehand.facts.commands import StartAttempt

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 from chargehand.decisions.dispatch import Balance, Dispatch, Place, Starts
 from chargehand.decisions.kernel import Kernel
 from chargehand.decisions.schedule import RULES
-from chargehand.decisions.virtual_pool import Fate, PathLink, RunEnd, Span, VirtualPool
+from chargehand.decisions.simulation_loop import Fate, PathLink, RunEnd, Span, VirtualPool
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.commands import StartAttempt

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.board import diff
 from chargehand.decisions.budget import Account
-from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.decisions.task_outputs import StepLog, StepRecord
 from chargehand.errors import (
     BlockChanged,
     ModelError,

@@ -24,8 +24,8 @@ from typing import Any, TextIO, assert_never
 from msgspec.structs import replace
 
 from chargehand import errors
-from chargehand.decisions.run_results import StepRecord
-from chargehand.engines.attempt_events import outcome_of
+from chargehand.decisions.task_outputs import StepRecord
+from chargehand.engines.attempt_host import outcome_of
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import AttemptHost, Brief, Fenced, SharedBoard
 from chargehand.engines.child_board import ChildBoard

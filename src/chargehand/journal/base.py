@@ -14,7 +14,7 @@ from msgspec import Struct
 from chargehand.errors import NotLeading
 from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, NoteQuery
 from chargehand.facts.events import Event
-from chargehand.journal.stream_owners import StreamOwner
+from chargehand.journal.local_stream_owners import StreamOwner
 
 #: how long a process that has fallen silent keeps what it leads
 LEASE = timedelta(seconds=10)

@@ -14,10 +14,10 @@ from typing import TypeVar
 from chargehand import errors
 from chargehand.facts.outcome import SHORTAGE
 from chargehand.facts.value import digest_of
-from chargehand.journal.availability import Availability
 from chargehand.journal.base import BLOB_GRACE
+from chargehand.journal.closed_guard import Availability
+from chargehand.journal.durable_files import make_folder, sync_folder, write_whole
 from chargehand.journal.sqlite_errors import NO_RIGHT, NO_ROOM, short, threads_wanted
-from chargehand.journal.storage_check import make_folder, sync_folder, write_whole
 
 if sys.platform != "win32":
     import fcntl

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.errors import JournalDamaged
+from chargehand.journal.durable_files import write_whole
 from chargehand.journal.hash_chain import seal
-from chargehand.journal.storage_check import write_whole
 
 #: seconds between a commit and the mark that names it, at most
 INTERVAL = 0.5

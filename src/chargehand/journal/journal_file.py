@@ -14,11 +14,11 @@ import apsw
 
 from chargehand.errors import JournalDamaged, JournalError, JournalUnfit, JournalVersion
 from chargehand.journal.base import GENESIS
+from chargehand.journal.durable_files import check_sqlite, prepare
 from chargehand.journal.hash_chain import seal
 from chargehand.journal.head_mark import HeadMark, Mark
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
-from chargehand.journal.storage_check import check_sqlite, prepare
 from chargehand.journal.transaction import KEPT_COMMITS, head_of
 
 #: marks an SQLite file as a journal of ours

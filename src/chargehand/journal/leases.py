@@ -17,8 +17,8 @@ from typing import Generic, Protocol, TypeVar
 import apsw
 
 from chargehand.errors import NotLeading, UnknownRun
+from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.stream_owners import StreamOwner, StreamOwners
 from chargehand.journal.transaction import FORGOTTEN, HeadRow, Transaction
 
 if sys.platform != "win32":

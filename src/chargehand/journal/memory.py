@@ -41,7 +41,7 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.change_signal import Changes
 from chargehand.journal.hash_chain import EPOCH, chain_hash, draft, header, header_start
-from chargehand.journal.stream_owners import StreamOwner, StreamOwners
+from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
 
 _FORGOTTEN = "its events were deleted by retention"
 #: events that are kept together

@@ -34,7 +34,6 @@ from chargehand.facts.board import (
 )
 from chargehand.facts.events import Event
 from chargehand.facts.value import digest_of
-from chargehand.journal.availability import Availability
 from chargehand.journal.base import (
     BLOB_GRACE,
     LEASE,
@@ -48,7 +47,9 @@ from chargehand.journal.base import (
     led_by,
     nothing_to_undo,
 )
+from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import draft, microseconds, payload_digest
+from chargehand.journal.local_stream_owners import StreamOwner
 from chargehand.journal.postgres_connection import PostgresServer, refuse_text
 from chargehand.journal.postgres_reader import (
     BoardReader,
@@ -65,7 +66,6 @@ from chargehand.journal.postgres_writer import (
     WriteRequest,
 )
 from chargehand.journal.reader import ChainCheck
-from chargehand.journal.stream_owners import StreamOwner
 from chargehand.journal.transaction import FORGOTTEN, HeadRow, check_leads
 
 if TYPE_CHECKING:

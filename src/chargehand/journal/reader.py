@@ -11,8 +11,8 @@ import apsw
 from chargehand.errors import JournalDamaged, UnknownRun
 from chargehand.facts.board import BOARD
 from chargehand.facts.events import decode
-from chargehand.journal.availability import Availability
 from chargehand.journal.base import GENESIS, Entry, Head, Mail
+from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import entry_hash, payload_digest, seal
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, refusal, threads_wanted

@@ -18,7 +18,6 @@ from chargehand.errors import KeyConflict, UnknownRun, UsageError
 from chargehand.facts.argument_checks import Duration, duration
 from chargehand.facts.board import board_of_run
 from chargehand.facts.events import Event
-from chargehand.journal.availability import Availability
 from chargehand.journal.base import (
     LEASE,
     PATIENCE,
@@ -32,9 +31,11 @@ from chargehand.journal.base import (
     nothing_to_undo,
 )
 from chargehand.journal.blob_store import FileBlobs
+from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import draft, microseconds, payload_digest, seal
 from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.leases import SqliteNode
+from chargehand.journal.local_stream_owners import StreamOwner
 from chargehand.journal.reader import (
     EventSource,
     EventWalk,
@@ -47,7 +48,6 @@ from chargehand.journal.reader import (
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards, forget_board
 from chargehand.journal.sqlite_errors import threads_wanted
-from chargehand.journal.stream_owners import StreamOwner
 from chargehand.journal.transaction import FORGOTTEN, Append, Transaction
 from chargehand.journal.writer import Writer
 

@@ -13,8 +13,8 @@ import apsw
 from msgspec import Struct
 
 from chargehand.errors import ChargehandError, JournalFailed, JournalFull, UsageError
-from chargehand.journal.availability import Availability
 from chargehand.journal.change_signal import Changes
+from chargehand.journal.closed_guard import Availability
 from chargehand.journal.head_mark import INTERVAL, Mark
 from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.leases import SqliteNode, steady

@@ -11,7 +11,7 @@ from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
-from chargehand.presentation.safe_text import clock_words, counted, money_words, one_line
+from chargehand.presentation.plain_text import clock_words, counted, money_words, one_line
 from chargehand.result import RunResult
 
 #: tasks of a plan that are listed when it is adopted

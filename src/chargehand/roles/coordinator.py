@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from chargehand import errors
 from chargehand.clock import Clock, SystemClock
-from chargehand.decisions.coordination.board_watch import BoardWatch
+from chargehand.decisions.coordination.board_conflicts import BoardWatch
 from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
 from chargehand.decisions.coordination.health_check import HealthCheck
+from chargehand.decisions.coordination.run_holdings import RunWatch
 from chargehand.decisions.coordination.run_progress import Progress
-from chargehand.decisions.coordination.run_watch import RunWatch
-from chargehand.decisions.coordination.worker_health import Health, Symptom, Trouble, WorkerPulse
+from chargehand.decisions.coordination.worker_troubles import Health, Symptom, Trouble, WorkerPulse
 from chargehand.decisions.system_tasks import ANSWER
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration

@@ -15,8 +15,8 @@ from chargehand.facts.plan import Plan, Strategy, Task, is_vague
 from chargehand.models.base import Turn
 from chargehand.roles.json_output import objection_to, one_of, record
 from chargehand.roles.model_calls import ModelCaller, ask_until
+from chargehand.roles.per_task_workers import Factory
 from chargehand.roles.roster import Roster
-from chargehand.roles.worker_factory import Factory
 
 log = logging.getLogger("chargehand")
 

@@ -24,7 +24,6 @@ from chargehand.roles.plan_schema import (
     plan_schema,
     refuse_unserved,
 )
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.replanner import replan
 from chargehand.roles.resources import Resources
@@ -32,6 +31,7 @@ from chargehand.roles.roster import Roster
 from chargehand.roles.router import route
 from chargehand.roles.step_mode import first_step, next_step
 from chargehand.roles.streamed_plan import stream_plan
+from chargehand.roles.system_task_context import PlanningContext
 
 __all__ = ["plan", "plan_schema", "write_plan"]
 

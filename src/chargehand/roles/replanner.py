@@ -14,10 +14,10 @@ from chargehand.roles import plan_schema
 from chargehand.roles.data_fences import asked, request_again
 from chargehand.roles.json_output import one_of, record
 from chargehand.roles.model_calls import DurableModelCaller
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.run_summary import RunSummary, Seen, situation_of
+from chargehand.roles.system_task_context import PlanningContext
 
 #: faults of any change, whatever is in it
 _POINTLESS = {"ended", "too_many_replans"}

@@ -14,7 +14,7 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
 from chargehand.roles.data_fences import cut, fenced, words_of
-from chargehand.roles.planning_context import PlanningContext
+from chargehand.roles.system_task_context import PlanningContext
 
 #: characters of one result that are shown, and of all
 LONGEST, SHORTEST, ALL_TOGETHER = 1_000, 120, 24_000

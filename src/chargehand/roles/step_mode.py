@@ -13,11 +13,11 @@ from chargehand.roles import plan_schema
 from chargehand.roles.data_fences import asked
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller, ask_for
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 from chargehand.roles.run_summary import RunSummary, situation_of
+from chargehand.roles.system_task_context import PlanningContext
 
 FINISH = "finish"
 _NOTHING_YET = RunSummary(version=0)

@@ -21,9 +21,9 @@ from chargehand.roles.data_fences import request_again
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import REPAIRS, DurableModelCaller, refuse_unusable
 from chargehand.roles.partial_json import PartialJson
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
 from chargehand.roles.run_summary import remembered
+from chargehand.roles.system_task_context import PlanningContext
 
 _HEAD = {"goal", "instruction", "strategy"}
 

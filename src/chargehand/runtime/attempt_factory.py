@@ -12,7 +12,7 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import ANSWERER, PLANNER, REFINER, is_system_task
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode
-from chargehand.engines.attempt_events import outcome_of
+from chargehand.engines.attempt_host import outcome_of
 from chargehand.engines.base import Ending, Job
 from chargehand.engines.brief import AttemptHost, Brief, PlanningHost
 from chargehand.engines.local_engine import Threads
@@ -25,9 +25,9 @@ from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
 from chargehand.roles.function_worker import FunctionWorker, Where
 from chargehand.roles.json_output import objection_to
-from chargehand.roles.planning_context import PlanningContext, SystemTask
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member, Roster
+from chargehand.roles.system_task_context import PlanningContext, SystemTask
 
 if TYPE_CHECKING:
     from chargehand.engines.child_processes import Children
@@ -294,7 +294,7 @@ def _duty(name: str) -> SystemTask:
 
         return plan
     if name == REFINER:
-        from chargehand.roles.refiner import refine
+        from chargehand.roles.task_rewriter import refine
 
         return refine
     if name == ANSWERER:

@@ -20,7 +20,7 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
-from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
+from chargehand.engines.attempt_host import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.base import Ending, Engine, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.errors import (
@@ -62,11 +62,11 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.notify.run_notices import RunNotices
+from chargehand.past_runs import spent_below
 from chargehand.roles.roster import Member
-from chargehand.run_archive import spent_below
 from chargehand.runtime.attempt_factory import AttemptFactory
 from chargehand.runtime.command_inbox import CommandInbox
-from chargehand.runtime.event_log import log_events
+from chargehand.runtime.log_lines import log_events
 from chargehand.runtime.wait_warnings import SILENCE, WaitWarnings
 from chargehand.runtime.watchdog import Watchdog
 

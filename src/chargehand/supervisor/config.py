@@ -12,9 +12,9 @@ from chargehand.engines.brief import NestingHost
 from chargehand.engines.local_engine import LocalEngine
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
-from chargehand.roles.planning_context import SystemTask
+from chargehand.past_runs import JournalHandle, PastPaces
 from chargehand.roles.resources import Resources
-from chargehand.run_archive import JournalHandle, PastPaces
+from chargehand.roles.system_task_context import SystemTask
 from chargehand.runtime import Hooks
 from chargehand.supervisor.worker_pool import WorkerPool
 

@@ -33,8 +33,8 @@ from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.limits import Limits
 from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal, Mail
+from chargehand.past_runs import JournalHandle, fold
 from chargehand.result import RunResult
-from chargehand.run_archive import JournalHandle, fold
 from chargehand.runtime.command_inbox import (
     AnswerMail,
     answer_mail,

@@ -13,9 +13,9 @@ from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
+from chargehand.past_runs import fold, is_known
 from chargehand.result import earlier_of
 from chargehand.roles.roster import differences, versions
-from chargehand.run_archive import fold, is_known
 from chargehand.runtime import Runtime
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent

@@ -40,12 +40,13 @@ from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
+from chargehand.past_runs import JournalHandle
+from chargehand.person_at_terminal import is_interactive
 from chargehand.result import RunResult
 from chargehand.roles.function_worker import Where
-from chargehand.roles.planning_context import SystemTask
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member, Roster
-from chargehand.run_archive import JournalHandle
+from chargehand.roles.system_task_context import SystemTask
 from chargehand.runtime.command_inbox import submit_mail
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
 from chargehand.supervisor.nested_runs import request_from
@@ -56,7 +57,6 @@ from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.runtimes import GRACE, Runtimes
 from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_pool import PoolOptions, WorkerPool
-from chargehand.terminal import is_interactive
 
 if TYPE_CHECKING:
     from chargehand.models.base import ModelSettings

@@ -10,8 +10,8 @@ from chargehand.models.offline.arguments import Proposal, proposal_for
 from chargehand.models.offline.clauses import clauses
 from chargehand.models.offline.conversation import Conversation, decoded, excerpts_of
 from chargehand.models.offline.passages import answer
-from chargehand.models.offline.routing import Router
-from chargehand.models.offline.tables import table_calls
+from chargehand.models.offline.table_calls import table_calls
+from chargehand.models.offline.tool_choice import Router
 
 #: of tool calls for one question, however little came of them
 ROUNDS = 3

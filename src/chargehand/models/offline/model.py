@@ -22,7 +22,7 @@ from chargehand.models.offline.composition import DISPUTE, PASSAGES, composed, r
 from chargehand.models.offline.conversation import Conversation, Found, asked_in, read
 from chargehand.models.offline.passages import answer
 from chargehand.models.offline.planner import chosen, is_plan, management_calls, planned
-from chargehand.models.offline.tables import told_by_tables
+from chargehand.models.offline.table_calls import told_by_tables
 
 #: to a token, by which the maximum length is measured
 LETTERS = 4

@@ -5,7 +5,7 @@ import re
 from msgspec import Struct
 
 from chargehand.models.offline.clauses import Clause, clauses
-from chargehand.models.offline.routing import Lexicon
+from chargehand.models.offline.tool_choice import Lexicon
 from chargehand.models.offline.words import LIGHT, roots, words
 
 MOST = 12

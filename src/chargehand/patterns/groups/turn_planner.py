@@ -21,6 +21,7 @@ from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.journal.blob_values import load_value
+from chargehand.past_runs import fold
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Act, Manager
 from chargehand.patterns.groups.members import GroupContext
@@ -40,10 +41,9 @@ from chargehand.roles.board import BriefBoard
 from chargehand.roles.function_worker import Where
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_schema import NO_MORE, fresh_ids
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.run_summary import remembered
-from chargehand.run_archive import fold
+from chargehand.roles.system_task_context import PlanningContext
 
 #: the tag of notes about runs, and the label of the counter, on the group's own board
 RUN, TURNS = "run", "@turns"

@@ -20,13 +20,13 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs
 from chargehand.journal.blob_values import load_value
-from chargehand.patterns.pool.delegation import is_by_rule
 from chargehand.patterns.pool.plain_dicts import KEPT, has_failed
-from chargehand.patterns.pool.pool_run import PoolRun
+from chargehand.patterns.pool.request_division import is_by_rule
+from chargehand.patterns.pool.request_state import PoolRun
 from chargehand.patterns.pool.shared_memory import EVERYTHING, SharedMemoryPool
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.system_task_context import PlanningContext
 
 log = logging.getLogger("chargehand.pool")
 

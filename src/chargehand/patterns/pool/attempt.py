@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.clock import Clock
-from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
+from chargehand.engines.attempt_host import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.base import Ending, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.engines.local_engine import LocalEngine
@@ -34,8 +34,8 @@ from chargehand.facts.events import (
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.outcome import Cancelled, Outcome
 from chargehand.journal.base import Journal
-from chargehand.patterns.pool.pool_requests import PoolRequests
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member, Roster
 from chargehand.runtime.attempt_factory import AttemptFactory

@@ -6,7 +6,7 @@ from datetime import datetime
 from reprlib import repr as repr_of
 from typing import Any
 
-from chargehand.decisions.run_notes import told_of
+from chargehand.decisions.events_as_notes import told_of
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.errors import UsageError
@@ -15,7 +15,7 @@ from chargehand.facts.board import Block, Note, Segment
 from chargehand.facts.failure_policy import ABOUT_FAILURE
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Question
 from chargehand.facts.value import Value
-from chargehand.patterns.pool.pool_run import PoolRun
+from chargehand.patterns.pool.request_state import PoolRun
 from chargehand.roles.data_fences import words_of
 
 _STATUS = {

@@ -15,17 +15,17 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Key
 from chargehand.patterns.pool import plain_dicts
-from chargehand.patterns.pool.agent_config import AgentConfig, config_of
+from chargehand.patterns.pool.agent_model import AgentConfig, config_of
 from chargehand.patterns.pool.answer import answer_form
-from chargehand.patterns.pool.delegation import (
+from chargehand.patterns.pool.request_division import (
     Available,
     DelegatedTask,
     capacities_of,
     checked_number,
     delegated,
 )
-from chargehand.patterns.pool.pool_requests import telling
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.request_store import telling
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.roles.resources import Resources
 from chargehand.runtime.command_inbox import why_closed

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from chargehand.background_loop import blocking
 from chargehand.background_loop import wait_in_background as wait
-from chargehand.decisions.run_notes import told_of
+from chargehand.decisions.events_as_notes import told_of
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
@@ -20,11 +20,11 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
 from chargehand.journal.blob_values import load_value
-from chargehand.patterns.pool.agent_config import AgentConfig, config_of
+from chargehand.patterns.pool.agent_model import AgentConfig, config_of
 from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
 from chargehand.patterns.pool.memory_tools import MemoryWorker, MockedWorker
 from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
-from chargehand.patterns.pool.pool_run import PoolRun
+from chargehand.patterns.pool.request_state import PoolRun
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 
 from chargehand.models.gateway import Hear
-from chargehand.roles.aggregate.answer_draft import Draft
-from chargehand.roles.aggregate.claims import SourceMarks
+from chargehand.roles.aggregate.answer_claims import SourceMarks
+from chargehand.roles.aggregate.draft_parser import Draft
 
 _SPACE = " \t\r\n"
 

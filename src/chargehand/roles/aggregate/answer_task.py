@@ -12,16 +12,16 @@ from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
 from chargehand.roles.aggregate.answer_stream import AnswerStream
+from chargehand.roles.aggregate.best_result import Selector
 from chargehand.roles.aggregate.context_limit import LimitedModelCaller, clipped, context_of
 from chargehand.roles.aggregate.merge import Merger
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults, gather
-from chargehand.roles.aggregate.select import Selector
 from chargehand.roles.data_fences import with_notes, words_of
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.model_calls import DurableModelCaller
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.resources import Resources
+from chargehand.roles.system_task_context import PlanningContext
 
 #: the request may take this part of the context, and what is told of an earlier run that part
 _REQUEST_SHARE, _EARLIER_SHARE = 4, 8

@@ -10,11 +10,11 @@ from chargehand.decisions.rule_answer import contradictions_in, cut, share_done
 from chargehand.errors import WorkerError
 from chargehand.facts.answer import SUREST, Answer, Claim, Contradiction
 from chargehand.models.base import ModelRequest, StopReason
-from chargehand.roles.aggregate.answer_draft import Draft
+from chargehand.roles.aggregate.answer_claims import SourceMarks, claims_in
 from chargehand.roles.aggregate.answer_prompts import DRAFTED, EARLIER, MISSING, AnswerPrompts
 from chargehand.roles.aggregate.answer_stream import AnswerStream
-from chargehand.roles.aggregate.claims import SourceMarks, claims_in
 from chargehand.roles.aggregate.context_limit import Item, LimitedModelCaller, block_of, shown
+from chargehand.roles.aggregate.draft_parser import Draft
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults
 from chargehand.roles.json_output import record

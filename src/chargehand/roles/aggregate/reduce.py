@@ -11,8 +11,8 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import WorkerError
 from chargehand.models.base import ModelRequest
 from chargehand.roles.aggregate import context_limit
+from chargehand.roles.aggregate.answer_claims import SourceMarks
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
-from chargehand.roles.aggregate.claims import SourceMarks
 from chargehand.roles.model_calls import refuse_unusable
 from chargehand.roles.worker_refusal import reason_in
 

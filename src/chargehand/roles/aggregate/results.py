@@ -13,7 +13,7 @@ from chargehand.facts.answer import Gap
 from chargehand.facts.plan import Strategy
 from chargehand.roles.aggregate.context_limit import Item
 from chargehand.roles.data_fences import words_of
-from chargehand.roles.planning_context import PlanningContext
+from chargehand.roles.system_task_context import PlanningContext
 
 LONGEST_HEADING = 200
 #: that a model is told one by one

@@ -11,7 +11,7 @@ from chargehand.facts.answer import Claim
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
-from chargehand.presentation.safe_text import outline
+from chargehand.presentation.plain_text import outline
 from chargehand.result import RunResult, TaskResult
 
 #: of a run that one reply lists; those that are not done come first

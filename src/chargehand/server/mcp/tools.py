@@ -18,7 +18,7 @@ from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.presentation.run_listener import RunListener
-from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at, status_of
+from chargehand.presentation.status_words import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
 from chargehand.server.mcp.client_session import AnyContext, Client, ClientQuestions, is_taken
 from chargehand.server.mcp.run_updates import Follower

@@ -8,7 +8,7 @@ import re
 from itertools import combinations
 
 from chargehand.facts.answer import Claim, Contradiction
-from chargehand.roles.aggregate.claims import INSIDE, SourceMarks
+from chargehand.roles.aggregate.answer_claims import INSIDE, SourceMarks
 
 #: with which models like to set off a line
 _ORNAMENTS = " \t>*_`#-"

@@ -12,7 +12,7 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.models import base
 from chargehand.models.llama_runtime import runtime_of
 from chargehand.models.model_files import path_of
-from chargehand.models.schema_tool_calls import (
+from chargehand.models.tool_call_emulation import (
     call_text,
     closed,
     form_for,

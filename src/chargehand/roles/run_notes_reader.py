@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from chargehand.decisions.run_notes import RunNotes
+from chargehand.decisions.events_as_notes import RunNotes
 from chargehand.errors import UnknownRun
 from chargehand.facts.board import Match, Note, NoteQuery
 from chargehand.journal.base import Journal

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.run_results import StepRecord
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode
+from chargehand.decisions.task_outputs import StepRecord
 from chargehand.engines.brief import Brief
 from chargehand.errors import StepMismatch, WorkerError
 from chargehand.facts.events import TaskRewritten
@@ -18,10 +18,10 @@ from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
 from chargehand.roles.plan_schema import objection_to_task
-from chargehand.roles.planning_context import PlanningContext
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.run_summary import remembered
+from chargehand.roles.system_task_context import PlanningContext
 
 #: of the attempt that are shown, the last ones
 MOST_STEPS = 30
