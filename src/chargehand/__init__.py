@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from chargehand.decisions.circuit_breaker import BreakerPolicy
     from chargehand.decisions.coordination.conflicts import Conflict
     from chargehand.decisions.coordination.worker_troubles import Health, Trouble
-    from chargehand.decisions.coordination.run_progress import Load, Progress
+    from chargehand.decisions.coordination.progress_counts import Load, Progress
     from chargehand.decisions.rate_limiter import Rates
     from chargehand.decisions.quorum import quorum
     from chargehand.decisions.tool_rules import (
@@ -104,11 +104,11 @@ _LATER = {
     "Factory": "roles.per_task_workers",
     "Health": "decisions.coordination.worker_troubles",
     "InitRule": "decisions.tool_rules",
-    "Load": "decisions.coordination.run_progress",
+    "Load": "decisions.coordination.progress_counts",
     "McpServer": "tools.mcp",
     "MaxCountRule": "decisions.tool_rules",
     "ModelSettings": "models.base",
-    "Progress": "decisions.coordination.run_progress",
+    "Progress": "decisions.coordination.progress_counts",
     "Rates": "decisions.rate_limiter",
     "RequiredRule": "decisions.tool_rules",
     "ScriptedModel": "models.scripted",

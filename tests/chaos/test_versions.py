@@ -14,7 +14,7 @@ import chargehand as ch
 from chargehand.errors import JournalUnfit, JournalVersion
 from chargehand.facts.events import KINDS
 from chargehand.journal import hash_chain as chain
-from chargehand.journal import transaction as sheet
+from chargehand.journal import sqlite_transaction as sheet
 from chargehand.journal.journal_file import FORMAT
 from tests.corpus import make
 

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from chargehand import worker
 from chargehand.decisions.task_outputs import StepLog, StepRecord
-from chargehand.engines.attempt_host import outcome_of
 from chargehand.engines.base import Ending, Job, Lost
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.engines.child_processes import Children, importable
+from chargehand.engines.journal_host import outcome_of
 from chargehand.errors import WorkerError
 from chargehand.facts.outcome import (
     Done,

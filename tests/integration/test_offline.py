@@ -27,7 +27,7 @@ from chargehand.models.base import (
     user,
 )
 from chargehand.models.offline import OfflineModel, open_model
-from chargehand.models.offline.team import Team
+from chargehand.models.offline.worker_choice import Team
 from chargehand.models.open_model import open_model as open_any
 from chargehand.settings import Choice, supervisor_for
 from chargehand.tools.files import FileTools, files

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from chargehand.errors import ToolError, UsageError
-from chargehand.tools import documents
+from chargehand.tools import document_text as documents
 from chargehand.tools import passage_index as passages
 from chargehand.tools import safe_open as beneath
 from chargehand.tools.base import Tool, ToolContext

@@ -24,9 +24,9 @@ COMMANDS = {
     "run": ("run", "Run a request and print the answer."),
     "plan": ("plan", "Write a plan; look at it, edit it, check it."),
     "simulate": ("simulate", "Say how long a plan will take, and with how many workers."),
-    "serve": ("serve", "Stay, and lead runs that are submitted, or whose leader died."),
-    "submit": ("serve", "Post a request to a supervisor that serves."),
-    "watch": ("serve", "Follow a run that any process leads."),
+    "serve": ("background_runs", "Stay, and lead runs that are submitted, or whose leader died."),
+    "submit": ("background_runs", "Post a request to a supervisor that serves."),
+    "watch": ("background_runs", "Follow a run that any process leads."),
     "resume": ("run", "Go on with a run that was interrupted."),
     "runs": ("runs", "List the runs, the newest first."),
     "status": ("status", "Say what runs, and what waits for what."),
@@ -39,8 +39,8 @@ COMMANDS = {
     "steer": ("run_control", "Tell a run what else is wanted."),
     "verify": ("verify", "Check whether the runs of a journal can be read."),
     "init": ("init", "Write a crew file to start from."),
-    "models": ("models", "Models that run on this machine."),
-    "mcp": ("mcp", "Serve the crew to other agents, over MCP."),
+    "models": ("model_weights", "Models that run on this machine."),
+    "mcp": ("mcp_server", "Serve the crew to other agents, over MCP."),
 }
 
 

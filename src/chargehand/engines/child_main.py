@@ -25,7 +25,6 @@ from msgspec.structs import replace
 
 from chargehand import errors
 from chargehand.decisions.task_outputs import StepRecord
-from chargehand.engines.attempt_host import outcome_of
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import AttemptHost, Brief, Fenced, SharedBoard
 from chargehand.engines.child_board import ChildBoard
@@ -54,6 +53,7 @@ from chargehand.engines.child_protocol import (
     pack,
 )
 from chargehand.engines.function_import import is_async, load
+from chargehand.engines.journal_host import outcome_of
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, failed_by
 from chargehand.facts.value import plain
 from chargehand.subreaper import stay_above

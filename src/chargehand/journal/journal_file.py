@@ -19,7 +19,7 @@ from chargehand.journal.hash_chain import seal
 from chargehand.journal.head_mark import HeadMark, Mark
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
-from chargehand.journal.transaction import KEPT_COMMITS, head_of
+from chargehand.journal.sqlite_transaction import KEPT_COMMITS, head_of
 
 #: marks an SQLite file as a journal of ours
 APPLICATION = int.from_bytes(b"chrg", "big")

@@ -19,7 +19,7 @@ import apsw
 from chargehand.errors import NotLeading, UnknownRun
 from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.transaction import FORGOTTEN, HeadRow, Transaction
+from chargehand.journal.sqlite_transaction import FORGOTTEN, HeadRow, Transaction
 
 if sys.platform != "win32":
     import fcntl

@@ -66,7 +66,7 @@ from chargehand.journal.postgres_writer import (
     WriteRequest,
 )
 from chargehand.journal.reader import ChainCheck
-from chargehand.journal.transaction import FORGOTTEN, HeadRow, check_leads
+from chargehand.journal.sqlite_transaction import FORGOTTEN, HeadRow, check_leads
 
 if TYPE_CHECKING:
     from asyncpg import Connection

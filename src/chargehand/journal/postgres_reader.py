@@ -29,7 +29,7 @@ from chargehand.journal.postgres_transaction import POSTGRES, decode_guard
 from chargehand.journal.reader import ChainCheck
 from chargehand.journal.sqlite_boards import facet_number
 from chargehand.journal.sqlite_errors import damaged
-from chargehand.journal.transaction import FORGOTTEN, HeadRow
+from chargehand.journal.sqlite_transaction import FORGOTTEN, HeadRow
 
 if TYPE_CHECKING:
     from asyncpg import Connection

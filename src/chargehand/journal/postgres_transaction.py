@@ -19,7 +19,7 @@ from chargehand.journal.base import GENESIS, Key, Position, named_blobs
 from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start
 from chargehand.journal.sql_queries import load
 from chargehand.journal.sqlite_boards import facet_number
-from chargehand.journal.transaction import HeadRow
+from chargehand.journal.sqlite_transaction import HeadRow
 
 if TYPE_CHECKING:
     from asyncpg import Connection

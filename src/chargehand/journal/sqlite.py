@@ -48,7 +48,7 @@ from chargehand.journal.reader import (
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards, forget_board
 from chargehand.journal.sqlite_errors import threads_wanted
-from chargehand.journal.transaction import FORGOTTEN, Append, Transaction
+from chargehand.journal.sqlite_transaction import FORGOTTEN, Append, Transaction
 from chargehand.journal.writer import Writer
 
 log = logging.getLogger("chargehand.journal")

@@ -45,7 +45,13 @@ from chargehand.journal.hash_chain import draft, entry_hash, seal
 from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import damaged
-from chargehand.journal.transaction import FORGOTTEN, MANY_NOTES, HeadRow, Transaction, head_of
+from chargehand.journal.sqlite_transaction import (
+    FORGOTTEN,
+    MANY_NOTES,
+    HeadRow,
+    Transaction,
+    head_of,
+)
 from chargehand.journal.writer import Writer
 
 #: notes that are rather all looked at than walked through in order until enough are found. With a

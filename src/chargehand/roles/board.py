@@ -42,7 +42,7 @@ from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal, Key
 from chargehand.journal.blob_values import load_value, store_value
-from chargehand.roles.run_notes_reader import RunHistory
+from chargehand.roles.run_notes import RunHistory
 
 if TYPE_CHECKING:
     from chargehand.roles.semantic_search import NoteIndex

@@ -12,9 +12,9 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import ANSWERER, PLANNER, REFINER, is_system_task
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode
-from chargehand.engines.attempt_host import outcome_of
 from chargehand.engines.base import Ending, Job
 from chargehand.engines.brief import AttemptHost, Brief, PlanningHost
+from chargehand.engines.journal_host import outcome_of
 from chargehand.engines.local_engine import Threads
 from chargehand.errors import InternalError, JournalError, UsageError, WorkerError
 from chargehand.facts.commands import StartAttempt

@@ -20,9 +20,9 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
-from chargehand.engines.attempt_host import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.base import Ending, Engine, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
+from chargehand.engines.journal_host import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.errors import (
     InternalError,
     JournalBusy,

@@ -8,7 +8,7 @@ from typing import Any
 
 from chargehand.errors import ToolError
 from chargehand.tools.base import Tool, tool
-from chargehand.tools.documents import read_document
+from chargehand.tools.document_text import read_document
 from chargehand.tools.passage_index import PassageIndex
 from chargehand.tools.safe_open import NoSuchFile, PathLike, Roots, Stamp, matches
 

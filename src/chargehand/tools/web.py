@@ -7,7 +7,7 @@ from typing import Any
 from chargehand.errors import ToolError
 from chargehand.threads import in_thread
 from chargehand.tools.base import Tool, tool
-from chargehand.tools.documents import read_document
+from chargehand.tools.document_text import read_document
 from chargehand.tools.html_text import decoded, read_page
 from chargehand.tools.public_http import Reply, Resolve, Transport, host_of, look_up
 from chargehand.tools.web_search import BraveSearch, SearchProvider

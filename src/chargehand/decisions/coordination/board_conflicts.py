@@ -13,7 +13,7 @@ from chargehand.decisions.coordination.conflicts import (
     Said,
     contradiction,
 )
-from chargehand.decisions.coordination.run_holdings import COMPARED
+from chargehand.decisions.coordination.observed_run import COMPARED
 from chargehand.facts.board import (
     BlockGuarded,
     BlockRefused,

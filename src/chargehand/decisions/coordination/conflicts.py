@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from chargehand.decisions.coordination.run_holdings import Clash, RunWatch
+from chargehand.decisions.coordination.observed_run import Clash, RunWatch
 from chargehand.decisions.quorum import VOTE, count
 from chargehand.decisions.rule_answer import cut
 from chargehand.decisions.system_tasks import is_of_plan

@@ -25,7 +25,7 @@ from chargehand.facts.outcome import NO_USAGE, ONE_CALL, Done, ErrorClass, Faile
 from chargehand.facts.value import Value
 from chargehand.interop.attempt_bridge import AttemptBridge, priced
 from chargehand.interop.error_classes import class_of, failure_of
-from chargehand.interop.langgraph.state_keys import MESSAGES, found_in, has
+from chargehand.interop.langgraph.read_state import MESSAGES, found_in, has
 from chargehand.models.http_adapter import usage_of as usage_told
 from chargehand.roles.data_fences import words_of
 from chargehand.roles.resources import Resources

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutput
-from chargehand.models.offline.team import bare, refers_back
 from chargehand.models.offline.words import roots
+from chargehand.models.offline.worker_choice import bare, refers_back
 
 _SCHEMA = re.compile(r"^.*\bfits? this (?:JSON )?schema: *(\{.*\})$", re.MULTILINE | re.IGNORECASE)
 _GIVEN = re.compile(r"^Given: (\{.*\})$", re.MULTILINE)

@@ -11,8 +11,8 @@ from math import sqrt
 from chargehand.models.offline.clauses import sentences
 from chargehand.models.offline.conversation import Excerpt, Found
 from chargehand.models.offline.periods import MONTHS
-from chargehand.models.offline.team import FINDING
 from chargehand.models.offline.words import COUNTS, LIGHT, root, roots, word_set, words
+from chargehand.models.offline.worker_choice import FINDING
 
 #: lines of an answer
 MOST = 3

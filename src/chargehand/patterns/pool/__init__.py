@@ -1,7 +1,7 @@
 """The pool: agents that share one memory, one dividing the work, many doing it, one watching."""
 
-from chargehand.patterns.pool.agent_model import AgentConfig, BaseAgentConfig
 from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
+from chargehand.patterns.pool.model_config import AgentConfig, BaseAgentConfig
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool
 from chargehand.patterns.pool.supervisor_agent import SupervisorAgent
 from chargehand.patterns.pool.worker_agent import WorkerAgent

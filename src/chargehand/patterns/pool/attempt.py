@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.clock import Clock
-from chargehand.engines.attempt_host import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.base import Ending, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
+from chargehand.engines.journal_host import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.local_engine import LocalEngine
 from chargehand.errors import (
     ChargehandError,

@@ -24,7 +24,7 @@ from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.hash_chain import draft
 from chargehand.models.base import Model, system, user
-from chargehand.patterns.pool.agent_model import MOCK
+from chargehand.patterns.pool.model_config import MOCK
 from chargehand.patterns.pool.plain_dicts import REQUEST, assigned_to, has_failed, tasks_in
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.data_fences import fenced

@@ -30,7 +30,7 @@ from chargehand.patterns.pool.plain_dicts import InsightWriting, block_of, insig
 from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.board import Board
-from chargehand.roles.run_notes_reader import ALL_RUNS
+from chargehand.roles.run_notes import ALL_RUNS
 from chargehand.supervisor import Supervisor
 
 #: a limit that is none

@@ -15,8 +15,8 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Key
 from chargehand.patterns.pool import plain_dicts
-from chargehand.patterns.pool.agent_model import AgentConfig, config_of
 from chargehand.patterns.pool.answer import answer_form
+from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.request_division import (
     Available,
     DelegatedTask,

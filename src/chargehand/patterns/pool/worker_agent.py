@@ -20,9 +20,9 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
 from chargehand.journal.blob_values import load_value
-from chargehand.patterns.pool.agent_model import AgentConfig, config_of
 from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
 from chargehand.patterns.pool.memory_tools import MemoryWorker, MockedWorker
+from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
 from chargehand.patterns.pool.request_state import PoolRun
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of

@@ -15,8 +15,8 @@ from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
-from chargehand.patterns.pool.agent_model import AgentConfig, config_of
 from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
+from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import has_failed, questions_in
 from chargehand.patterns.pool.request_division import checked_number
 from chargehand.patterns.pool.request_state import PoolRun

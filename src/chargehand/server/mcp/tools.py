@@ -20,7 +20,7 @@ from chargehand.facts.value import Value
 from chargehand.presentation.run_listener import RunListener
 from chargehand.presentation.status_words import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
-from chargehand.server.mcp.client_session import AnyContext, Client, ClientQuestions, is_taken
+from chargehand.server.mcp.client_updates import AnyContext, Client, ClientQuestions, is_taken
 from chargehand.server.mcp.run_updates import Follower
 from chargehand.server.mcp.tool_replies import (
     PlanReply,

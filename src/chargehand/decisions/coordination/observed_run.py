@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.coordination.run_progress import Load, Progress, progress_of
+from chargehand.decisions.coordination.progress_counts import Load, Progress, progress_of
 from chargehand.decisions.coordination.worker_troubles import WorkerPulse
 from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.live_run import LiveRun

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from chargehand.decisions.coordination.run_holdings import Hold, RunWatch
+from chargehand.decisions.coordination.observed_run import Hold, RunWatch
 from chargehand.decisions.coordination.worker_troubles import Symptom, Trouble, patience_with
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.failure_policy import ABOUT_FAILURE
