@@ -162,24 +162,54 @@ async def test_h2_a_standby_goes_on_with_the_run_of_a_leader_that_is_gone(
     assert taken < 15  # a second for the lease; the rest is for a busy machine
 
 
-async def test_a_run_that_was_released_waits_until_it_is_resumed(
+async def test_the_runs_of_a_server_that_stops_are_taken_over(
     place: tuple[str, str], tmp_path: Path
 ) -> None:
     plan = make_plan(make_task("t0", worker="clerk"))
     with serving(place, tmp_path) as start:
         first = start()
         journal = journal_at(place)
-        run = await ch.Supervisor([clerk], journal=journal).post(plan)
+        boss = ch.Supervisor([clerk], journal=journal)
+        run = await boss.post(plan)
         await until(lambda: len(lines_in(tmp_path)) == 1)
+        second = start()
         first.send(signal.SIGTERM)
         await asyncio.to_thread(first.process.wait, 20)
         assert first.process.returncode == 0
+        (tmp_path / "go").touch()
+        events = [event async for event in boss.watch(run)]
+        assert await leaders_of(journal, run) == [first.node, second.node]
+        await journal.close()
+    assert isinstance(events[-1], RunFinished)
+    assert lines_in(tmp_path) == ["t0 first", "t0 second"]
+
+
+async def test_a_run_that_was_released_waits_until_it_is_resumed(
+    place: tuple[str, str], tmp_path: Path
+) -> None:
+    entered = asyncio.Event()
+
+    @ch.worker("clerk", "Writes lines")
+    async def slow(brief: ch.Brief) -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return ""
+
+    first = journal_at(place)
+    boss = ch.Supervisor([slow], journal=first)
+    run = await boss.submit(make_plan(make_task("t0", worker="clerk")))
+    await entered.wait()
+    await boss.stop(0)
+    await first.close()
+    with serving(place, tmp_path) as start:
         start()
-        other = await ch.Supervisor([clerk], journal=journal).post(plan)
-        await until(lambda: len(lines_in(tmp_path)) == 2)  # it works, and has left the first alone
+        journal = journal_at(place)
+        await ch.Supervisor([clerk], journal=journal).post(
+            make_plan(make_task("t0", worker="clerk"))
+        )
+        await until(lambda: len(lines_in(tmp_path)) == 1)  # it works, and has left the first alone
         assert await journal.leases.abandoned() == []
-        assert len(await leaders_of(journal, run)) == 1
-        assert other != run
+        assert len(await leaders_of(journal, run.id)) == 1
         await journal.close()
 
 

@@ -149,6 +149,8 @@ class Runtime:
         self._is_closing = False
         #: the supervisor's `async with` is over: nobody brings answers any more
         self.is_left = False
+        #: when it stops, runs are left to those who stand by: nobody is to resume them
+        self.hands_over = False
         self.is_stopping = False
         self.is_over = False
         self._unanswered: list[object] = []
@@ -571,7 +573,8 @@ class Runtime:
         await self.propose(run, RunReleased(node=node, reason=why, at=self._clock.now()))
         if run in self._runs:
             self.kernel.close(run)
-            await self.journal.leases.release(run, live_run.schedule.epoch)
+            if not (self.hands_over and self.kernel.is_draining):
+                await self.journal.leases.release(run, live_run.schedule.epoch)
             how = "resume it with this id: what is done is kept"
             self._settle(run, ending or RunInterrupted(run, how))
         self._left.discard(run)

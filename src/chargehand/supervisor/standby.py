@@ -30,7 +30,7 @@ log = logging.getLogger("chargehand")
 class Standby:
     """Takes up runs whose leader died or lost its lease.
 
-    A run that was released on purpose waits until it is resumed. One that needs workers which are not on
+    A run that was released waits until it is resumed. One that needs workers which are not on
     our roster is named in the log and left to others.
     """
 

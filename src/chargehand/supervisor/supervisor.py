@@ -450,8 +450,9 @@ class Supervisor:
     async def serve(self) -> None:
         """Stay at work until `stop`: take posted runs, and runs whose leader has died.
 
-        Any number of supervisors may serve one journal. One leads a run, the others stand by. A run that was
-        released on purpose (Ctrl-C, an open question that was returned) waits until it is resumed. Raises
+        Any number of supervisors may serve one journal. One leads a run, the others stand by, also for the runs
+        of one that stops. A run that another program released (Ctrl-C, an open question that was returned)
+        waits until it is resumed. Raises
         `UsageError` for a journal in memory, which no other process can see.
         """
         if not self.is_kept and not getattr(self.journal, "path", ""):
@@ -461,6 +462,7 @@ class Supervisor:
         self._runtimes.open()
         try:
             runtime = self._runtimes.enter()
+            runtime.hands_over = True
             try:
                 await Standby(self.journal, self._start, self._config.clock).watch(runtime)
             finally:
