@@ -235,7 +235,29 @@ async def test_a_run_that_needs_other_workers_is_left_alone_and_named(
     await other.stop(0)
     await serving
     assert "clerk" in caplog.text
+    assert await other.journal.leases.abandoned() == ["left"]  # to those who have its workers
     await other.close()
+
+
+async def test_a_second_stop_ends_a_server_at_once(tmp_path: Path) -> None:
+    entered, forever = asyncio.Event(), asyncio.Event()
+
+    @ch.worker("clerk", "Writes lines")
+    async def slow(brief: ch.Brief) -> str:
+        entered.set()
+        await forever.wait()
+        return ""
+
+    boss = ch.Supervisor([slow], journal=str(tmp_path / "runs.db"))
+    await boss.post(make_plan(make_task("t0", worker="clerk")))
+    serving = asyncio.create_task(boss.serve())
+    await entered.wait()
+    gently = asyncio.create_task(boss.stop(3600))
+    await asyncio.sleep(0)
+    await boss.stop(0)
+    await asyncio.wait_for(serving, 20)
+    gently.cancel()
+    await boss.close()
 
 
 def _of(run: str, event: Event) -> Event:

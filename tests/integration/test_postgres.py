@@ -240,7 +240,53 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: P
     with pytest.raises(JournalBusy, match=r"does not answer.*check that the server runs") as caught:
         PostgresJournal(dsn)
     assert "hunter2" not in str(caught.value)
-    assert "hunter2" not in place_of("postgresql://h/db?user=ann&password=hunter2")
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://h/db?user=ann&password=hunter2",
+        "postgresql://ann:hunter2/x@h/db",
+        "postgresql://ann:hunter2#x@h/db",
+        "postgresql://ann:hunter2?x@h/db",
+        "postgresql:/ann:hunter2@h/db",
+        "postgresql:ann:hunter2@h/db",
+        "postgresql://h/db?passwrd=hunter2",
+    ],
+)
+def test_a_password_is_never_shown_however_it_is_written(dsn: str) -> None:
+    assert "hunter2" not in place_of(dsn)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://ann:hunter2/x@127.0.0.1:1/db",
+        "postgresql://ann:hunter2@127.0.0.1:99999/db",
+        "postgresql://ann:hunter2@[::1/db",
+        "Postgresql://ann:hunter2@h/db",
+        "postgres//ann:hunter2@h/db",
+        "postgresqll://ann:hunter2@h/db",
+        "postgresql+psycopg://ann:hunter2@h/db",
+        " postgresql://ann:hunter2@h/db",
+        "host=h password=hunter2",
+    ],
+)
+def test_what_is_no_dsn_is_refused_without_its_password(dsn: str) -> None:
+    with pytest.raises((JournalError, UsageError)) as caught:
+        ch.open_journal(dsn, patience=0)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_has_no_namespaces(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="PostgreSQL"):
+        ch.open_journal(tmp_path / "runs.db", namespace="a")
+
+
+def test_files_of_any_name_are_still_files(tmp_path: Path) -> None:
+    for name in ("postgres.db", "my-postgres/runs.db", "password.db", "a:b.db"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        asyncio.run(ch.open_journal(tmp_path / name).close())
 
 
 def test_a_database_that_is_not_there_is_named(server: PostgresServer) -> None:

@@ -1,18 +1,39 @@
 """The address of a PostgreSQL database, as people write it, and as it may be shown."""
 
 import re
-from urllib.parse import urlsplit, urlunsplit
+
+from chargehand.errors import UsageError
+
+#: of the options behind the `?`, those that hold no secret
+_SHOWN = {"host", "port", "dbname", "user", "sslmode", "application_name", "target_session_attrs"}
+_SCHEME = re.compile(r"postgres(?:ql)?:")
+_LIKE_DSN = re.compile(r"(?i)\s*postgres\w*(\+\w+)?:?//|[\w+]+://|.*\bpassword=|\s+postgres")
 
 
 def is_dsn(where: str) -> bool:
-    """Whether this names a PostgreSQL database, and not a file."""
-    return where.startswith(("postgresql:", "postgres:"))
+    """Whether this names a PostgreSQL database, and not a file.
+
+    Raises `UsageError` for what looks like one and is none: it would become the name of a file.
+    """
+    if _SCHEME.match(where):
+        return True
+    if _LIKE_DSN.match(where) and not where.startswith("sqlite:"):
+        raise UsageError(
+            "the journal looks like the address of a database, but is none: write "
+            "postgresql://USER@HOST/DATABASE, or the path of a file"
+        )
+    return False
 
 
 def place_of(dsn: str) -> str:
-    """Where a DSN points, without its password, for people to read."""
-    parts = urlsplit(dsn)
-    user, at, host = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    query = re.sub(r"(?i)(password=)[^&]*", r"\1***", parts.query)
-    return urlunsplit(("postgresql", f"{name}{at}{host}", parts.path, query, ""))
+    """Where a DSN points, without its password, for people to read.
+
+    All between the scheme and the last `@` but the user's name is left out, since a password may hold
+    any character.
+    """
+    _, _, rest = dsn.partition(":")
+    account, at, place = rest.lstrip("/").rpartition("@")
+    user = re.split(r"[:/?#]", account)[0]
+    target, _, query = place.partition("?")
+    options = [each for each in query.split("&") if each.partition("=")[0].lower() in _SHOWN]
+    return f"postgresql://{user}{at}{target}" + (f"?{'&'.join(options)}" if options else "")

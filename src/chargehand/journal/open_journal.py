@@ -39,6 +39,10 @@ def open_journal(
     path = os.fspath(where)
     if is_dsn(path):
         return _open_postgres(path, durability, lease, patience, namespace)
+    if namespace:
+        raise UsageError(
+            "namespace= is for journals in PostgreSQL; give each team a file of its own"
+        )
     path = path.removeprefix("sqlite:")
     if not path:
         raise UsageError("the journal's path is empty; give the path of a file, such as runs.db")

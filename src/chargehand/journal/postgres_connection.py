@@ -228,8 +228,14 @@ class PostgresServer:
                 return JournalDamaged(
                     f"{place} is damaged: its tables contradict each other ({error}); restore it from a backup"
                 )
-            case ValueError() | asyncpg.ClientConfigurationError():
-                return JournalUnfit(f"{place} is no DSN of PostgreSQL: {error}")
+            case ValueError() | OverflowError() | asyncpg.ClientConfigurationError():
+                # Not in its own words: they may quote a piece of the password.
+                return JournalUnfit(
+                    f"{place} is no DSN of PostgreSQL that can be read; write postgresql://USER:PASSWORD@HOST:PORT/"
+                    "DATABASE, with special characters of the password percent-encoded"
+                )
+            case asyncpg.UndefinedObjectError() | asyncpg.CantChangeRuntimeParamError():
+                return JournalUnfit(f"{place} does not know an option of the DSN: {error}")
             case _ if self.is_lost(error):
                 return self._busy(f"it does not answer: {str(error) or type(error).__name__}")
             case _:

@@ -151,6 +151,8 @@ class Runtime:
         self.is_left = False
         #: when it stops, runs are left to those who stand by: nobody is to resume them
         self.hands_over = False
+        #: set once `drain` has let go of everything
+        self.drained = asyncio.Event()
         self.is_stopping = False
         self.is_over = False
         self._unanswered: list[object] = []
@@ -443,6 +445,7 @@ class Runtime:
             self._stop_all(run, live_run, "the supervisor is stopping")
         for run in list(self.kernel.runs):
             await self.let_go(run)
+        self.drained.set()
 
     async def _quieten(self, grace: timedelta) -> None:
         if self.kernel.busy:

@@ -13,7 +13,14 @@ from chargehand.decisions.budget import has_caps
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.wait_reasons import Explainer
-from chargehand.errors import KeyConflict, NotLeading, UnknownQuestion, UnknownRun, UsageError
+from chargehand.errors import (
+    JournalBusy,
+    KeyConflict,
+    NotLeading,
+    UnknownQuestion,
+    UnknownRun,
+    UsageError,
+)
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
 from chargehand.facts.board import LEADER, board_of_run
@@ -36,6 +43,7 @@ from chargehand.journal.base import Journal, Mail
 from chargehand.past_runs import JournalHandle, fold
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import (
+    RETRY,
     AnswerMail,
     answer_mail,
     budget_mail,
@@ -153,6 +161,10 @@ class RunControl:
             except UnknownRun:
                 if not await self.is_posted(run_id):
                     raise
+            except JournalBusy as error:
+                log.warning("watch_waits run=%s error=%s", run_id, error)
+                await asyncio.sleep(RETRY)
+                continue
             await signal.wait(since=known)
 
     async def look(self, run_id: str) -> RunResult:

@@ -85,7 +85,7 @@ class RunStart:
                 ending.set_result(live_run)
                 return Run(run_id, self._control, ending), runtime.written_already()
             leading = await runtime.take_over(
-                run_id, lambda live_run: self._check_roster(live_run, accept=accept), above, asking
+                run_id, lambda live_run: self.check_roster(live_run, accept=accept), above, asking
             )
         return Run(run_id, self._control, leading.ending), leading.written
 
@@ -126,7 +126,8 @@ class RunStart:
             raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
         return await asyncio.to_thread(earlier_of, result)
 
-    def _check_roster(self, live_run: LiveRun, *, accept: bool) -> None:
+    def check_roster(self, live_run: LiveRun, *, accept: bool) -> None:
+        """Raise `RosterMismatch` if this supervisor cannot lead the run, or not as it was begun."""
         schedule = live_run.schedule
         unsettled = [node.task for node in schedule.nodes.values() if not node.state.is_settled]
         lacking = self._roster.lacks(task for task in unsettled if not is_system_task(task.id))

@@ -16,6 +16,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.on_question import WAITING
 from chargehand.journal.base import Journal
+from chargehand.past_runs import fold
 from chargehand.runtime import Runtime
 from chargehand.runtime.loop import MOST_DEATHS
 from chargehand.supervisor.run_start import RunStart
@@ -61,6 +62,8 @@ class Standby:
             elif deaths_without_progress(history) >= MOST_DEATHS:
                 await self._park(run, history)
             else:
+                # Before it leads: a run that it led and let go of again would wait to be resumed.
+                self._start.check_roster(await fold(self._journal, run, None), accept=False)
                 began, _ = await self._start.rejoin(runtime, run, accept=False, asking=WAITING)
                 began.when_ended(began.ignore_failure)
                 log.warning("run_taken_over run=%s; its leader is gone", run)

@@ -465,6 +465,7 @@ class Supervisor:
             runtime.hands_over = True
             try:
                 await Standby(self.journal, self._start, self._config.clock).watch(runtime)
+                await runtime.drained.wait()
             finally:
                 self._runtimes.leave(runtime)
         finally:
