@@ -112,7 +112,7 @@ class PostgresJournal:
             )
         refuse_text(namespace=namespace)
         longest = duration(patience, "patience", may_be_zero=True)
-        server = PostgresServer(dsn, lease=term)
+        server = PostgresServer(dsn)
         self.path = server.place
         self._gate = Availability(self.path)
         self._thread = _LoopThread()

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chargehand.errors import (
@@ -43,10 +42,9 @@ log = logging.getLogger("chargehand.journal")
 class PostgresServer:
     """Opens connections to one server, and says in the journal's words what is wrong with it."""
 
-    def __init__(self, dsn: str, *, lease: timedelta) -> None:
+    def __init__(self, dsn: str) -> None:
         self.place = place_of(dsn)
         self._dsn = dsn
-        self._lease = lease
         #: a pooler stands between us and the server, and no prepared statement outlives its transaction;
         #: None before that is known
         self.is_pooled: bool | None = None

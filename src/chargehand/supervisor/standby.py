@@ -5,7 +5,8 @@ import logging
 from collections.abc import Sequence
 
 from chargehand.clock import Clock
-from chargehand.errors import ChargehandError, JournalBusy, NotLeading, RosterMismatch, UnknownRun
+from chargehand.decisions.live_run import LiveRun
+from chargehand.errors import ChargehandError, JournalBusy, NotLeading, UnknownRun
 from chargehand.facts.events import (
     AttemptFinished,
     Event,
@@ -16,7 +17,6 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.on_question import WAITING
 from chargehand.journal.base import Journal
-from chargehand.past_runs import fold
 from chargehand.runtime import Runtime
 from chargehand.runtime.loop import MOST_DEATHS
 from chargehand.supervisor.run_start import RunStart
@@ -39,8 +39,8 @@ class Standby:
         self._journal = journal
         self._start = start
         self._clock = clock
-        #: by run: why it is not for us, said once
-        self._left: dict[str, str] = {}
+        #: runs that are not for us, which is said once
+        self._left: set[str] = set()
 
     async def watch(self, runtime: Runtime) -> None:
         """Take up abandoned runs until the runtime stops."""
@@ -58,27 +58,24 @@ class Standby:
             history = [entry.event async for entry in self._journal.read(run)]
             first = history[0] if history else None
             if not isinstance(first, RunRequested) or first.parent:
-                self._left[run] = "it is taken up with the run above it"
+                self._left.add(run)  # it is taken up with the run above it
             elif deaths_without_progress(history) >= MOST_DEATHS:
                 await self._park(run, history)
             else:
+                seen = LiveRun(run)
+                seen.replay(history)
                 # Before it leads: a run that it led and let go of again would wait to be resumed.
-                self._start.check_roster(await fold(self._journal, run, None), accept=False)
+                self._start.check_roster(seen, accept=False)
                 began, _ = await self._start.rejoin(runtime, run, accept=False, asking=WAITING)
                 began.when_ended(began.ignore_failure)
                 log.warning("run_taken_over run=%s; its leader is gone", run)
         except (NotLeading, UnknownRun):
             return  # another was faster
-        except RosterMismatch as error:
-            self._leave(run, str(error))
         except JournalBusy:
             raise
-        except ChargehandError as error:
-            self._leave(run, str(error))
-
-    def _leave(self, run: str, why: str) -> None:
-        self._left[run] = why
-        log.warning("run_not_taken_over run=%s reason=%s", run, why)
+        except ChargehandError as error:  # it needs other workers, or cannot be read
+            self._left.add(run)
+            log.warning("run_not_taken_over run=%s reason=%s", run, error)
 
     async def _park(self, run: str, history: Sequence[Event]) -> None:
         """Let go of a run that ends the processes that lead it."""
