@@ -15,7 +15,7 @@ from chargehand.errors import JournalUnfit, JournalVersion
 from chargehand.facts.events import KINDS
 from chargehand.journal import hash_chain as chain
 from chargehand.journal import sqlite_transaction as sheet
-from chargehand.journal.journal_file import FORMAT
+from chargehand.journal.leases import SERVED_FORMAT
 from tests.corpus import make
 
 from . import client
@@ -55,7 +55,7 @@ def test_a17_one_process_writes_with_one_thread(tmp_path: Path) -> None:
 
 
 def test_a18_there_is_a_journal_of_every_format() -> None:
-    assert {f"v{number}" for number in range(1, FORMAT + 1)} == set(VERSIONS)
+    assert {f"v{number}" for number in range(1, SERVED_FORMAT + 1)} == set(VERSIONS)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

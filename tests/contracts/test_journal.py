@@ -1,6 +1,8 @@
 """What every journal promises, whatever it is kept in."""
 
 import asyncio
+import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -707,3 +709,38 @@ async def test_streams_of_a_node_that_left_without_a_word_are_abandoned(
     assert await neighbour.leases.abandoned() == ["led"]
     await neighbour.leases.lead("led")
     assert await neighbour.leases.abandoned() == []
+
+
+async def test_a_process_that_serves_is_known_to_others_until_it_withdraws_or_closes(
+    journal: Journal, neighbour: Journal, another: Callable[[], Journal]
+) -> None:
+    async def served() -> dict[str, str]:
+        return {each.node: each.offer for each in await neighbour.processes.alive() if each.offer}
+
+    assert await served() == {}
+    await journal.processes.serve("one crew")
+    await journal.processes.serve("another crew")
+    third = another()
+    await third.processes.serve("a third crew")
+    ours, theirs = journal.leases.node, third.leases.node
+    assert await served() == {ours: "another crew", theirs: "a third crew"}
+    alive = {each.node: each for each in await neighbour.processes.alive()}
+    assert (alive[ours].pid, alive[ours].host) == (os.getpid(), socket.gethostname())
+    await journal.processes.withdraw()
+    assert await served() == {theirs: "a third crew"}
+    assert ours in {each.node for each in await neighbour.processes.alive()}
+    await third.close()
+    assert await served() == {}
+
+
+async def test_a_process_that_leads_is_alive_and_serves_nobody(
+    journal: Journal, neighbour: Journal
+) -> None:
+    await journal.leases.lead("run")
+    (leader,) = [
+        each for each in await neighbour.processes.alive() if each.node == journal.leases.node
+    ]
+    assert leader.offer == ""
+    await journal.processes.withdraw()  # though it never served
+    await journal.close()
+    assert leader not in await neighbour.processes.alive()

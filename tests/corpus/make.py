@@ -1,4 +1,4 @@
-"""Make the journal of the present format for the corpus: `python -m tests.corpus.make v1`.
+"""Make the journal of the present format for the corpus: `python -m tests.corpus.make v2`.
 
 Done once for each format, by the version that releases it, and never again: a journal that has to
 be made anew for a test to pass is one that our users cannot make anew.
@@ -109,6 +109,7 @@ async def make(folder: Path) -> None:
         while not (await boss.look(runs["asking"].id)).questions:
             await asyncio.sleep(0.01)
         await boss.stop(timedelta(0))
+    await journal.processes.serve("{}")  # what makes a journal one of format 2
     await journal.close()
 
 

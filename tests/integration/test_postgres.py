@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -292,6 +293,27 @@ def test_files_of_any_name_are_still_files(tmp_path: Path) -> None:
 def test_a_database_that_is_not_there_is_named(server: PostgresServer) -> None:
     with pytest.raises(JournalUnfit, match=r"nowhere.*createdb"):
         PostgresJournal(server.dsn.replace("/postgres?", "/nowhere?"))
+
+
+def test_a_journal_of_format_1_is_upgraded_by_whoever_opens_it_first(
+    server: PostgresServer,
+) -> None:
+    dsn = database(server)
+    name = urlsplit(dsn).path[1:]
+    asyncio.run(PostgresJournal(dsn).close())
+    server.sql("DROP TABLE chargehand_serving", name)
+    server.sql("UPDATE chargehand_meta SET value = '1' WHERE name = 'format'", name)
+    with ThreadPoolExecutor() as threads:
+        journals = list(threads.map(PostgresJournal, [dsn] * 4))
+
+    async def serve() -> None:
+        await journals[0].processes.serve("a crew")
+        offers = [each.offer for each in await journals[1].processes.alive()]
+        assert offers == ["a crew"]
+        for journal in journals:
+            await journal.close()
+
+    asyncio.run(serve())
 
 
 def test_a_newer_format_is_refused(server: PostgresServer) -> None:

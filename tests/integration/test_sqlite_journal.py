@@ -155,6 +155,22 @@ async def test_a19_a_journal_of_a_newer_format_is_refused_with_the_way_out(path:
         open_journal(path)
 
 
+async def test_a18_the_first_that_serves_a_journal_brings_it_to_format_2(path: Path) -> None:
+    """A journal that nobody serves stays as older versions know it."""
+    for serves in (False, True, True):
+        journal = SqliteJournal(path)
+        await journal.append("run", [])
+        if serves:
+            await journal.processes.serve("a crew")
+        await journal.close()
+        connection = apsw.Connection(str(path))
+        assert connection.pragma("user_version") == (2 if serves else 1)
+        connection.close()
+    meddle(path, "DROP TABLE serving")
+    with pytest.raises(JournalDamaged, match="its tables are not those of a journal"):
+        open_journal(path)
+
+
 def test_a17_an_sqlite_with_the_log_fault_is_refused() -> None:
     for version in ("3.7.0", "3.45.1", "3.51.2"):
         with pytest.raises(JournalUnfit, match="upgrade apsw"):

@@ -1,7 +1,7 @@
 """What a journal must do: keep streams of events, say who leads which, carry mail, keep blobs and boards.
 
-Five small ports. An adapter offers all five: `journal.append(…)`, `journal.leases.lead(…)`,
-`journal.mail.post(…)`, `journal.blobs.put(…)`, `journal.boards.append(…)`.
+Six small ports. An adapter offers all six: `journal.append(…)`, `journal.leases.lead(…)`,
+`journal.processes.alive()`, `journal.mail.post(…)`, `journal.blobs.put(…)`, `journal.boards.append(…)`.
 """
 
 import re
@@ -72,6 +72,17 @@ class Head(Struct, frozen=True):
     is_forgotten: bool = False
 
 
+class Process(Struct, frozen=True):
+    """A process that leads runs of this journal, serves it, or writes to its pools."""
+
+    #: as `Head.owner` names it
+    node: str
+    pid: int
+    host: str
+    #: what it has published with `Processes.serve`; empty if it serves nobody
+    offer: str = ""
+
+
 class Mail(Struct, frozen=True, kw_only=True):
     """Something that another process asks the leader of a stream for."""
 
@@ -108,6 +119,19 @@ class Leases(Protocol):
 
     def is_valid(self) -> bool:
         """Whether this node's lease still holds, judged by its own steady clock, with a margin."""
+
+
+class Processes(Protocol):
+    """Which processes are at work on the journal, and which of them serve it."""
+
+    async def alive(self) -> list[Process]:
+        """The processes whose lease holds, by node. One that only reads may be missing."""
+
+    async def serve(self, offer: str) -> None:
+        """Publish what this process serves, until `withdraw`, or until it closes the journal or dies."""
+
+    async def withdraw(self) -> None:
+        """Serve no longer. What is led stays led."""
 
 
 class Mailbox(Protocol):
@@ -202,6 +226,9 @@ class Journal(Protocol):
 
     @property
     def leases(self) -> Leases: ...
+
+    @property
+    def processes(self) -> Processes: ...
 
     @property
     def mail(self) -> Mailbox: ...

@@ -17,13 +17,14 @@ from chargehand.journal.base import GENESIS
 from chargehand.journal.durable_files import check_sqlite, prepare
 from chargehand.journal.hash_chain import seal
 from chargehand.journal.head_mark import HeadMark, Mark
+from chargehand.journal.leases import SERVED_FORMAT
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
 from chargehand.journal.sqlite_transaction import KEPT_COMMITS, head_of
 
 #: marks an SQLite file as a journal of ours
 APPLICATION = int.from_bytes(b"chrg", "big")
-#: of the tables in `sqlite.sql`
+#: of the tables in `sqlite.sql`; the first process that serves a journal makes it a `SERVED_FORMAT`
 FORMAT = 1
 
 #: seconds between two looks at a lock that another program holds
@@ -137,9 +138,9 @@ class JournalFile:
                 f"{self.path} is an SQLite file but no journal of chargehand; choose another path"
             )
         version = connection.pragma("user_version")
-        if version != FORMAT:
+        if version not in (FORMAT, SERVED_FORMAT):
             raise JournalVersion(
-                f"{self.path} has format {version}, and this chargehand knows format {FORMAT}; "
+                f"{self.path} has format {version}, and this chargehand knows up to format {SERVED_FORMAT}; "
                 "upgrade chargehand to the version that wrote it"
             )
         return False
@@ -228,8 +229,9 @@ class JournalFile:
     def _damage(self, connection: apsw.Connection) -> Iterator[JournalDamaged]:
         if self._last_commit(connection) is None:
             yield damaged(self.path, "its newest commit was changed")
-        sound = (_tables(), _tables("boards"), _tables("boards", "fresh"))
-        if connection.execute(SQL["tables"]).fetchall() not in sound:
+        served = ("serving",) if connection.pragma("user_version") >= SERVED_FORMAT else ()
+        sound = (_tables(*served, *boards) for boards in ((), ("boards",), ("boards", "fresh")))
+        if connection.execute(SQL["tables"]).fetchall() not in list(sound):
             yield damaged(self.path, "its tables are not those of a journal")
         made = connection.execute(SQL["meta"], ("streams",)).get
         there = connection.execute(SQL["count_streams"]).get
@@ -298,7 +300,7 @@ def _identity(name: str) -> tuple[int, int] | None:
 
 
 def _tables(*more: str) -> list[tuple[Any, ...]]:
-    """How the tables of a sound journal were made; those of boards come with the first board."""
+    """How the tables of a sound journal were made; those of boards and servers come when they are used."""
     connection = apsw.Connection(":memory:")
     try:
         for part in ("schema", *more):

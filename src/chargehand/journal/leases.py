@@ -12,17 +12,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import apsw
 
 from chargehand.errors import NotLeading, UnknownRun
+from chargehand.journal.base import Process
 from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_transaction import FORGOTTEN, HeadRow, Transaction
 
 if sys.platform != "win32":
     import fcntl
+
+
+#: of a journal that somebody has served: format 1 with the table `serving`
+SERVED_FORMAT = 2
 
 
 def steady() -> int:
@@ -68,8 +73,8 @@ class NodeFile:
             else:
                 os.close(handle)
 
-    def is_free(self) -> bool:
-        """Whether its process is certainly gone; clears the file away then.
+    def is_free(self, *, clears: bool = True) -> bool:
+        """Whether its process is certainly gone; clears the file away then, unless told not to.
 
         A file that is missing proves nothing: somebody may have tidied up by hand.
         """
@@ -81,7 +86,8 @@ class NodeFile:
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.path.unlink(missing_ok=True)  # while locked, so that nobody else can hold it
+            if clears:
+                self.path.unlink(missing_ok=True)  # while locked, so that nobody else can hold it
             return True
         except OSError:
             return False
@@ -246,6 +252,35 @@ class SqliteNode(JournalNode[Transaction]):
         owners = {str(stream): str(owner) for stream, owner in rows}
         alive = {owner: self.is_alive(sheet, owner) for owner in set(owners.values())}
         return [stream for stream, owner in owners.items() if not alive[owner]]
+
+    def serve(self, sheet: Transaction, offer: str) -> None:
+        """Publish what this process serves. The first to do so in a journal brings it to format 2."""
+        execute = sheet.connection.execute
+        if sheet.connection.pragma("user_version") < SERVED_FORMAT:
+            execute(SQL["serving"])
+            sheet.connection.pragma("user_version", SERVED_FORMAT)
+        execute(SQL["drop_old_offers"])
+        execute(SQL["put_offer"], (self.id, offer))
+        sheet.once_committed(_nothing_more)
+        self.stay(sheet)
+
+    def withdraw(self, sheet: Transaction) -> None:
+        """Serve no longer."""
+        if sheet.connection.pragma("user_version") >= SERVED_FORMAT:
+            sheet.connection.execute(SQL["drop_offer"], (self.id,))
+            sheet.once_committed(_nothing_more)
+
+    def alive(self, connection: apsw.Connection) -> list[Process]:
+        """The processes whose lease holds, and what they serve. It only reads."""
+        is_served = connection.pragma("user_version") >= SERVED_FORMAT
+        offers: dict[Any, Any] = dict(connection.execute(SQL["offers"])) if is_served else {}
+        now = steady()
+        rows: list[tuple[Any, ...]] = connection.execute(SQL["nodes"], (self._boot,)).fetchall()
+        return [
+            Process(node, pid, host, offers.get(node, ""))
+            for node, expires, pid, host in rows
+            if expires > now and not self._file_of(node).is_free(clears=False)
+        ]
 
     def _living(self, sheet: Transaction, node: str) -> tuple[int, int, str] | None:
         """Microseconds that its lease lasts, its process and host; None if it is surely gone."""

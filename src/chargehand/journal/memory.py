@@ -1,7 +1,9 @@
 """A journal in memory: for tests, for trying things out, and for runs that need not outlive us."""
 
 import heapq
+import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -34,6 +36,7 @@ from chargehand.journal.base import (
     Key,
     Mail,
     Position,
+    Process,
     Tail,
     led_by,
     named_blobs,
@@ -165,6 +168,8 @@ class _Store:
         self.blobs: dict[str, bytes] = {}
         self.put_at: dict[str, float] = {}
         self.nodes: set[str] = set()
+        #: by node: what it serves
+        self.offers: dict[str, str] = {}
         self.changes = Changes()
         self.boards: dict[str, _Board] = {}
         self.forgotten_boards: set[str] = set()
@@ -201,6 +206,7 @@ class MemoryJournal:
         self._store = store
         self._node = f"n-{secrets.token_hex(6)}"
         self.leases = _Leases(store, self._node)
+        self.processes = _Processes(store, self._node)
         self.mail = _Mailbox(store)
         self.blobs = _Blobs(store)
         self.boards = _Boards(store, self._node)
@@ -430,6 +436,30 @@ class _Leases:
 
     def is_valid(self) -> bool:
         return self._has_led and self._node in self._store.nodes
+
+
+class _Processes:
+    """The nodes of this process."""
+
+    def __init__(self, store: _Store, node: str) -> None:
+        self._store = store
+        self._node = node
+
+    async def alive(self) -> list[Process]:
+        with self._store.lock:
+            return [
+                Process(node, os.getpid(), socket.gethostname(), self._store.offers.get(node, ""))
+                for node in sorted(self._store.nodes)
+            ]
+
+    async def serve(self, offer: str) -> None:
+        with self._store.lock:
+            self._store.check_open(self._node)
+            self._store.offers[self._node] = offer
+
+    async def withdraw(self) -> None:
+        with self._store.lock:
+            self._store.offers.pop(self._node, None)
 
 
 class _Mailbox:

@@ -43,6 +43,7 @@ from chargehand.journal.base import (
     Key,
     Mail,
     Position,
+    Process,
     Tail,
     led_by,
     nothing_to_undo,
@@ -126,6 +127,7 @@ class PostgresJournal:
         port = _Port(self._core, self._thread, self._gate)
         self._port = port
         self.leases = _Leases(port)
+        self.processes = _Processes(port)
         self.mail = _Mailbox(port)
         self.blobs = _Blobs(port)
         self.boards = _Boards(port)
@@ -614,6 +616,42 @@ class _Leases:
 
     def is_valid(self) -> bool:
         return self._port.is_open and self._port.core.writer.is_well and self._node.is_valid()
+
+
+class _Processes:
+    """The table of nodes, and of what they serve."""
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+        self._node = port.core.writer.node
+
+    async def alive(self) -> list[Process]:
+        namespace = self._port.core.namespace
+
+        async def find(connection: "Connection[Any]") -> list[Process]:
+            return [Process(*row) for row in await connection.fetch(POSTGRES["alive"], namespace)]
+
+        return await self._port.read(find)
+
+    async def serve(self, offer: str) -> None:
+        refuse_text(offer=offer)
+
+        async def enter(transaction: PostgresTransaction) -> None:
+            space, execute = transaction.namespace, transaction.connection.execute
+            await execute(POSTGRES["drop_old_offers"], space)
+            await execute(POSTGRES["put_offer"], space, self._node.id, offer)
+            transaction.once_committed(_nothing_more)
+            self._node.stay(transaction)
+
+        await self._port.write(Needs(), enter)
+
+    async def withdraw(self) -> None:
+        async def enter(transaction: PostgresTransaction) -> None:
+            space = transaction.namespace
+            await transaction.connection.execute(POSTGRES["drop_offer"], space, self._node.id)
+            transaction.once_committed(_nothing_more)
+
+        await self._port.write(Needs(), enter)
 
 
 class _Mailbox:

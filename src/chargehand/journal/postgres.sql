@@ -111,6 +111,16 @@ CREATE TABLE chargehand_guards (
     PRIMARY KEY (stream, label)
 );
 
+-- name: schema_2
+-- What format 2 adds to format 1.
+-- serving: what a process serves, as JSON. Rows of nodes that are gone say nothing.
+CREATE TABLE chargehand_serving (
+    namespace text NOT NULL,
+    node text NOT NULL,
+    offer text NOT NULL,
+    PRIMARY KEY (namespace, node)
+);
+
 -- name: has_meta
 -- Whether there is a journal here. to_regclass() would go on saying no once it has said so.
 SELECT EXISTS (
@@ -242,6 +252,27 @@ DELETE FROM chargehand_mail WHERE namespace = $1 AND stream = $2 AND body IS NUL
 -- Every node whose lease holds by the clock of the database, and for how long.
 SELECT id, extract(epoch FROM expires - clock_timestamp())::float8 AS remaining, pid, host
 FROM chargehand_nodes WHERE namespace = $1 AND expires > clock_timestamp();
+
+-- name: alive
+-- Every node whose lease holds by the clock of the database, and what it serves.
+SELECT n.id, n.pid, n.host, coalesce(s.offer, '') FROM chargehand_nodes AS n
+LEFT JOIN chargehand_serving AS s ON s.namespace = n.namespace AND s.node = n.id
+WHERE n.namespace = $1 AND n.expires > clock_timestamp() ORDER BY n.id;
+
+-- name: put_offer
+-- Publish what a node serves.
+INSERT INTO chargehand_serving VALUES ($1, $2, $3)
+ON CONFLICT (namespace, node) DO UPDATE SET offer = $3;
+
+-- name: drop_offer
+-- A node serves no longer.
+DELETE FROM chargehand_serving WHERE namespace = $1 AND node = $2;
+
+-- name: drop_old_offers
+-- Clear away what nodes served that are gone.
+DELETE FROM chargehand_serving AS s WHERE namespace = $1 AND NOT EXISTS (
+    SELECT 1 FROM chargehand_nodes AS n WHERE n.namespace = $1 AND n.id = s.node
+);
 
 -- name: abandoned
 -- Streams that a node has not released whose lease has ended by the clock of the database.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: version of the tables
-FORMAT = 1
+FORMAT = 2
 #: the first server version that has all we use; older ones get no more fixes from their makers
 OLDEST_SERVER = 130000
 #: seconds for a server to take a connection, or to answer a query that locks nothing
@@ -119,9 +119,16 @@ class PostgresServer:
             await connection.execute(POSTGRES["one_migration"])
             if not await connection.fetchval(POSTGRES["has_meta"]):  # still
                 await connection.execute(POSTGRES["schema_1"])
-                await connection.execute(POSTGRES["put_meta"], "format", str(FORMAT))
+                await connection.execute(POSTGRES["put_meta"], "format", "1")
                 await connection.execute(POSTGRES["put_meta"], "journal", secrets.token_hex(8))
         version = await connection.fetchval(POSTGRES["meta"], "format")
+        if version == "1":
+            await connection.execute(POSTGRES["one_migration"])
+            version = await connection.fetchval(POSTGRES["meta"], "format")
+            if version == "1":  # still: another process may have been faster
+                await connection.execute(POSTGRES["schema_2"])
+                await connection.execute(POSTGRES["put_meta"], "format", "2")
+                version = "2"
         if version is None:
             raise JournalUnfit(
                 f"{self.place} has a table chargehand_meta that is not ours; name another database or schema"

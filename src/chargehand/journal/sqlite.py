@@ -26,6 +26,7 @@ from chargehand.journal.base import (
     Key,
     Mail,
     Position,
+    Process,
     Tail,
     led_by,
     nothing_to_undo,
@@ -93,6 +94,7 @@ class SqliteJournal:
         self._reader = Reader(source, self._gate)
         self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)
         self.leases = _Leases(self._writer)
+        self.processes = _Processes(self._writer, self._reader)
         self.mail = _Mailbox(self._writer, self._reader)
         self.boards = SqliteBoards(self._writer, self._reader)
         if durability == "relaxed":
@@ -291,6 +293,24 @@ class _Leases:
 
     def is_valid(self) -> bool:
         return self._writer.is_well and self._node.is_valid()
+
+
+class _Processes:
+    """The table of nodes, and of what they serve."""
+
+    def __init__(self, writer: Writer, reader: Reader) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._node = writer.node
+
+    async def alive(self) -> list[Process]:
+        return await self._reader.do(lambda source: self._node.alive(source.connection))
+
+    async def serve(self, offer: str) -> None:
+        await self._writer.do(lambda sheet: self._node.serve(sheet, offer))
+
+    async def withdraw(self) -> None:
+        await self._writer.do(self._node.withdraw)
 
 
 class _Mailbox:

@@ -82,6 +82,14 @@ CREATE TABLE meta (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO meta (name, value) VALUES ('streams', 0);
 
+-- name: serving
+-- Make the table of what processes serve; it comes with the first that does, and with it format 2.
+-- serving: what a process serves, as JSON. Rows of nodes that are gone say nothing.
+CREATE TABLE serving (
+    node TEXT PRIMARY KEY,
+    offer TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- name: tables
 -- How the tables were made, to be compared with how they should have been.
 SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name;
@@ -184,6 +192,26 @@ DELETE FROM mail WHERE stream = ? AND body IS NULL;
 -- name: node
 -- What is known of the life of a node.
 SELECT boot, expires, pid, host FROM nodes WHERE id = ?;
+
+-- name: nodes
+-- Every node of this run of the machine.
+SELECT id, expires, pid, host FROM nodes WHERE boot = ? ORDER BY id;
+
+-- name: offers
+-- What each process serves.
+SELECT node, offer FROM serving;
+
+-- name: put_offer
+-- Publish what a process serves.
+REPLACE INTO serving VALUES (?, ?);
+
+-- name: drop_offer
+-- A process serves no longer.
+DELETE FROM serving WHERE node = ?;
+
+-- name: drop_old_offers
+-- Clear away what nodes served that are gone.
+DELETE FROM serving WHERE node NOT IN (SELECT id FROM nodes);
 
 -- name: drop_old_nodes
 -- Clear away nodes from before the machine was started.
