@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -201,6 +201,11 @@ class RunResult:
     def reason(self) -> str:
         """Why it ended this way, if its tasks do not show it."""
         return self._led.schedule.reason
+
+    @property
+    def led_at(self) -> datetime | None:
+        """Since when the process leads it that leads it now, or led it last; None if none did yet."""
+        return self._led.schedule.led_at
 
     @property
     def parked(self) -> str:

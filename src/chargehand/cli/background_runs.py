@@ -23,10 +23,9 @@ from chargehand.cli.plan_input import given_plan, given_request
 from chargehand.cli.run import request_options, run_terms
 from chargehand.cli.run_events import RunView, WatchOptions
 from chargehand.cli.run_session import RunSession
-from chargehand.errors import UnknownRun
 from chargehand.facts.events import Event, RunFinished, RunLed
 from chargehand.interrupt_signals import counting_signals
-from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
+from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.runtimes import GRACE
 
@@ -120,26 +119,14 @@ def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool) -> None:
     RUN is an id, the beginning of one, or `last`. Ctrl-C ends the watching, not the run.
     """
     place = journal_place(journal)
-    found = asyncio.run(_find(run_id, place))
+    head = asyncio.run(find_run(run_id, place))
+    found = head.stream
+    if not head.seq:
+        output.say(f"{found} waits for a supervisor to take it up: chargehand serve")
     manner = WatchOptions(choice=Choice(journal=journal), as_json=as_json, verbose=verbose)
     view = RunView(manner, found)
     asyncio.run(_follow(reader_of(place), found, view))
     sys.exit(RunSession(reader_of(place), view, manner).conduct(_nothing))
-
-
-async def _find(typed: str, place: JournalPlace) -> str:
-    """The run that is meant; one that was posted may not have begun."""
-    try:
-        return (await find_run(typed, place)).stream
-    except UnknownRun:
-        boss = reader_of(place)
-        try:
-            if not await boss.control.is_posted(typed):
-                raise
-        finally:
-            await boss.close()
-    output.say(f"{typed} waits for a supervisor to take it up: chargehand serve")
-    return typed
 
 
 async def _follow(boss: Supervisor, run: str, view: RunView) -> None:

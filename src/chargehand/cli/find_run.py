@@ -6,14 +6,14 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from chargehand.errors import JournalReadOnly, NotLeading, UnknownRun, UsageError
+from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
-from chargehand.journal.base import Head
+from chargehand.journal.base import Head, Process
 from chargehand.journal.open_journal import open_journal
-from chargehand.presentation.status_words import is_nested, status_of
+from chargehand.presentation.status_words import SUBMITTED, is_nested, status_of
 from chargehand.result import RunResult
-from chargehand.runtime.command_inbox import answer_in_mail
+from chargehand.runtime.command_inbox import Submission, answer_in_mail, submissions
 from chargehand.settings import JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
@@ -22,14 +22,20 @@ T = TypeVar("T")
 
 
 async def heads_in(place: JournalPlace) -> list[Head]:
-    """All runs, the one that changed last first; none where there is no journal yet."""
+    """All runs, those too that were only submitted; the one that changed last first. None without a journal."""
     if not place.exists():
         return []
     journal = open_journal(place)
     try:
-        return [head for head in await journal.heads() if not head.is_forgotten]
+        submitted = {each.requested.run: each.head for each in await submissions(journal.mail)}
+        heads = [head for head in await journal.heads() if not head.is_forgotten]
     finally:
         await journal.close()
+    for head in heads:  # it may have been taken up between the two looks
+        submitted.pop(head.stream, None)
+    return sorted(
+        [*submitted.values(), *heads], key=lambda head: str(head.changed_at), reverse=True
+    )
 
 
 class FoundRun(Struct, frozen=True):
@@ -37,6 +43,10 @@ class FoundRun(Struct, frozen=True):
 
     result: RunResult
     status: str
+    #: the process that leads it
+    leader: Process | None = None
+    #: it waits for a supervisor to take it up
+    submission: Submission | None = None
     #: what it asks, or a run nested in it, and nobody has answered
     asked: Sequence[Question] = ()
     #: by question: what was answered and waits for the next leader of the run
@@ -45,8 +55,11 @@ class FoundRun(Struct, frozen=True):
 
 async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
     """How a run stands, with what lies in the inbox for its next leader."""
-    run, owner = head.stream, head.owner
+    run = head.stream
+    submission = None if head.seq else await boss.control.submission(run)
     result = await boss.look(run)
+    if submission is not None:
+        return FoundRun(result, SUBMITTED, submission=submission)
     letters = await boss.journal.mail.unread()
     texts = {
         answer.question: f"{answer.text} (by {answer.by})"
@@ -58,20 +71,12 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
     )  # it is to be cancelled, or to answer at once
     asked = [each for each in result.questions if each.id not in texts and not is_ending]
     answered = {each.id: texts[each.id] for each in result.questions if each.id in texts}
-    is_open = not isinstance(result.status, RunStatus)
-    live_run = owner if is_open and owner and await _is_led(boss, run) else ""
-    return FoundRun(result, status_of(result, live_run), asked, answered)
-
-
-async def _is_led(boss: Supervisor, run: str) -> bool:
-    """Whether the process that leads a run, as the journal has it, is alive."""
-    try:
-        await boss.journal.decide(run, lambda _: ())
-    except (NotLeading, JournalReadOnly):
-        return True
-    except UnknownRun:
-        pass
-    return False
+    leader = None
+    if head.owner and not isinstance(result.status, RunStatus):
+        alive = {each.node: each for each in await boss.journal.processes.alive()}
+        leader = alive.get(head.owner)
+    status = status_of(result, "" if leader is None else leader.node)
+    return FoundRun(result, status, leader, asked=asked, answered=answered)
 
 
 async def find_run(typed: str, place: JournalPlace) -> Head:

@@ -15,6 +15,7 @@ from chargehand.facts.outcome import Question
 from chargehand.patterns.groups.messages import SpokenTurn, told_in
 from chargehand.presentation.plain_text import answer_words, clean, one_line
 from chargehand.presentation.progress_lines import gain_of, task_counts
+from chargehand.presentation.status_words import process_words
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
 
@@ -28,7 +29,7 @@ def shown(standing: FoundRun, journal: str) -> Iterator[str]:
     for id_, task in result.tasks.items():
         yield f"  {clean(id_)}  {task.state.value}{_how(task)}"
         yield from (f"      {one_line(words, 300)}" for words in _words(task))
-        if task.waits_for is not None:
+        if task.waits_for is not None and standing.submission is None:
             yield f"      {one_line(str(task.waits_for), 300)}"
         if task.error is not None and task.error.stack:
             yield from (f"      {clean(line)}" for line in task.error.stack.rstrip().splitlines())
@@ -39,12 +40,17 @@ def shown(standing: FoundRun, journal: str) -> Iterator[str]:
         yield f"\n{clean(id_)} is answered: {one_line(text, 200)}; it goes on when the run is led"
     for question in asked:
         yield from _asked(question, result, choice)
-    words = answer_words(result.answer)
+    words = answer_words(result.answer) if standing.submission is None else ""
     if words:
         yield "\nanswer:" if isinstance(result.status, RunStatus) else "\nanswer so far:"
         yield words
     if isinstance(result.status, RunStatus):
         yield f"\n{clean(str(result.report))}"
+    elif standing.submission is not None:
+        yield "\nit waits for a supervisor to take it up; chargehand status says who may"
+        yield f"end it with: {again('cancel', result.id, choice)}"
+    elif result.parked:
+        yield f"\nit is parked: {one_line(result.parked, 300)}"
     elif result.status is RunState.PAUSED:
         yield f"\nit is paused; let it go on with: {again('unpause', result.id, choice)}"
     elif result.approach is Approach.POOL:
@@ -52,8 +58,8 @@ def shown(standing: FoundRun, journal: str) -> Iterator[str]:
     elif not asked:
         if standing.status == "interrupted":
             yield f"\nno process leads it; go on with: {resume_words(result, choice)}"
-        else:
-            yield f"\na process leads it; if that is gone, go on with: {resume_words(result, choice)}"
+        elif standing.leader is not None:
+            yield f"\n{process_words(standing.leader)} leads it; follow it with: {again('watch', result.id, choice)}"
 
 
 def _words(task: TaskResult) -> list[str]:

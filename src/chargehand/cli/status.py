@@ -1,10 +1,13 @@
-"""`chargehand status`: the runs that have not ended, and what each of them waits for."""
+"""`chargehand status`: the runs that have not ended, what each of them waits for, and who serves."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from chargehand.cli import output
 from chargehand.cli.find_run import FoundRun, heads_in, standing_of
@@ -12,12 +15,15 @@ from chargehand.cli.options import journal_option, json_option
 from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
+from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
+from chargehand.journal.base import Process
 from chargehand.presentation.plain_text import one_line
 from chargehand.presentation.progress_lines import task_counts
-from chargehand.presentation.status_words import is_nested, looked_at
+from chargehand.presentation.status_words import is_nested, looked_at, process_words
 from chargehand.settings import JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor.crew_offer import Server, servers_of
 
 #: of a run that are shown; `show` has them all
 MOST_WAITS = 5
@@ -27,35 +33,69 @@ WARNING = 400
 
 @click.command()
 @journal_option
-@json_option("One JSON object per run.")
+@json_option("One JSON object per run, then one per process that serves.")
 def status(*, journal: str, as_json: bool) -> None:
-    """List the runs of a journal that have not ended, with what each of them waits for."""
+    """List the runs of a journal that have not ended, with what each of them waits for and who leads it.
+
+    The processes that serve the journal follow: what each of them leads, and which stand by.
+    """
     place = journal_place(journal)
-    found, warnings = asyncio.run(_open_runs(place, warns=not as_json))
+    standing = asyncio.run(_standing(place, warns=not as_json))
     if as_json:
-        for each in found:
-            output.as_json(_facts(each))
+        for found in standing.runs:
+            output.as_json(_facts(found, standing))
+        for server in standing.servers:
+            output.as_json(_server_facts(server, standing))
         return
-    if not found:
+    if not standing.runs:
         output.say(f"nothing is under way in {place}; chargehand runs lists what was")
-    for each in found:
-        for line in _in_words(each, str(place)):
+    for found in standing.runs:
+        for line in (*_in_words(found, str(place)), *_submitted_words(found, standing, place)):
             output.result(line)
-    for warning in warnings:
+    for server in standing.servers:
+        output.result(_server_words(server, standing))
+    for warning in standing.warnings:
         output.say(warning)
 
 
-async def _open_runs(place: JournalPlace, *, warns: bool) -> tuple[list[FoundRun], list[str]]:
-    """The runs that have not ended, and what does not go well beside what they wait for."""
+class _Standing(Struct, frozen=True):
+    """How a journal stands."""
+
+    #: that have not ended
+    runs: Sequence[FoundRun] = ()
+    servers: Sequence[Server] = ()
+    #: what does not go well beside what the runs wait for
+    warnings: Sequence[str] = ()
+
+    def led_by(self, server: Server) -> list[str]:
+        """The runs that this process leads."""
+        node = server.process.node
+        return [each.result.id for each in self.runs if each.leader and each.leader.node == node]
+
+    def refusals(self, found: FoundRun) -> list[tuple[Server, str]]:
+        """The processes that serve and do not take up a run that was submitted, and why."""
+        waiting = found.submission
+        if waiting is None:
+            return []
+        reasons = ((server, server.offer.why_not(waiting)) for server in self.servers)
+        return [(server, reason) for server, reason in reasons if reason]
+
+
+async def _standing(place: JournalPlace, *, warns: bool) -> _Standing:
     heads = [each for each in await heads_in(place) if not is_nested(each) and not each.is_ended]
-    if not heads:
-        return [], []
+    if not place.exists():
+        return _Standing()
     async with reader_of(place) as boss:
+        servers = await servers_of(boss.journal)
         looked = await looked_at(heads, lambda head: standing_of(boss, head))
         owned = {head.stream for head in heads if head.owner}
-        warnings = await _warnings(boss, owned) if warns else []
-    readable = [each for _, each in looked if isinstance(each, FoundRun)]
-    return [each for each in readable if not isinstance(each.result.status, RunStatus)], warnings
+        warnings = await _warnings(boss, owned) if warns and heads else []
+    runs = [
+        each
+        for _, each in looked
+        if isinstance(each, FoundRun) and not isinstance(each.result.status, RunStatus)
+    ]
+    return _Standing(runs, servers, warnings)
 
 
 async def _warnings(boss: Supervisor, owned: Collection[str]) -> list[str]:
@@ -79,6 +119,10 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
     yield f"{result.id}  {state}  {task_counts(result)}  {one_line(result.request)}"
     if result.parked:
         yield f"    {one_line(result.parked, 200)}"
+    if standing.leader is not None:
+        yield f"    led by {process_words(standing.leader)}{_since(result.led_at)}"
+    if standing.submission is not None:
+        return
     # What waits only for other tasks of the run comes last.
     waits = sorted(result.waits, key=lambda wait: wait.cause is Cause.NEEDS)
     for wait in waits[:MOST_WAITS]:
@@ -86,6 +130,39 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
         yield f"    {below}{one_line(_wait_words(wait, standing.answered, journal), 400)}"
     if len(waits) > MOST_WAITS:
         yield f"    and {len(waits) - MOST_WAITS} more; chargehand show {result.id} has them all"
+
+
+def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
+    """Who may take up a run that was submitted, or why nobody does."""
+    submission = found.submission
+    if submission is None:
+        return
+    refusals = standing.refusals(found)
+    if len(refusals) < len(standing.servers):
+        yield "    waits for a supervisor to take it up"
+        return
+    for server, reason in refusals:
+        yield f"    not taken up by {process_words(server.process)}: {one_line(reason, 200)}"
+    crew = str(submission.requested.source.get("crew", ""))
+    serve = shlex.join(
+        ["chargehand", "serve", *(["--crew", crew] if crew else []), "--journal", str(place)]
+    )
+    who = "no other process" if refusals else "no process"
+    yield f"    {who} serves this journal; have it taken up with: {serve}"
+
+
+def _server_words(server: Server, standing: _Standing) -> str:
+    led = standing.led_by(server)
+    most = f" and {len(led) - MOST_WAITS} more" if len(led) > MOST_WAITS else ""
+    does = f"leads {', '.join(led[:MOST_WAITS])}{most}" if led else "stands by"
+    return f"{process_words(server.process)} serves{_since(server.offer.since)}: {does}"
+
+
+def _since(at: datetime | None) -> str:
+    if at is None:
+        return ""
+    length = shown_length(max(datetime.now(UTC) - at, timedelta()))
+    return f" since {at.astimezone():%Y-%m-%d %H:%M:%S} ({length})"
 
 
 def _wait_words(wait: WaitReason, answered: Mapping[str, str], journal: str) -> str:
@@ -96,15 +173,34 @@ def _wait_words(wait: WaitReason, answered: Mapping[str, str], journal: str) -> 
     return f"{wait}; end it with: {way_out(wait, journal)}" if is_personal else str(wait)
 
 
-def _facts(standing: FoundRun) -> dict[str, Any]:
-    result = standing.result
+def _facts(found: FoundRun, standing: _Standing) -> dict[str, Any]:
+    result, leader = found.result, found.leader
+    led = {} if leader is None else {**_process_facts(leader), "since": result.led_at}
     return {
         "run": result.id,
-        "status": standing.status,
+        "status": found.status,
+        "leader": led or None,
         "is_paused": result.status.value == "paused",
         "request": result.request,
         "tasks": {id_: task.state.value for id_, task in result.tasks.items()},
-        "waits": result.waits,
-        "answered": standing.answered,
+        "waits": [] if found.submission is not None else result.waits,
+        "answered": found.answered,
         "parked": result.parked,
+        #: by process that serves: why it does not take up this run, which was submitted
+        "not_taken_by": {s.process.node: reason for s, reason in standing.refusals(found)},
+    }
+
+
+def _process_facts(process: Process) -> dict[str, Any]:
+    return {"node": process.node, "pid": process.pid, "host": process.host}
+
+
+def _server_facts(server: Server, standing: _Standing) -> dict[str, Any]:
+    return {
+        "serves": _process_facts(server.process),
+        "since": server.offer.since,
+        "leads": standing.led_by(server),
+        "workers": server.offer.names,
+        "models": server.offer.models,
+        "source": server.offer.source,
     }

@@ -214,6 +214,8 @@ class Schedule:
         #: why nobody begins it before a person resumes it
         self.parked = ""
         self.epoch = 0
+        #: since when its last leader leads it
+        self.led_at: datetime | None = None
         self.version = 0
         self.instruction = ""
         self.strategy = Strategy.MERGE
@@ -558,7 +560,7 @@ class Schedule:
             # Nobody led the run meanwhile: a run that is resumed on Monday has not been active
             # since Friday.
             self._deadlines.active_time.leave_out(event.at - before)
-        self.epoch, self.parked = event.epoch, ""
+        self.epoch, self.led_at, self.parked = event.epoch, event.at, ""
         self.parked_tasks = dict.fromkeys(self.parked_tasks, False)  # its new leader waits anew
         return [
             Record(

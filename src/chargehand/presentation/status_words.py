@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from chargehand.errors import ChargehandError, InternalError, JournalDamaged, JournalVersion
 from chargehand.facts.events import Approach, RunStatus
-from chargehand.journal.base import Head
+from chargehand.journal.base import Head, Process
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 
@@ -14,6 +14,8 @@ NESTED = "n"
 BELOW = " › "
 #: the status of a run that is there and cannot be read
 UNREADABLE = "unreadable"
+#: the status of a run that waits for a supervisor to take it up
+SUBMITTED = "submitted"
 T = TypeVar("T")
 
 
@@ -25,6 +27,11 @@ def status_of(result: RunResult, owner: str) -> str:
         return "parked"
     is_left = result.approach is not Approach.POOL and not owner
     return "interrupted" if is_left else result.status.value
+
+
+def process_words(process: Process) -> str:
+    """Which process it is, as a person finds it."""
+    return f"process {process.pid} on {process.host}"
 
 
 def is_nested(head: Head) -> bool:

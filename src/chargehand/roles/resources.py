@@ -90,6 +90,14 @@ class Resources:
 
         return Redactor(self.secrets)
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The models of the supervisor itself, by name; none is opened for that."""
+        if self.default_model is None:
+            return ()
+        chain = _chain(self.default_model, "the supervisor")
+        return tuple(each if isinstance(each, str) else each.name for each in chain)
+
     def models(self, chosen: "ModelChoice | None", whose: str) -> "tuple[Model, ...]":
         """The models that somebody asks, opened once each."""
         choice = self.default_model if chosen is None else chosen

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -27,6 +28,7 @@ from chargehand.facts.events import (
     BudgetChanged,
     CancelRequested,
     Event,
+    PlanAdopted,
     QuestionAnswered,
     RunPaused,
     RunRequested,
@@ -36,7 +38,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
-from chargehand.journal.base import Journal, Mail, Mailbox
+from chargehand.journal.base import Head, Journal, Mail, Mailbox
 from chargehand.roles.roster import Roster
 
 log = logging.getLogger("chargehand")
@@ -87,6 +89,50 @@ class SubmitMail(msgspec.Struct):
 
     requested: RunRequested
     plan: Plan | None
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """A run that was submitted and waits for a supervisor to take it up."""
+
+    #: the number of its letter
+    mail: int
+    requested: RunRequested
+    plan: Plan | None
+
+    @property
+    def head(self) -> Head:
+        """What stands for it among the runs that have begun."""
+        at = self.requested.at
+        return Head(self.requested.run, 0, 0, "", is_ended=False, began_at=at, changed_at=at)
+
+    @property
+    def history(self) -> list[Event]:
+        """The events that it begins with."""
+        at = self.requested.at
+        adopted = [] if self.plan is None else [PlanAdopted(plan=self.plan, at=at)]
+        return [self.requested, *adopted]
+
+    def lacking(self, crew: str, names: Collection[str]) -> str:
+        """Why a crew of this digest, with workers and skills of these names, cannot lead it; empty if it can."""
+        if self.plan is None:
+            return "" if crew == self.requested.crew else "it was submitted for another crew"
+        wanted = sorted({task.worker or task.skill for task in self.plan.tasks}.difference(names))
+        return f"it needs {', '.join(wanted)}" if wanted else ""
+
+
+async def submissions(mail: Mailbox) -> list[Submission]:
+    """The runs that were submitted and that nobody has taken up, oldest first."""
+    found = []
+    for letter in await mail.unread():
+        if letter.subject == "submit":
+            with contextlib.suppress(msgspec.MsgspecError):  # the leader that opens it names it
+                found.append(submission_in(letter))
+    return found
+
+
+def submission_in(letter: Mail) -> Submission:
+    submitted = msgspec.json.decode(letter.body, type=SubmitMail)
+    return Submission(letter.id, submitted.requested, submitted.plan)
 
 
 def cancel_mail(run: str, by: str, reason: str) -> Mail:
@@ -154,12 +200,7 @@ def answer_in_mail(letter: Mail) -> AnswerMail | None:
 
 def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
     body = msgspec.json.encode(SubmitMail(requested, plan))
-    return Mail(key=submit_key(requested.run), stream="", subject="submit", body=body)
-
-
-def submit_key(run: str) -> str:
-    """The key of the mail by which this run is posted."""
-    return f"submit {run}"
+    return Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
 
 
 def told_by(letter: Mail, now: datetime) -> Event | None:
@@ -202,6 +243,9 @@ class Leader(Protocol):
     @property
     def kernel(self) -> Kernel: ...
 
+    @property
+    def is_serving(self) -> bool: ...
+
     def claim(self, run: str) -> AbstractAsyncContextManager[None]: ...
 
     async def begin(
@@ -220,6 +264,8 @@ class CommandInbox:
         self._clock = clock
         self._leader = leader
         self._seen: set[int] = set()
+        #: submitted runs that wait for other workers, which is said once
+        self._left: set[int] = set()
 
     async def watch(self) -> None:
         """Open mail as it comes, until cancelled."""
@@ -280,16 +326,18 @@ class CommandInbox:
 
     async def _accept(self, letter: Mail) -> None:
         """Lead a run that another process submitted, unless it names workers that we do not have."""
-        submitted = msgspec.json.decode(letter.body, type=SubmitMail)
-        plan, crew = submitted.plan, submitted.requested.crew
-        if self._roster.lacks(plan.tasks) if plan is not None else crew != self._roster.digest:
+        submitted = submission_in(letter)
+        run, leading = submitted.requested.run, None
+        if lacking := submitted.lacking(self._roster.digest, self._roster.names):
+            if self._leader.is_serving and letter.id not in self._left:
+                self._left.add(letter.id)
+                log.warning("submission_not_taken run=%s reason=%s", run, lacking)
             return
         self._seen.add(letter.id)
-        run, leading = submitted.requested.run, None
         try:
             async with self._leader.claim(run):
                 leading = await self._leader.begin(
-                    submitted.requested, plan, may_exist=True, mail=letter.id
+                    submitted.requested, submitted.plan, may_exist=True, mail=letter.id
                 )
         except NotLeading:
             pass

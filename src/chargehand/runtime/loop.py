@@ -149,8 +149,8 @@ class Runtime:
         self._is_closing = False
         #: the supervisor's `async with` is over: nobody brings answers any more
         self.is_left = False
-        #: when it stops, runs are left to those who stand by: nobody is to resume them
-        self.hands_over = False
+        #: it takes runs of others; when it stops, those who stand by go on with them and nobody has to resume them
+        self.is_serving = False
         #: set once `drain` has let go of everything
         self.drained = asyncio.Event()
         self.is_stopping = False
@@ -576,7 +576,7 @@ class Runtime:
         await self.propose(run, RunReleased(node=node, reason=why, at=self._clock.now()))
         if run in self._runs:
             self.kernel.close(run)
-            if not (self.hands_over and self.kernel.is_draining):
+            if not (self.is_serving and self.kernel.is_draining):
                 await self.journal.leases.release(run, live_run.schedule.epoch)
             how = "resume it with this id: what is done is kept"
             self._settle(run, ending or RunInterrupted(run, how))

@@ -42,16 +42,18 @@ from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal, Mail
 from chargehand.past_runs import JournalHandle, fold
 from chargehand.result import RunResult
+from chargehand.runtime import Leading, Runtime
 from chargehand.runtime.command_inbox import (
     RETRY,
     AnswerMail,
+    Submission,
     answer_mail,
     budget_mail,
     cancel_mail,
     pause_mail,
     steer_mail,
     stop_mail,
-    submit_key,
+    submissions,
     unpause_mail,
     why_closed,
 )
@@ -141,15 +143,15 @@ class RunControl:
     def _journal(self) -> Journal:
         return self._handle.current
 
-    async def is_posted(self, run_id: str) -> bool:
-        """Whether a run was posted and waits for a supervisor to take it up."""
-        key = submit_key(run_id)
-        return any(letter.key == key for letter in await self._journal.mail.unread())
+    async def submission(self, run_id: str) -> Submission | None:
+        """The run of this id, if it was posted and waits for a supervisor to take it up."""
+        waiting = await submissions(self._journal.mail)
+        return next((each for each in waiting if each.requested.run == run_id), None)
 
     async def watch(self, run_id: str) -> AsyncIterator[Event]:
         """Everything that happens to a run, wherever it is led, from its first event to its last."""
         run_id = checks.text(run_id, "run_id")
-        seq, signal = 0, self._journal.boards.signal
+        seq, signal, is_unknown = 0, self._journal.boards.signal, False
         while True:
             known = signal.count
             try:
@@ -159,8 +161,11 @@ class RunControl:
                     if isinstance(entry.event, RunFinished):
                         return
             except UnknownRun:
-                if not await self.is_posted(run_id):
+                if is_unknown:
                     raise
+                is_unknown = await self.submission(run_id) is None
+                if is_unknown:  # or it was taken up between the two looks
+                    continue
             except JournalBusy as error:
                 log.warning("watch_waits run=%s error=%s", run_id, error)
                 await asyncio.sleep(RETRY)
@@ -176,10 +181,20 @@ class RunControl:
         return RunResult(run_id, live_run, self._handle.reading, below=below, explainer=explainer)
 
     async def live_run(self, run_id: str) -> LiveRun:
-        """A run as it stands: the one that is led here, else folded from the journal."""
+        """A run as it stands: the one that is led here, else folded from the journal or its submission."""
         runtime = self._runtimes.current
         live_run = None if runtime is None else runtime.kernel.runs.get(run_id)
-        return live_run or await fold(self._journal, run_id, self._retry)
+        if live_run is not None:
+            return live_run
+        try:
+            return await fold(self._journal, run_id, self._retry)
+        except UnknownRun:
+            waiting = await self.submission(run_id)
+            if waiting is None:  # it is unknown, or was taken up between the two looks
+                return await fold(self._journal, run_id, self._retry)
+        live_run = LiveRun(run_id, retry=self._retry)
+        live_run.replay(waiting.history)
+        return live_run
 
     async def _look_below(self, live_run: LiveRun) -> dict[str, RunResult]:
         """The runs under way that this one waits for."""
@@ -197,17 +212,27 @@ class RunControl:
             async with runtime.claim(run_id):
                 leading = None
                 if not runtime.leads(run_id):
-                    live_run = await fold(self._journal, run_id, self._retry)
-                    if live_run.schedule.status is not None:
+                    if (await self.live_run(run_id)).schedule.status is not None:
                         return
                     try:
-                        leading = await runtime.take_over(run_id, lambda _: None)
+                        leading = await self._take_up(runtime, run_id)
                     except NotLeading:
                         await self._post_cancel(run_id, by, reason)
                         return
             await runtime.propose(run_id, self._cancellation(by, reason))
             if leading is not None:
                 await asyncio.shield(leading.ending)
+
+    async def _take_up(self, runtime: Runtime, run_id: str) -> Leading:
+        """Lead a run that nobody leads, also one that was only submitted."""
+        waiting = await self.submission(run_id)
+        if waiting is not None:
+            begun = await runtime.begin(
+                waiting.requested, waiting.plan, may_exist=True, mail=waiting.mail
+            )
+            if begun is not None:
+                return begun
+        return await runtime.take_over(run_id, lambda _: None)
 
     async def _post_cancel(self, run_id: str, by: str, reason: str) -> None:
         await self._journal.mail.post(cancel_mail(run_id, by, reason))

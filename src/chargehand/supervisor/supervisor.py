@@ -1,6 +1,7 @@
 """The supervisor: takes requests, leads runs, returns results. What users hold in their hands."""
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import os
@@ -8,8 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack
 
+import msgspec
 from msgspec.structs import replace
 
 from chargehand.background_loop import wait_in_background
@@ -20,7 +22,7 @@ from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
-from chargehand.errors import UnknownQuestion, UsageError
+from chargehand.errors import JournalError, UnknownQuestion, UsageError
 from chargehand.facts.answer import AnswerPiece
 from chargehand.facts.argument_checks import (
     FUNCTION,
@@ -47,8 +49,10 @@ from chargehand.roles.function_worker import Where
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.system_task_context import SystemTask
+from chargehand.runtime import Runtime
 from chargehand.runtime.command_inbox import submit_mail
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
+from chargehand.supervisor.crew_offer import CrewOffer
 from chargehand.supervisor.nested_runs import request_from
 from chargehand.supervisor.nested_supervisor import work_below
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, asking_for
@@ -447,29 +451,57 @@ class Supervisor:
         """
         return self.control.coordinator(boards=boards, patience=patience, recent=recent)
 
-    async def serve(self) -> None:
+    def offer(self, source: Mapping[str, Any] | None = None) -> CrewOffer:
+        """What it can do, to be compared with what a supervisor that serves can do."""
+        config = self._config
+        return CrewOffer(
+            crew=self.roster.digest,
+            names=tuple(sorted(self.roster.names)),
+            members=self.roster.members(config.resources),
+            models=config.resources.model_names,
+            source=dict(source or {}),
+            since=config.clock.now(),
+        )
+
+    async def serve(self, *, source: Mapping[str, Any] | None = None) -> None:
         """Stay at work until `stop`: take posted runs, and runs whose leader has died.
 
         Any number of supervisors may serve one journal. One leads a run, the others stand by, also for the runs
         of one that stops. A run that another program released (Ctrl-C, an open question that was returned)
-        waits until it is resumed. Raises
+        waits until it is resumed. Cancelling this call is `stop(0)`: what runs is stopped and left to the
+        others. `source` says where the crew comes from, as the command line does. Raises
         `UsageError` for a journal in memory, which no other process can see.
         """
         if not self.is_kept and not getattr(self.journal, "path", ""):
             raise UsageError(
                 "a journal in memory cannot be shared with other processes; give journal='runs.db'"
             )
+        processes, offer = self.journal.processes, msgspec.json.encode(self.offer(source)).decode()
         self._runtimes.open()
         try:
             runtime = self._runtimes.enter()
-            runtime.hands_over = True
+            runtime.is_serving = True
             try:
+                await processes.serve(offer)
                 await Standby(self.journal, self._start, self._config.clock).watch(runtime)
+                await self._withdraw()
                 await runtime.drained.wait()
+            except asyncio.CancelledError:
+                await asyncio.shield(self._stop_serving(runtime))
+                raise
             finally:
                 self._runtimes.leave(runtime)
         finally:
             await self._runtimes.exit()
+
+    async def _stop_serving(self, runtime: Runtime) -> None:
+        """Hand everything over at once."""
+        await runtime.drain(timedelta())
+        await self._withdraw()
+
+    async def _withdraw(self) -> None:
+        with contextlib.suppress(JournalError):  # others see its lease end
+            await self.journal.processes.withdraw()
 
     async def watch(self, run_id: str) -> AsyncIterator[Event]:
         """Everything that happens to a run, wherever it is led: from its first event to its last.

@@ -1,0 +1,252 @@
+"""Serving at the command line: submitted runs are seen at once, and `status` says who leads and who stands by."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import chargehand as ch
+from tests.guide.conftest import make_plan, make_task
+
+CREW = """
+import asyncio, os
+import chargehand as ch
+
+@ch.worker("clerk", "Writes lines")
+async def clerk(brief: ch.Brief) -> str:
+    return f"did {brief.task.id}"
+
+@ch.worker("slow", "Waits for a file")
+async def slow(brief: ch.Brief) -> str:
+    while not os.path.exists("go"):
+        await brief.step("look", asyncio.sleep, 0.02, effect="pure")
+    return f"did {brief.task.id} at last"
+
+@ch.worker("asker", "Asks a person")
+async def asker(brief: ch.Brief) -> str:
+    return "painted " + await brief.ask("Which colour?", choices=["red", "blue"])
+
+@ch.worker("smith", "Forges")
+async def smith(brief: ch.Brief) -> str:
+    return "forged"
+
+boss = ch.Supervisor([clerk, slow, asker], parallel=1)
+other = ch.Supervisor([smith], parallel=1)
+"""
+PROGRAM = [sys.executable, "-m", "chargehand"]
+UNWANTED = ("CI", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CHARGEHAND_MODEL", "CHARGEHAND_JOURNAL")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in UNWANTED}
+HERE = ("--crew", "crew.py:boss", "--journal", "runs.db")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "crew.py").write_text(CREW)
+    for worker in ("clerk", "slow", "asker", "smith"):
+        tasks = [{"id": "t0", "description": "Do the first thing", "worker": worker}]
+        (tmp_path / f"{worker}.json").write_text(
+            json.dumps({"goal": "Get it done", "tasks": tasks})
+        )
+    return tmp_path
+
+
+def started(place: Path, *args: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*PROGRAM, *args],
+        cwd=place,
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def chargehand(place: Path, *args: str) -> "subprocess.CompletedProcess[str]":
+    process = started(place, *args)
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def submitted(place: Path, worker: str, *more: str) -> str:
+    crew = "other" if worker == "smith" else "boss"
+    told = chargehand(
+        place, "submit", "--plan", f"{worker}.json", "--crew", f"crew.py:{crew}", *more,
+        "--journal", "runs.db",
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    return told.stdout.strip()
+
+
+@contextmanager
+def serving(place: Path, crew: str = "boss") -> Iterator["subprocess.Popen[str]"]:
+    """A process that serves, from when it says so."""
+    process = started(place, "serve", "--crew", f"crew.py:{crew}", "--journal", "runs.db")
+    assert process.stderr is not None
+    try:
+        while "serving" not in (line := process.stderr.readline()):
+            assert line, "it ended before it served"
+        until(lambda: any(each["serves"]["pid"] == process.pid for each in servers(place)))
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=20)
+
+
+def told(place: Path, command: str) -> list[dict[str, object]]:
+    lines = chargehand(place, command, "--json", "--journal", "runs.db").stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def servers(place: Path) -> list[dict[str, dict[str, object]]]:
+    return [each for each in told(place, "status") if "serves" in each]  # type: ignore[misc]
+
+
+def until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def test_a_submitted_run_is_seen_and_cancelled_before_anybody_takes_it_up(place: Path) -> None:
+    run = submitted(place, "clerk")
+    assert [(each["run"], each["status"]) for each in told(place, "runs")] == [(run, "submitted")]
+    (standing,) = told(place, "status")
+    assert (standing["run"], standing["status"], standing["leader"]) == (run, "submitted", None)
+    words = chargehand(place, "status", "--journal", "runs.db").stdout
+    assert f"{run}  submitted" in words
+    assert "no process serves this journal; have it taken up with: chargehand serve --crew" in words
+    shown = chargehand(place, "show", run[:6], "--journal", "runs.db").stdout
+    assert f"run {run}: submitted" in shown
+    assert "Do the first thing" in shown
+    assert "it waits for a supervisor to take it up" in shown
+    assert f"chargehand cancel {run} --journal runs.db" in shown
+    cancelled = chargehand(place, "cancel", "last", "--journal", "runs.db")
+    assert f"run {run} has ended: cancelled" in cancelled.stderr
+    assert [each["status"] for each in told(place, "runs")] == ["cancelled"]
+    trace = json.loads(chargehand(place, "trace", run, "--journal", "runs.db").stdout)
+    assert trace["attempts"] == []
+    with serving(place):
+        other = submitted(place, "clerk")
+        assert chargehand(place, "watch", other, "--journal", "runs.db").returncode == 0
+        assert [each["status"] for each in told(place, "runs")] == ["succeeded", "cancelled"]
+
+
+def test_status_says_who_leads_and_who_stands_by_and_since_when(place: Path) -> None:
+    with serving(place) as first:
+        run = submitted(place, "slow")
+        until(lambda: told(place, "runs")[0]["status"] == "running")
+        with serving(place) as second:
+            standing, *rest = told(place, "status")
+            leader = standing["leader"]
+            assert isinstance(leader, dict)
+            assert (leader["pid"], bool(leader["since"])) == (first.pid, True)
+            leads = {each["serves"]["pid"]: each["leads"] for each in rest}  # type: ignore[index]
+            assert leads == {first.pid: [run], second.pid: []}
+            words = chargehand(place, "status", "--journal", "runs.db").stdout
+            assert f"led by process {first.pid} on " in words
+            assert f"leads {run}" in words
+            assert "stands by" in words
+            first.kill()
+            first.wait(20)
+            until(
+                lambda: (told(place, "status")[0]["leader"] or {}).get("pid") == second.pid  # type: ignore[attr-defined]
+            )
+            assert [each["serves"]["pid"] for each in servers(place)] == [second.pid]
+        # The second was killed too, and nobody is left.
+        assert told(place, "runs")[0]["status"] == "interrupted"
+        shown = chargehand(place, "show", run, "--journal", "runs.db").stdout
+        assert "no process leads it; go on with: chargehand resume" in shown
+
+
+def test_runs_that_a_server_lacks_the_workers_for_are_named_and_never_taken(place: Path) -> None:
+    run = submitted(place, "smith")
+    with serving(place) as server:
+        assert server.stderr is not None
+        line = server.stderr.readline()
+        assert f"submission_not_taken run={run} reason=it needs smith" in line
+        words = chargehand(place, "status", "--journal", "runs.db").stdout
+        assert f"not taken up by process {server.pid} on " in words
+        assert "it needs smith" in words
+        done = submitted(place, "clerk")
+        assert chargehand(place, "watch", done, "--journal", "runs.db").returncode == 0
+        statuses = {each["run"]: each["status"] for each in told(place, "runs")}
+        assert statuses == {run: "submitted", done: "succeeded"}
+        with serving(place, "other"):
+            assert chargehand(place, "watch", run, "--journal", "runs.db").stdout == "forged\n"
+
+
+async def test_what_is_told_a_submitted_run_reaches_its_leader(tmp_path: Path) -> None:
+    entered = asyncio.Event()
+
+    @ch.worker("clerk", "Writes lines")
+    async def clerk(brief: ch.Brief) -> str:
+        entered.set()
+        return "done"
+
+    boss = ch.Supervisor([clerk], journal=str(tmp_path / "runs.db"))
+    run = await boss.post(make_plan(make_task("t0", worker="clerk")))
+    assert list((await boss.look(run)).tasks) == ["t0"]
+    await boss.pause(run, "not yet")
+    serving = asyncio.create_task(boss.serve())
+    async for event in boss.watch(run):
+        if isinstance(event, ch.events.RunPaused):
+            break
+    assert (await boss.look(run)).status.value == "paused"
+    await boss.unpause(run)
+    await asyncio.wait_for(entered.wait(), 20)
+    await boss.stop()
+    await serving
+    await boss.close()
+
+
+async def test_cancelling_serve_ends_it_at_once_and_leaves_its_runs_to_others(
+    tmp_path: Path,
+) -> None:
+    entered, forever = asyncio.Event(), asyncio.Event()
+
+    @ch.worker("clerk", "Writes lines")
+    async def clerk(brief: ch.Brief) -> str:
+        entered.set()
+        await forever.wait()
+        return "done"
+
+    async def serve_a_while(boss: ch.Supervisor) -> None:
+        entered.clear()
+        serving = asyncio.create_task(boss.serve())
+        await asyncio.wait_for(entered.wait(), 20)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(serving, 10)
+
+    first, second = (ch.Supervisor([clerk], journal=str(tmp_path / "runs.db")) for _ in range(2))
+    run = await first.post(make_plan(make_task("t0", worker="clerk")))
+    await serve_a_while(first)
+    assert not any(each.offer for each in await second.journal.processes.alive())
+    await first.close()
+    await serve_a_while(second)
+    leaders = [
+        entry.event.node
+        async for entry in second.journal.read(run)
+        if isinstance(entry.event, ch.events.RunLed)
+    ]
+    assert len(set(leaders)) == 2
+    await second.close()
+
+
+def test_a_server_ends_at_sigterm_and_is_listed_no_longer(place: Path) -> None:
+    with serving(place) as server:
+        assert len(servers(place)) == 1
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+        assert servers(place) == []
