@@ -43,14 +43,14 @@ class FoundRun(Struct, frozen=True):
 
     result: RunResult
     status: str
-    #: the process that leads it
-    leader: Process | None = None
-    #: it waits for a supervisor to take it up
-    submission: Submission | None = None
     #: what it asks, or a run nested in it, and nobody has answered
     asked: Sequence[Question] = ()
     #: by question: what was answered and waits for the next leader of the run
     answered: Mapping[str, str] = {}
+    #: the process that leads it
+    leader: Process | None = None
+    #: it waits for a supervisor to take it up
+    submission: Submission | None = None
 
 
 async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
@@ -76,7 +76,7 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
         alive = {each.node: each for each in await boss.journal.processes.alive()}
         leader = alive.get(head.owner)
     status = status_of(result, "" if leader is None else leader.node)
-    return FoundRun(result, status, leader, asked=asked, answered=answered)
+    return FoundRun(result, status, asked, answered, leader)
 
 
 async def find_run(typed: str, place: JournalPlace) -> Head:
