@@ -1,8 +1,8 @@
 # One verb each. What runs before a commit is what CI runs.
 
 PYTHON ?= python3
-KILLS ?= 200
-CUTS ?= 200
+# 1 is the size of a release: about an hour on two cores. RELEASE=1 is the same.
+CHAOS_SCALE ?= $(if $(RELEASE),1,0.1)
 SEED ?= 1
 PYTEST_ARGS ?=
 
@@ -14,10 +14,10 @@ BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench chaos docs clean tools mutants
+.PHONY: help demo test test-all check bench chaos chaos-table docs clean tools mutants
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed ## a request over bundled documents and tables, answered with sources
 	@$(BIN)/python examples/demo.py
@@ -43,8 +43,11 @@ bench: $(VENV)/.installed ## every benchmark in turn
 		echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
 
-chaos: $(VENV)/.installed tools ## real kills and power cuts: KILLS=200 CUTS=200 SEED=1
-	@$(BIN)/python -m tests.chaos --kills $(KILLS) --cuts $(CUTS) --seed $(SEED)
+chaos: $(VENV)/.installed tools ## real faults, resumable: CHAOS_SCALE=0.1 SEED=1, or RELEASE=1 for the size of a release
+	@$(BIN)/python -m tests.chaos --scale $(CHAOS_SCALE) --seed $(SEED) $(CHAOS_ARGS)
+
+chaos-table: $(VENV)/.installed ## the table of docs/reliability.md, from the last result of make chaos
+	@$(BIN)/python -m tests.chaos.table .chaos/result.json
 
 mutants: $(VENV)/.installed ## plant every bug in turn; each must be caught by the test named for it
 	@$(BIN)/python -m tests.mutants

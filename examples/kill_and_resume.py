@@ -148,7 +148,7 @@ def main() -> None:
     )
     print("Nothing that was finished before the kill was done again.\n")
     print(
-        "Next: read examples/kill_and_resume.py; or break it yourself: make chaos KILLS=20 CUTS=20"
+        "Next: read examples/kill_and_resume.py; or break it yourself: make chaos CHAOS_SCALE=0.01"
     )
 
 

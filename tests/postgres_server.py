@@ -12,6 +12,8 @@ from pathlib import Path
 
 #: where Debian keeps the programs of each version
 _DEBIAN = Path("/usr/lib/postgresql")
+#: what is put before a program that must not outlive the process that started it
+DIES_WITH_US = ("setpriv", "--pdeathsig", "QUIT") if shutil.which("setpriv") else ()
 
 
 def programs() -> Path | None:
@@ -50,7 +52,7 @@ class PostgresServer:
         """Start the server and wait until it takes connections."""
         options = ["-k", str(self.folder), "-c", "listen_addresses="]
         options += [part for setting in settings for part in ("-c", setting)]
-        command = [str(self._bin / "postgres"), "-D", str(self._data), *options]
+        command = [*DIES_WITH_US, str(self._bin / "postgres"), "-D", str(self._data), *options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, user=self._user, stdout=log, stderr=log, cwd=self.folder
@@ -58,6 +60,8 @@ class PostgresServer:
         for _ in range(600):
             ready = [str(self._bin / "pg_isready"), "-q", "-h", str(self.folder)]
             if subprocess.run(ready, check=False).returncode == 0:
+                found = Path(self.sql("SHOW data_directory"))
+                assert found == self._data, f"another server answers: {found}"
                 return
             assert self._process.poll() is None, (self.folder / "log").read_text()
             with contextlib.suppress(subprocess.TimeoutExpired):

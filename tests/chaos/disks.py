@@ -21,7 +21,8 @@ from chargehand.facts.events import RunFinished
 from chargehand.journal.base import Journal
 
 from . import client
-from .kills import Lives, Needs, live, require
+from .kills import Lives, live
+from .needs import Needs, require
 from .oracle import Verdict, check_ended, compare, read_copy, read_journal, verify
 from .powercut import Disk, NotingFile, NotingVFS, Recorder, Telling, told
 
@@ -262,8 +263,7 @@ def a9_trial(seed: int, folder: Path) -> Verdict:
     trace = folder.with_name(f"{folder.name}.strace")
     ended = live(
         folder,
-        *("strace", "-f", "-o", str(trace), "-e", f"trace={call}"),
-        *("-e", f"inject={call}:error=EIO:when={nth}"),
+        ["-o", str(trace), "-e", f"trace={call}", "-e", f"inject={call}:error=EIO:when={nth}"],
         shape="plain",
         pause=0.05,
     )
@@ -285,8 +285,7 @@ def a10_trial(seed: int, folder: Path) -> Verdict:
     trace = folder.with_name(f"{folder.name}.strace")
     ended = live(
         folder,
-        *("strace", "-f", "-o", str(trace), "-e", "trace=fdatasync"),
-        *("-e", "inject=fdatasync:delay_enter=200000"),
+        ["-o", str(trace), "-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=200000"],
         shape="flat",
     )
     verdict = lives.verdict
@@ -335,8 +334,14 @@ def a14_later_trial(seed: int, folder: Path) -> Verdict:
     trace = folder.with_name(f"{folder.name}.strace")
     ended = live(
         folder,
-        *("strace", "-f", "-o", str(trace), "-e", "trace=pwrite64"),
-        *("-e", f"inject=pwrite64:error=EROFS:when={first}..{first + 1}"),
+        [
+            "-o",
+            str(trace),
+            "-e",
+            "trace=pwrite64",
+            "-e",
+            f"inject=pwrite64:error=EROFS:when={first}..{first + 1}",
+        ],
         shape="plain",
     )
     lives.verdict.fired += "(INJECTED)" in trace.read_text("utf-8", "replace")

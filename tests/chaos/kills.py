@@ -3,16 +3,17 @@
 import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
+from .fork_server import ForkedProcess, fork_server
+from .needs import require
 from .oracle import (
     Line,
     Runs,
@@ -33,34 +34,26 @@ PATIENCE = 60.0
 CALLS = {"pwrite64": (50, 700), "fdatasync": (30, 60), "fsync": (15, 20), "write": (5, 5)}
 
 
-class Needs(Exception):
-    """The machine lacks something without which a trial would prove nothing; begins with "needs"."""
+class Life(Protocol):
+    """A process, as `subprocess.Popen` and `ForkedProcess` have it."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
-def require(program: str) -> None:
-    if shutil.which(program) is None:
-        raise Needs(f"needs {program}")
-
-
-def command_of(folder: Path, **options: Any) -> list[str]:
+def start(folder: Path, strace: Sequence[str] = (), **options: Any) -> ForkedProcess:
+    """Begin one life of the client, in a process group of its own; with options of strace, under it."""
     told = msgspec.json.encode(options).decode()
-    return [sys.executable, "-m", "tests.chaos.client", str(folder), told]
+    output = folder / "stderr"
+    return fork_server().start(
+        "tests.chaos.client", str(folder), told, output=output, strace=strace
+    )
 
 
-def start(folder: Path, *before: str, **options: Any) -> "subprocess.Popen[bytes]":
-    """Begin one life of the client, in a process group of its own; `before` stands before it."""
-    with (folder / "stderr").open("ab") as told:
-        return subprocess.Popen(
-            [*before, *command_of(folder, **options)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=told,
-            stderr=told,
-            start_new_session=True,
-        )
-
-
-def wait(life: "subprocess.Popen[bytes]", patience: float = PATIENCE) -> int | None:
+def wait(life: Life, patience: float = PATIENCE) -> int | None:
     """How a life ended; None if it had to be ended here, because it was stuck."""
     try:
         return life.wait(patience)
@@ -69,14 +62,14 @@ def wait(life: "subprocess.Popen[bytes]", patience: float = PATIENCE) -> int | N
         return None
 
 
-def kill_group(life: "subprocess.Popen[bytes]") -> None:
+def kill_group(life: Life) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(life.pid, signal.SIGKILL)
     life.wait()
 
 
-def live(folder: Path, *before: str, **options: Any) -> int | None:
-    return wait(start(folder, *before, **options))
+def live(folder: Path, strace: Sequence[str] = (), **options: Any) -> int | None:
+    return wait(start(folder, strace, **options))
 
 
 @dataclass
@@ -146,8 +139,14 @@ def a1_trial(seed: int, folder: Path, kills: int = 4) -> Verdict:
         nth = rng.randint(1, max(CALLS[call][1] // (life + 1), 2))
         ended = live(
             folder,
-            *("strace", "-f", "-o", str(trace), "-e", f"trace={call}"),
-            *("-e", f"inject={call}:signal=KILL:when={nth}"),
+            [
+                "-o",
+                f"{trace}",
+                "-e",
+                f"trace={call}",
+                "-e",
+                f"inject={call}:signal=KILL:when={nth}",
+            ],
         )
         is_fired = ended == -signal.SIGKILL and "+++ killed by SIGKILL +++" in trace.read_text(
             "utf-8", "replace"
@@ -205,7 +204,7 @@ def a5_trial(seed: int, folder: Path, kills: int = 8) -> Verdict:
         life = start(folder, pause=0.02)
         try:
             # Long enough to get somewhere now and then: Python alone takes 0.15 s to start.
-            ended: int | None = life.wait(rng.uniform(0.2, 0.6))
+            ended: int | None = life.wait(rng.uniform(0.02, 0.4))
         except subprocess.TimeoutExpired:
             kill_group(life)
             ended = None

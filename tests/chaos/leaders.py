@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from chargehand.facts.events import AttemptLost, AttemptStarted, RunLed, RunReleased
 
+from .fork_server import ForkedProcess
 from .kills import Lives, kill_group, start, wait
 from .oracle import Line, Verdict, check_ended
 
@@ -36,7 +36,7 @@ def a16_trial(seed: int, folder: Path) -> Verdict:
     lives = Lives(folder)
     keys = {"one": [f"a{n}" for n in range(5)], "two": [f"b{n}" for n in range(5)]}
 
-    def begin(name: str) -> "subprocess.Popen[bytes]":
+    def begin(name: str) -> ForkedProcess:
         return start(folder, shape="small", keys=keys[name], shared="both", pause=0.005)
 
     running = {name: begin(name) for name in keys}
@@ -60,7 +60,13 @@ def zombie_trial(seed: int, folder: Path) -> Verdict:
     rng = random.Random(f"A16 zombie {seed}")
     folder.mkdir(parents=True)
     lives = Lives(folder)
-    how = {"shape": "small", "keys": [], "shared": "both", "lease": 0.5, "patience": 1.0}
+    how: dict[str, Any] = {
+        "shape": "small",
+        "keys": [],
+        "shared": "both",
+        "lease": 0.5,
+        "patience": 1.0,
+    }
     first = start(folder, pause=0.02, **how)
     wanted = rng.randint(8, 60)
     poll(lambda: len(lives.lines()) > wanted or first.poll() is not None, 10.0)

@@ -34,7 +34,7 @@ from chargehand.facts.events import (
     encode,
 )
 from chargehand.facts.outcome import Done
-from chargehand.journal.base import Entry
+from chargehand.journal.base import Entry, Journal
 
 Runs = dict[str, list[Entry]]
 Line = dict[str, Any]
@@ -85,17 +85,20 @@ def read_journal(path: Path, **options: Any) -> Runs:
     async def read() -> Runs:
         journal = ch.open_journal(path, **options)
         try:
-            heads = [head for head in await journal.heads() if not head.is_forgotten]
-            runs = {
-                head.stream: [entry async for entry in journal.read(head.stream)] for head in heads
-            }
-            for blob in blobs_of(runs):
-                await journal.blobs.get(blob)
-            return runs
+            return await read_all(journal)
         finally:
             await journal.close()
 
     return asyncio.run(read())
+
+
+async def read_all(journal: Journal) -> Runs:
+    """All runs of an open journal, and every blob that they name."""
+    heads = [head for head in await journal.heads() if not head.is_forgotten]
+    runs = {head.stream: [entry async for entry in journal.read(head.stream)] for head in heads}
+    for blob in blobs_of(runs):
+        await journal.blobs.get(blob)
+    return runs
 
 
 def blobs_of(runs: Runs) -> list[str]:

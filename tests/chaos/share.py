@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .kills import Needs
+from .needs import Needs
 from .oracle import Verdict
 from .rows import Trial
 

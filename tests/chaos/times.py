@@ -24,8 +24,9 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Failed
 
 from .disks import hearing
-from .kills import ROOT, Lives, Needs, kill_group, require, wait
+from .kills import ROOT, Lives, kill_group, wait
 from .leaders import acks, poll
+from .needs import Needs, require
 from .oracle import Runs, Verdict, check_ended
 
 HOUR = 3600.0

@@ -131,37 +131,6 @@ async def leaders_of(journal: Journal, run: str) -> list[str]:
     return [event.node for event in entries if isinstance(event, RunLed)]
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-async def test_h2_a_standby_goes_on_with_the_run_of_a_leader_that_is_gone(
-    place: tuple[str, str], tmp_path: Path, sign: signal.Signals
-) -> None:
-    count = 200
-    plan = make_plan(*(make_task(f"t{n}", worker="clerk") for n in range(count)))
-    with serving(place, tmp_path) as start:
-        leader = start()
-        journal = journal_at(place)
-        boss = ch.Supervisor([clerk], journal=journal, limits=ch.Limits(parallel=500))
-        run = await boss.post(plan)
-        await until(lambda: len(lines_in(tmp_path)) == count)
-        standby = start()
-        leader.send(sign)
-        gone = time.monotonic()
-        while len(await leaders_of(journal, run)) < 2:
-            assert time.monotonic() < gone + 20
-            await asyncio.sleep(0.02)
-        taken = time.monotonic() - gone
-        (tmp_path / "go").touch()
-        leader.send(signal.SIGCONT) if sign is signal.SIGSTOP else None
-        events = [event async for event in boss.watch(run)]
-        assert await leaders_of(journal, run) == [leader.node, standby.node]
-        await journal.close()
-    assert isinstance(events[-1], RunFinished)
-    assert events[-1].status == "succeeded"
-    expected = [f"t{n} {which}" for n in range(count) for which in ("first", "second")]
-    assert sorted(lines_in(tmp_path)) == sorted(expected)
-    assert taken < 15  # a second for the lease; the rest is for a busy machine
-
-
 async def test_the_runs_of_a_server_that_stops_are_taken_over(
     place: tuple[str, str], tmp_path: Path
 ) -> None:
