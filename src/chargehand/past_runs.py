@@ -112,9 +112,10 @@ class PastPaces:
         """By worker. The journal is read once; what happens after is heard of."""
         if self._paces is None:
             self._paces = {}
-            for head in (await journal.heads())[:LEARNED_RUNS]:
-                if head.is_ended and not head.is_forgotten:
-                    with suppress(JournalDamaged):  # `runs` and `verify` name it
+            for head in (await journal.heads(forgotten=False))[:LEARNED_RUNS]:
+                if head.is_ended:
+                    # `runs` and `verify` name a damaged one; retention may delete one meanwhile.
+                    with suppress(JournalDamaged, UnknownRun):
                         async for entry in journal.read(head.stream, after=head.seq - 1):
                             self.hear(entry.event)
         return self._paces

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from chargehand.errors import (
     NotLeading,
     UsageError,
 )
-from chargehand.facts.events import AttemptFinished, RunFinished, RunStatus
+from chargehand.facts.events import AttemptFinished, ProgressNoted, RunFinished, RunStatus
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
 from chargehand.journal import blob_store as blobs
@@ -486,6 +485,12 @@ async def test_blobs_may_lie_elsewhere(
     assert (tmp_path / "far" / digest[:2] / digest).read_bytes() == b"data"
 
 
+async def forget(journal: SqliteJournal, run: str) -> None:
+    await journal.storage.forget([run], known=["living"])
+    async for _ in journal.storage.sweep():
+        pass
+
+
 async def test_forgetting_deletes_old_blobs_that_no_event_names_any_more(
     journal: SqliteJournal, path: Path
 ) -> None:
@@ -496,16 +501,39 @@ async def test_forgetting_deletes_old_blobs_that_no_event_names_any_more(
     ended = RunFinished(at=NOON, status=RunStatus.SUCCEEDED)
     await journal.append("old", [names(shared), names(own), names(fresh), ended])
     await journal.append("living", [names(shared)])
-    await journal.forget(NOON + timedelta(minutes=1))
+    await forget(journal, "old")
     assert await journal.blobs.get(shared) == b"shared"
     assert await journal.blobs.get(fresh) == b"fresh"
     with pytest.raises(JournalDamaged):
         await journal.blobs.get(own)
     # What was too fresh then goes with a later forgetting.
     os.utime(Path(f"{path}-blobs") / fresh[:2] / fresh, (time.time() - 86_400,) * 2)
-    await journal.forget(NOON + timedelta(minutes=1))
+    await forget(journal, "old")
     with pytest.raises(JournalDamaged):
         await journal.blobs.get(fresh)
+
+
+async def test_a_blob_that_no_event_ever_named_goes_after_a_day(
+    journal: SqliteJournal, path: Path
+) -> None:
+    """Its process died after it had put the blob, and before it could name it."""
+    old, fresh = [await journal.blobs.put(name) for name in (b"old", b"fresh")]
+    for digest, age in ((old, 90_000), (fresh, 80_000)):
+        os.utime(Path(f"{path}-blobs") / digest[:2] / digest, (time.time() - age,) * 2)
+    await forget(journal, "nothing")
+    assert await journal.blobs.get(fresh) == b"fresh"
+    with pytest.raises(JournalDamaged):
+        await journal.blobs.get(old)
+
+
+async def test_the_file_shrinks_when_runs_are_forgotten(journal: SqliteJournal, path: Path) -> None:
+    ended = RunFinished(at=NOON, status=RunStatus.SUCCEEDED)
+    words = [ProgressNoted(at=NOON, task="t1", attempt=1, text="x" * 3_000) for _ in range(1_000)]
+    await journal.append("old", [*words, ended])
+    await journal.append("living", [ended])
+    await forget(journal, "old")
+    await journal.close()
+    assert path.stat().st_size < 500_000
 
 
 def names(digest: str) -> AttemptFinished:

@@ -38,6 +38,7 @@ COMMANDS = {
     "unpause": ("run_control", "Have a paused run go on."),
     "steer": ("run_control", "Tell a run what else is wanted."),
     "verify": ("verify", "Check whether the runs of a journal can be read."),
+    "prune": ("prune", "Delete finished runs by age, number or size."),
     "init": ("init", "Write a crew file to start from."),
     "models": ("model_weights", "Models that run on this machine."),
     "mcp": ("mcp_server", "Serve the crew to other agents, over MCP."),

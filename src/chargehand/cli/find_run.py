@@ -28,7 +28,7 @@ async def heads_in(place: JournalPlace) -> list[Head]:
     journal = open_journal(place)
     try:
         submitted = {each.requested.run: each.head for each in await submissions(journal.mail)}
-        heads = [head for head in await journal.heads() if not head.is_forgotten]
+        heads = await journal.heads(forgotten=False)
     finally:
         await journal.close()
     for head in heads:  # it may have been taken up between the two looks

@@ -5,6 +5,7 @@ import json
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,8 +19,9 @@ from chargehand.cli.plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
 from chargehand.decisions.plan_forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
 from chargehand.decisions.trace import trace_of
-from chargehand.errors import UsageError
+from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.durations import shown_length
+from chargehand.facts.events import Event
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
@@ -103,11 +105,14 @@ async def _prices(journal: Journal) -> dict[str, float]:
     spent: dict[str, float] = {}
     done: dict[str, int] = {}
     left = MOST_EVENTS
-    for head in (await journal.heads())[:LEARNED_RUNS]:
-        if not head.is_ended or head.is_forgotten or head.seq > left:
+    for head in (await journal.heads(forgotten=False))[:LEARNED_RUNS]:
+        if not head.is_ended or head.seq > left:
             continue
         left -= head.seq
-        for each in trace_of([entry.event async for entry in journal.read(head.stream)]).attempts:
+        events: list[Event] = []
+        with suppress(UnknownRun):  # retention deletes it meanwhile
+            events = [entry.event async for entry in journal.read(head.stream)]
+        for each in trace_of(events).attempts:
             spent[each.worker] = spent.get(each.worker, 0.0) + each.usage.money
             done[each.worker] = done.get(each.worker, 0) + (each.ending == "done")
     return {worker: money / done[worker] for worker, money in spent.items() if done[worker]}

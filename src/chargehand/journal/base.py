@@ -1,11 +1,12 @@
 """What a journal must do: keep streams of events, say who leads which, carry mail, keep blobs and boards.
 
-Six small ports. An adapter offers all six: `journal.append(…)`, `journal.leases.lead(…)`,
-`journal.processes.alive()`, `journal.mail.post(…)`, `journal.blobs.put(…)`, `journal.boards.append(…)`.
+Seven small ports. An adapter offers all seven: `journal.append(…)`, `journal.leases.lead(…)`,
+`journal.processes.alive()`, `journal.mail.post(…)`, `journal.blobs.put(…)`, `journal.boards.append(…)`,
+`journal.storage.forget(…)`.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from chargehand.errors import NotLeading
 from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, NoteQuery
-from chargehand.facts.events import Event
+from chargehand.facts.events import Event, RunRequested
 from chargehand.journal.local_stream_owners import StreamOwner
 
 #: how long a process that has fallen silent keeps what it leads
@@ -22,8 +23,12 @@ LEASE = timedelta(seconds=10)
 PATIENCE = timedelta(seconds=4)
 #: how long a blob that no event names is kept, since one may be about to name it
 BLOB_GRACE = timedelta(hours=1)
+#: the same for a blob that no event ever named: its process may have slept before it did
+UNNAMED_GRACE = timedelta(days=1)
 #: what the first event of a stream names as the hash before it
 GENESIS = bytes(16)
+#: why a run that retention deleted cannot be read
+FORGOTTEN = "retention deleted its events; a new request needs another id or idempotency key"
 _BLOB = re.compile(rb'"blob":"([0-9a-f]{32})"')
 
 
@@ -199,6 +204,32 @@ class Boards(Protocol):
         """The entries after this number, in order, up to the newest one when reading began."""
 
 
+class Storage(Protocol):
+    """What a journal takes up, and how runs are deleted from it: marked at once, then cleared away in pieces."""
+
+    async def used(self) -> int:
+        """Bytes of all that is kept: events, boards and the blobs that they name."""
+
+    async def sizes(self, runs: Sequence[str]) -> dict[str, int]:
+        """About how many bytes each of these runs takes up, with its board and its blobs."""
+
+    async def requests(self, runs: Sequence[str]) -> dict[str, RunRequested]:
+        """The first event of each of these runs; those that have none, or cannot be read, are left out."""
+
+    async def forget(self, runs: Sequence[str], *, known: Collection[str]) -> bool:
+        """Delete these runs and their boards, all in one moment; only their heads stay, as a trace.
+
+        The first of them must have ended. False, with nothing deleted, if one is gone or is led, or
+        if a run is open that is not among the `known`: it may need what is to be deleted.
+        """
+
+    def sweep(self) -> AsyncIterator[int]:
+        """Clear away what deleted runs left behind, in pieces of a few milliseconds; yields how much each was.
+
+        A process that dies in between leaves the rest to the next sweep.
+        """
+
+
 class Tail(Protocol):
     """The end of a stream in the moment of a decision: nobody can add to it before we do."""
 
@@ -238,6 +269,9 @@ class Journal(Protocol):
 
     @property
     def boards(self) -> Boards: ...
+
+    @property
+    def storage(self) -> Storage: ...
 
     async def append(
         self,
@@ -279,11 +313,11 @@ class Journal(Protocol):
         for a stream that is not there or forgotten.
         """
 
-    async def heads(self) -> list[Head]:
-        """All runs, the one that changed last first; those without an event are left out."""
+    async def heads(self, *, forgotten: bool = True) -> list[Head]:
+        """All runs, the one that changed last first; those without an event are left out.
 
-    async def forget(self, before: datetime) -> list[str]:
-        """Delete the events of ended runs that last changed before this; heads stay as a trace."""
+        Not `forgotten`: those that retention deleted are left out, too.
+        """
 
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""

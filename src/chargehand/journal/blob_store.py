@@ -8,13 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from chargehand import errors
 from chargehand.facts.outcome import SHORTAGE
 from chargehand.facts.value import digest_of
-from chargehand.journal.base import BLOB_GRACE
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.durable_files import make_folder, sync_folder, write_whole
 from chargehand.journal.sqlite_errors import NO_RIGHT, NO_ROOM, short, threads_wanted
@@ -47,9 +48,17 @@ class FileBlobs:
             raise errors.UsageError(f"{digest!r} is no digest of a blob: 32 hexadecimal digits")
         return await self._in_thread(self._get, digest)
 
-    async def drop(self, digests: Sequence[str]) -> list[str]:
-        """Delete these and return those that are gone; one that was put lately is kept."""
-        return await self._in_thread(self._drop, digests)
+    async def drop(self, digests: Sequence[str], grace: timedelta) -> list[str]:
+        """Delete these and return those that are gone; one that was put within the grace is kept."""
+        return await self._in_thread(partial(self._drop, grace=grace), digests) if digests else []
+
+    async def all(self) -> list[str]:
+        """The digests of all blobs that are there."""
+        return await self._in_thread(self._all, self.folder)
+
+    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """The bytes of these blobs; those that are missing are left out."""
+        return await self._in_thread(self._sizes, digests) if digests else {}
 
     def close(self) -> None:
         """Finish what is under way."""
@@ -98,8 +107,20 @@ class FileBlobs:
             raise self._damaged(digest, "was changed")
         return data
 
-    def _drop(self, digests: Sequence[str]) -> list[str]:
-        before = time.time() - BLOB_GRACE.total_seconds()
+    @staticmethod
+    def _all(folder: Path) -> list[str]:
+        # The lock and files that are being written lie there, too.
+        return [path.name for path in folder.glob("??/*") if _DIGEST.fullmatch(path.name)]
+
+    def _sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for digest in digests:
+            with contextlib.suppress(OSError):
+                sizes[digest] = self._path_of(digest).stat().st_size
+        return sizes
+
+    def _drop(self, digests: Sequence[str], grace: timedelta) -> list[str]:
+        before = time.time() - grace.total_seconds()
         gone: list[str] = []
         with self._locked(shared=False):
             for digest in digests:

@@ -177,5 +177,6 @@ DELETE FROM guards WHERE stream = ?;
 SELECT payload, version FROM entries WHERE stream = ? AND seq = ?;
 
 -- name: board_payloads
--- What all events of a board say.
-SELECT seq, payload, version FROM entries WHERE stream = ? ORDER BY seq;
+-- What the events of a board that come before a number say; without one, all.
+SELECT seq, payload, version FROM entries
+WHERE stream = ?1 AND (?2 IS NULL OR seq < ?2) ORDER BY seq;

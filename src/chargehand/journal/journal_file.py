@@ -146,6 +146,8 @@ class JournalFile:
         return False
 
     def _make(self, connection: apsw.Connection) -> None:
+        # Before anything is in the file: then retention can give space back to the disk, bit by bit.
+        connection.pragma("auto_vacuum", 2)
         self._use_log(connection)
         connection.execute("BEGIN IMMEDIATE")
         if self._is_new(connection):  # still: another process may have been faster

@@ -17,10 +17,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import apsw
 
 from chargehand.errors import NotLeading, UnknownRun
-from chargehand.journal.base import Process
+from chargehand.journal.base import FORGOTTEN, Process
 from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_transaction import FORGOTTEN, HeadRow, Transaction
+from chargehand.journal.sqlite_transaction import HeadRow, Transaction
 
 if sys.platform != "win32":
     import fcntl

@@ -6,10 +6,10 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import Self
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from typing import Self, TypeGuard
 
+from msgspec import json
 from msgspec.structs import replace
 
 from chargehand.decisions.board import BoardState, decide, matches, note_of
@@ -26,10 +26,11 @@ from chargehand.facts.board import (
     board_of_run,
     stream_of,
 )
-from chargehand.facts.events import Event, RunFinished, encode
+from chargehand.facts.events import Event, RunFinished, RunRequested, encode
 from chargehand.facts.value import digest_of
 from chargehand.journal.base import (
     BLOB_GRACE,
+    FORGOTTEN,
     GENESIS,
     Entry,
     Head,
@@ -46,7 +47,6 @@ from chargehand.journal.change_signal import Changes
 from chargehand.journal.hash_chain import EPOCH, chain_hash, draft, header, header_start
 from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
 
-_FORGOTTEN = "its events were deleted by retention"
 #: events that are kept together
 _SHEET = 1024
 
@@ -167,6 +167,8 @@ class _Store:
         self.posted: dict[str, Mail] = {}
         self.blobs: dict[str, bytes] = {}
         self.put_at: dict[str, float] = {}
+        #: blobs that deleted runs named, and others may name as well
+        self.orphans: set[str] = set()
         self.nodes: set[str] = set()
         #: by node: what it serves
         self.offers: dict[str, str] = {}
@@ -181,7 +183,7 @@ class _Store:
         if stream is None:
             stream = self.streams[name] = _Stream()
         elif stream.head is not None:
-            raise UnknownRun(name, _FORGOTTEN)
+            raise UnknownRun(name, FORGOTTEN)
         return stream
 
     def check_open(self, node: str) -> None:
@@ -191,7 +193,7 @@ class _Store:
     def check_board(self, board: str, node: str) -> None:
         self.check_open(node)
         if board in self.forgotten_boards:
-            raise UnknownRun(stream_of(board), _FORGOTTEN)
+            raise UnknownRun(stream_of(board), FORGOTTEN)
 
 
 class MemoryJournal:
@@ -210,6 +212,7 @@ class MemoryJournal:
         self.mail = _Mailbox(store)
         self.blobs = _Blobs(store)
         self.boards = _Boards(store, self._node)
+        self.storage = _Storage(store)
         store.nodes.add(self._node)
 
     def neighbour(self) -> "MemoryJournal":
@@ -235,7 +238,7 @@ class MemoryJournal:
                 return known[1]
             kept = store.streams.get(stream)
             if kept is not None and kept.head is not None:
-                raise UnknownRun(stream, _FORGOTTEN)
+                raise UnknownRun(stream, FORGOTTEN)
             if epoch is not None and (
                 kept is None or kept.epoch != epoch or kept.owner != self._node
             ):
@@ -269,7 +272,7 @@ class MemoryJournal:
             store.check_open(self._node)
             kept = store.streams.get(stream)
             if kept is not None and kept.head is not None:
-                raise UnknownRun(stream, _FORGOTTEN)
+                raise UnknownRun(stream, FORGOTTEN)
             if kept is not None and kept.owner in store.nodes:
                 raise led_by(stream, kept.owner)
             events = decide(_Tail(store, stream, kept))
@@ -302,55 +305,18 @@ class MemoryJournal:
             for entry in entries:
                 yield entry
         if kept.head is not None:
-            raise UnknownRun(stream, _FORGOTTEN)
+            raise UnknownRun(stream, FORGOTTEN)
 
-    async def heads(self) -> list[Head]:
+    async def heads(self, *, forgotten: bool = True) -> list[Head]:
         """All streams that have an event, the one that changed last first."""
         with self._store.lock:
             found = [stream.tell_head(name) for name, stream in self._store.streams.items()]
-        heads = [head for head in reversed(found) if head is not None]
+        heads = [
+            head
+            for head in reversed(found)
+            if head is not None and (forgotten or not head.is_forgotten)
+        ]
         return sorted(heads, key=lambda head: head.changed_at or EPOCH, reverse=True)
-
-    async def forget(self, before: datetime) -> list[str]:
-        """Delete the events of ended runs that last changed before this; heads stay as a trace."""
-        store = self._store
-        forgotten: list[str] = []
-        orphans: set[str] = set()
-        with store.lock:
-            for name, stream in store.streams.items():
-                head = stream.tell_head(name)
-                if head is None or head.is_forgotten or not head.is_ended:
-                    continue
-                if head.changed_at is None or head.changed_at >= before:
-                    continue
-                forgotten.append(name)
-                orphans |= _blobs_named_in(stream.events)
-                stream.head = replace(head, is_forgotten=True)
-                stream.events, stream.hashes, stream.spans = _Events(), [], []
-                orphans |= self._forget_board(board_of_run(name))
-            if orphans:
-                self._drop_blobs(orphans)
-        return forgotten
-
-    def _forget_board(self, board: str) -> set[str]:
-        kept = self._store.boards.pop(board, None)
-        if kept is None:
-            return set()
-        self._store.forgotten_boards.add(board)
-        return _blobs_on(kept)
-
-    def _drop_blobs(self, orphans: set[str]) -> None:
-        store = self._store
-        for stream in store.streams.values():
-            orphans -= _blobs_named_in(stream.events)
-        for board in store.boards.values():
-            orphans -= _blobs_on(board)
-        # One that was put just now may be about to be named again.
-        settled = time.monotonic() - BLOB_GRACE.total_seconds()
-        for digest in orphans:
-            if store.put_at.get(digest, settled) <= settled:
-                store.blobs.pop(digest, None)
-                store.put_at.pop(digest, None)
 
     async def close(self) -> None:
         """Let go of what this node leads. Closing twice is fine."""
@@ -503,6 +469,97 @@ class _Blobs:
         if data is None:
             raise JournalDamaged(f"blob {digest} is not in this journal")
         return data
+
+
+class _Storage:
+    """How runs are deleted from memory."""
+
+    def __init__(self, store: _Store) -> None:
+        self._store = store
+
+    async def used(self) -> int:
+        with self._store.lock:
+            names = [name for name, kept in self._store.streams.items() if kept.head is None]
+            taken = sum(_bytes_of(self._store, name) for name in names)
+            blobs = self._store.blobs.items()
+            return taken + sum(len(data) for name, data in blobs if name not in self._store.orphans)
+
+    async def sizes(self, runs: Sequence[str]) -> dict[str, int]:
+        store = self._store
+        with store.lock:
+            sizes = {run: _bytes_of(store, run) for run in runs}
+            for run in runs:
+                blobs = _blobs_of(store, run)
+                sizes[run] += sum(len(store.blobs.get(digest, b"")) for digest in blobs)
+        return sizes
+
+    async def requests(self, runs: Sequence[str]) -> dict[str, RunRequested]:
+        with self._store.lock:
+            kept = {run: self._store.streams.get(run) for run in runs}
+            firsts = {run: stream.events[0] for run, stream in kept.items() if _has_events(stream)}
+        return {run: event for run, event in firsts.items() if type(event) is RunRequested}
+
+    async def forget(self, runs: Sequence[str], *, known: Collection[str]) -> bool:
+        store = self._store
+        with store.lock:
+            for name, stream in store.streams.items():
+                is_led = stream.owner in store.nodes
+                is_open = not stream.is_ended and stream.head is None
+                if is_open and (len(stream.events) or is_led) and name not in known:
+                    return False
+            found = [store.streams.get(run) for run in runs]
+            kept = [stream for stream in found if stream is not None and stream.head is None]
+            if len(kept) < len(found) or not kept[0].is_ended:
+                return False
+            if any(stream.owner in store.nodes for stream in kept):
+                return False
+            for run, stream in zip(runs, kept, strict=True):
+                self._forget(run, stream)
+        return True
+
+    def _forget(self, run: str, stream: _Stream) -> None:
+        store = self._store
+        store.orphans |= _blobs_of(store, run)
+        stream.is_ended, stream.owner = True, ""
+        head = stream.tell_head(run)
+        assert head is not None  # noqa: S101 - a run that has ended has events
+        stream.head = replace(head, is_forgotten=True)
+        stream.events, stream.hashes, stream.spans = _Events(), [], []
+        if store.boards.pop(board_of_run(run), None) is not None:
+            store.forgotten_boards.add(board_of_run(run))
+
+    async def sweep(self) -> AsyncIterator[int]:
+        store = self._store
+        with store.lock:
+            for stream in store.streams.values():
+                store.orphans -= _blobs_named_in(stream.events) if store.orphans else set()
+            for board in store.boards.values():
+                store.orphans -= _blobs_on(board)
+            # One that was put just now may be about to be named again.
+            settled = time.monotonic() - BLOB_GRACE.total_seconds()
+            gone = {each for each in store.orphans if store.put_at.get(each, settled) <= settled}
+            for digest in gone:
+                store.blobs.pop(digest, None)
+                store.put_at.pop(digest, None)
+            store.orphans -= gone
+        yield len(gone)
+
+
+def _has_events(stream: _Stream | None) -> TypeGuard[_Stream]:
+    return stream is not None and len(stream.events) > 0
+
+
+def _bytes_of(store: _Store, run: str) -> int:
+    kept, board = store.streams.get(run), store.boards.get(board_of_run(run))
+    taken = sum(len(encode(event)) for event in kept.events) if kept is not None else 0
+    entries = board.entries if board is not None else ()
+    return taken + sum(len(json.encode(entry.event)) for entry in entries)
+
+
+def _blobs_of(store: _Store, run: str) -> set[str]:
+    kept, board = store.streams.get(run), store.boards.get(board_of_run(run))
+    named = _blobs_named_in(kept.events) if kept is not None else set()
+    return named | (_blobs_on(board) if board is not None else set())
 
 
 class _Boards:

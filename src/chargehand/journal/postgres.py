@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from chargehand.decisions.board import decide as decide_act
@@ -28,14 +28,13 @@ from chargehand.facts.board import (
     Note,
     NotePosted,
     NoteQuery,
-    board_of_run,
     decode_board,
     stream_of,
 )
 from chargehand.facts.events import Event
 from chargehand.facts.value import digest_of
 from chargehand.journal.base import (
-    BLOB_GRACE,
+    FORGOTTEN,
     LEASE,
     PATIENCE,
     Entry,
@@ -49,7 +48,7 @@ from chargehand.journal.base import (
     nothing_to_undo,
 )
 from chargehand.journal.closed_guard import Availability
-from chargehand.journal.hash_chain import draft, microseconds, payload_digest
+from chargehand.journal.hash_chain import draft, payload_digest
 from chargehand.journal.local_stream_owners import StreamOwner
 from chargehand.journal.postgres_connection import PostgresServer, refuse_text
 from chargehand.journal.postgres_reader import (
@@ -58,6 +57,7 @@ from chargehand.journal.postgres_reader import (
     all_heads,
     unread_mail,
 )
+from chargehand.journal.postgres_storage import PostgresStorage
 from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
 from chargehand.journal.postgres_writer import (
     POLL,
@@ -67,7 +67,7 @@ from chargehand.journal.postgres_writer import (
     WriteRequest,
 )
 from chargehand.journal.reader import ChainCheck
-from chargehand.journal.sqlite_transaction import FORGOTTEN, HeadRow, check_leads
+from chargehand.journal.sqlite_transaction import HeadRow, check_leads
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -131,6 +131,7 @@ class PostgresJournal:
         self.mail = _Mailbox(port)
         self.blobs = _Blobs(port)
         self.boards = _Boards(port)
+        self.storage = PostgresStorage(self._core.namespace, port.read, port.write)
         weakref.finalize(self, _let_go, self._core, self._thread, self._gate)
         _open_journals.add(self)
 
@@ -195,28 +196,12 @@ class PostgresJournal:
             for entry in chunk:
                 yield entry
 
-    async def heads(self) -> list[Head]:
+    async def heads(self, *, forgotten: bool = True) -> list[Head]:
         """All runs that have an event, the one that changed last first."""
-        return await self._port.read(functools.partial(all_heads, namespace=self._core.namespace))
-
-    async def forget(self, before: datetime) -> list[str]:
-        """Delete the events of ended runs that last changed before this; heads stay as a trace."""
-        limit = microseconds(before)
-
-        async def find(connection: "Connection[Any]") -> list[str]:
-            rows = await connection.fetch(POSTGRES["forgettable"], self._core.namespace, limit)
-            return [row[0] for row in rows]
-
-        forgotten = []
-        for name in await self._port.read(find):
-            work = functools.partial(_forget, stream=name, before=limit)
-            if await self._port.write(Needs(stream=name), work):
-                board = board_of_run(name)
-                await self._port.write(
-                    Needs(stream=stream_of(board)), functools.partial(_forget_board, board=board)
-                )
-                forgotten.append(name)
-        return forgotten
+        namespace = self._core.namespace
+        return await self._port.read(
+            functools.partial(all_heads, namespace=namespace, forgotten=forgotten)
+        )
 
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""
@@ -243,34 +228,6 @@ def _living_head(transaction: PostgresTransaction, stream: str) -> HeadRow | Non
     if head is not None and head.forgotten:
         raise UnknownRun(stream, FORGOTTEN)
     return head
-
-
-async def _forget(transaction: PostgresTransaction, stream: str, before: int) -> bool:
-    head = transaction.head(stream)
-    if head is None or head.forgotten or not head.ended or (head.changed_at or 0) >= before:
-        return False
-    await _drop(transaction, head)
-    await transaction.connection.execute(POSTGRES["drop_mail"], transaction.namespace, stream)
-    return True
-
-
-async def _forget_board(transaction: PostgresTransaction, board: str) -> None:
-    head = transaction.head(stream_of(board))
-    if head is not None and not head.forgotten:
-        await _drop(transaction, head)
-        await transaction.connection.execute(POSTGRES["drop_board"], head.id)
-
-
-async def _drop(transaction: PostgresTransaction, head: HeadRow) -> None:
-    connection = transaction.connection
-    await connection.execute(POSTGRES["drop_entries"], head.id)
-    digests = [row[0] for row in await connection.fetch(POSTGRES["drop_blob_refs"], head.id)]
-    if digests:
-        await connection.execute(
-            POSTGRES["drop_orphans"], transaction.namespace, digests, BLOB_GRACE
-        )
-    head.forgotten = True
-    transaction.change(head)
 
 
 async def _decide(

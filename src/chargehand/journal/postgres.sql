@@ -203,10 +203,58 @@ FROM chargehand_streams WHERE namespace = $1 AND name = $2;
 SELECT name, id, seq, hash, epoch, owner, ended, began_at, changed_at, forgotten
 FROM chargehand_streams WHERE namespace = $1 ORDER BY changed_at DESC NULLS LAST, id DESC;
 
--- name: forgettable
--- Ended streams that last changed before an instant and still have their events.
-SELECT name FROM chargehand_streams
-WHERE namespace = $1 AND ended AND NOT forgotten AND changed_at < $2 ORDER BY id;
+-- name: kept_heads
+-- The same, without those whose events were deleted.
+SELECT name, id, seq, hash, epoch, owner, ended, began_at, changed_at, forgotten
+FROM chargehand_streams WHERE namespace = $1 AND NOT forgotten
+ORDER BY changed_at DESC NULLS LAST, id DESC;
+
+-- name: open_streams
+-- Runs and boards that have not ended.
+SELECT name, seq, owner FROM chargehand_streams
+WHERE namespace = $1 AND NOT ended AND NOT forgotten;
+
+-- name: requests
+-- The first events of these runs.
+SELECT s.name, e.payload, e.version FROM chargehand_streams AS s
+JOIN chargehand_entries AS e ON e.stream = s.id AND e.seq = 1
+WHERE s.namespace = $1 AND s.name = ANY($2::text[]) AND NOT s.forgotten;
+
+-- name: used
+-- Bytes of all events and blobs that are kept, with what a row takes beside its payload.
+SELECT coalesce((
+    SELECT sum(octet_length(e.payload) + $2) FROM chargehand_entries AS e
+    JOIN chargehand_streams AS s ON s.id = e.stream WHERE s.namespace = $1 AND NOT s.forgotten
+), 0) + coalesce((
+    SELECT sum(octet_length(b.data)) FROM chargehand_blobs AS b
+    WHERE b.namespace = $1 AND EXISTS (
+        SELECT 1 FROM chargehand_blob_refs AS r JOIN chargehand_streams AS s ON s.id = r.stream
+        WHERE r.digest = b.digest AND s.namespace = $1 AND NOT s.forgotten
+    )
+), 0);
+
+-- name: sizes
+-- The same for each of these streams; a blob that several name counts for each in part.
+SELECT s.name, coalesce((
+    SELECT sum(octet_length(e.payload) + $3) FROM chargehand_entries AS e WHERE e.stream = s.id
+), 0) + coalesce((
+    SELECT sum(octet_length(b.data) / (
+        SELECT count(*) FROM chargehand_blob_refs AS o WHERE o.digest = b.digest
+    )) FROM chargehand_blobs AS b JOIN chargehand_blob_refs AS r ON r.digest = b.digest
+    WHERE b.namespace = $1 AND r.stream = s.id
+), 0)
+FROM chargehand_streams AS s WHERE s.namespace = $1 AND s.name = ANY($2::text[]);
+
+-- name: leftovers
+-- Deleted streams that still have events or blobs to be cleared away.
+SELECT name, id FROM chargehand_streams AS s WHERE namespace = $1 AND forgotten AND (
+    EXISTS (SELECT 1 FROM chargehand_entries AS e WHERE e.stream = s.id)
+    OR EXISTS (SELECT 1 FROM chargehand_blob_refs AS r WHERE r.stream = s.id)
+) ORDER BY id;
+
+-- name: one_sweep
+-- Whether this transaction may clear away: two at once would wait for each other.
+SELECT pg_try_advisory_xact_lock(7165283104923840312);
 
 -- name: entries
 -- Events of one stream in order, so many at most.
@@ -218,8 +266,10 @@ WHERE stream = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4;
 SELECT hash, epoch FROM chargehand_entries WHERE stream = $1 AND seq = $2;
 
 -- name: drop_entries
--- Forget all events of one stream.
-DELETE FROM chargehand_entries WHERE stream = $1;
+-- Delete the first events of one stream, so many at most.
+DELETE FROM chargehand_entries WHERE stream = $1 AND seq < (
+    SELECT min(seq) + $2 FROM chargehand_entries WHERE stream = $1
+);
 
 -- name: lock_mail
 -- Whether this mail can still be taken; nobody else can take it before this transaction ends.
@@ -359,6 +409,20 @@ WHERE stream = $1 AND label = $2 AND (version = $3 OR $3 = 0) ORDER BY version D
 -- Note who may touch blocks.
 INSERT INTO chargehand_guards SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])
 ON CONFLICT (stream, label) DO UPDATE SET guard = excluded.guard;
+
+-- name: drop_unnamed
+-- Delete blobs that nobody names and that were put long ago, so many at most.
+DELETE FROM chargehand_blobs WHERE namespace = $1 AND digest IN (
+    SELECT b.digest FROM chargehand_blobs AS b
+    WHERE b.namespace = $1 AND b.put_at < clock_timestamp() - $2::interval AND NOT EXISTS (
+        SELECT 1 FROM chargehand_blob_refs AS r JOIN chargehand_streams AS s ON s.id = r.stream
+        WHERE r.digest = b.digest AND s.namespace = $1
+    ) LIMIT $3
+) AND put_at < clock_timestamp() - $2::interval;
+
+-- name: drop_keys_of
+-- Forget the keys that were used for one stream.
+DELETE FROM chargehand_keys WHERE namespace = $1 AND scope = $2;
 
 -- name: drop_board
 -- Forget what the notes and blocks of a board are found by.

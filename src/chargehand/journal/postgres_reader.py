@@ -24,12 +24,12 @@ from chargehand.facts.board import (
     stream_of,
 )
 from chargehand.facts.events import decode
-from chargehand.journal.base import GENESIS, Entry, Head, Mail
+from chargehand.journal.base import FORGOTTEN, GENESIS, Entry, Head, Mail
 from chargehand.journal.postgres_transaction import POSTGRES, decode_guard
 from chargehand.journal.reader import ChainCheck
 from chargehand.journal.sqlite_boards import facet_number
 from chargehand.journal.sqlite_errors import damaged
-from chargehand.journal.sqlite_transaction import FORGOTTEN, HeadRow
+from chargehand.journal.sqlite_transaction import HeadRow
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -69,6 +69,7 @@ class PostgresWalk:
             try:
                 entries.append(check.entry(row))
             except JournalDamaged as error:
+                await self._refuse_forgotten(connection)
                 if not entries:
                     raise
                 self._damage = error  # raised when what is sound before it has been read
@@ -107,9 +108,12 @@ async def head_of_stream(
     return head
 
 
-async def all_heads(connection: "Connection[Any]", namespace: str) -> list[Head]:
+async def all_heads(
+    connection: "Connection[Any]", namespace: str, *, forgotten: bool
+) -> list[Head]:
     """All runs with an event, the one that changed last first."""
-    rows = [HeadRow(*row) for row in await connection.fetch(POSTGRES["all_heads"], namespace)]
+    query = POSTGRES["all_heads" if forgotten else "kept_heads"]
+    rows = [HeadRow(*row) for row in await connection.fetch(query, namespace)]
     return [head.told() for head in rows if head.seq and not head.name.startswith(BOARD)]
 
 

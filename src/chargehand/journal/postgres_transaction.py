@@ -34,6 +34,8 @@ class Needs(Struct, frozen=True):
     """What a request must have locked before it is entered."""
 
     stream: str = ""
+    #: more of them
+    streams: tuple[str, ...] = ()
     key: Key | None = None
     mail: tuple[int, ...] = ()
     #: of the board that `stream` is
@@ -88,8 +90,9 @@ class PostgresTransaction:
         wanted = list(needs)
         if keys := [each.key for each in wanted if each.key is not None]:
             await self._lock_keys(keys)
-        if streams := sorted({each.stream for each in wanted if each.stream}):
-            await self._lock_streams(streams)
+        streams = {name for each in wanted for name in (each.stream, *each.streams) if name}
+        if streams:
+            await self._lock_streams(sorted(streams))
         if mail := sorted({number for each in wanted for number in each.mail}):
             await self.lock_mail(mail)
         if labelled := {(each.stream, each.label) for each in wanted if each.label}:

@@ -11,12 +11,12 @@ import apsw
 from chargehand.errors import JournalDamaged, UnknownRun
 from chargehand.facts.board import BOARD
 from chargehand.facts.events import decode
-from chargehand.journal.base import GENESIS, Entry, Head, Mail
+from chargehand.journal.base import FORGOTTEN, GENESIS, Entry, Head, Mail
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import entry_hash, payload_digest, seal
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, refusal, threads_wanted
-from chargehand.journal.sqlite_transaction import FORGOTTEN, HeadRow, head_of
+from chargehand.journal.sqlite_transaction import HeadRow, head_of
 
 T = TypeVar("T")
 
@@ -195,9 +195,10 @@ class EventWalk:
             raise UnknownRun(self._stream, FORGOTTEN)  # by retention, while it was being read
 
 
-def all_heads(source: EventSource) -> list[Head]:
+def all_heads(source: EventSource, *, forgotten: bool) -> list[Head]:
     """All runs with an event, the one that changed last first."""
-    heads = [_sound_head(source, row) for row in source.query("all_heads").fetchall()]
+    rows = source.query("all_heads" if forgotten else "kept_heads").fetchall()
+    heads = [_sound_head(source, row) for row in rows]
     return [
         head.told()
         for head in heads
@@ -212,16 +213,6 @@ def _sound_head(source: EventSource, row: tuple[Any, ...]) -> HeadRow | None:
         if source.skips_damage:
             return None  # told in the log when the journal was opened
         raise
-
-
-def forgettable(source: EventSource, before: int) -> list[str]:
-    """Ended streams that last changed before this instant and still have their events."""
-    return [name for (name,) in source.query("forgettable", before)]
-
-
-def orphans(source: EventSource) -> list[str]:
-    """Blobs that no event names any more."""
-    return [digest for (digest,) in source.query("orphans")]
 
 
 def unread_mail(source: EventSource) -> list[Mail]:

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from chargehand.errors import KeyConflict, UnknownRun, UsageError
 from chargehand.facts.argument_checks import Duration, duration
-from chargehand.facts.board import board_of_run
 from chargehand.facts.events import Event
 from chargehand.journal.base import (
+    FORGOTTEN,
     LEASE,
     PATIENCE,
     Entry,
@@ -33,7 +33,7 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.blob_store import FileBlobs
 from chargehand.journal.closed_guard import Availability
-from chargehand.journal.hash_chain import draft, microseconds, payload_digest, seal
+from chargehand.journal.hash_chain import draft, payload_digest, seal
 from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.leases import SqliteNode
 from chargehand.journal.local_stream_owners import StreamOwner
@@ -42,14 +42,13 @@ from chargehand.journal.reader import (
     EventWalk,
     Reader,
     all_heads,
-    forgettable,
-    orphans,
     unread_mail,
 )
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_boards import SqliteBoards, forget_board
+from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import threads_wanted
-from chargehand.journal.sqlite_transaction import FORGOTTEN, Append, Transaction
+from chargehand.journal.sqlite_storage import SqliteStorage
+from chargehand.journal.sqlite_transaction import Append, Transaction
 from chargehand.journal.writer import Writer
 
 log = logging.getLogger("chargehand.journal")
@@ -97,6 +96,7 @@ class SqliteJournal:
         self.processes = _Processes(self._writer, self._reader)
         self.mail = _Mailbox(self._writer, self._reader)
         self.boards = SqliteBoards(self._writer, self._reader)
+        self.storage = SqliteStorage(self._writer, self._reader, self.blobs)
         if durability == "relaxed":
             log.warning("journal_relaxed path=%s: a power cut may lose the last moments", path)
         with threads_wanted(path):
@@ -146,27 +146,9 @@ class SqliteJournal:
             for entry in chunk:
                 yield entry
 
-    async def heads(self) -> list[Head]:
+    async def heads(self, *, forgotten: bool = True) -> list[Head]:
         """All runs that have an event, the one that changed last first."""
-        return await self._reader.do(all_heads)
-
-    async def forget(self, before: datetime) -> list[str]:
-        """Delete the events of ended runs that last changed before this; heads stay as a trace.
-
-        One run a transaction, so that appends go on meanwhile. Blobs that no event names any more
-        go too, unless they were put within the last hour.
-        """
-        limit = microseconds(before)
-        names = await self._reader.do(lambda source: forgettable(source, limit))
-        forgotten = [
-            name
-            for name in names
-            if await self._writer.do(partial(_forget, stream=name, before=limit))
-        ]
-        if digests := await self._reader.do(orphans):
-            gone = await self.blobs.drop(digests)
-            await self._writer.do(lambda sheet: _drop_orphans(sheet, gone))
-        return forgotten
+        return await self._reader.do(partial(all_heads, forgotten=forgotten))
 
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""
@@ -345,28 +327,6 @@ class _Mailbox:
         sheet.add_seal(kept)
         sheet.once_committed(self._writer.changes.notify)
         return True
-
-
-def _forget(sheet: Transaction, stream: str, before: int) -> bool:
-    sheet.flush()
-    head = sheet.head(stream)
-    if head is None or head.forgotten or not head.ended or (head.changed_at or 0) >= before:
-        return False
-    execute = sheet.connection.execute
-    execute(SQL["drop_entries"], (head.id,))
-    execute(SQL["orphan_blobs"], (head.id, head.id))
-    execute(SQL["drop_blob_refs"], (head.id,))
-    execute(SQL["drop_mail"], (stream,))
-    forget_board(sheet, board_of_run(stream))
-    head.forgotten = 1
-    sheet.change(head)
-    return True
-
-
-def _drop_orphans(sheet: Transaction, digests: Sequence[str]) -> None:
-    for digest in digests:
-        sheet.connection.execute(SQL["drop_orphan"], (digest,))
-        sheet.add_seal(digest.encode())
 
 
 def _let_go(writer: Writer, gate: Availability) -> None:

@@ -108,6 +108,11 @@ FROM streams WHERE name = ?;
 SELECT name, id, seq, hash, epoch, owner, ended, began_at, changed_at, forgotten, seal
 FROM streams ORDER BY changed_at DESC, id DESC;
 
+-- name: kept_heads
+-- The same, without those whose events were deleted.
+SELECT name, id, seq, hash, epoch, owner, ended, began_at, changed_at, forgotten, seal
+FROM streams WHERE NOT forgotten ORDER BY changed_at DESC, id DESC;
+
 -- name: led_streams
 -- Streams that a node leads, or led when it died, and that node.
 SELECT name, owner FROM streams WHERE owner <> '' AND NOT ended ORDER BY id;
@@ -116,9 +121,27 @@ SELECT name, owner FROM streams WHERE owner <> '' AND NOT ended ORDER BY id;
 -- Keep the new state of a stream, whether it had one or not.
 REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: forgettable
--- Ended streams that last changed before an instant and still have their events.
-SELECT name FROM streams WHERE ended AND NOT forgotten AND changed_at < ? ORDER BY id;
+-- name: open_streams
+-- Runs and boards that have not ended.
+SELECT name, seq, owner FROM streams WHERE NOT ended AND NOT forgotten;
+
+-- name: stream_number
+-- The number that entries have of a stream.
+SELECT id FROM streams WHERE name = ? AND NOT forgotten;
+
+-- name: stream_size
+-- How many events a stream has, and how many bytes they say.
+SELECT count(*), total(length(payload)) FROM entries WHERE stream = ?;
+
+-- name: request
+-- The first event of a run.
+SELECT e.payload, e.version FROM streams AS s JOIN entries AS e ON e.stream = s.id AND e.seq = 1
+WHERE s.name = ? AND NOT s.forgotten;
+
+-- name: leftovers
+-- Deleted streams that still have events to be cleared away.
+SELECT name, id FROM streams AS s
+WHERE forgotten AND EXISTS (SELECT 1 FROM entries AS e WHERE e.stream = s.id) ORDER BY id;
 
 -- name: add_entry
 -- Keep one event; widened to many rows by `queries.widened`.
@@ -133,9 +156,13 @@ FROM entries WHERE stream = ? AND seq > ? AND seq <= ? ORDER BY seq;
 -- The hash that the next entry builds on, and the epoch that it may not be below.
 SELECT hash, epoch FROM entries WHERE stream = ? AND seq = ?;
 
+-- name: piece_end
+-- The first event of a stream after so many; none if there are no more.
+SELECT seq FROM entries WHERE stream = ? ORDER BY seq LIMIT 1 OFFSET ?;
+
 -- name: drop_entries
--- Forget all events of one stream.
-DELETE FROM entries WHERE stream = ?;
+-- Delete the events of one stream that come before a number; without one, all.
+DELETE FROM entries WHERE stream = ?1 AND (?2 IS NULL OR seq < ?2);
 
 -- name: author
 -- The number of a node among the authors.
@@ -160,6 +187,10 @@ SELECT scope, name, digest, stream, seq, seal FROM keys;
 -- name: add_key
 -- Remember what an idempotency key was used for.
 INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: drop_keys
+-- Forget the keys that were used for one stream.
+DELETE FROM keys WHERE scope = ?;
 
 -- name: mail_by_key
 -- Whether this mail was posted before.
@@ -245,16 +276,33 @@ DELETE FROM commits WHERE number < ?;
 -- Note that a stream names a blob.
 INSERT OR IGNORE INTO blob_refs VALUES (?, ?);
 
--- name: orphan_blobs
--- Note blobs as named by nobody that only this stream names. Bind the stream twice.
-INSERT OR IGNORE INTO blob_refs
-SELECT digest, 0 FROM blob_refs AS own WHERE stream = ? AND NOT EXISTS (
-    SELECT 1 FROM blob_refs AS other WHERE other.digest = own.digest AND other.stream <> ?
-);
+-- name: named_blobs
+-- Blobs that some stream names.
+SELECT DISTINCT digest FROM blob_refs WHERE stream <> 0;
 
--- name: drop_blob_refs
--- Forget which blobs a stream names.
-DELETE FROM blob_refs WHERE stream = ?;
+-- name: all_blobs
+-- Blobs that some stream names, or named once.
+SELECT DISTINCT digest FROM blob_refs;
+
+-- name: blobs_of
+-- Blobs that these streams name, and which part of all that name each they are. Bind a JSON list of numbers.
+SELECT own.digest, count(*) * 1.0 / (
+    SELECT count(*) FROM blob_refs AS r WHERE r.digest = own.digest AND r.stream <> 0
+)
+FROM blob_refs AS own WHERE own.stream IN (SELECT value FROM json_each(?)) GROUP BY own.digest;
+
+-- name: forgotten_refs
+-- Blobs that deleted streams named, so many at most.
+SELECT digest, stream FROM blob_refs
+WHERE stream <> 0 AND stream IN (SELECT id FROM streams WHERE forgotten) LIMIT ?;
+
+-- name: orphan_blob
+-- Note that a blob was named by a stream that is deleted.
+INSERT OR IGNORE INTO blob_refs VALUES (?, 0);
+
+-- name: drop_blob_ref
+-- Forget that a stream names a blob.
+DELETE FROM blob_refs WHERE digest = ? AND stream = ?;
 
 -- name: orphans
 -- Blobs that nobody names any more.

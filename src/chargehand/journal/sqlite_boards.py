@@ -40,13 +40,12 @@ from chargehand.facts.board import (
     stream_of,
 )
 from chargehand.facts.events import Event
-from chargehand.journal.base import GENESIS, Key
+from chargehand.journal.base import FORGOTTEN, GENESIS, Key
 from chargehand.journal.hash_chain import draft, entry_hash, seal
 from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import damaged
 from chargehand.journal.sqlite_transaction import (
-    FORGOTTEN,
     MANY_NOTES,
     HeadRow,
     Transaction,
@@ -144,30 +143,6 @@ class SqliteBoards:
         self._has_tables = True
 
 
-def forget_board(sheet: Transaction, board: str) -> None:
-    """Delete a board; its head stays as a trace of it. What was entered must be flushed."""
-    head = sheet.head(stream_of(board))
-    if head is None or head.forgotten:
-        return
-    execute = sheet.connection.execute
-    if execute(SQL["has_fresh"]).get:
-        execute(SQL["move_fresh"])
-    rows = _rows(sheet.connection, SQL["board_payloads"], head.id)
-    for seq, payload, version in rows:
-        note = note_of(board, seq, decode_board(payload, version))
-        if note is not None:
-            facets = [(facet_number(board, word), seq) for word in facets_of(note)]
-            sheet.connection.executemany(SQL["drop_facet"], facets)
-            ranks = [(facet_number(board, word), note.importance, seq) for word in ranks_of(note)]
-            sheet.connection.executemany(SQL["drop_rank"], ranks)
-    for query in ("drop_blocks", "drop_guards", "drop_entries"):
-        execute(SQL[query], (head.id,))
-    execute(SQL["orphan_blobs"], (head.id, head.id))
-    execute(SQL["drop_blob_refs"], (head.id,))
-    head.forgotten = 1
-    sheet.change(head)
-
-
 def _index(sheet: Transaction, board: str, head: HeadRow, event: BoardEvent) -> bool:
     """Let an event be found. Returns whether it is read as a note."""
     note = note_of(board, head.seq, event)
@@ -199,7 +174,8 @@ def facet_number(board: str, word: str) -> int:
 # Reading
 
 
-def _rows(connection: apsw.Connection, query: str, *values: Any) -> list[tuple[Any, ...]]:
+def all_rows(connection: apsw.Connection, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What this query finds."""
     return connection.execute(query, values).fetchall()
 
 
@@ -291,7 +267,7 @@ class _Search:
         if is_fresh:  # all that a note can be found by is moved together
             query = query.replace("FROM facets", "FROM fresh_facets")
             query = query.replace("FROM ranks", "FROM fresh_ranks")
-        return _rows(self._source.connection, query, *values)
+        return all_rows(self._source.connection, query, *values)
 
 
 def _find_block(source: EventSource, board: str, label: str, version: int) -> Block | None:
@@ -317,7 +293,9 @@ def _find_labels(source: EventSource, board: str, only: str) -> list[Label]:
     head = _head(source, board)
     if head is None:
         return []
-    labels = [(only,)] if only else _rows(source.connection, SQL["block_labels"], head.id, head.id)
+    labels = (
+        [(only,)] if only else all_rows(source.connection, SQL["block_labels"], head.id, head.id)
+    )
     known = [_known(source.connection, source.path, head.id, label) for (label,) in labels]
     return [each for each in known if each != Label(each.label, 0)]
 
@@ -342,7 +320,7 @@ def _entries(
 ) -> list[BoardEntry]:
     """The entries at these places, each checked against the hash before it."""
     listed = msgspec.json.encode(places).decode()
-    rows = _rows(source.connection, SQL["board_entry"], head.id, listed)
+    rows = all_rows(source.connection, SQL["board_entry"], head.id, listed)
     if len(rows) != len(places):
         raise damaged(source.path, f"an event of board {board!r} is missing")
     return [_checked(source, board, row) for row in rows]

@@ -15,14 +15,13 @@ from msgspec.structs import astuple
 
 from chargehand.errors import KeyConflict, NotLeading, UnknownRun
 from chargehand.facts.events import VERSION, RunFinished
-from chargehand.journal.base import GENESIS, Head, Key, Position, named_blobs
+from chargehand.journal.base import FORGOTTEN, GENESIS, Head, Key, Position, named_blobs
 from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start, instant, seal
 from chargehand.journal.sql_queries import SQL, widened
 from chargehand.journal.sqlite_errors import damaged
 
 #: that are let be found at once; fewer wait in a small table until there are as many
 MANY_NOTES = 2_000
-FORGOTTEN = "its events were deleted by retention"
 _ENDING = RunFinished.__name__
 #: far more than can be made between two head marks
 KEPT_COMMITS = 10_000

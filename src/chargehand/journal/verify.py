@@ -26,8 +26,8 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 async def verified(journal: Journal, only: str | None = None) -> AsyncIterator[Finding]:
     """What there is to say of each run, or of one: those that are whole have no faults."""
-    for head in await journal.heads():
-        if not head.is_forgotten and only in (None, head.stream):
+    for head in await journal.heads(forgotten=False):
+        if only in (None, head.stream):
             yield await _verify(journal, head)
 
 

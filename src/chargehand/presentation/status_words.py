@@ -3,7 +3,13 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
-from chargehand.errors import ChargehandError, InternalError, JournalDamaged, JournalVersion
+from chargehand.errors import (
+    ChargehandError,
+    InternalError,
+    JournalDamaged,
+    JournalVersion,
+    UnknownRun,
+)
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Head, Process
 from chargehand.result import RunResult
@@ -42,11 +48,16 @@ def is_nested(head: Head) -> bool:
 async def looked_at(
     heads: Iterable[Head], look: Callable[[Head], Awaitable[T]]
 ) -> list[tuple[Head, T | ChargehandError]]:
-    """What looking at each of these runs shows; of one that cannot be read, why."""
+    """What looking at each of these runs shows; of one that cannot be read, why.
+
+    One that retention deletes meanwhile is left out.
+    """
     found: list[tuple[Head, T | ChargehandError]] = []
     for head in heads:
         try:
             found.append((head, await look(head)))
+        except UnknownRun:
+            continue
         except (JournalDamaged, JournalVersion, InternalError) as error:
             found.append((head, error))
     return found

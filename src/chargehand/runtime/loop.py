@@ -295,6 +295,7 @@ class Runtime:
         async with self._lease(run) as epoch:
             # Looked for while we lead: from now on nobody else can begin it.
             has_begun = may_exist and await self.has_begun(run)
+            await self._hold(requested.reuses)
         if has_begun:
             await self.journal.leases.release(run, epoch)
             return None
@@ -402,6 +403,16 @@ class Runtime:
                 if type(event) is AttemptFinished and event.key and type(event.outcome) is Done:
                     results[event.key] = event.outcome.value
         return results
+
+    async def _hold(self, run: str) -> None:
+        """Raise `UnknownRun` if retention has deleted this run since it was read.
+
+        Asked of the writer while we lead the run that needs it: retention deletes nothing from here on
+        that it may need, and what it deleted before is seen.
+        """
+        if run:
+            with contextlib.suppress(NotLeading):  # it is still under way
+                await self.journal.decide(run, lambda _: ())
 
     def written_already(self) -> "asyncio.Future[Event | None]":
         """What stands for the writing of something that needs none."""

@@ -164,8 +164,8 @@ class McpTools:
         most: Annotated[int, Field(ge=1, le=100, description="How many to list.")] = 10,
     ) -> RunsReply:
         """The newest runs, those of other clients and of the command line included."""
-        heads = await self._boss.journal.heads()
-        heads = [head for head in heads if not head.is_forgotten and not is_nested(head)]
+        heads = await self._boss.journal.heads(forgotten=False)
+        heads = [head for head in heads if not is_nested(head)]
         rows = []
         for head, result in await looked_at(
             heads[:most], lambda head: self._boss.look(head.stream)

@@ -1,0 +1,135 @@
+"""`chargehand prune`: deletes finished runs by age, number and size."""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.options import journal_option, json_option, length
+from chargehand.errors import UsageError
+from chargehand.facts.durations import shown_length
+from chargehand.facts.retention import Retention
+from chargehand.facts.sizes import shown_size, size_of
+from chargehand.journal.open_journal import open_journal
+from chargehand.journal.prune import PrunedRun, Pruner
+from chargehand.presentation.plain_text import counted, table
+from chargehand.settings import JournalPlace, journal_place
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else size_of(value)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def retention_options(before: str = "") -> Callable[[Command], Command]:
+    """Which finished runs are kept: `--older-than`, `--keep`, `--max-size`, each with `before` in its name."""
+    options = (
+        click.option(
+            f"--{before}older-than",
+            "older_than",
+            callback=length,
+            metavar="TIME",
+            help="Delete runs that ended longer ago, such as 30d or 12h.",
+        ),
+        click.option(
+            f"--{before}keep",
+            "keep",
+            type=click.IntRange(0),
+            metavar="N",
+            help="Keep the newest N finished runs, delete the others.",
+        ),
+        click.option(
+            f"--{before}max-size",
+            "max_size",
+            callback=_size,
+            metavar="SIZE",
+            help="Delete the oldest runs until the journal fits, such as 500MB or 2GB.",
+        ),
+    )
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def retention_of(options: dict[str, Any]) -> Retention | None:
+    """Take the options of retention out of a command's; None if none was given."""
+    given = {name: options.pop(name) for name in ("older_than", "keep", "max_size")}
+    return Retention(**given) if any(value is not None for value in given.values()) else None
+
+
+@click.command()
+@retention_options()
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@journal_option
+@json_option("One JSON object per run, then one for all of them.")
+def prune(*, dry_run: bool, journal: str, as_json: bool, **options: Any) -> None:
+    """Delete finished runs from a journal, with their boards, their blobs and the runs nested in them.
+
+    A run that any of the options excludes is deleted. Open runs are kept, and so is a run whose results an open
+    run reuses. Other processes may go on working with the journal meanwhile.
+    """
+    retention = retention_of(options)
+    if retention is None:
+        raise click.UsageError("say what is to go: --older-than 30d, --keep 1000 or --max-size 2GB")
+    place = journal_place(journal)
+    if not place.exists():
+        raise UsageError(f"there is no journal at {place}; name another with --journal")
+    asyncio.run(_prune(place, retention, is_dry=dry_run, as_json=as_json))
+
+
+async def _prune(place: JournalPlace, retention: Retention, *, is_dry: bool, as_json: bool) -> None:
+    journal, now = open_journal(place), datetime.now(UTC)
+    try:
+        before = await journal.storage.used()
+        pruner = Pruner(journal, retention)
+        if is_dry:
+            found = await pruner.due(now)
+            after = max(before - sum(run.size for run in found), 0)
+        else:
+            found = [run async for run in pruner.prune(now)]
+            after = await journal.storage.used()
+    finally:
+        await journal.close()
+    if as_json:
+        for run in found:
+            output.as_json(run)
+        total = {"runs": len(found), "size_before": before, "size_after": after, "dry_run": is_dry}
+        output.as_json(total)
+    else:
+        if found:
+            output.result(_listing(found, now))
+        runs = counted(len(found), "run")
+        sizes = f"{shown_size(before)}, {'then about' if is_dry else 'now'} {shown_size(after)}"
+        output.say(f"{'would delete' if is_dry else 'deleted'} {runs}; {place}: {sizes}")
+    if retention.max_size is not None and after > retention.max_size:
+        output.say(
+            f"that is still more than {shown_size(retention.max_size)}: what is left belongs to open runs, to runs "
+            "that they need, to boards with a name of their own, and to the journal itself"
+        )
+
+
+def _listing(found: Sequence[PrunedRun], now: datetime) -> str:
+    head = ("run", "ended", "nested", "size", "why")
+    cells = [
+        (
+            run.run,
+            f"{shown_length(max(now - run.ended_at, timedelta(0)))} ago",
+            str(run.nested),
+            shown_size(run.size),
+            run.why,
+        )
+        for run in found
+    ]
+    return table(head, cells, shutil.get_terminal_size().columns)

@@ -1,0 +1,145 @@
+"""Retention at work: finds the runs that a policy deletes, deletes them, and clears away what they leave."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.retention import (
+    ExpiredRun,
+    FinishedRun,
+    RunAge,
+    expired,
+    finished_runs,
+    next_to_fit,
+)
+from chargehand.facts.events import RunRequested
+from chargehand.facts.retention import Retention
+from chargehand.journal.base import Journal, Mail
+from chargehand.journal.hash_chain import EPOCH
+
+#: ids of runs that are tasks of others begin so; a run of a pool may, too
+NESTED = "n"
+#: how often a run is tried to be deleted while others begin all the time
+TRIES = 5
+#: runs whose sizes are asked for at once
+AT_ONCE = 50
+#: seconds between two pieces of work, in which appends of others are written
+PAUSE = 0.005
+
+
+class PrunedRun(Struct, frozen=True):
+    """A run that was deleted, or would be."""
+
+    run: str
+    ended_at: datetime
+    #: runs nested in it, which go with it
+    nested: int
+    #: in bytes, about: its events, its board, and the blobs that it names
+    size: int
+    why: str
+
+
+class _Submission(Struct):
+    """What retention must know of a request that waits to be taken up."""
+
+    requested: RunRequested
+
+
+class Pruner:
+    """Deletes runs of one journal by one policy. Made once, it asks little of the journal again and again."""
+
+    def __init__(self, journal: Journal, retention: Retention) -> None:
+        self._journal = journal
+        self._retention = retention
+        #: first events, which never change
+        self._requests: dict[str, RunRequested] = {}
+        #: open runs that were looked at
+        self._known: set[str] = set()
+
+    async def due(self, now: datetime) -> list[PrunedRun]:
+        """What `prune` would delete now, the oldest first. Sizes are estimates."""
+        return [_told(run, size) for run, size in await self._due(now)]
+
+    async def prune(self, now: datetime) -> AsyncIterator[PrunedRun]:
+        """Delete what is due and clear it away, in small pieces; yields each run once it is deleted.
+
+        A run that another process prunes at the same time, or that has become needed, is left out.
+        """
+        tried: set[str] = set()
+        while True:
+            due = [(run, size) for run, size in await self._due(now) if run.run not in tried]
+            tried |= {run.run for run, _ in due}
+            for run, size in due:
+                if await self._forget(run):
+                    yield _told(run, size)
+                await asyncio.sleep(PAUSE)
+            async for _ in self._journal.storage.sweep():
+                await asyncio.sleep(PAUSE)
+            # Sizes are estimates, so what is used is looked at again; age and count are met at once.
+            if not due or self._retention.max_size is None:
+                return
+
+    async def _forget(self, run: ExpiredRun) -> bool:
+        for _ in range(TRIES):
+            if await self._journal.storage.forget(run.members, known=self._known):
+                return True
+            # Perhaps a run has begun since, which may need this one.
+            found = {each.run: each for each in await self._finished()}.get(run.run)
+            if found is None or found.is_needed or found.members != run.members:
+                return False
+            await asyncio.sleep(PAUSE)
+        return False
+
+    async def _due(self, now: datetime) -> list[tuple[ExpiredRun, int]]:
+        runs = await self._finished()
+        due = await self._sized(expired(runs, self._retention, now))
+        if self._retention.max_size is None:
+            return due
+        used = await self._journal.storage.used()
+        excess = used - sum(size for _, size in due) - self._retention.max_size
+        oldest = next_to_fit(runs, (run.run for run, _ in due), self._retention)
+        while excess > 0 and oldest:
+            some, oldest = oldest[:AT_ONCE], oldest[AT_ONCE:]
+            for run, size in await self._sized(some):
+                if excess > 0:
+                    due.append((run, size))
+                    excess -= size
+        return due
+
+    async def _sized(self, runs: list[ExpiredRun]) -> list[tuple[ExpiredRun, int]]:
+        members = [member for run in runs for member in run.members]
+        sizes: dict[str, int] = {}
+        for first in range(0, len(members), AT_ONCE):
+            some = members[first : first + AT_ONCE]
+            sizes |= await self._journal.storage.sizes(some)
+        return [(run, sum(sizes[member] for member in run.members)) for run in runs]
+
+    async def _finished(self) -> list[FinishedRun]:
+        """All finished runs, the newest first."""
+        heads = await self._journal.heads(forgotten=False)
+        ages = [RunAge(each.stream, each.is_ended, each.changed_at or EPOCH) for each in heads]
+        self._known = {age.run for age in ages if not age.is_ended}
+        asked = {age.run for age in ages if not age.is_ended or age.run.startswith(NESTED)}
+        self._requests = {run: kept for run, kept in self._requests.items() if run in asked}
+        if new := sorted(asked - self._requests.keys()):
+            self._requests |= await self._journal.storage.requests(new)
+        waiting = _submitted(await self._journal.mail.unread())
+        return finished_runs(ages, self._requests, [each.reuses for each in waiting])
+
+
+def _submitted(letters: Iterable[Mail]) -> list[RunRequested]:
+    found: list[RunRequested] = []
+    for letter in letters:
+        if letter.subject == "submit":
+            try:
+                found.append(msgspec.json.decode(letter.body, type=_Submission).requested)
+            except msgspec.MsgspecError:
+                continue  # no one can take it up either
+    return found
+
+
+def _told(run: ExpiredRun, size: int) -> PrunedRun:
+    return PrunedRun(run.run, run.ended_at, len(run.members) - 1, size, run.why)

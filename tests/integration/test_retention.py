@@ -1,0 +1,156 @@
+"""`chargehand prune` and retention under kills: a run is whole or gone, and the next prune finishes the work."""
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+from click.testing import CliRunner, Result
+
+import chargehand as ch
+from chargehand.cli import main
+from chargehand.errors import UnknownRun
+from chargehand.journal.sqlite import SqliteJournal
+from chargehand.journal.verify import verified
+
+TASKS = [
+    ch.Task(id=f"t{each}", description="Write", worker="writer", args={"length": length})
+    for each, length in enumerate((10, 9_000, 80_000))
+]
+PLAN = ch.Plan(goal="Words", tasks=TASKS)
+
+
+@ch.worker("writer", "Writes")
+async def writer(brief: ch.Brief) -> str:
+    return brief.run[-1] * int(brief.task.args["length"])
+
+
+def make_runs(path: Path, number: int) -> list[str]:
+    async def work() -> list[str]:
+        async with ch.Supervisor([writer], journal=path) as boss:
+            return [(await boss.run(PLAN)).id for _ in range(number)]
+
+    return asyncio.run(work())
+
+
+def prune(path: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, ["prune", "--journal", str(path), *words])
+
+
+def test_a_dry_run_says_what_would_go_and_deletes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    runs = make_runs(path, 3)
+    told = prune(path, "--keep", "1", "--dry-run")
+    assert told.exit_code == 0
+    assert all(run in told.stdout for run in runs[:2])
+    assert runs[2] not in told.stdout
+    assert "beyond the newest 1" in told.stdout
+    assert "would delete 2 runs" in told.stderr
+    assert prune(path, "--keep", "3", "--dry-run").stdout == ""
+
+
+def test_what_was_deleted_is_told_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    runs = make_runs(path, 3)
+    *gone, total = map(json.loads, prune(path, "--keep", "1", "--json").stdout.splitlines())
+    assert [each["run"] for each in gone] == runs[:2]
+    assert gone[0]["nested"] == 0
+    assert gone[0]["size"] > 80_000
+    assert total["runs"] == 2
+    assert total["size_after"] < total["size_before"]
+    listed = CliRunner().invoke(main, ["runs", "--journal", str(path)])
+    assert runs[2] in listed.stdout
+    assert runs[0] not in listed.stdout
+
+
+def test_a_journal_that_cannot_be_brought_below_a_size_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    make_runs(path, 1)
+    told = prune(path, "--max-size", "1k")
+    assert told.exit_code == 0
+    assert "still more than 1.0 kB" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        ([], "say what is to go"),
+        (["--older-than", "soon"], "no length of time"),
+        (["--keep", "-1"], "--keep"),
+        (["--max-size", "huge"], "no size"),
+    ],
+)
+def test_bad_options_are_refused_and_delete_nothing(
+    tmp_path: Path, words: list[str], fact: str
+) -> None:
+    path = tmp_path / "runs.db"
+    make_runs(path, 1)
+    told = prune(path, *words)
+    assert told.exit_code == 2
+    assert fact in told.stderr
+    assert "1 of 1 runs" in CliRunner().invoke(main, ["verify", "--journal", str(path)]).stderr
+
+
+def test_there_must_be_a_journal(tmp_path: Path) -> None:
+    told = prune(tmp_path / "none.db", "--keep", "1")
+    assert told.exit_code == 2
+    assert "there is no journal" in told.stderr
+    assert not (tmp_path / "none.db").exists()
+
+
+def rows(path: Path, table: str) -> int:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").get)
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 5, 11, 23, 37, 60, 110])
+def test_killed_in_the_middle_a_run_is_whole_or_gone(tmp_path: Path, nth: int) -> None:
+    """Killed with -9 at the n-th write of the pruning process."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace; get it with: apt-get install strace")
+    path = tmp_path / "runs.db"
+    runs = make_runs(path, 6)
+    inject = ("-e", "trace=pwrite64", "-e", f"inject=pwrite64:signal=KILL:when={nth}")
+    command = [sys.executable, "-m", "chargehand", "prune", "--journal", str(path), "--keep", "2"]
+    ended = subprocess.run(
+        ["strace", "-f", "-o", str(tmp_path / "strace"), *inject, *command],
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+
+    async def look() -> None:
+        journal = SqliteJournal(path)
+        whole = {each.run: each async for each in verified(journal)}
+        assert set(runs[4:]) <= set(whole)
+        for run in runs:
+            if run in whole:
+                assert not whole[run].faults
+                assert len(whole[run].done) == 3
+            else:
+                with pytest.raises(UnknownRun, match="retention"):
+                    await anext(journal.read(run))
+        await journal.close()
+
+    asyncio.run(look())
+    assert prune(path, "--keep", "2").exit_code == 0
+    per_run = rows(path, "entries") / 2
+    assert per_run == int(per_run)
+    assert rows(path, "blob_refs WHERE stream <> 0") == 2
+    assert {*runs[4:]} == _names(path)
+
+
+def _names(path: Path) -> set[str]:
+    async def look() -> set[str]:
+        async with SqliteJournal(path) as journal:
+            return {head.stream for head in await journal.heads(forgotten=False)}
+
+    return asyncio.run(look())
