@@ -68,7 +68,7 @@ PAGES = (
         "a run and its tasks may use and what happens when a task fails.",
         (
             of_chargehand("Plan", "Task", "Need", "Strategy", "Limits", "TaskLimits"),
-            of_chargehand("RetryPolicy", "OnFailure", "TaskState"),
+            of_chargehand("RetryPolicy", "OnFailure", "TaskState", "Retention"),
         ),
     ),
     Page(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 # plans
 from chargehand.facts.limits import Limits, TaskLimits
+from chargehand.facts.retention import Retention
 from chargehand.facts.plan import Need, Plan, Strategy, Task
 from chargehand.facts.failure_policy import OnFailure
 
@@ -184,6 +185,7 @@ __all__ = [
     "Rates",
     "Report",
     "RequiredRule",
+    "Retention",
     "RetryPolicy",
     "Run",
     "RunInterrupted",

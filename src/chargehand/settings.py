@@ -81,6 +81,7 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
         model,
         journal=journal_place(choice.journal or crew.journal).with_folder(),
         retry=crew.retry,
+        retention=crew.retention,
         gateway=ModelGateway(crew.rates) if crew.rates else None,
         default=crew.default,
     )

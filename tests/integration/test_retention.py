@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 
 import chargehand as ch
 from chargehand.cli import main
-from chargehand.errors import UnknownRun
+from chargehand.errors import UnknownRun, UsageError
+from chargehand.facts.retention import Retention
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.verify import verified
 
@@ -154,3 +155,71 @@ def _names(path: Path) -> set[str]:
             return {head.stream for head in await journal.heads(forgotten=False)}
 
     return asyncio.run(look())
+
+
+async def test_a_supervisor_that_serves_deletes_what_its_policy_excludes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    boss = ch.Supervisor([writer], journal=tmp_path / "runs.db", retention=Retention(keep=2))
+    runs = [(await boss.run(PLAN)).id for _ in range(5)]
+    caplog.set_level("INFO", "chargehand.retention")
+    serving = asyncio.create_task(boss.serve())
+    posted = await boss.post(PLAN)
+    async for event in boss.watch(posted):
+        assert event is not None  # it takes runs meanwhile
+    while "runs_pruned" not in caplog.text:
+        await asyncio.sleep(0.01)
+    kept = {head.stream for head in await boss.journal.heads(forgotten=False)}
+    assert not kept & set(runs[:3])
+    assert all(f"run_pruned run={run}" in caplog.text for run in runs[:3])
+    await boss.stop()
+    await serving
+    await boss.close()
+
+
+async def test_the_policy_of_serve_goes_before_that_of_the_supervisor(tmp_path: Path) -> None:
+    boss = ch.Supervisor([writer], journal=tmp_path / "runs.db", retention=Retention(keep=9))
+    with pytest.raises(UsageError, match="must be a Retention"):
+        await boss.serve(retention="30d")  # type: ignore[arg-type]  # as somebody might write it
+    for _ in range(3):
+        await boss.run(PLAN)
+    serving = asyncio.create_task(boss.serve(retention=Retention(keep=0)))
+    while await boss.journal.heads(forgotten=False):
+        await asyncio.sleep(0.01)
+    await boss.stop()
+    await serving
+    await boss.close()
+
+
+def test_a_crew_file_and_the_command_line_give_a_policy(tmp_path: Path) -> None:
+    crew = tmp_path / "crew.toml"
+    crew.write_text(
+        '[crew]\njournal = "runs.db"\n[crew.retention]\nkeep = 1\n'
+        '[[worker]]\nname = "w"\ndescription = "Works"\n'
+    )
+    make_runs(tmp_path / "runs.db", 3)
+    command = [sys.executable, "-m", "chargehand", "serve", "--crew", str(crew)]
+
+    def served(*words: str) -> str:
+        with subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True) as server:
+            assert server.stderr is not None
+            said = []
+            for line in server.stderr:
+                said.append(line)
+                if "runs_pruned" in line:
+                    server.send_signal(signal.SIGTERM)
+            return "".join(said)
+
+    assert "runs_pruned runs=2" in served()
+    assert "runs_pruned runs=1" in served("--prune-older-than", "1ms")
+
+
+def test_a_crew_file_with_a_policy_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    crew = tmp_path / "crew.toml"
+    crew.write_text(
+        '[crew.retention]\nmax_size = 2\nkeep = -1\n[[worker]]\nname = "w"\ndescription = "Works"\n'
+    )
+    told = CliRunner().invoke(main, ["serve", "--crew", str(crew)])
+    assert told.exit_code == 2
+    assert "size in quotes" in told.stderr
+    assert "keep" in told.stderr

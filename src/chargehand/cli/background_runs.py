@@ -1,6 +1,7 @@
 """`chargehand serve`, `submit` and `watch`: runs that a supervisor in the background leads."""
 
 import asyncio
+import logging
 import sys
 from datetime import timedelta
 from typing import Any
@@ -20,10 +21,12 @@ from chargehand.cli.options import (
     notify_option,
 )
 from chargehand.cli.plan_input import given_plan, given_request
+from chargehand.cli.prune import retention_of, retention_options
 from chargehand.cli.run import request_options, run_terms
 from chargehand.cli.run_events import RunView, WatchOptions
 from chargehand.cli.run_session import RunSession
 from chargehand.facts.events import Event, RunFinished, RunLed
+from chargehand.facts.retention import Retention
 from chargehand.interrupt_signals import counting_signals
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
@@ -33,31 +36,45 @@ from chargehand.supervisor.runtimes import GRACE
 @click.command(cls=PathsCommand)
 @crew_options
 @notify_option
+@retention_options("prune-")
 def serve(**options: Any) -> None:
     """Stay, and lead the runs that `chargehand submit` posts and those whose leader has died.
 
     Several may serve one journal: one leads a run, the others stand by. Ctrl-C or SIGTERM starts nothing new,
     gives what runs 30 seconds to end and leaves the rest to the others; a second one stops at once.
     """
-    serving = _Serving(boss_for(choice_of(options)))
+    retention = retention_of(options)
+    serving = _Serving(boss_for(choice_of(options)), retention)
     with counting_signals(serving.interrupted):
         asyncio.run(serving.run())
+
+
+class _Said(logging.Handler):
+    """What is logged, on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        output.say(f"chargehand: {record.getMessage()}")
 
 
 class _Serving:
     """A supervisor that serves until it is told to stop."""
 
-    def __init__(self, boss: Supervisor) -> None:
+    def __init__(self, boss: Supervisor, retention: Retention | None) -> None:
         self._boss = boss
+        self._retention = retention
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops: set[asyncio.Task[None]] = set()
+        log = logging.getLogger("chargehand.retention")  # what is deleted is said, too
+        log.setLevel(logging.INFO)
+        log.propagate = False
+        log.handlers = [_Said()]
         boss.on(RunLed, RunFinished)(_tell)
 
     async def run(self) -> None:
         self._loop = asyncio.get_running_loop()
         output.say(f"serving {getattr(self._boss.journal, 'path', 'a journal')}; Ctrl-C stops")
         try:
-            await self._boss.serve()
+            await self._boss.serve(retention=self._retention)
             await asyncio.gather(*self._stops)
         finally:
             await self._boss.close()

@@ -11,6 +11,7 @@ from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import UsageError
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
+from chargehand.facts.retention import Retention
 from chargehand.models.base import ModelSettings
 from chargehand.notify.base import Subscription
 from chargehand.roles.llm_worker import Worker
@@ -42,6 +43,8 @@ class Crew:
     journal: str = ""
     prompts: Path | None = None
     retry: RetryPolicy | None = None
+    #: which finished runs are kept while it serves
+    retention: Retention | None = None
     #: what was agreed with providers, by account
     rates: Mapping[str, Rates] = field(default_factory=dict)
     #: when routing: the worker for a request that is clearly nobody's

@@ -18,6 +18,7 @@ from pydantic import (
 
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
+from chargehand.facts.sizes import size_of
 
 
 def _length(value: object) -> object:
@@ -29,7 +30,17 @@ def _length(value: object) -> object:
         raise ValueError(str(error)) from None
 
 
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError('must be a size in quotes, such as "500MB" or "2GB"')  # noqa: TRY004 - what Pydantic takes
+    try:
+        return size_of(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
 Length = Annotated[timedelta, BeforeValidator(_length)]
+Size = Annotated[int, BeforeValidator(_size)]
 ModelName = str | list[str]
 
 
@@ -110,6 +121,14 @@ class RetryForm(CrewTable):
     jitter: float | None = Field(default=None, ge=0, le=1)
 
 
+class RetentionForm(CrewTable):
+    """`[crew.retention]`: which finished runs a supervisor that serves keeps"""
+
+    older_than: Length | None = None
+    keep: int | None = Field(default=None, ge=0)
+    max_size: Size | None = None
+
+
 class ModelForm(CrewTable):
     """`[models.NAME]`: a model that the file calls by this name, with its address and agreed rates"""
 
@@ -139,6 +158,7 @@ class CrewForm(CrewTable):
     #: with --approach route: who gets a request that is clearly nobody's
     default: str = ""
     retry: RetryForm = RetryForm()
+    retention: RetentionForm = RetentionForm()
     on_failure: list[str] | OnFailureForm | None = None
     limits: LimitsForm = LimitsForm()
     settings: SettingsForm = SettingsForm()

@@ -37,6 +37,7 @@ from chargehand.decisions.tool_rules import (
 from chargehand.errors import ModelDenied, UsageError
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
+from chargehand.facts.retention import Retention
 from chargehand.models.base import Model, ModelSettings
 from chargehand.models.open_model import open_model
 from chargehand.notify.base import NoticeKind, Subscription
@@ -124,6 +125,7 @@ class _Reader:
             parallel=_places(crew.parallel),
             journal=str(self._folder / crew.journal) if crew.journal else "",
             retry=_made_of(RetryPolicy, crew.retry),
+            retention=_made_of(Retention, crew.retention),
             rates=self._rates(),
             default=crew.default,
             secrets=secrets,

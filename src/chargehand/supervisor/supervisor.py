@@ -39,6 +39,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking, OnQuestion, on_question_of
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.plan import Plan
+from chargehand.facts.retention import Retention
 from chargehand.journal.base import Journal
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
@@ -56,6 +57,7 @@ from chargehand.supervisor.crew_offer import CrewOffer
 from chargehand.supervisor.nested_runs import request_from
 from chargehand.supervisor.nested_supervisor import work_below
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, asking_for
+from chargehand.supervisor.retention_policy import pruning
 from chargehand.supervisor.run_control import Run, RunControl
 from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.runtimes import GRACE, Runtimes
@@ -111,6 +113,7 @@ class Supervisor:
         description=str,
         default=str,
         plan_for=FUNCTION,
+        retention=Retention,
     )
     def __init__(
         self,
@@ -138,7 +141,9 @@ class Supervisor:
         notify: Notify = (),
         on_question: OnQuestion | str | None = None,
         default: str = "",
+        retention: Retention | None = None,
     ) -> None:
+        self._retention = retention
         self.name = checked_name(name, "the name of a supervisor")
         self.place = Place(worker=name, capacity=capacity)
         self.roster = Roster(workers)
@@ -463,19 +468,24 @@ class Supervisor:
             since=config.clock.now(),
         )
 
-    async def serve(self, *, source: Mapping[str, Any] | None = None) -> None:
+    async def serve(
+        self, *, source: Mapping[str, Any] | None = None, retention: Retention | None = None
+    ) -> None:
         """Stay at work until `stop`: take posted runs, and runs whose leader has died.
 
         Any number of supervisors may serve one journal. One leads a run, the others stand by, also for the runs
         of one that stops. A run that another program released (Ctrl-C, an open question that was returned)
         waits until it is resumed. Cancelling this call is `stop(0)`: what runs is stopped and left to the
-        others. `source` says where the crew comes from, as the command line does. Raises
+        others. `source` says where the crew comes from, as the command line does. Finished runs that `retention`
+        excludes, or that of the supervisor, are deleted in the background. Raises
         `UsageError` for a journal in memory, which no other process can see.
         """
         if not self.is_kept and not getattr(self.journal, "path", ""):
             raise UsageError(
                 "a journal in memory cannot be shared with other processes; give journal='runs.db'"
             )
+        if retention is not None and not isinstance(retention, Retention):
+            raise UsageError(f"retention={shown(retention)} must be a Retention(…)")
         processes, offer = self.journal.processes, msgspec.json.encode(self.offer(source)).decode()
         self._runtimes.open()
         try:
@@ -483,9 +493,10 @@ class Supervisor:
             runtime.is_serving = True
             try:
                 await processes.serve(offer)
-                await Standby(self.journal, self._start, self._config.clock).watch(runtime)
-                await self._withdraw()
-                await runtime.drained.wait()
+                async with pruning(self.journal, retention or self._retention, self._config.clock):
+                    await Standby(self.journal, self._start, self._config.clock).watch(runtime)
+                    await self._withdraw()
+                    await runtime.drained.wait()
             except asyncio.CancelledError:
                 await asyncio.shield(self._stop_serving(runtime))
                 raise
