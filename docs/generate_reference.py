@@ -57,7 +57,15 @@ PAGES = (
         "Supervisor and runs",
         "Start, stream, resume, pause, steer and cancel runs, and read their results.",
         (
-            of_chargehand("Supervisor", "Run", "RunResult", "TaskResult", "RunStatus", "Approach"),
+            of_chargehand(
+                "Supervisor",
+                "Run",
+                "RunResult",
+                "TaskResult",
+                "FailedItem",
+                "RunStatus",
+                "Approach",
+            ),
             Door.of("chargehand.supervisor.requests", "RunOptions"),
         ),
     ),

@@ -44,7 +44,7 @@ from chargehand.facts.answer import (
     Contradiction,
     Gap,
 )
-from chargehand.result import RunResult, TaskResult
+from chargehand.result import FailedItem, RunResult, TaskResult
 from chargehand.supervisor import Run, Supervisor
 
 # memory
@@ -162,6 +162,7 @@ __all__ = [
     "Event",
     "Factory",
     "Failed",
+    "FailedItem",
     "FunctionWorker",
     "Gap",
     "Health",

@@ -7,13 +7,14 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from chargehand.background_loop import read_in_background
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.rule_answer import answer_of, done_in, why_not_done
 from chargehand.decisions.schedule import RunState
-from chargehand.decisions.system_tasks import ANSWER, DRAFT, is_system_task
+from chargehand.decisions.system_tasks import ANSWER, DRAFT, is_planned, is_system_task
 from chargehand.decisions.taint_sources import sources_in
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.decisions.trace import Trace, trace_of
@@ -24,7 +25,7 @@ from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Failed, Question, Usage
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Task, item_id
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.roles.json_output import typed
@@ -33,20 +34,30 @@ from chargehand.roles.json_output import typed
 EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000
 
 
+class FailedItem(Struct, frozen=True):
+    """An item of a task with `for_each` that is not done."""
+
+    index: int
+    item: Any
+    #: why
+    error: str
+
+
 class TaskResult:
     """The state and result of one task."""
 
-    __slots__ = ("_load", "_node", "_value", "_why")
+    __slots__ = ("_load", "_node", "_run", "_value", "_why")
 
     def __init__(
         self,
         node: TaskNode,
-        value: Value | None,
+        run: LiveRun,
         load: Callable[[Value], Any],
         why: Callable[[str], WaitReason | None],
     ) -> None:
         self._node = node
-        self._value = value
+        self._run = run
+        self._value = run.results.outputs.get(node.task.id)
         self._load = load
         self._why = why
 
@@ -62,6 +73,30 @@ class TaskResult:
     def output(self) -> Any:
         """What the worker returned; None if the task is not done."""
         return None if self._value is None else self._load(self._value)
+
+    @property
+    def items(self) -> "list[TaskResult]":
+        """Of a task with `for_each`: the result of each item, in order; empty before they are listed."""
+        id_, schedule = self._node.task.id, self._run.schedule
+        return [
+            TaskResult(schedule.nodes[item_id(id_, index)], self._run, self._load, self._why)
+            for index in range(schedule.mapped.get(id_, 0))
+        ]
+
+    @property
+    def item(self) -> Any:
+        """What it was done for, if it does one item of a task with `for_each`."""
+        value = self._run.results.item_of(self._node.task.id)
+        return None if value is None else self._load(value)
+
+    @property
+    def failed_items(self) -> list[FailedItem]:
+        """Of a task with `for_each`: the items that have ended without a result."""
+        return [
+            FailedItem(index, each.item, each.why)
+            for index, each in enumerate(self.items)
+            if each.state.is_settled and each.state is not TaskState.DONE
+        ]
 
     @property
     def taint(self) -> tuple[str, ...]:
@@ -104,7 +139,10 @@ class TaskResult:
 
 
 class _Tasks(Mapping[str, TaskResult]):
-    """Tasks by id, in plan order, made when looked at: a run may have a hundred thousand."""
+    """Tasks by id, in plan order, made when looked at: a run may have a hundred thousand.
+
+    Items of a task with `for_each` are found by their ids, such as `each[7]`, but not listed.
+    """
 
     def __init__(
         self,
@@ -113,17 +151,16 @@ class _Tasks(Mapping[str, TaskResult]):
         why: Callable[[str], WaitReason | None],
     ) -> None:
         nodes = live_run.schedule.nodes
-        has_duties = any(is_system_task(task) for task in nodes)
-        self._nodes = (
-            {t: n for t, n in nodes.items() if not is_system_task(t)} if has_duties else nodes
-        )
-        self._outputs = live_run.results.outputs
+        is_mixed = not all(is_planned(task) for task in nodes)
+        self._nodes = {t: n for t, n in nodes.items() if is_planned(t)} if is_mixed else nodes
+        self._run = live_run
         self._load = load
         self._why = why
 
     def __getitem__(self, task: str) -> TaskResult:
-        node, value = self._nodes[task], self._outputs.get(task)
-        return TaskResult(node, value, self._load, self._why)
+        is_item = task[-1:] == "]" and not is_system_task(task)
+        node = self._run.schedule.nodes[task] if is_item else self._nodes[task]
+        return TaskResult(node, self._run, self._load, self._why)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)

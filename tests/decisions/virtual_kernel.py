@@ -7,6 +7,7 @@ from typing import Any
 from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance, Dispatch, Place
 from chargehand.decisions.kernel import Act, Kernel, RunMessage, StopAct
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import Schedule
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
@@ -103,7 +104,11 @@ class VirtualKernel:
 
     @property
     def schedule(self) -> Schedule:
-        return self.kernel.runs[RUN].schedule
+        if RUN in self.kernel.runs:
+            return self.kernel.runs[RUN].schedule
+        ended = LiveRun()
+        ended.replay(self.journal)
+        return ended.schedule
 
     def state(self, task: str) -> str:
         return self.schedule.nodes[task].state.value

@@ -25,6 +25,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
+from chargehand.journal.memory import MemoryJournal
 from chargehand.models.base import Model, ModelReply, StopReason, Text
 from chargehand.roles.planner import plan
 from chargehand.roles.resources import Resources
@@ -110,7 +111,7 @@ class Seated(AttemptHost):
 
     @property
     def context(self) -> PlanningContext:
-        return PlanningContext(self.live_run, self.roster, self.now, self.bring, self)
+        return PlanningContext(self.live_run, self.roster, self.now, MemoryJournal().blobs, self)
 
     async def propose(self, run: str, event: Event) -> Event | None:
         if self.dies_after == 0:
@@ -118,9 +119,6 @@ class Seated(AttemptHost):
         if self.dies_after is not None:
             self.dies_after -= 1
         return self.tell(event)
-
-    async def bring(self, value: Value) -> Value:
-        return value
 
     def say(self, run: str, piece: str | None) -> None:
         raise AssertionError("a planner says nothing aloud")

@@ -29,6 +29,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.value import Value
+from chargehand.journal.memory import MemoryJournal
 from chargehand.models.base import ModelReply, ModelRequest, ModelSettings, StopReason, Text
 from chargehand.models.scripted import Line as Said
 from chargehand.roles.aggregate import compose_answer
@@ -66,7 +67,7 @@ class FakeSeat(PlanningContext):
     """A seat over a run that was folded from its events; large values lie in `blobs`."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        super().__init__(LiveRun(), Roster([]), lambda: AT, self._load)
+        super().__init__(LiveRun(), Roster([]), lambda: AT, MemoryJournal().blobs)
         self.heard: list[str | None] = []
         self.blobs: dict[str, Value] = {}
         self.live_run.replay(events)
@@ -74,7 +75,7 @@ class FakeSeat(PlanningContext):
     async def propose(self, event: Event) -> Event | None:
         raise AssertionError("an answer changes no plan")
 
-    async def _load(self, value: Value) -> Value:
+    async def bring(self, value: Value) -> Value:
         await asyncio.sleep(0)
         return self.blobs.get(value.blob, value)
 

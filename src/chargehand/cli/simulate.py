@@ -18,6 +18,7 @@ from chargehand.cli.options import journal_option, json_option
 from chargehand.cli.plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
 from chargehand.decisions.plan_forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
+from chargehand.decisions.plan_simulation import GUESSED_ITEMS
 from chargehand.decisions.trace import trace_of
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.durations import shown_length
@@ -54,6 +55,13 @@ _NAMES = 11
 @click.option(
     "--runs", type=click.IntRange(1, 10_000), default=200, metavar="N", help="How many simulations."
 )
+@click.option(
+    "--items",
+    "counts",
+    multiple=True,
+    metavar="TASK=N",
+    help="How many items a task with for_each will have, if its plan does not list them. Default: 10.",
+)
 @click.option("--seed", type=int, default=1, help="Another seed, other draws. Default: 1.")
 @json_option("As one JSON object.")
 def simulate(
@@ -62,6 +70,7 @@ def simulate(
     parallel: int,
     durations: str | None,
     runs: int,
+    counts: Sequence[str],
     seed: int,
     *,
     as_json: bool,
@@ -75,7 +84,12 @@ def simulate(
     learned = asyncio.run(_learned(journal_place(journal)))
     given, prices = _given(durations) if durations else ({}, {})
     _refuse_unknown(durations or "", [*given, *prices], plan)
-    outlook = Outlook(given=given, paces=learned.paces, prices={**learned.prices, **prices})
+    outlook = Outlook(
+        given=given,
+        paces=learned.paces,
+        prices={**learned.prices, **prices},
+        items=dict(_item_count(each, plan) for each in counts),
+    )
     told = forecast(
         plan, places_for(plan), parallel=parallel, outlook=outlook, runs=runs, seed=seed
     )
@@ -153,6 +167,17 @@ def _given(file: str) -> tuple[dict[str, Range], dict[str, float]]:
     return ranges, prices
 
 
+def _item_count(said: str, plan: Plan) -> tuple[str, int]:
+    task, _, number = said.rpartition("=")
+    if not task or not number.isdecimal():
+        raise UsageError(f"--items {said} must be a task and a number, such as --items each=400")
+    mapped = [each.id for each in plan.tasks if each.for_each is not None]
+    if task not in mapped:
+        have = ", ".join(mapped) or "none"
+        raise UsageError(f"--items {said}: no task {task!r} has for_each; those that have: {have}")
+    return task, int(number)
+
+
 def _range(said: object, where: str) -> Range:
     both = said if isinstance(said, list) and len(said) == 2 else [said, said]
     return Range(*(_number(each, where) for each in both))
@@ -189,6 +214,9 @@ def _facts(told: Forecast, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "pool", f"{told.utilisation:.0%} of {counted(told.parallel, 'place')} busy"
     yield "waits for", ", ".join(f"{clean(task)} {share:.0%}" for task, share in first)
     yield "best", f"{told.best} at once: more would gain less than 5 %"
+    if told.guessed_items:
+        names = clean(", ".join(told.guessed_items))
+        yield "items", f"{GUESSED_ITEMS} assumed of {names}: say how many with --items TASK=N"
     if told.guessed:
         names = clean(", ".join(told.guessed))
         yield "guessed", f"{GUESS:g}s a task of {names}: no past run, expect or --durations tells"
@@ -217,6 +245,7 @@ def _in_numbers(told: Forecast) -> dict[str, Any]:
         "cost": told.cost,
         "unpriced": told.unpriced,
         "guessed": told.guessed,
+        "guessed_items": told.guessed_items,
         "critical": {task: round(share, 4) for task, share in told.critical.items()},
         "best": told.best,
         "sweep": [

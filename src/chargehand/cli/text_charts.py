@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from chargehand.decisions.plan_forecast import Level
+from msgspec.structs import replace
+
+from chargehand.decisions.plan_forecast import Level, planned_as
 from chargehand.decisions.plan_simulation import Simulation
 from chargehand.decisions.simulation_loop import Span
 from chargehand.facts.durations import shown_length
@@ -16,18 +18,19 @@ ON_PATH, WORKED, WAITED = "█", "▒", "·"
 
 def gantt(simulation: Simulation, plan: Plan, width: int) -> Iterator[str]:
     """One row a task, in the order of their starts; on wide plans, those that matter most."""
-    critical = {link.task for link in simulation.path}
-    rows = _chosen(simulation.spans, critical)
+    critical = {planned_as(link.task) for link in simulation.path}
+    spans = _by_task(simulation.spans)
+    rows = _chosen(spans, critical)
     names = [one_line(clean(f"{span.task}  {span.worker}"), max(width // 3, 12)) for span in rows]
     room = max(map(len, names), default=0)
     columns = max(width - room - 2, 10)
-    ready = _ready(simulation, plan)
+    ready = _ready(spans, plan)
     for span, name in zip(rows, names, strict=True):
         mark = ON_PATH if span.task in critical else WORKED
         bar = _bar(span, ready[span.task], simulation.makespan, columns, mark)
         yield f"{name.ljust(room)}  {bar}".rstrip()
     yield f"{' ' * room}  {_axis(simulation.makespan, columns)}"
-    left = len(simulation.spans) - len(rows)
+    left = len(spans) - len(rows)
     if left:
         yield f"{left} shorter tasks are not shown"
     yield f"{ON_PATH} the end waits for it   {WORKED} work   {WAITED} ready, no place free"
@@ -56,9 +59,20 @@ def _chosen(spans: Sequence[Span], critical: set[str]) -> list[Span]:
     return [span for span in spans if id(span) in kept]
 
 
-def _ready(simulation: Simulation, plan: Plan) -> dict[str, timedelta]:
+def _by_task(spans: Sequence[Span]) -> list[Span]:
+    """The spans, with the items of one task as one: from the first start to the last end."""
+    rows: dict[str, Span] = {}
+    for span in spans:
+        id_ = planned_as(span.task)
+        known = rows.get(id_)
+        end = span.end if known is None else max(known.end, span.end)
+        rows[id_] = replace(known or span, task=id_, end=end)
+    return list(rows.values())
+
+
+def _ready(spans: Sequence[Span], plan: Plan) -> dict[str, timedelta]:
     """When the needs of each task were met."""
-    ends = {span.task: span.end for span in simulation.spans}
+    ends = {span.task: span.end for span in spans}
     return {
         task.id: max((ends.get(need.task, timedelta(0)) for need in task.all_needs), default=_ZERO)
         for task in plan.tasks

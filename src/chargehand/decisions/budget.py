@@ -27,6 +27,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.outcome import NO_USAGE, Done, Usage
+from chargehand.facts.plan import item_of
 
 #: why a run is stopped that has nothing left to spend
 OVER_BUDGET = "over budget"
@@ -183,7 +184,7 @@ class Account:
 
     def shortage(self, task: str, want: Usage) -> Shortage | None:
         """What keeps this from being reserved, here or above; None if nothing does."""
-        if self._tasks and (own := self._tasks.get(task := _capped(task))) is not None:
+        if self._tasks and (own := self._tasks.get(_whose_caps(task := _capped(task)))) is not None:
             held = self._by_task.get(task, NO_USAGE) + want
             for name, cap, amount in _caps_of(own, held):
                 if amount > cap:
@@ -262,7 +263,7 @@ class Account:
 
     def move(self, reserved: Usage, spent: Usage, task: str) -> "tuple[str, Account | None]":
         """Count this here; returns the task and the account above for which it counts, too."""
-        if self._tasks and (capped := _capped(task)) in self._tasks:
+        if self._tasks and _whose_caps(capped := _capped(task)) in self._tasks:
             before = self._by_task.get(capped, NO_USAGE)
             self._by_task[capped] = before + reserved + spent
         self.reserved += reserved
@@ -278,8 +279,14 @@ class Account:
 
 
 def _capped(task: str) -> str:
-    """Whose caps hold for this task: a hedge spends what the task it is for may spend."""
+    """The task that it counts for: a hedge spends what the task it is for may spend."""
     return hedged(task) if is_hedge(task) else task
+
+
+def _whose_caps(task: str) -> str:
+    """The task that says what this one may spend: each item may spend what its task may."""
+    found = item_of(task)
+    return task if found is None else found[0]
 
 
 def task_caps(event: PlanAdopted | TaskAdded | PlanAmended) -> dict[str, TaskLimits]:

@@ -5,12 +5,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
 from chargehand.decisions.hedging import hedged, is_hedge
-from chargehand.decisions.system_tasks import PLAN, REFINE, is_system_task
+from chargehand.decisions.system_tasks import ITEMS, PLAN, REFINE, is_system_task
 from chargehand.decisions.trace_types import AttemptSpan, NeedLink
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
+    ItemsListed,
     PlanAdopted,
     PlanAmended,
     TaskAdded,
@@ -18,7 +19,7 @@ from chargehand.facts.events import (
     TaskSkipped,
 )
 from chargehand.facts.outcome import Done
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Task, item_id
 
 Interval: TypeAlias = tuple[datetime, datetime]
 """From one instant to another."""
@@ -59,6 +60,8 @@ class CriticalPaths:
                 self._plan([event.task], event.at)
             case PlanAmended():
                 self._plan(event.added, event.at)
+            case ItemsListed():
+                self._list(event)
             case AttemptStarted():
                 self._start(event.task)
             case AttemptFinished(outcome=Done()) | TaskFailed() | TaskSkipped():
@@ -88,6 +91,14 @@ class CriticalPaths:
         for task in tasks:
             self._needs[task.id] = tuple(need.task for need in task.all_needs)
             self._planned[task.id] = Release(self._place, at, self._planner)
+
+    def _list(self, event: ItemsListed) -> None:
+        """A task with `for_each` waits for its items, and these for being listed."""
+        last = event.first + len(event.items)
+        items = [item_id(event.task, index) for index in range(event.first, last)]
+        lister = f"{ITEMS}:{event.task}"
+        self._needs.update(dict.fromkeys(items, (lister,)))
+        self._needs[event.task] = (*self._needs.get(event.task, ()), lister, *items)
 
     def _start(self, task: str) -> None:
         if task.startswith(PLAN):

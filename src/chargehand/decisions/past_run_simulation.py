@@ -14,7 +14,7 @@ from chargehand.decisions.kernel import Kernel
 from chargehand.decisions.plan_simulation import Simulation
 from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.simulation_loop import Ending, Fate, VirtualPool
-from chargehand.decisions.system_tasks import PLANNER, REFINER
+from chargehand.decisions.system_tasks import LISTER, PLANNER, REFINER
 from chargehand.errors import UsageError
 from chargehand.facts import events
 from chargehand.facts.commands import StartAttempt
@@ -28,6 +28,7 @@ _OUTSIDE = (
     events.TaskAdded,
     events.PlanSealed,
     events.PlanAmended,
+    events.ItemsListed,
     events.TaskRewritten,
     events.CancelRequested,
     events.WorkStopped,
@@ -156,7 +157,7 @@ class _Record:
             return [each for each in tries.values() if each.task == event.task][-1]
         if isinstance(event, _BY_PEOPLE):
             return None
-        ours = [each for each in tries.values() if each.worker in (PLANNER, REFINER)]
+        ours = [each for each in tries.values() if each.worker in (LISTER, PLANNER, REFINER)]
         is_open = [each for each in ours if each.ending is None]
         return next(reversed(is_open or ours), None)
 

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from chargehand.decisions.system_tasks import is_system_task, of_plan
+from chargehand.decisions.system_tasks import is_planned, is_system_task, of_plan
 from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
 from chargehand.errors import Fault
 from chargehand.facts.events import PlanAmended
@@ -83,8 +83,7 @@ def _part_of(nodes: Mapping[str, TaskNode], tasks: Iterable[Task]) -> Part:
     return frozenset(
         _gist(task)
         for task in tasks
-        if not is_system_task(task.id)
-        and not (task.id in nodes and nodes[task.id].state.is_settled)
+        if is_planned(task.id) and not (task.id in nodes and nodes[task.id].state.is_settled)
     )
 
 
@@ -96,7 +95,7 @@ def _faults_of_removal(
     id_: str, nodes: Mapping[str, TaskNode], removed: set[str]
 ) -> Iterator[Fault]:
     node = nodes.get(id_)
-    if node is None or is_system_task(id_):
+    if node is None or not is_planned(id_):
         yield Fault("dangling_need", id_, "there is no such task to remove")
         return
     if node.state.is_settled:
@@ -112,7 +111,7 @@ def _faults_of_addition(
     task: Task, nodes: Mapping[str, TaskNode], added: set[str], removed: set[str]
 ) -> Iterator[Fault]:
     for id_, other in nodes.items():
-        is_same = not is_system_task(id_) and _gist(other.task) == _gist(task)
+        is_same = is_planned(id_) and _gist(other.task) == _gist(task)
         if is_same and other.state is TaskState.FAILED:
             message = f"it repeats {id_}, which failed; say it otherwise, or name another worker"
             yield Fault("repeated", task.id, message)
@@ -128,7 +127,7 @@ def _faults_of_addition(
     for need in task.all_needs:
         if need.task == task.id:
             yield Fault("self_need", task.id, "it needs itself; drop this need")
-        node = None if is_system_task(need.task) else nodes.get(need.task)
+        node = nodes.get(need.task) if is_planned(need.task) else None
         is_gone = node is not None and _is_removed(node)
         if need.task in removed or is_gone or (node is None and need.task not in added):
             yield Fault("dangling_need", task.id, f"it needs {need.task}, which is not in the plan")

@@ -12,10 +12,10 @@ from random import Random
 from msgspec import Struct
 
 from chargehand.decisions.dispatch import Place, Starts
-from chargehand.decisions.plan_simulation import Simulation, simulate
+from chargehand.decisions.plan_simulation import Simulation, as_done, simulate
 from chargehand.errors import UsageError
 from chargehand.facts.events import Pace
-from chargehand.facts.plan import Plan, Task
+from chargehand.facts.plan import Plan, Task, item_of
 
 SPREAD = 0.8
 """Standard deviation ÷ mean of one worker's attempts: the middle of what recorded agents show, whose
@@ -56,6 +56,8 @@ class Outlook(Struct, frozen=True, kw_only=True):
     paces: Mapping[str, Pace] = {}
     #: by worker or skill: money for one task
     prices: Mapping[str, float] = {}
+    #: by task with `for_each`: how many items it will have, where the plan does not list them
+    items: Mapping[str, int] = {}
 
 
 class Level(Struct, frozen=True):
@@ -85,6 +87,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
     unpriced: tuple[str, ...]
     #: workers of whose pace nothing is known
     guessed: tuple[str, ...]
+    #: tasks with `for_each` of whose items nobody knows how many there will be
+    guessed_items: tuple[str, ...]
     #: by task: in which part of the runs the end waited for it; in the order of that
     critical: dict[str, float]
     #: the run in the middle
@@ -122,10 +126,13 @@ def forecast(
             seconds=lambda task: drawn[task.id],
             paces=outlook.paces,
             starts=starts,
+            items=outlook.items,
         )
 
+    work = list(as_done(plan.tasks, outlook.items))
+
     simulations = sorted((live_run(parallel, drawn) for drawn in lengths), key=lambda s: s.makespan)
-    sweep = tuple(_sweep(len(plan.tasks), lengths[:SWEPT], live_run))
+    sweep = tuple(_sweep(max(len(work), 1), lengths[:SWEPT], live_run))
     least = min(level.p50 for level in sweep)
     names = list(dict.fromkeys(_who(task) for task in plan.tasks))
     return Forecast(
@@ -135,9 +142,16 @@ def forecast(
         p95=_at(simulations, 0.95).makespan,
         work=sum((each.work for each in simulations), timedelta(0)) / runs,
         utilisation=sum(each.utilisation for each in simulations) / runs,
-        cost=sum(outlook.prices.get(_who(task), 0.0) for task in plan.tasks),
+        cost=sum(outlook.prices.get(_who(task), 0.0) for task in work),
         unpriced=tuple(name for name in names if name not in outlook.prices),
         guessed=tuple(_guessed(plan, places, outlook)),
+        guessed_items=tuple(
+            task.id
+            for task in plan.tasks
+            if task.for_each is not None
+            and not isinstance(task.for_each, list)
+            and task.id not in outlook.items
+        ),
         critical=_critical(simulations),
         typical=_at(simulations, 0.5),
         sweep=sweep,
@@ -168,7 +182,10 @@ def _lengths(
             worker: _spread(1.0, SPREAD / math.sqrt(max(pace.count, 1)), dice)
             for worker, pace in sorted(outlook.paces.items())
         }
-        yield {task.id: _draw(task, places, outlook, leaning)(dice) for task in plan.tasks}
+        yield {
+            task.id: _draw(task, places, outlook, leaning)(dice)
+            for task in as_done(plan.tasks, outlook.items)
+        }
 
 
 def _draw(
@@ -255,10 +272,16 @@ def _critical(simulations: Iterable[Simulation]) -> dict[str, float]:
     total = 0
     for simulation in simulations:
         total += 1
-        for link in simulation.path:
-            counts[link.task] = counts.get(link.task, 0) + 1
+        for task in dict.fromkeys(planned_as(link.task) for link in simulation.path):
+            counts[task] = counts.get(task, 0) + 1
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     return {task: count / total for task, count in ordered}
+
+
+def planned_as(task: str) -> str:
+    """The task of the plan that this one belongs to: an item belongs to the task with `for_each`."""
+    item = item_of(task)
+    return task if item is None else item[0]
 
 
 def _at(simulations: Sequence[Simulation], share: float) -> Simulation:

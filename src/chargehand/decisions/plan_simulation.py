@@ -5,28 +5,35 @@ driven from instant to instant, so a plan that is simulated starts its tasks in 
 it would really start them, if each took as long as is said here and none failed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from chargehand.decisions.dispatch import Balance, Dispatch, Place, Starts
 from chargehand.decisions.kernel import Kernel
 from chargehand.decisions.schedule import RULES
 from chargehand.decisions.simulation_loop import Fate, PathLink, RunEnd, Span, VirtualPool
+from chargehand.decisions.system_tasks import COLLECTOR, ITEMS, LISTER, is_system_task
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.commands import StartAttempt
-from chargehand.facts.events import Pace, PlanAdopted, RunRequested
+from chargehand.facts.events import ItemsListed, Pace, PlanAdopted, RunRequested
 from chargehand.facts.limits import Limits
-from chargehand.facts.plan import Plan, Task
+from chargehand.facts.plan import Plan, Task, item_of
+from chargehand.facts.value import Value
 
 #: how long a task takes, as far as the simulation is concerned
 Seconds = Callable[[Task], float]
 
+#: items of a task with `for_each` whose list is not known before the run
+GUESSED_ITEMS = 10
+
 #: only the pool holds a run back
-UNBOUNDED = Limits(tasks=10_000_000, parallel=10_000_000, active=timedelta(days=36_500))
+UNBOUNDED = Limits(
+    tasks=10_000_000, items=10_000_000, parallel=10_000_000, active=timedelta(days=36_500)
+)
 
 #: time zero; any would do, but one that divides by AGEING keeps runs of one instant level
 _DAWN = datetime(2000, 1, 1, tzinfo=UTC)
@@ -98,11 +105,13 @@ def simulate(
     limits: Limits = UNBOUNDED,
     balance: Balance = Balance.LEAST_BUSY,
     starts: Starts | None = None,
+    items: Mapping[str, int] | None = None,
 ) -> Simulation:
     """Lead one run of a plan, or several runs, on a pool of `parallel` places, and say when everything happened.
 
     The order of tasks rests on what the supervisor would know, `paces` and each task's `expect`;
-    `seconds` is what comes true. Runs of one instant arrive in the order given. Raises `PlanRefused`
+    `seconds` is what comes true. `items` says how many items a task with `for_each` has, if the plan
+    does not list them; it is asked for the seconds of each of them. Runs of one instant arrive in the order given. Raises `PlanRefused`
     for a plan that would not be led at all.
     """
     arrivals = [Arrival(plan=plan)] if isinstance(plan, Plan) else plan
@@ -114,7 +123,8 @@ def simulate(
         dispatch.join(place)
         roster |= {place.worker, *place.skills}
     tasks: dict[tuple[str, str], Task] = {}
-    floor = VirtualPool(Kernel(dispatch), lambda start: _fate(start, tasks, seconds), _DAWN)
+    counts = items or {}
+    floor = VirtualPool(Kernel(dispatch), lambda start: _fate(start, tasks, seconds, counts), _DAWN)
     for number, arrival in enumerate(arrivals, 1):
         arrival.plan.refuse_faults(roster, limits)
         name = arrival.name or f"run{number}"
@@ -125,13 +135,62 @@ def simulate(
         floor.expect(name, requested.at, requested)
         floor.expect(name, requested.at, PlanAdopted(plan=arrival.plan, at=requested.at))
     floor.run_to_the_end()
-    return Simulation(
-        parallel=parallel, spans=tuple(floor.spans), runs=floor.ends, path=floor.path(tasks)
+    own = [span for span in floor.spans if not is_system_task(span.worker)]
+    path = tuple(
+        link for link in floor.path(_linked(tasks, counts)) if not is_system_task(link.task)
     )
+    return Simulation(parallel=parallel, spans=tuple(own), runs=floor.ends, path=path)
 
 
-def _fate(start: StartAttempt, tasks: Mapping[tuple[str, str], Task], seconds: Seconds) -> Fate:
-    return Fate(_length(tasks[start.run, start.task], seconds))
+def item_count(task: Task, items: Mapping[str, int]) -> int:
+    """How many items a task with `for_each` has: as its plan lists, as is said, or a guess."""
+    if isinstance(task.for_each, list):
+        return len(task.for_each)
+    return items.get(task.id, GUESSED_ITEMS)
+
+
+def as_done(tasks: Iterable[Task], items: Mapping[str, int]) -> Iterator[Task]:
+    """The tasks that workers get: those with `for_each` once for each item."""
+    for task in tasks:
+        if task.for_each is None:
+            yield task
+        else:
+            yield from (task.for_item(index) for index in range(item_count(task, items)))
+
+
+def _fate(
+    start: StartAttempt,
+    tasks: Mapping[tuple[str, str], Task],
+    seconds: Seconds,
+    items: Mapping[str, int],
+) -> Fate:
+    if start.worker == COLLECTOR:
+        return Fate(timedelta(0))
+    if start.worker == LISTER:
+        task = tasks[start.run, start.task.removeprefix(f"{ITEMS}:")]
+        values = (Value(),) * item_count(task, items)
+        listed = ItemsListed(task=task.id, first=0, items=values, at=_DAWN)
+        return Fate(timedelta(0), beside=((timedelta(0), listed),))
+    item = item_of(start.task)
+    if item is None:
+        return Fate(_length(tasks[start.run, start.task], seconds))
+    return Fate(_length(tasks[start.run, item[0]].for_item(item[1]), seconds))
+
+
+def _linked(
+    tasks: Mapping[tuple[str, str], Task], items: Mapping[str, int]
+) -> dict[tuple[str, str], Task]:
+    """The tasks with the needs that they really wait for: one with `for_each` waits for its items."""
+    linked = dict(tasks)
+    for (run, id_), task in tasks.items():
+        if task.for_each is not None:
+            each = [task.for_item(index) for index in range(item_count(task, items))]
+            lister = f"{ITEMS}:{id_}"
+            linked[run, lister] = replace(task, id=lister, for_each=None, at_least=None)
+            linked |= {(run, item.id): replace(item, needs=(lister,)) for item in each}
+            needs = [item.id for item in each] or [lister]
+            linked[run, id_] = replace(task, for_each=None, at_least=None, needs=needs)
+    return linked
 
 
 def _requested(

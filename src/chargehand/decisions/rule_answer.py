@@ -1,7 +1,7 @@
 """The answer by rules: what a run's results come to where no model composes them, and what is missing."""
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from chargehand.decisions.system_tasks import (
 )
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
-from chargehand.facts.plan import Strategy
+from chargehand.facts.plan import Strategy, item_id
 from chargehand.facts.value import canonical
 
 #: characters
@@ -157,14 +157,25 @@ def share_done(nodes: Mapping[str, TaskNode], differing: Collection[Contradictio
     whole = 0.5 if any(map(is_missing, own)) else 1.0
     if not required:
         return whole if any(node.state is TaskState.DONE for node in planned) else 0.0
-    return whole * sum(_share_of(node, disputed) for node in required) / len(required)
+    return whole * sum(_share_of(node, nodes, disputed) for node in required) / len(required)
 
 
-def _share_of(node: TaskNode, disputed: Collection[str]) -> float:
+def _share_of(node: TaskNode, nodes: Mapping[str, TaskNode], disputed: Collection[str]) -> float:
     if node.state is not TaskState.DONE:
         return 0.0
+    if node.task.for_each is not None and node.gaps:
+        items = list(_items_of(node, nodes))
+        return sum(item.state is TaskState.DONE for item in items) / len(items)
     # half, where nobody can say how much
     return 0.5 if node.gaps or node.task.id in disputed else 1.0
+
+
+def _items_of(node: TaskNode, nodes: Mapping[str, TaskNode]) -> Iterator[TaskNode]:
+    for index in itertools.count():
+        item = nodes.get(item_id(node.task.id, index))
+        if item is None:
+            return
+        yield item
 
 
 def claims_of(outputs: Mapping[str, Any]) -> tuple[Claim, ...]:
@@ -193,7 +204,7 @@ def contradictions_in(
     for same in _same_tasks(nodes):
         ids = [id_ for id_ in same if id_ not in candidates]
         values = ((id_, outputs(id_)) for id_ in ids)
-        yield from islice(
+        yield from itertools.islice(
             _differing([each for each in values if _is_comparable(each[1])]), MOST_PAIRS
         )
 

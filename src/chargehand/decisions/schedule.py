@@ -7,7 +7,7 @@ journaled in the same group as the event that caused them, and change the state 
 applied in turn. So replay never decides anything again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeAlias
@@ -32,6 +32,8 @@ from chargehand.decisions.retry import (
 )
 from chargehand.decisions.system_tasks import (
     ANSWER,
+    COLLECTOR,
+    LISTER,
     PLAN,
     PLANNER,
     REFINER,
@@ -42,6 +44,7 @@ from chargehand.decisions.system_tasks import (
     has_results,
     is_system_task,
     is_void,
+    listing,
     missing_of,
     of_plan,
     refining,
@@ -70,6 +73,7 @@ from chargehand.facts.events import (
     DeadlinePassed,
     Event,
     HedgeDue,
+    ItemsListed,
     PersonAsked,
     PlanAdopted,
     PlanAmended,
@@ -109,11 +113,14 @@ from chargehand.facts.failure_policy import (
 )
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
-from chargehand.facts.plan import Strategy, Task
+from chargehand.facts.plan import Strategy, Task, item_id, item_of
 
 _S = TaskState
 TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
-    (_S.WAITING, _S.READY): "its needs are met, or it was added without any",
+    (
+        _S.WAITING,
+        _S.READY,
+    ): "its needs are met, or it was added without any; or its items have settled",
     (_S.WAITING, _S.ASKING): "it holds the question whether more may be spent",
     (_S.WAITING, _S.FAILED): "its deadline has passed",
     (_S.WAITING, _S.SKIPPED): "a task it needs failed or was skipped, or the run was stopped",
@@ -189,6 +196,8 @@ TOO_LATE = Failed(
 SPENT = "the budget is used up"
 #: why tasks fail that nobody failed at
 
+NO_ITEMS = Failed(kind=ErrorClass.LOGIC, message="its items could not be listed")
+
 UNANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its question in time")
 
 
@@ -198,6 +207,19 @@ def unanswered_by(event: QuestionExpired, question: Question | None) -> Failed:
         return UNANSWERED
     taint = () if question is None else question.taint
     return Failed(kind=ErrorClass.DENIED, message=event.why, taint=taint)
+
+
+def too_few(task: Task, items: Sequence[TaskNode], done: int) -> Failed:
+    """Why a task with `for_each` fails of which too few items are done."""
+    wanted = "none could be done" if task.at_least is None else f"at_least={task.at_least}"
+    lost = [item for item in items if item.state is not TaskState.DONE]
+    causes = [item.cause for item in lost if item.cause is not None]
+    first = f"; {lost[0].task.id}: {lost[0].cause or lost[0].state.value}" if lost else ""
+    return Failed(
+        kind=causes[0].kind if causes else ErrorClass.LOGIC,
+        message=f"{done} of {len(items)} items are done, {wanted}{first}",
+        taint=tuple(dict.fromkeys(source for cause in causes for source in cause.taint)),
+    )
 
 
 USUAL_RETRY = RetryPolicy()
@@ -251,6 +273,10 @@ class Schedule:
         self._times = WorkTimes()
         self._amendments = Amendments()
         self._hedges = Hedges()
+        #: by task with `for_each`: how many items were listed
+        self.listed: dict[str, int] = {}
+        #: those whose items are tasks by now; they wait for these, then put the results together
+        self.mapped: dict[str, int] = {}
         self._short: TaskNode | None = None
         #: paused because a person wants it so, and not only for want of money
         self._is_halted = False
@@ -395,10 +421,15 @@ class Schedule:
     def _is_told_to_stop(self, task: str) -> bool:
         node = self.nodes[task]
         is_expired = task in self._deadlines.expired_tasks
-        if task == ANSWER and self._stop_reason != CANCELLED and not self._deadlines.is_closed:
+        if self._stop_reason != CANCELLED and not self._deadlines.is_closed and self._sums_up(task):
             return is_expired
         is_removed = node.membership is Membership.REMOVED
         return bool(self._stop_reason) or is_expired or is_removed
+
+    def _sums_up(self, task: str) -> bool:
+        """Whether this task is made of what there is, so that it is done even if the work is stopped."""
+        is_mapped = task in self.mapped and self.nodes[task].membership is Membership.PLANNED
+        return task == ANSWER or is_mapped
 
     @property
     def _may_hedge(self) -> bool:
@@ -451,6 +482,9 @@ class Schedule:
                 return [self._try_again(self.nodes[event.task])]
             case TaskRewritten():
                 return self._rewrite(event)
+            case ItemsListed():
+                self.listed[event.task] = event.first + len(event.items)
+                return []
             case HedgeDue():
                 return self._hedge(self.nodes[event.task])
             case PersonAsked() if event.question.about == ABOUT_BUDGET:
@@ -585,7 +619,7 @@ class Schedule:
         self._hedges.are_wanted |= any(task.hedge for task in tasks)
         self._estimates_known = self._estimates_known or any(node.task.expect for node in fresh)
         commands: list[Command] = self._deadlines.timers() if is_first and seal else []
-        for node in self._graph.lifted:
+        for node in self._lifted():
             if node.state is TaskState.READY:  # it waits in the queue under its old rank
                 commands += [WithdrawOffer(node.task.id), self._offer_of(node)]
         for node in fresh:
@@ -595,8 +629,17 @@ class Schedule:
             if lost is not None:
                 commands.append(self._doom(node, lost, at))
             elif not node.unmet:
-                commands.append(self._offer(node))
+                commands.append(self._begin(node))
         return commands
+
+    def _lifted(self) -> Iterator[TaskNode]:
+        """The older nodes that the newest ones made more urgent."""
+        for node in self._graph.lifted:
+            yield node
+            if node.task.id in self.mapped:
+                items = self._items_of(node)
+                self._graph.weigh_items(items, node)
+                yield from items
 
     def _add_nodes(self, tasks: Sequence[Task]) -> list[TaskNode]:
         fresh = self._graph.add(tasks)
@@ -626,11 +669,12 @@ class Schedule:
         commands: list[Command] = []
         for task in event.removed:
             node = self.nodes[task]
-            node.membership = Membership.REMOVED
-            if node.is_open:
-                commands += self._stop(node, "the plan was changed", event.at)
-            else:
-                commands += self._halt(node, TaskState.CANCELLED, event.at)
+            for each in (node, *self._items_of(node)):
+                each.membership = Membership.REMOVED
+                if each.is_open:
+                    commands += self._stop(each, "the plan was changed", event.at)
+                else:
+                    commands += self._halt(each, TaskState.CANCELLED, event.at)
         commands += self._add_tasks(event.added, seal=False, at=event.at)
         self._taint(event.added, event.taint)
         self._note_idle(event.at)
@@ -704,6 +748,8 @@ class Schedule:
         match event:
             case TaskRewritten():
                 return self._is_rewritable(event)
+            case ItemsListed():
+                return self._may_list(event)
             case PlanAmended():
                 return not self.check_amendment(event)
             case PlanAdopted() | PlanOpened():
@@ -746,6 +792,15 @@ class Schedule:
         is_new = task.id not in self.nodes and not is_system_task(task.id)
         return is_open and has_room and is_known and is_new
 
+    def _may_list(self, event: ItemsListed) -> bool:
+        node = self.nodes.get(event.task)
+        is_waiting = node is not None and node.state is TaskState.WAITING
+        is_next = event.first in (0, self.listed.get(event.task, 0))
+        # What was listed before and is begun anew does not count twice.
+        others = sum(self.listed.values()) - self.listed.get(event.task, 0)
+        has_room = others + event.first + len(event.items) <= self.limits.items
+        return is_waiting and event.task not in self.mapped and is_next and has_room
+
     def _is_rewritable(self, event: TaskRewritten) -> bool:
         node = self.nodes.get(event.task)
         if node is None or node.state is not TaskState.RETRYING:
@@ -765,6 +820,13 @@ class Schedule:
         return self._deadlines.are_over(event.at, self._stop_reason)
 
     # Offers, and what follows when a task has settled.
+
+    def _begin(self, node: TaskNode) -> Command:
+        """Go on with a task whose needs are met: offer it, or have its items listed first."""
+        if node.task.for_each is None:
+            return self._offer(node)
+        node.unmet = 1  # until its items are known
+        return self._take_on(listing(node.task.id))
 
     def _offer(self, node: TaskNode) -> Command:
         is_idle = not node.state.is_live or self._unpark(node)
@@ -791,6 +853,8 @@ class Schedule:
         urgency = LAST if is_hedge(task.id) else -node.urgency - self._priority
         rank = Rank(urgency, node.deadline, latest, -node.path, node.order)
         number, latest_at = node.attempt + 1, self._latest_start(node)
+        if task.id in self.mapped:
+            return OfferAttempt(task.id, number, COLLECTOR, "", rank)
         return OfferAttempt(task.id, number, task.worker, task.skill, rank, node.avoid, latest_at)
 
     def _latest_start(self, node: TaskNode) -> datetime | None:
@@ -825,13 +889,16 @@ class Schedule:
                     if not dependent.unmet and not (
                         dependent.is_doomed or dependent.state.is_settled
                     ):
-                        commands.append(self._offer(dependent))
+                        commands.append(self._begin(dependent))
                 elif not dependent.is_doomed and not dependent.state.is_settled:
                     commands.append(self._doom(dependent, node, at))
             if is_system_task(node.task.id):
                 commands += self._discharge(node)
             if self._request_of_run.drafts:
                 commands += self._draft()
+        if node.membership is Membership.ITEM:
+            commands += self._count_off(node, at)
+        if not self._stop_reason:
             self._note_idle(at)
         if not self._unsettled:
             commands += self._end_if_settled(at)
@@ -903,6 +970,8 @@ class Schedule:
                 return []
             self.unclear_tasks.remove(target.task.id)  # rewritten or not, it is tried again
             return [self._offer(target)]
+        if task.worker == LISTER:
+            return self._expand(self.nodes[task.args["task"]], node)
         if task.id == PLAN:
             self._is_sealed = True
         if not task.id.startswith(PLAN):
@@ -936,6 +1005,8 @@ class Schedule:
         self._move(node, ending)
         node.stopped = OUT_OF_TIME if self._deadlines.is_closed else self._stop_words
         node.question = None
+        if node.membership is Membership.ITEM:
+            self._mapped_by(node).unmet -= 1
         return withdrawn
 
     def _stop_all(self, reason: str, at: datetime, detail: str = "") -> list[Command]:
@@ -950,6 +1021,9 @@ class Schedule:
                 commands += self._halt(node, ending, at)
             elif was_paused and node.state is TaskState.READY:
                 commands.append(self._offer_of(node))  # an answer perhaps; it is done at once
+        for task in self.mapped:
+            if not self.nodes[task].unmet:
+                commands += self._collect(self.nodes[task], at)
         return commands + self._end_if_settled(at)
 
     def _run_out(self, at: datetime) -> list[Command]:
@@ -1087,7 +1161,8 @@ class Schedule:
         if event.then is Recourse.FAIL_RUN and not self._stop_reason:
             return withdrawn + self._fail_run(node, event.at)
         # Before it settles: the run must not end while there may be another way.
-        again = [] if node.is_waived else self._plan_again(node)
+        is_item = node.membership is Membership.ITEM  # its task counts for all of them
+        again = [] if node.is_waived or is_item else self._plan_again(node)
         return withdrawn + again + self._settle(node, TaskState.FAILED, event.at)
 
     def _fail_run(self, node: TaskNode, at: datetime) -> list[Command]:
@@ -1113,6 +1188,8 @@ class Schedule:
     def _expire(self, event: DeadlinePassed) -> list[Command]:
         if not event.task:
             return self._run_out(event.at)
+        if event.task in self.mapped:
+            return []  # its items have the same deadline; it is made of those that were in time
         node = self.nodes[event.task]
         self._deadlines.expired_tasks.add(event.task)
         if node.is_open:
@@ -1160,6 +1237,54 @@ class Schedule:
         if self._is_halted:
             return settled
         return [*settled, Record(RunUnpaused(by=event.by, at=event.at))]
+
+    # Tasks with `for_each`: their items are listed, done, and put together.
+
+    def _expand(self, node: TaskNode, listed: TaskNode) -> list[Command]:
+        """Make a task of each item, now that the items are listed; or fail, if they could not be."""
+        if node.state.is_settled:
+            return []
+        at = self.last_at
+        assert at is not None
+        if listed.state is not TaskState.DONE:
+            return self._fail(node, listed.cause or NO_ITEMS, at)
+        task, count = node.task, self.listed.get(node.task.id, 0)
+        self.mapped[task.id] = node.unmet = count
+        items = self._graph.add_items((task.for_item(index) for index in range(count)), node)
+        self._unsettled += count
+        commands: list[Command] = []
+        for item in items:
+            if item.task.deadline is not None:
+                commands.append(self._task_timer(item))
+            commands.append(self._offer(item))
+        return commands if items else self._collect(node, at)
+
+    def _items_of(self, node: TaskNode) -> list[TaskNode]:
+        id_ = node.task.id
+        return [self.nodes[item_id(id_, index)] for index in range(self.mapped.get(id_, 0))]
+
+    def _mapped_by(self, item: TaskNode) -> TaskNode:
+        found = item_of(item.task.id)
+        assert found is not None
+        return self.nodes[found[0]]
+
+    def _count_off(self, item: TaskNode, at: datetime) -> list[Command]:
+        node = self._mapped_by(item)
+        node.unmet -= 1
+        return [] if node.unmet else self._collect(node, at)
+
+    def _collect(self, node: TaskNode, at: datetime) -> list[Command]:
+        """All items of a task have settled: put their results together, if enough of them are done."""
+        if node.state is not TaskState.WAITING:
+            return []
+        items = self._items_of(node)
+        done = sum(item.state is TaskState.DONE for item in items)
+        if self._stop_reason and not done:
+            return self._halt(node, TaskState.SKIPPED, at)
+        least = node.task.at_least if node.task.at_least is not None else min(1, len(items))
+        if done < least and not self._stop_reason:
+            return self._fail(node, too_few(node.task, items, done), at)
+        return [self._offer(node)]
 
     # Attempts and hedges.
 
@@ -1265,7 +1390,7 @@ class Schedule:
         return [*beside, SetTimer(event.due_at, retry)]
 
     def _watch(self, node: TaskNode) -> list[Command]:
-        if not self._may_hedge:
+        if not self._may_hedge or node.task.id in self.mapped:
             return []
         return self._hedges.watch(node, self._times, self._request_of_run.paces)
 

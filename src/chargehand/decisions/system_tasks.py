@@ -19,7 +19,10 @@ ANSWER = "@answer"
 DRAFT = "@draft"
 REFINE = "@refine"
 BUDGET = "@budget"
+ITEMS = "@items"
 PLANNER, REFINER, ANSWERER, TREASURER = "@planner", "@refiner", "@answerer", "@treasurer"
+#: of a task with `for_each`: who lists its items, and who puts their results together
+LISTER, COLLECTOR = "@lister", "@collector"
 
 #: why there is planning again
 FAILURE, STEP, STEER = "failure", "step", "steer"
@@ -30,16 +33,19 @@ def is_system_task(task: str) -> bool:
     return task[:1] == "@"
 
 
+def is_planned(task: str) -> bool:
+    """Whether a task of this id stands in the plan: it is neither the supervisor's own nor an item."""
+    return task[:1] != "@" and task[-1:] != "]"
+
+
 def of_plan(tasks: Iterable[str]) -> list[str]:
     """Those that are tasks of the plan."""
-    return [task for task in tasks if not is_system_task(task)]
+    return [task for task in tasks if is_planned(task)]
 
 
 def has_results(nodes: Mapping[str, TaskNode]) -> bool:
     """Whether anything of the plan is done."""
-    return any(
-        node.state is TaskState.DONE and not is_system_task(id_) for id_, node in nodes.items()
-    )
+    return any(node.state is TaskState.DONE and is_planned(id_) for id_, node in nodes.items())
 
 
 def is_void(nodes: Mapping[str, TaskNode]) -> bool:
@@ -54,6 +60,16 @@ def refining(task: str, attempt: int) -> Task:
         description=f"Rewrite {task}, which failed",
         worker=REFINER,
         args={"task": task, "attempt": attempt},
+    )
+
+
+def listing(task: str) -> Task:
+    """Find out what the items of a task with `for_each` are, now that its needs are met."""
+    return Task(
+        id=f"{ITEMS}:{task}",
+        description=f"List the items of {task}",
+        worker=LISTER,
+        args={"task": task},
     )
 
 
@@ -165,7 +181,7 @@ def drafting(nodes: Mapping[str, TaskNode], number: int) -> Task | None:
 
 
 def is_of_plan(node: TaskNode) -> bool:
-    """Whether it is part of the plan as it stands: no system task, not taken out, not made up for."""
+    """Whether it is part of the plan as it stands: no system task, no item, not taken out, not made up for."""
     return not is_system_task(node.task.id) and node.membership is Membership.PLANNED
 
 

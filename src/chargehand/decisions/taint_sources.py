@@ -32,6 +32,9 @@ def _known_of(live_run: LiveRun, task: str) -> Iterable[tuple[str, ...]]:
         yield results.outputs[task].taint
         return
     # What it was given and has read so far: an attempt that was lost could not say so itself.
+    item = results.item_of(task)
+    if item is not None:
+        yield item.taint
     for need in node.task.all_needs:
         if need.task in results.outputs:
             yield results.outputs[need.task].taint

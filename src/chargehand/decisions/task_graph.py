@@ -48,6 +48,7 @@ class Membership(StrEnum):
     PLANNED = "planned"
     REMOVED = "removed"  #: taken out by an amendment
     REPLACED = "replaced"  #: came to nothing, and later tasks make up for it
+    ITEM = "item"  #: does one item of a task with `for_each`, which counts for all of them
 
 
 class TaskNode(Struct, eq=False, gc=False):
@@ -163,6 +164,21 @@ class TaskGraph:
             self._weigh(node)
         self._lift(fresh)
         return fresh
+
+    def add_items(self, tasks: Iterable[Task], mapped: TaskNode) -> list[TaskNode]:
+        """Add the items of a task, which waits for them: they are as urgent as it is."""
+        fresh: list[TaskNode] = []
+        for task in tasks:
+            node = TaskNode(task, len(self.nodes), membership=Membership.ITEM, taint=mapped.taint)
+            self.nodes[task.id] = node
+            fresh.append(node)
+        self.weigh_items(fresh, mapped)
+        return fresh
+
+    def weigh_items(self, items: Iterable[TaskNode], mapped: TaskNode) -> None:
+        """Pass on the weight of a task to its items."""
+        for node in items:
+            node.path, node.urgency, node.deadline = mapped.path, mapped.urgency, mapped.deadline
 
     def _weigh(self, node: TaskNode) -> None:
         """Set what the node inherits from its dependents."""

@@ -17,6 +17,7 @@ from chargehand.facts.events import (
     AttemptStarted,
     Effect,
     Event,
+    ItemsListed,
     QuestionAnswered,
     RetryHow,
     RetryPlanned,
@@ -28,6 +29,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.failure_policy import GIVE_UP
 from chargehand.facts.outcome import NO_USAGE, Done, ErrorClass, Failed, Usage
+from chargehand.facts.plan import item_of
 from chargehand.facts.value import Value
 
 
@@ -95,6 +97,8 @@ class RunResults:
     def __init__(self, longest: int | None = None) -> None:
         self._longest = longest
         self.outputs: dict[str, Value] = {}
+        #: by task with `for_each`: what it is done for
+        self.items: dict[str, list[Value]] = {}
         self.steps: dict[str, StepLog] = {}
         #: by task that is not done: who had it last
         self._workers: dict[str, str] = {}
@@ -131,6 +135,11 @@ class RunResults:
                 self._start_over(event)
             case RunSteered():
                 self.notes.append(event.note)
+            case ItemsListed():
+                known = self.items.setdefault(event.task, [])
+                known[event.first :] = (
+                    event.items if self._longest is None else map(self._kept, event.items)
+                )
             case TaskFailed() | TaskSkipped():
                 self.steps.pop(event.task, None)
             case _:
@@ -171,6 +180,14 @@ class RunResults:
     def _keeps(self, output: Value) -> bool:
         longest = self._longest
         return longest is None or (not output.blob and len(output.json) <= longest)
+
+    def _kept(self, item: Value) -> Value:
+        return item if self._keeps(item) else Value(taint=item.taint)
+
+    def item_of(self, task: str) -> Value | None:
+        """What a task is done for, if it does one item of another."""
+        found = item_of(task)
+        return None if found is None else self.items[found[0]][found[1]]
 
     def _write_off(self, task: str, attempt: int, *, is_spent: bool = True) -> None:
         """What nobody saw the end of may have been spent, unless it was never sent."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.system_tasks import ITEMS, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.plan import Task
 
@@ -132,6 +132,11 @@ class Explainer:
                 return None
 
     def _needs(self, node: TaskNode) -> WaitReason | None:
+        count = self._schedule.mapped.get(node.task.id)
+        if count is not None:
+            return self._wait(node, Cause.NEEDS, f"{node.unmet:,} of its {count:,} items")
+        if node.task.for_each is not None and f"{ITEMS}:{node.task.id}" in self._schedule.nodes:
+            return self._wait(node, Cause.NEEDS, "its items to be listed")
         unmet = _unmet(node.task, self._schedule.nodes)
         if not unmet:
             return None  # it is about to be skipped

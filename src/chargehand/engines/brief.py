@@ -47,7 +47,7 @@ from chargehand.facts.outcome import (
     failed_by,
     tainted,
 )
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import ITEM, Task, item_of
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal
 from chargehand.threads import in_thread
@@ -362,6 +362,17 @@ class Brief:
     def args(self) -> dict[str, Any]:
         """The arguments of the task in the plan."""
         return self.task.args
+
+    @property
+    def item(self) -> Any:
+        """The item that this attempt is for, of a task with `for_each`; None of any other."""
+        return self.inputs.get(ITEM) if self.index is not None else None
+
+    @property
+    def index(self) -> int | None:
+        """The index of that item, counted from 0; None of any other task."""
+        found = item_of(self.task.id)
+        return None if found is None else found[1]
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -195,6 +195,15 @@ class PlanAmended(StoredEvent, frozen=True, kw_only=True):
     taint: tuple[str, ...] = ()
 
 
+class ItemsListed(StoredEvent, frozen=True, kw_only=True):
+    """Items that a task with `for_each` is done for. Many items take several of these events."""
+
+    task: str
+    #: the index of the first of them; 0 begins the list
+    first: int
+    items: tuple[Value, ...]
+
+
 class TaskRewritten(StoredEvent, frozen=True, kw_only=True):
     """The description of a failed task was rewritten."""
 
@@ -484,6 +493,7 @@ Event: TypeAlias = (
     | TaskAdded
     | PlanSealed
     | PlanAmended
+    | ItemsListed
     | TaskRewritten
     | AttemptStarted
     | AttemptFinished

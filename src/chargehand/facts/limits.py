@@ -29,6 +29,8 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
     #: without a deadline: time in which something could run, waiting for people not counted
     active: Span = usually(timedelta(hours=1))
     tasks: int = 200
+    #: of all tasks with `for_each` together; items do not count as tasks
+    items: int = 10_000
     depth: int = 3
     #: tries of one task that count: failures, not lost workers and preemptions
     attempts: int = 3
@@ -43,7 +45,16 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
     grace: Span = usually(timedelta(seconds=0.5))
 
     def __post_init__(self) -> None:
-        for field in ("tasks", "depth", "attempts", "losses", "turns", "parallel", "replans"):
+        for field in (
+            "tasks",
+            "items",
+            "depth",
+            "attempts",
+            "losses",
+            "turns",
+            "parallel",
+            "replans",
+        ):
             least = 0 if field == "replans" else 1
             force_setattr(self, field, count(getattr(self, field), f"Limits: {field}", least=least))
         force_setattr(self, "deadline", duration_or_none(self.deadline, "Limits: deadline"))

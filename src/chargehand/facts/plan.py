@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from chargehand.errors import Fault, PlanRefused, UsageError
 from chargehand.facts.argument_checks import (
     CheckedKeywords,
     Converted,
     SpanOrNone,
+    count,
     duration,
     priority,
     shown,
@@ -43,9 +44,14 @@ FAULTS = {
     "empty_description": "nothing is said of what to do",
     "vague": "a description too vague to be checked (a warning)",
     "nobody_else": "a failure policy that hands over to nobody (a warning)",
+    "bad_for_each": "something to map a task over that is no list, no need and no pattern of files",
 }
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+#: under which name an item arrives in `brief.inputs`
+ITEM = "item"
+#: of `for_each`: the key of a pattern of files
+FILES = "files"
 _DOING = (
     r"(?:do|handle|process|fix|improve|continue|help|deal|work|look into|take care|finish|manage|analy[sz]e|"
     r"(?:do |conduct )?(?:some )?research|investigate|explore|proceed|go on|"
@@ -127,6 +133,10 @@ class Task(_PlanPart, frozen=True, kw_only=True):
     on_failure: OnFailure | None = None
     #: begin a second attempt beside one that takes far too long; for what may be done twice only
     hedge: bool = False
+    #: do it once for each item: a list, the name of a need whose output is a list, or {"files": "*.txt"}
+    for_each: list[Any] | str | dict[str, str] | None = None
+    #: of `for_each`: how many items must be done; None: all, and those that are not are gaps
+    at_least: int | None = None
 
     def __post_init__(self) -> None:
         if self.deadline is not None:
@@ -142,6 +152,8 @@ class Task(_PlanPart, frozen=True, kw_only=True):
             force_setattr(self, "output", shape_of(self.output))
         if type(self.limits) is not TaskLimits:
             raise UsageError(f"task {self.id!r}: limits={shown(self.limits)} must be TaskLimits(…)")
+        if self.for_each is not None or self.at_least is not None:
+            self._check_for_each()
         if self.needs == ():
             return
         given = [self.needs] if isinstance(self.needs, str) else self.needs
@@ -151,13 +163,49 @@ class Task(_PlanPart, frozen=True, kw_only=True):
             raise UsageError(f"task {self.id!r}: needs must be a list of ids or Needs") from None
         force_setattr(self, "needs", needs)
 
+    def _check_for_each(self) -> None:
+        whose, over = f"task {self.id!r}: for_each", self.for_each
+        if isinstance(over, tuple):
+            force_setattr(self, "for_each", list(over))
+        elif over is not None and not isinstance(over, list | str | dict):
+            raise UsageError(
+                f"{whose}={shown(over)} must be a list, the name of a need, or {{'files': '*.txt'}}"
+            )
+        if self.at_least is not None:
+            if over is None:
+                raise UsageError(f"task {self.id!r}: at_least={self.at_least} needs for_each")
+            least = count(self.at_least, f"task {self.id!r}: at_least")
+            force_setattr(self, "at_least", least)
+        needs = [self.needs] if isinstance(self.needs, str) else self.needs
+        keys = [each if isinstance(each, str) else getattr(each, "key", "") for each in needs]
+        if isinstance(over, str) and over not in keys:  # to name it is to need it
+            force_setattr(self, "needs", (*needs, over))
+
     @property
     def all_needs(self) -> tuple[Need, ...]:
         """`needs` as `Need` objects."""
         return cast("tuple[Need, ...]", self.needs)
 
+    def for_item(self, index: int) -> "Task":
+        """The task that does this one for the item of this index."""
+        needs = tuple(need for need in self.all_needs if need.key != self.for_each)
+        return replace(self, id=item_id(self.id, index), needs=needs, for_each=None, at_least=None)
+
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def item_id(task: str, index: int) -> str:
+    """The id of the task that does `task` for one item. No task of a plan can have it."""
+    return f"{task}[{index}]"
+
+
+def item_of(task: str) -> tuple[str, int] | None:
+    """The mapped task and the index, if a task of this id does one item of it."""
+    if task[-1:] != "]":
+        return None
+    mapped, _, index = task[:-1].rpartition("[")
+    return mapped, int(index)
 
 
 class Plan(_PlanPart, frozen=True, kw_only=True):
@@ -230,14 +278,16 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         return digest_of(canonical(self))
 
     def to_mermaid(self) -> str:
-        """The graph as a Mermaid diagram; optional needs are dashed."""
+        """The graph as a Mermaid diagram; optional needs are dashed, tasks with `for_each` have double sides."""
         names = {task.id: f"n{number}" for number, task in enumerate(self.tasks)}
         lines = ["flowchart LR"]
         for task in self.tasks:
-            label = f"{task.id}: {task.description}"
+            each = f", {words}" if (words := each_words(task)) else ""
+            label = f"{task.id}{each}: {task.description}"
             if len(label) > 60:
                 label = label[:59] + "…"
-            lines.append(f'    {names[task.id]}["{_mermaid_text(label)}"]')
+            box = ("[", "]") if task.for_each is None else ("[[", "]]")  # with double sides
+            lines.append(f'    {names[task.id]}{box[0]}"{_mermaid_text(label)}"{box[1]}')
         for task in self.tasks:
             for need in task.all_needs:
                 arrow = "-.->" if need.optional else "-->"
@@ -352,7 +402,8 @@ def _faults_of(
             f"{what} {task.worker or task.skill!r} is not on the roster ({have})",
         )
     yield from faults_of_output(task)
-    seen: set[str] = set()
+    yield from _faults_of_for_each(task)
+    seen: set[str] = set() if task.for_each is None else {ITEM}
     for need in task.all_needs:
         if need.task == task.id:
             yield Fault("self_need", task.id, "it needs itself; drop this need")
@@ -362,9 +413,24 @@ def _faults_of(
             )
         if need.key in seen:
             yield Fault(
-                "duplicate_need", task.id, f"two needs arrive as {need.key!r}; name one of them"
+                "duplicate_need",
+                task.id,
+                f"two needs arrive as {need.key!r}; name one of them"
+                if need.key != ITEM or task.for_each is None
+                else "a need arrives as 'item', which is the name of the item; name the need",
             )
         seen.add(need.key)
+
+
+def _faults_of_for_each(task: Task) -> Iterable[Fault]:
+    over = task.for_each
+    if isinstance(over, dict) and not (set(over) == {FILES} and over[FILES].strip()):
+        message = (
+            f"for_each={shown(over)} must be {{'files': PATTERN}}, such as {{'files': '*.txt'}}"
+        )
+        yield Fault("bad_for_each", task.id, message)
+    if over == "":
+        yield Fault("bad_for_each", task.id, "for_each is empty; name a need, or leave it out")
 
 
 def faults_of_output(task: Task) -> Iterable[Fault]:
@@ -402,6 +468,7 @@ def _is_plain(task: Task) -> bool:
         and task.accept.isascii()
         and not task.args
         and task.output is None
+        and task.for_each is None
         and (type(task.optional), type(task.hedge)) == (bool, bool)
         and type(task.limits) is TaskLimits
         and (task.on_failure is None or type(task.on_failure) is OnFailure)
@@ -428,6 +495,16 @@ def _decoded(text: str | bytes, fact: str) -> Plan:
         raise
     except (ValueError, OverflowError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise UsageError(f"{fact}: {error}") from error
+
+
+def each_words(task: Task) -> str:
+    """What a task is mapped over, in a few words; empty if it is not."""
+    over = task.for_each
+    if over is None:
+        return ""
+    if isinstance(over, list):
+        return f"for each of {len(over):,}"
+    return f"for each of {over if isinstance(over, str) else over.get(FILES, '')}"
 
 
 def _mermaid_text(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from chargehand.errors import NotJSON
+from chargehand.errors import NotJSON, WorkerError
 
 #: larger values go to the blob store
 INLINE_BYTES = 64 * 1024
@@ -212,3 +212,15 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _encoder = msgspec.json.Encoder(enc_hook=_hook)
 _canonical = msgspec.json.Encoder(enc_hook=_hook, order="sorted")
 _NOTHING = Value()
+
+
+def part_of(value: Value, path: str, task: str) -> Value:
+    """The part of a task's output that these keys, joined by dots, lead to; all of it if there are none."""
+    if not path:
+        return value
+    data = value.read()
+    for key in path.split("."):
+        if not isinstance(data, dict) or key not in data:
+            raise WorkerError(f"the output of {task!r} has no {path!r}")
+        data = data[key]
+    return Value.of(data, value.taint)

@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from chargehand.errors import NotLeading
 from chargehand.facts.board import Act, Block, BoardEntry, Label, Note, NoteQuery
 from chargehand.facts.events import Event, RunRequested
+from chargehand.facts.value import Value
 from chargehand.journal.local_stream_owners import StreamOwner
 
 #: how long a process that has fallen silent keeps what it leads
@@ -160,6 +161,21 @@ class Blobs(Protocol):
 
     async def get(self, digest: str) -> bytes:
         """The bytes of this digest, checked against it."""
+
+
+async def load_value(value: Value, blobs: Blobs) -> Value:
+    """The value itself, if it lies in a blob."""
+    if not value.blob:
+        return value
+    return Value(json=Raw(await blobs.get(value.blob)), taint=value.taint)
+
+
+async def store_value(value: Value, blobs: Blobs) -> Value:
+    """The value as an event can hold it: a large one is put into a blob."""
+    if not value.is_large:
+        return value
+    digest = await blobs.put(bytes(value.json))
+    return Value(blob=digest, size=len(value.json), taint=value.taint)
 
 
 class Signal(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from chargehand.facts.answer import Answer
-from chargehand.facts.plan import Plan, Task
+from chargehand.facts.plan import Plan, Task, each_words
 
 _CONTROLS = (
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # what a terminal would take for a command
@@ -102,6 +102,8 @@ def _task_lines(task: Task) -> Iterable[str]:
     if task.needs:
         needs = [need.task + (" (optional)" if need.optional else "") for need in task.all_needs]
         yield f"      after {clean(', '.join(needs))}"
+    if words := each_words(task):
+        yield f"      {one_line(words, 300)}"
     if task.accept:
         yield f"      good when {one_line(task.accept, 300)}"
     if task.optional:

@@ -3,19 +3,46 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from msgspec import Struct
+
 from chargehand.decisions.hedging import hedged, is_hedge
-from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.system_tasks import ITEMS, is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Task, each_words, item_of
 from chargehand.presentation.plain_text import clock_words, counted, money_words, one_line
 from chargehand.result import RunResult
 
 #: tasks of a plan that are listed when it is adopted
 LONGEST_TABLE = 50
+#: items of one task that are said to have failed, one line each; the bar counts all of them
+MOST_FAILURES = 3
+#: characters of a bar, and lines that show it
+BAR = 10
+
+
+class ItemCount(Struct):
+    """How far a task with `for_each` is."""
+
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    #: of the bar, when it was shown last
+    shown: int = 0
+    began_at: datetime | None = None
+
+    @property
+    def filled(self) -> int:
+        """How much of the bar is full."""
+        return BAR * (self.done + self.failed) // max(self.total, 1)
+
+    def __str__(self) -> str:
+        failed = f", {self.failed:,} failed" if self.failed else ""
+        bar = "█" * self.filled + "░" * (BAR - self.filled)
+        return f"{bar} {self.done:,} of {counted(self.total, 'item')} done{failed}"
 
 
 class ProgressLines:
@@ -31,19 +58,35 @@ class ProgressLines:
         self._tasks: dict[str, Task] = {}
         self._began: dict[str, datetime] = {}
         self._done = 0
+        self._items: dict[str, ItemCount] = {}
         self._is_cancelled = False
 
     def catch_up(self, result: RunResult) -> None:
         """Know of what happened before there was anything to hear."""
         self._tasks = {id_: task.task for id_, task in result.tasks.items()}
         self._done = sum(task.state is TaskState.DONE for task in result.tasks.values())
+        for id_, task in result.tasks.items():
+            if items := task.items:
+                done = sum(item.state is TaskState.DONE for item in items)
+                failed = len(task.failed_items)
+                count = ItemCount(len(items), done, failed)
+                count.shown = count.filled
+                self._items[id_] = count
 
     def hear(self, event: Event) -> None:
         for words in self._words(event):
             self._say(f"{clock_words(event.at)}  {self._where}{words}")
 
     def _words(self, event: Event) -> list[str]:
+        item = item_of(getattr(event, "task", ""))
+        if item is not None and not is_system_task(item[0]):
+            return self._item_words(event, item[0])
         match event:
+            case events.ItemsListed():
+                self._items.setdefault(event.task, ItemCount()).total = event.first + len(
+                    event.items
+                )
+                return []
             case events.RunRequested():
                 return [f"run {event.run}: {one_line(event.request, 120)}"]
             case events.PlanAdopted():
@@ -64,6 +107,31 @@ class ProgressLines:
                 self._is_cancelled |= isinstance(event, events.CancelRequested)
                 return [words] if (words := _other_words(event)) else []
 
+    def _item_words(self, event: Event, task: str) -> list[str]:
+        """One line for a tenth of the items, not one for each; failures and questions come in words."""
+        count = self._items.setdefault(task, ItemCount())
+        words: list[str] = []
+        match event:
+            case events.AttemptStarted() if count.began_at is None:
+                count.began_at = event.at
+                words.append(f"{task} started by {event.worker} for {counted(count.total, 'item')}")
+            case events.AttemptFinished(outcome=Done()):
+                count.done += 1
+            case events.AttemptFinished(outcome=NeedsInput(question=question)):
+                words.append(f"{event.task} asks: {one_line(question.text, 200)}")
+            case events.TaskFailed():
+                count.failed += 1
+                if count.failed <= MOST_FAILURES:
+                    words += [_other_words(event)]
+            case events.PersonAsked() | events.QuestionAnswered() | events.QuestionExpired():
+                words.append(_other_words(event))
+            case _:
+                return []
+        if count.filled > count.shown:
+            count.shown = count.filled
+            words.append(f"{task} {count}")
+        return words
+
     def _planned(self, tasks: list[Task]) -> list[str]:
         self._tasks |= {task.id: task for task in tasks}
         shown = tasks if len(tasks) <= LONGEST_TABLE else []
@@ -77,7 +145,10 @@ class ProgressLines:
         return [*head, *(self._planned(list(event.added)) if event.added else [])]
 
     def _started(self, event: events.AttemptStarted) -> list[str]:
-        self._began[event.task] = event.at
+        count = self._items.get(event.task)
+        self._began[event.task] = event.at if count is None else count.began_at or event.at
+        if count is not None:
+            return []  # all that is left is to put the results together
         if is_system_task(event.task):
             return [_duty_words(event.task)]
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
@@ -165,7 +236,9 @@ def _because(reason: str) -> str:
 
 def _line_of(task: Task) -> str:
     after = f", after {', '.join(need.task for need in task.all_needs)}" if task.needs else ""
-    return f"{task.id} for {task.worker or task.skill}{after}: {one_line(task.description, 120)}"
+    each = f", {words}" if (words := each_words(task)) else ""
+    who = task.worker or task.skill
+    return f"{task.id} for {who}{each}{after}: {one_line(task.description, 120)}"
 
 
 def _duty_words(system_task: str) -> str:
@@ -175,6 +248,8 @@ def _duty_words(system_task: str) -> str:
         return "planning again"
     if system_task.startswith("@answer"):
         return "composing the answer"
+    if system_task.startswith(ITEMS):
+        return f"listing the items of {system_task.removeprefix(ITEMS)[1:]}"
     if is_hedge(system_task):
         return f"{hedged(system_task)} takes too long: a second attempt"
     return f"rewriting {system_task.split(':')[1]}" if ":" in system_task else system_task

@@ -40,8 +40,7 @@ from chargehand.facts.board import (
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.journal.base import Journal, Key
-from chargehand.journal.blob_values import load_value, store_value
+from chargehand.journal.base import Journal, Key, load_value, store_value
 from chargehand.roles.run_notes import RunHistory
 
 if TYPE_CHECKING:

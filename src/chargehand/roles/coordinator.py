@@ -24,8 +24,7 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.facts.board import board_of_run
 from chargehand.facts.events import AttemptFinished, Event
 from chargehand.facts.outcome import Done
-from chargehand.journal.base import Head, Journal, Tail
-from chargehand.journal.blob_values import load_value
+from chargehand.journal.base import Head, Journal, Tail, load_value
 from chargehand.journal.dsn import is_dsn
 from chargehand.journal.open_journal import open_journal
 

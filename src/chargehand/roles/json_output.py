@@ -18,7 +18,7 @@ _decoder = json.JSONDecoder()
 def objection_to(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
     """The JSON in an answer, and what is wrong with it, in words that a model can act upon."""
     try:
-        value = _found_in(text)
+        value = _found_in(text, "[" if schema.get("type") == "array" else "{")
     except msgspec.DecodeError as error:
         return None, f"The answer is not JSON ({error}). Answer with JSON alone."
     faults = faults_against(schema, value)
@@ -61,26 +61,26 @@ def typed(output: Any, data: Any) -> Any:
     return type_adapter(output).validate_python(data) if is_type else data
 
 
-def _found_in(text: str) -> Any:
-    """The JSON in a text: all of it, or the longest object in it. Models like to talk around it.
+def _found_in(text: str, opening: str = "{") -> Any:
+    """The JSON in a text: all of it, or the longest object or list in it. Models like to talk around it.
 
     Raises `msgspec.DecodeError` if there is none.
     """
     try:
         return msgspec.json.decode(text.strip())
     except msgspec.DecodeError:
-        found = _objects_in(text)
+        found = _parts_in(text, opening)
         if not found:
             raise
     return max(found, key=lambda each: each[0])[1]
 
 
-def _objects_in(text: str) -> list[tuple[int, dict[str, Any]]]:
-    """The first few objects that stand in a text, each with its length."""
-    found: list[tuple[int, dict[str, Any]]] = []
+def _parts_in(text: str, opening: str) -> list[tuple[int, Any]]:
+    """The first few objects or lists that stand in a text, each with its length."""
+    found: list[tuple[int, Any]] = []
     at = -1
     for _ in range(MOST_OBJECTS):
-        at = text.find("{", at + 1)
+        at = text.find(opening, at + 1)
         if at < 0:
             break
         try:

@@ -1,6 +1,7 @@
 """Drafts of plans: the shape a model must keep to, how its words are read, what speaks against them."""
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ log = logging.getLogger("chargehand")
 
 #: tasks that a model may write at once; more are more than it can keep in mind
 MOST = 50
+#: as tasks of a written plan are called
+_AN_ID = re.compile(r"t[0-9]+")
 NO_MORE = Cancelled(reason="the run takes no plan any more")
 
 
@@ -34,9 +37,13 @@ class WrittenTask(Struct):
     needs: list[str] = []
     accept: str = ""
     optional: bool = False
+    #: empty, an earlier task whose result is a list, or a pattern of files
+    for_each: str = ""
     role: str = ""
     #: who does it, of a task for somebody who makes workers
     tools: list[str] = []
+    #: another task is done for each entry of its result
+    lists: bool = False
 
     def __post_init__(self) -> None:
         if self.id in self.needs:
@@ -54,7 +61,15 @@ class WrittenTask(Struct):
             accept=self.accept.strip(),
             optional=self.optional,
             args={name: value for name, value in hire.items() if value},
+            for_each=self._over(),
+            output={"type": "array"} if self.lists else None,
         )
+
+    def _over(self) -> str | dict[str, str] | None:
+        over = self.for_each.strip()
+        if not over:
+            return None
+        return over if over in self.needs or _AN_ID.fullmatch(over) else {"files": over}
 
 
 class WrittenPlan(Struct):
@@ -149,6 +164,11 @@ def tasks_schema(bounds: Bounds, ids: Sequence[str], needs: Sequence[str]) -> di
             "default": "",
         },
         optional={"type": "boolean", "default": False},
+        for_each={
+            "type": "string",
+            "description": "empty; or the id of an earlier task whose result is a list; or files, such as *.txt",
+            "default": "",
+        },
         **_hire_schema(bounds),
     )
     return {"type": "array", "items": task, "maxItems": len(ids)}
@@ -209,6 +229,9 @@ def read_draft(text: str) -> tuple[WrittenPlan | None, str | None]:
     try:
         written = msgspec.convert(value, WrittenPlan)
         written.tasks = _in_order(written.tasks)
+        mapped = {task.for_each for task in written.tasks}
+        for task in written.tasks:
+            task.lists = task.id in mapped
         return written, None
     except msgspec.ValidationError as error:
         return None, f"The answer is no plan: {error}. Answer with the corrected JSON alone."
@@ -221,7 +244,11 @@ def _in_order(tasks: list[WrittenTask]) -> list[WrittenTask]:
     ordered: list[WrittenTask] = []
     left = list(tasks)
     while left:
-        free = [task for task in left if placed.issuperset(known.intersection(task.needs))]
+        free = [
+            task
+            for task in left
+            if placed.issuperset(known.intersection((*task.needs, task.for_each)))
+        ]
         first = free[0] if free else left[0]
         left.remove(first)
         ordered.append(first)

@@ -8,6 +8,7 @@ from chargehand.engines.brief import Brief, PlanningHost
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.value import Value
+from chargehand.journal.base import Blobs, load_value, store_value
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 
@@ -20,16 +21,23 @@ class PlanningContext:
         live_run: LiveRun,
         roster: Roster,
         now: Callable[[], datetime],
-        bring: Callable[[Value], Awaitable[Value]],
+        blobs: Blobs,
         host: PlanningHost | None = None,
     ) -> None:
         #: the run as it stands at this moment; to be read only
         self.live_run = live_run
         self.roster = roster
         self.now = now
-        #: the value itself, if it lies in a blob
-        self.bring = bring
+        self._blobs = blobs
         self._host = host
+
+    async def bring(self, value: Value) -> Value:
+        """The value itself, if it lies in a blob."""
+        return await load_value(value, self._blobs)
+
+    async def store(self, value: Value) -> Value:
+        """The value as an event can hold it: a large one is put into a blob."""
+        return await store_value(value, self._blobs)
 
     async def propose(self, event: Event) -> Event | None:
         """Have the plan changed; returns what was written down, or None if it was refused."""

@@ -432,7 +432,9 @@ class ToolLoop:
         brief, task = self._brief, self._brief.task
         given = f"Given: {canonical(task.args).decode()}\n" if task.args else ""
         inputs = missing = ""
-        if task.needs:
+        if brief.index is not None:
+            given += "Do this for the item below, and for no other.\n"
+        if brief.values or brief.missing:
             inputs = "".join(fenced(name, value) for name, value in brief.inputs.items())
             missing = "".join(
                 f"Not available: {name} ({why})\n" for name, why in brief.missing.items()

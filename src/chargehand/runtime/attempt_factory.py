@@ -9,20 +9,28 @@ import msgspec
 from chargehand.clock import Clock
 from chargehand.decisions.hedging import is_hedge
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.system_tasks import ANSWERER, PLANNER, REFINER, is_system_task
+from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.system_tasks import (
+    ANSWERER,
+    COLLECTOR,
+    LISTER,
+    PLANNER,
+    REFINER,
+    is_system_task,
+)
 from chargehand.decisions.taint_sources import sources_of
-from chargehand.decisions.task_graph import TaskNode
+from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.engines.base import Ending, Job
 from chargehand.engines.brief import AttemptHost, Brief, PlanningHost
 from chargehand.engines.journal_host import outcome_of
 from chargehand.engines.local_engine import Threads
-from chargehand.errors import InternalError, JournalError, UsageError, WorkerError
+from chargehand.errors import InternalError, JournalError, UsageError
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion
 from chargehand.facts.outcome import Done, ErrorClass, Failed, failed_by
-from chargehand.facts.plan import Task
-from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.journal.base import Blobs
+from chargehand.facts.plan import ITEM, Need, Task, item_id, item_of
+from chargehand.facts.value import Value, canonical, digest_of, part_of
+from chargehand.journal.base import Blobs, load_value, store_value
 from chargehand.roles.function_worker import FunctionWorker, Where
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.resources import Resources
@@ -31,6 +39,9 @@ from chargehand.roles.system_task_context import PlanningContext, SystemTask
 
 if TYPE_CHECKING:
     from chargehand.engines.child_processes import Children
+
+#: items that came to nothing, of which the tasks that need their results are told
+MOST_FAILED_ITEMS = 20
 
 
 class AttemptFactory:
@@ -104,6 +115,10 @@ class AttemptFactory:
                 told += sources_of(live_run, need.task)
             else:
                 values[need.key] = value
+                missing |= _failed_items(live_run.schedule, need)
+        item = results.item_of(start.task)
+        if item is not None:
+            values[ITEM] = item
         brief = Brief(
             start.run,
             task,
@@ -196,21 +211,21 @@ class AttemptFactory:
         """What the supervisor does itself, as an attempt like any other."""
         planner = self._planner if system_task == PLANNER else None
         perform = planner or _duty(system_task)
-        context = PlanningContext(live_run, self.roster, self._clock.now, self.bring, host)
-        return self._attempt(lambda job: perform(job.brief, context, self._resources))
+        context = PlanningContext(live_run, self.roster, self._clock.now, self._blobs, host)
+        return self._attempt(lambda job: perform(job.brief, context, self._resources), is_own=True)
 
     def _attempt(
-        self, call: "Callable[[Job], Awaitable[object]]"
+        self, call: "Callable[[Job], Awaitable[object]]", *, is_own: bool = False
     ) -> "Callable[[Job], Awaitable[Ending]]":
         async def work(job: Job) -> Ending:
             brief = job.brief
-            if brief.task.needs or brief.log is not None:
+            if (brief.values and not is_own) or brief.log is not None:
                 try:
                     await self._fetch(brief)
                 except Exception as error:  # noqa: BLE001 - a missing part or blob fails the attempt
                     return failed_by(error)
             outcome = await outcome_of(brief, call, job)
-            if brief.task.output is not None and type(outcome) is Done:
+            if brief.task.output is not None and type(outcome) is Done and not is_own:
                 outcome = _shaped(outcome, brief.task.output)
             if type(outcome) is Done and outcome.value.is_large:
                 return await self.spill(outcome)
@@ -224,30 +239,23 @@ class AttemptFactory:
         for need in brief.task.all_needs:
             value = brief.values.get(need.key)
             if value is not None:
-                brought = await self.bring(value)
-                values[need.key] = _part_of(brought, need.output, need.task)
+                brought = await load_value(value, self._blobs) if value.blob else value
+                values[need.key] = part_of(brought, need.output, need.task)
+        if ITEM in brief.values and brief.index is not None:
+            item = brief.values[ITEM]
+            values[ITEM] = await load_value(item, self._blobs) if item.blob else item
         brief.values = values
         for record in brief.log.lineage.values() if brief.log is not None else ():
             if isinstance(record.outcome, Done) and record.outcome.value.blob:
-                value = await self.bring(record.outcome.value)
+                value = await load_value(record.outcome.value, self._blobs)
                 brief.bring(msgspec.structs.replace(record, outcome=Done(value)))
-
-    async def bring(self, value: Value) -> Value:
-        """The value itself, if it lies in a blob."""
-        if not value.blob:
-            return value
-        data = await self._blobs.get(value.blob)
-        return Value(json=msgspec.Raw(data), taint=value.taint)
 
     async def spill(self, done: Done) -> Done | Failed:
         """Put a large result into a blob; without room for it, the attempt has failed."""
-        value = done.value
         try:
-            digest = await self._blobs.put(bytes(value.json))
+            return msgspec.structs.replace(done, value=await store_value(done.value, self._blobs))
         except JournalError as error:
             return failed_by(error)
-        stored = Value(blob=digest, size=len(value.json), taint=value.taint)
-        return msgspec.structs.replace(done, value=stored)
 
 
 class _Flights:
@@ -297,6 +305,14 @@ def _duty(name: str) -> SystemTask:
         from chargehand.roles.task_rewriter import refine
 
         return refine
+    if name == LISTER:
+        from chargehand.roles.for_each import list_items
+
+        return list_items
+    if name == COLLECTOR:
+        from chargehand.roles.for_each import collect
+
+        return collect
     if name == ANSWERER:
         from chargehand.roles.aggregate import compose_answer
 
@@ -314,6 +330,8 @@ def _key_of(task: Task, version: str, values: Mapping[str, Value]) -> str:
         [(need.key, need.output, values[need.key].digest) for need in task.all_needs],
         version,
     ]
+    if item_of(task.id) is not None:
+        rests_on.append(values[ITEM].digest)
     return digest_of(canonical(rests_on))
 
 
@@ -343,15 +361,16 @@ def _handing_over(value: Value) -> "Callable[[Job], Awaitable[Ending]]":
     return work
 
 
-def _part_of(value: Value, path: str, task: str) -> Value:
-    if not path:
-        return value
-    data = value.read()
-    for key in path.split("."):
-        if not isinstance(data, dict) or key not in data:
-            raise WorkerError(f"the output of {task!r} has no {path!r}")
-        data = data[key]
-    return Value.of(data, value.taint)
+def _failed_items(schedule: Schedule, need: Need) -> dict[str, str]:
+    """What a task is told of the items of one it needs that came to nothing: the first of them."""
+    lost: dict[str, str] = {}
+    for index in range(schedule.mapped.get(need.task, 0)):
+        node = schedule.nodes[item_id(need.task, index)]
+        if node.state is not TaskState.DONE:
+            lost[f"{need.key}[{index}]"] = _why_missing(node)
+            if len(lost) == MOST_FAILED_ITEMS:
+                break
+    return lost
 
 
 def _why_missing(node: TaskNode) -> str:

@@ -30,6 +30,7 @@ from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
 from chargehand.threads import in_thread
 from chargehand.tools.docstrings import read_docstring
+from chargehand.tools.material import Material
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor
 from chargehand.tools.tool_output import MOST_SPOOLED, OutputBuffer, Spool, ToolResult, finish
 
@@ -115,6 +116,8 @@ class Tool:
     destination: str | Callable[[Mapping[str, Any]], str] | None = None
     #: the server that it belongs to, which may be told again what it has said; empty: none
     server: str = ""
+    #: what it can reach, by name: planners see it, and `for_each` finds files by it
+    holds: Callable[[], Material] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -226,6 +229,7 @@ def tool(
     untrusted: bool = False,
     limit: int = LIMIT,
     destination: str | Callable[[Mapping[str, Any]], str] | None = None,
+    holds: Callable[[], Material] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -253,7 +257,7 @@ def tool(
     return made if function is None else made(function)
 
 
-_TERMS = ("name", "effect", "timeout", "approve", "untrusted", "limit", "destination")
+_TERMS = ("name", "effect", "timeout", "approve", "untrusted", "limit", "destination", "holds")
 
 
 def _made(function: Callable[..., Any], name: str | None, terms: dict[str, Any]) -> Tool:

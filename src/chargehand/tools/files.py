@@ -9,6 +9,7 @@ from typing import Any
 from chargehand.errors import ToolError
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.document_text import read_document
+from chargehand.tools.material import FileEntry, Material
 from chargehand.tools.passage_index import PassageIndex
 from chargehand.tools.safe_open import NoSuchFile, PathLike, Roots, Stamp, matches
 
@@ -37,13 +38,17 @@ class FileTools:
         self._kept: dict[tuple[str, Stamp], str] = {}
 
     def tools(self) -> tuple[Tool, Tool, Tool]:
-        terms: dict[str, Any] = {"effect": "pure", "untrusted": True}
+        terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "holds": self.material}
         slow = timedelta(minutes=3)  # the first search reads everything
         return (
             tool(name="list_files", **terms)(self.list_files),
             tool(name="read_file", **terms)(self.read_file),
             tool(name="search_files", timeout=slow, **terms)(self.search_files),
         )
+
+    def material(self) -> Material:
+        """All files that can be read."""
+        return Material(tuple(FileEntry(path, stamp.size) for path, stamp in self._roots.files()))
 
     def list_files(self, pattern: str = "*") -> dict[str, Any]:
         """List the files that can be read and searched, with their sizes in bytes.

@@ -25,8 +25,7 @@ from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
-from chargehand.journal.base import Journal
-from chargehand.journal.blob_values import load_value
+from chargehand.journal.base import Journal, load_value
 from chargehand.notify.base import Notify
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Manager

@@ -16,7 +16,7 @@ from chargehand.facts.board import Block, Guard
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
-from chargehand.journal.blob_values import load_value
+from chargehand.journal.base import load_value
 from chargehand.roles.board import Board, BriefBoard
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.prompts import prompt

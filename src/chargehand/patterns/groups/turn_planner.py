@@ -19,8 +19,7 @@ from chargehand.facts.events import PlanAdopted, PlanAmended
 from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import Value
-from chargehand.journal.base import Journal
-from chargehand.journal.blob_values import load_value
+from chargehand.journal.base import Journal, load_value
 from chargehand.past_runs import fold
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Act, Manager

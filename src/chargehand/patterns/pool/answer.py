@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Collection
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,8 +17,7 @@ from chargehand.facts.board import Match, NoteQuery, Segment
 from chargehand.facts.outcome import Done, Outcome
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.journal.base import Blobs
-from chargehand.journal.blob_values import load_value
+from chargehand.journal.base import Blobs, load_value
 from chargehand.patterns.pool.plain_dicts import KEPT, has_failed
 from chargehand.patterns.pool.request_division import is_by_rule
 from chargehand.patterns.pool.request_state import PoolRun
@@ -107,9 +105,8 @@ async def _compose(
     task = Task(id=ANSWER, description="Compose the answer", worker=ANSWERER, args={"of": done})
     limits = ledger.schedule.limits
     brief = Brief(ledger.request, task, 1, ANSWERER, {}, None, limits=limits)
-    bring = partial(load_value, blobs=pool.journal.blobs)
     # Nothing of the run is changed from here, and nobody listens while it is composed.
-    context = PlanningContext(ledger.live_run, Roster([]), pool.clock.now, bring)
+    context = PlanningContext(ledger.live_run, Roster([]), pool.clock.now, pool.journal.blobs)
     return await compose_answer(brief, context, resources)
 
 

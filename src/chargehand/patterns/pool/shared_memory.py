@@ -19,8 +19,7 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.facts.board import LEADER, Note, NoteFilters, NoteOrder, NoteQuery, note_query
 from chargehand.facts.events import AttemptFinished
 from chargehand.facts.outcome import Done
-from chargehand.journal.base import Journal
-from chargehand.journal.blob_values import store_value
+from chargehand.journal.base import Journal, store_value
 from chargehand.journal.open_journal import open_journal
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import Notify

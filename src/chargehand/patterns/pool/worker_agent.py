@@ -19,7 +19,7 @@ from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
-from chargehand.journal.blob_values import load_value
+from chargehand.journal.base import load_value
 from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
 from chargehand.patterns.pool.memory_tools import MemoryWorker, MockedWorker
 from chargehand.patterns.pool.model_config import AgentConfig, config_of

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 
-from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.system_tasks import is_planned
 from chargehand.facts.events import (
     AttemptFinished,
     Event,
@@ -81,6 +81,6 @@ class Follower:
             case PlanAmended():
                 self._total += len(event.added) - len(event.removed)
             case AttemptFinished(outcome=Done()) | TaskFailed() | TaskSkipped():
-                self._settled += not is_system_task(event.task)
+                self._settled += is_planned(event.task)
             case _:
                 pass

@@ -1,0 +1,146 @@
+"""For each: what a mapped task is done for is listed before, and what came of each item is put together after."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from chargehand.decisions.rule_answer import cut, why_not_done
+from chargehand.decisions.taint_sources import sources_of
+from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.engines.brief import Brief
+from chargehand.errors import WorkerError
+from chargehand.facts.events import ItemsListed
+from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
+from chargehand.facts.plan import FILES, Task, item_id
+from chargehand.facts.value import Value, canonical, part_of
+from chargehand.roles.json_output import objection_to
+from chargehand.roles.resources import Resources
+from chargehand.roles.system_task_context import PlanningContext
+from chargehand.threads import in_thread
+from chargehand.tools.base import Tool
+from chargehand.tools.safe_open import matches
+
+#: of items in one event: one more event for each so many bytes
+BYTES_AT_ONCE = 32_768
+#: items that came to nothing and are named as gaps
+MOST_GAPS = 20
+LONGEST_ITEM = 60
+
+
+async def list_items(brief: Brief, seat: PlanningContext, _: Resources) -> Outcome:
+    """The system task behind `@items:<task>`: write down what a task with `for_each` is to be done for."""
+    id_ = brief.task.args["task"]
+    node = seat.live_run.schedule.nodes[id_]
+    try:
+        items = await _items(seat, node)
+    except WorkerError as error:
+        return Failed(kind=ErrorClass(error.kind), message=str(error), error="NoItems")
+    most = seat.live_run.schedule.limits.items
+    others = sum(count for task, count in seat.live_run.schedule.listed.items() if task != id_)
+    if others + len(items) > most:
+        so_far = f" beside {others:,} of other tasks" if others else ""
+        words = f"{len(items):,} items{so_far} are more than Limits(items={most}) allows; raise it, or list fewer"
+        return Failed(kind=ErrorClass.LOGIC, message=words, error="TooManyItems")
+    for first, part in _in_parts(items):
+        stored = tuple([await seat.store(value) for value in part])
+        event = ItemsListed(task=id_, first=first, items=stored, at=seat.now())
+        if await seat.propose(event) is None:
+            brief.progress(f"{id_} is not mapped: the run has moved on meanwhile")
+            return NOTHING_DONE
+    return Done(Value.of({"items": len(items)}))
+
+
+async def collect(brief: Brief, seat: PlanningContext, _: Resources) -> Outcome:
+    """The last attempt of a task with `for_each`: one list, with an entry for each item in order."""
+    task, live_run = brief.task, seat.live_run
+    nodes = [
+        live_run.schedule.nodes[item_id(task.id, index)]
+        for index in range(live_run.schedule.mapped[task.id])
+    ]
+    brief.distrust(*sources_of(live_run, *(node.task.id for node in nodes)))
+    parts: list[bytes] = []
+    for node in nodes:
+        value = live_run.results.outputs.get(node.task.id)
+        parts.append(b"null" if value is None else bytes((await seat.bring(value)).json))
+    together = Value(json=msgspec.Raw(b"[" + b",".join(parts) + b"]"))
+    gaps = () if task.at_least is not None else tuple(_gaps(live_run.results.items, task, nodes))
+    return Done(together, gaps=gaps)
+
+
+async def _items(seat: PlanningContext, node: TaskNode) -> list[Value]:
+    over, task = node.task.for_each, node.task
+    if isinstance(over, dict):
+        return await _files(seat, task, over[FILES])
+    if isinstance(over, list):
+        return [Value.of(item, node.taint) for item in over]
+    need = next(need for need in task.all_needs if need.key == over)
+    value = seat.live_run.results.outputs.get(need.task)
+    if value is None:
+        why = why_not_done(seat.live_run.schedule.nodes[need.task])
+        raise WorkerError(f"there are no items: {need.task} came to nothing: {why}")
+    found = part_of(await seat.bring(value), need.output, need.task).read()
+    if isinstance(found, str):  # as models answer that are not held to a shape
+        found = objection_to(found, {"type": "array"})[0] or found
+    if not isinstance(found, list):
+        words = cut(canonical(found).decode(), LONGEST_ITEM)
+        raise WorkerError(
+            f"for_each={over!r} needs a list, and the output of {need.task} is none: {words}; "
+            "have that task return a list, or name the part of its output that is one: Need(…, output=…)"
+        )
+    return [Value.of(item, value.taint) for item in found]
+
+
+async def _files(seat: PlanningContext, task: Task, pattern: str) -> list[Value]:
+    """The paths of the files that fit, as the tools of the task's worker take them; else those of the crew."""
+    workers = list(seat.roster)
+    own = [each for each in workers if each.name == task.worker or task.skill in each.skills]
+    for group in (own, workers):
+        tools = [tool for worker in group for tool in getattr(worker, "toolbox", ())]
+        holders = [tool for tool in tools if tool.holds is not None]
+        if holders:
+            found: list[Value] = await in_thread(_listed, holders, pattern)
+            return found
+    raise WorkerError(
+        f"for_each={{'files': {pattern!r}}}: no worker of this crew has a tool that reads files; "
+        "give one chargehand.tools.files(FOLDER), or name the items as a list"
+    )
+
+
+def _listed(holders: Sequence[Tool], pattern: str) -> list[Value]:
+    found: dict[str, Value] = {}
+    for tool in holders:
+        assert tool.holds is not None  # noqa: S101 - for the type checker
+        taint = (f"tool:{tool.name}",) if tool.untrusted else ()
+        for file in tool.holds().files:
+            if matches(file.path, pattern):
+                found.setdefault(file.path, Value.of(file.path, taint))
+    return [found[path] for path in sorted(found)]
+
+
+def _in_parts(items: Sequence[Value]) -> Iterator[tuple[int, list[Value]]]:
+    """The items in parts that fit one event each, with the index of the first; one part if there are none."""
+    part: list[Value] = []
+    size = first = 0
+    for index, item in enumerate(items):
+        if part and size + len(item.json) > BYTES_AT_ONCE:
+            yield first, part
+            part, size, first = [], 0, index
+        part.append(item)
+        # A large one lies in a blob, and takes no more room than its digest.
+        size += 100 if item.is_large else len(item.json)
+    yield first, part
+
+
+def _gaps(items: "dict[str, list[Value]]", task: Task, nodes: Sequence[TaskNode]) -> Iterator[str]:
+    """The items that came to nothing, in words."""
+    lost = [(index, node) for index, node in enumerate(nodes) if node.state is not TaskState.DONE]
+    for index, node in lost[:MOST_GAPS]:
+        yield f"{item_in_words(index, items[task.id][index])}: {why_not_done(node)}"
+    if len(lost) > MOST_GAPS:
+        yield f"and {len(lost) - MOST_GAPS} more items"
+
+
+def item_in_words(index: int, item: Value) -> str:
+    """An item by its index and what it is, in a few words."""
+    told = "" if item.blob else cut(bytes(item.json).decode(), LONGEST_ITEM)
+    return f"item {index} ({told})" if told else f"item {index}"

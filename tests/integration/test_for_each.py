@@ -1,0 +1,359 @@
+"""For each, end to end: lists known at run time, failures, kills, files, models, processes, budgets."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chargehand as ch
+from chargehand.decisions.plan_forecast import Outlook, Range, forecast, places_for
+from chargehand.decisions.plan_simulation import simulate
+from chargehand.facts.events import AttemptFinished, AttemptStarted, ItemsListed
+from chargehand.facts.outcome import Done
+from chargehand.models.scripted import ScriptedModel
+from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.testing import FakeClock, run_virtual
+from chargehand.tools.files import files
+
+WORDS = ["north", "south", "west"]
+
+
+@ch.worker("lister", "Returns what it is told to")
+async def lister(brief: ch.Brief) -> Any:
+    return brief.args["give"]
+
+
+@ch.worker("doer", "Does one item")
+async def doer(brief: ch.Brief) -> Any:
+    if brief.item == "bad":
+        raise ch.WorkerError("it is bad", kind="denied")
+    return {"index": brief.index, "item": brief.item}
+
+
+@ch.worker("last", "Says what it was handed")
+async def last(brief: ch.Brief) -> Any:
+    return {"inputs": brief.inputs, "missing": dict(brief.missing)}
+
+
+def each_of(give: Any, **more: Any) -> ch.Plan:
+    return ch.Plan(
+        goal="Do them all",
+        tasks=[
+            ch.Task(id="list", description="List them", worker="lister", args={"give": give}),
+            ch.Task(
+                id="each",
+                description="Do one of them",
+                **{"worker": "doer", "for_each": "list", **more},
+            ),
+            ch.Task(id="last", description="Sum it up", worker="last", needs=["each"]),
+        ],
+    )
+
+
+def run(plan: ch.Plan, *workers: Any, **options: Any) -> ch.RunResult:
+    async def main() -> ch.RunResult:
+        crew = [lister, doer, last, *workers]
+        async with ch.Supervisor(crew, clock=FakeClock(), **options) as boss:
+            return await boss.run(plan)
+
+    return run_virtual(main())
+
+
+def test_a_task_is_done_for_each_entry_of_a_list_that_is_known_only_at_run_time() -> None:
+    result = run(each_of(WORDS))
+    assert result.status == "succeeded"
+    each = result.tasks["each"]
+    assert each.output == [{"index": n, "item": word} for n, word in enumerate(WORDS)]
+    assert [item.item for item in each.items] == WORDS
+    assert list(result.tasks) == ["list", "each", "last"]
+    assert result.tasks["each[1]"].output == {"index": 1, "item": "south"}
+    assert result.tasks["last"].output["inputs"] == {"each": each.output}
+
+
+def test_failed_items_are_null_named_as_gaps_and_told_to_those_who_need_them() -> None:
+    result = run(each_of(["a", "bad", "c"]))
+    assert result.status == "partial"
+    assert result.tasks["each"].output[1] is None
+    (failed,) = result.tasks["each"].failed_items
+    assert (failed.index, failed.item, failed.error) == (1, "bad", "denied: it is bad")
+    assert result.tasks["last"].output["missing"] == {"each[1]": "denied: it is bad"}
+    (gap,) = result.answer.gaps
+    assert (gap.task, gap.why) == ("each", 'item 1 ("bad"): denied: it is bad')
+    assert result.answer.confidence == pytest.approx((1 + 2 / 3 + 1) / 3)
+
+
+def test_with_at_least_failed_items_are_no_gaps() -> None:
+    result = run(each_of(["a", "bad", "c"], at_least=2))
+    assert result.status == "succeeded"
+    assert result.tasks["each"].failed_items[0].item == "bad"
+    assert not result.answer.gaps
+
+
+def test_many_failures_are_not_listed_one_by_one_as_gaps() -> None:
+    result = run(each_of(["bad"] * 50 + ["good"]))
+    gaps = [gap.why for gap in result.answer.gaps]
+    assert len(gaps) == 21
+    assert gaps[-1] == "and 30 more items"
+    assert len(result.tasks["each"].failed_items) == 50
+
+
+@pytest.mark.parametrize("give", [7, "north", {"items": WORDS}, None, True])
+def test_what_is_no_list_fails_as_logic_and_says_what_it_is(give: Any) -> None:
+    result = run(each_of(give))
+    error = result.tasks["each"].error
+    assert error is not None
+    assert error.kind == "logic"
+    assert "needs a list, and the output of list is none" in error.message
+    assert result.tasks["last"].state == "skipped"
+
+
+def test_a_text_that_is_a_json_list_is_a_list() -> None:
+    assert run(each_of('Here it is:\n```json\n["a", "b"]\n```')).status == "succeeded"
+
+
+def test_a_part_of_an_output_can_be_the_list() -> None:
+    needs = [ch.Need("list", output="found.rows", name="rows")]
+    result = run(each_of({"found": {"rows": ["a"]}}, for_each="rows", needs=needs))
+    assert result.tasks["each"].output == [{"index": 0, "item": "a"}]
+
+
+def test_an_empty_list_is_done_at_once() -> None:
+    result = run(each_of([]))
+    assert result.status == "succeeded"
+    assert result.tasks["each"].output == []
+    assert not result.tasks["each"].items
+
+
+def test_more_items_than_the_limit_fail_with_the_figure_before_any_starts() -> None:
+    result = run(each_of(list(range(11))), limits=ch.Limits(items=10))
+    assert "11 items are more than Limits(items=10) allows" in str(result.tasks["each"].error)
+    assert not result.tasks["each"].items
+
+
+def test_items_may_be_more_than_the_tasks_of_a_plan() -> None:
+    result = run(each_of(list(range(500))), limits=ch.Limits(tasks=3))
+    assert result.status == "succeeded"
+    assert len(result.tasks["each"].output) == 500
+
+
+def test_large_items_and_large_results_lie_in_blobs(tmp_path: Path) -> None:
+    long = ["x" * 70_000, "y" * 70_000, "z"]
+
+    async def main() -> ch.RunResult:
+        async with ch.Supervisor([lister, doer, last], journal=tmp_path / "runs.db") as boss:
+            return await boss.run(each_of(long))
+
+    result = asyncio.run(main())
+    assert [entry["item"] for entry in result.tasks["each"].output] == long
+    assert [item.item for item in result.tasks["each"].items] == long
+
+
+def test_each_item_is_held_to_the_schema_of_the_task_and_the_list_is_not() -> None:
+    result = run(each_of(["a", "b"], output={"type": "object", "required": ["index"]}))
+    assert result.status == "succeeded"
+    refused = run(each_of(["a"], output={"type": "string"}))
+    assert refused.tasks["each"].state == "failed"
+
+
+def test_files_that_fit_a_pattern_are_items_and_what_comes_of_them_is_tainted(
+    tmp_path: Path,
+) -> None:
+    for name in ("b.txt", "a.txt", "c.md"):
+        (tmp_path / name).write_text(name)
+    model = ScriptedModel([])
+    clerk = ch.Worker("clerk", "Reads", model=model, tools=files(tmp_path))
+    result = run(each_of([], for_each={"files": "*.txt"}), clerk)
+    assert [entry["item"] for entry in result.tasks["each"].output] == ["a.txt", "b.txt"]
+    assert result.tasks["each[0]"].taint
+    assert result.tasks["last"].taint
+
+
+def test_files_without_anybody_who_reads_files_fail_with_the_way_out() -> None:
+    result = run(each_of([], for_each={"files": "*.txt"}))
+    assert "no worker of this crew has a tool that reads files" in str(result.tasks["each"].error)
+
+
+def test_an_llm_worker_sees_its_item_and_no_other() -> None:
+    model = ScriptedModel(["fine"] * 3)
+    mind = ch.Worker("mind", "Judges", model=model)
+    result = run(each_of(WORDS, worker="mind"), mind)
+    assert result.tasks["each"].output == ["fine"] * 3
+    prompts = sorted(request.turns[-1].text for request in model.requests)
+    for word, prompt in zip(WORDS, prompts, strict=True):
+        assert word in prompt
+        assert "for the item below" in prompt
+        assert not any(other in prompt for other in WORDS if other != word)
+
+
+def test_an_unchanged_item_is_taken_over_from_the_run_before(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    @ch.worker("pure", "Does one item", version="1")
+    async def pure(brief: ch.Brief) -> str:
+        done.append(brief.item)
+        return str(brief.item).upper()
+
+    async def main() -> list[ch.RunResult]:
+        async with ch.Supervisor([lister, pure, last], journal=tmp_path / "runs.db") as boss:
+            first = await boss.run(each_of(["a", "b", "c"], worker="pure"))
+            second = await boss.run(each_of(["a", "x", "c"], worker="pure"), reuse=first.id)
+            return [first, second]
+
+    first, second = asyncio.run(main())
+    assert first.tasks["each"].output == ["A", "B", "C"]
+    assert second.tasks["each"].output == ["A", "X", "C"]
+    assert done == ["a", "b", "c", "x"]
+
+
+def test_an_item_may_be_a_run_of_another_supervisor() -> None:
+    @ch.worker("inner", "Does what it is told")
+    async def inner(brief: ch.Brief) -> str:
+        return f"done: {brief.task.description}"
+
+    def plan_for(brief: ch.Brief) -> ch.Plan:
+        words = f"Look at {brief.item}"
+        return ch.Plan(goal="g", tasks=[ch.Task(id="t1", description=words, worker="inner")])
+
+    below = ch.Supervisor([inner], name="team", plan_for=plan_for)
+    tasks = [ch.Task(id="each", description="Do it", worker="team", for_each=["a", "b"])]
+    result = run(ch.Plan(goal="g", tasks=tasks), below)
+    assert result.tasks["each"].output == ["done: Look at a", "done: Look at b"]
+
+
+def test_a_budget_that_is_used_up_leaves_the_items_that_are_done() -> None:
+    model = ScriptedModel(["fine"] * 12)
+    mind = ch.Worker("mind", "Judges", model=model)
+    plan = ch.Plan(
+        goal="g",
+        tasks=[ch.Task(id="each", description="Judge it", worker="mind", for_each=WORDS * 4)],
+    )
+    result = run(plan, mind, limits=ch.Limits(calls=5, parallel=1))
+    assert result.status == "partial"
+    output = result.tasks["each"].output
+    assert [entry for entry in output if entry is not None] == ["fine"] * (12 - output.count(None))
+    assert 0 < output.count(None) < 12
+    assert result.usage.calls <= 5
+
+
+def test_progress_is_one_bar_and_not_a_line_for_each_item() -> None:
+    told: list[str] = []
+    lines = ProgressLines(told.append)
+
+    async def main() -> None:
+        async with ch.Supervisor([lister, doer, last], clock=FakeClock()) as boss:
+            async for event in boss.stream(each_of(["bad"] * 4 + list(range(396)))):
+                if not isinstance(event, ch.AnswerPiece):
+                    lines.hear(event)
+
+    run_virtual(main())
+    assert len(told) < 30
+    assert any("█████░░░░░ 196 of 400 items done, 4 failed" in line for line in told)
+    assert sum("is given up" in line for line in told) == 3
+
+
+def test_a_simulation_knows_the_items() -> None:
+    plan = each_of([])
+    places = places_for(plan)
+    simulation = simulate(plan, places, parallel=5, seconds=lambda _: 10, items={"each": 10})
+    assert simulation.makespan.total_seconds() == 40
+    assert simulation.path[0].task == "list"
+    assert len([span for span in simulation.spans if span.task.startswith("each[")]) == 10
+    told = forecast(plan, places, parallel=5, outlook=Outlook(given={"doer": Range(1, 1)}), runs=3)
+    assert told.guessed_items == ("each",)
+    assert "each" in told.critical
+
+
+def test_a_run_with_items_can_be_retraced_and_read_again() -> None:
+    async def main() -> tuple[ch.RunResult, list[Any]]:
+        async with ch.Supervisor([lister, doer, last], clock=FakeClock()) as boss:
+            seen = [event async for event in boss.stream(each_of(WORDS))]
+            return await boss.look(next(e.run for e in seen if hasattr(e, "run"))), seen
+
+    result, seen = run_virtual(main())
+    assert result.trace.critical_path[:2] == ["list", "@items:each"]
+    assert result.trace.critical_path[-2:] == ["each", "last"]
+    assert sum(isinstance(event, ItemsListed) for event in seen) == 1
+
+
+# killed
+
+
+SCRIPT = """
+import asyncio, os, signal, sys
+import chargehand as ch
+
+journal, life = sys.argv[1], int(sys.argv[2])
+count = 0
+
+@ch.worker("lister", "Lists")
+async def lister(brief):
+    return list(range(COUNT))
+
+@ch.worker("doer", "Does one")
+async def doer(brief):
+    global count
+    count += 1
+    if life and count == life:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if brief.item % 100 == 7:
+        raise ch.WorkerError("it ends in 07", kind="denied")
+    return brief.item * 2
+
+async def main():
+    plan = ch.Plan(goal="g", tasks=[
+        ch.Task(id="list", description="List them", worker="lister"),
+        ch.Task(id="each", description="Double it", worker="doer", for_each="list"),
+    ])
+    async with ch.Supervisor([lister, doer], journal=journal) as boss:
+        result = await boss.run(plan, key="only")
+        print(result.id, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def live(folder: Path, life: int, count: int) -> "subprocess.CompletedProcess[str]":
+    script = folder / "life.py"
+    script.write_text(SCRIPT.replace("COUNT", str(count)))
+    return subprocess.run(
+        [sys.executable, str(script), str(folder / "runs.db"), str(life)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_five_thousand_items_killed_twice_are_all_there_once_and_in_order(tmp_path: Path) -> None:
+    for life in (1_500, 2_000):
+        assert live(tmp_path, life, 5_000).returncode == -signal.SIGKILL
+    ended = live(tmp_path, 0, 5_000)
+    assert ended.returncode == 0, ended.stderr
+
+    async def main() -> tuple[ch.RunResult, list[Any]]:
+        async with ch.Supervisor([lister], journal=tmp_path / "runs.db") as boss:
+            journal = ch.open_journal(tmp_path / "runs.db")
+            events = [entry.event async for entry in journal.read(ended.stdout.strip())]
+            await journal.close()
+            return await boss.look(ended.stdout.strip()), events
+
+    result, events = asyncio.run(main())
+    each = result.tasks["each"]
+    wanted = [None if number % 100 == 7 else number * 2 for number in range(5_000)]
+    assert each.output == wanted
+    assert [failed.index for failed in each.failed_items] == list(range(7, 5_000, 100))
+    done = [
+        event.task
+        for event in events
+        if isinstance(event, AttemptFinished) and isinstance(event.outcome, Done)
+    ]
+    assert len(done) == len(set(done))
+    # What was done before a kill is not begun again after it.
+    begun = [event for event in events if isinstance(event, AttemptStarted)]
+    assert len(begun) < 5_000 + 2 * 100 + 60
+    assert json.loads(json.dumps(each.output)) == wanted
