@@ -44,11 +44,12 @@ class Choice:
 
     def source(self) -> dict[str, Any]:
         """Where the crew comes from, so that it is found again from whatever folder."""
-        path, colon, name = (
-            self.crew.rpartition(":") if ".py:" in self.crew else (self.crew, "", "")
-        )
+        is_python = ".py:" in self.crew
+        path, colon, name = self.crew.rpartition(":") if is_python else (self.crew, "", "")
         crew = f"{Path(path).absolute()}{colon}{name}" if path else ""
-        files = [str(Path(file).absolute()) for file in self.files or [Path.cwd()]]
+        # A crew in Python reads the working folder only if it says so itself.
+        usual = [] if is_python else [Path.cwd()]
+        files = [str(Path(file).absolute()) for file in self.files or usual]
         return {"crew": crew, "files": files, "model": self.model}
 
     def or_as(self, source: Mapping[str, Any]) -> "Choice":

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ import pytest
 
 import chargehand as ch
 from tests.guide.conftest import make_plan, make_task
+from tests.integration.test_cli_runs import chargehand, read_until, start, terminal
 
 CREW = """
 import asyncio, os
@@ -41,9 +40,6 @@ async def smith(brief: ch.Brief) -> str:
 boss = ch.Supervisor([clerk, slow, asker], parallel=1)
 other = ch.Supervisor([smith], parallel=1)
 """
-PROGRAM = [sys.executable, "-m", "chargehand"]
-UNWANTED = ("CI", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CHARGEHAND_MODEL", "CHARGEHAND_JOURNAL")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in UNWANTED}
 HERE = ("--crew", "crew.py:boss", "--journal", "runs.db")
 
 
@@ -56,24 +52,6 @@ def place(tmp_path: Path) -> Path:
             json.dumps({"goal": "Get it done", "tasks": tasks})
         )
     return tmp_path
-
-
-def started(place: Path, *args: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*PROGRAM, *args],
-        cwd=place,
-        env=ENVIRONMENT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def chargehand(place: Path, *args: str) -> "subprocess.CompletedProcess[str]":
-    process = started(place, *args)
-    out, err = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(args, process.returncode, out, err)
 
 
 def submitted(place: Path, worker: str, *more: str) -> str:
@@ -89,11 +67,9 @@ def submitted(place: Path, worker: str, *more: str) -> str:
 @contextmanager
 def serving(place: Path, crew: str = "boss") -> Iterator["subprocess.Popen[str]"]:
     """A process that serves, from when it says so."""
-    process = started(place, "serve", "--crew", f"crew.py:{crew}", "--journal", "runs.db")
-    assert process.stderr is not None
+    process = start(place, "serve", "--crew", f"crew.py:{crew}", "--journal", "runs.db")
     try:
-        while "serving" not in (line := process.stderr.readline()):
-            assert line, "it ended before it served"
+        read_until(process, "serving")
         until(lambda: any(each["serves"]["pid"] == process.pid for each in servers(place)))
         yield process
     finally:
@@ -172,9 +148,7 @@ def test_status_says_who_leads_and_who_stands_by_and_since_when(place: Path) -> 
 def test_runs_that_a_server_lacks_the_workers_for_are_named_and_never_taken(place: Path) -> None:
     run = submitted(place, "smith")
     with serving(place) as server:
-        assert server.stderr is not None
-        line = server.stderr.readline()
-        assert f"submission_not_taken run={run} reason=it needs smith" in line
+        read_until(server, f"submission_not_taken run={run} reason=it needs smith")
         words = chargehand(place, "status", "--journal", "runs.db").stdout
         assert f"not taken up by process {server.pid} on " in words
         assert "it needs smith" in words
@@ -250,3 +224,126 @@ def test_a_server_ends_at_sigterm_and_is_listed_no_longer(place: Path) -> None:
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == 0
         assert servers(place) == []
+
+
+def leaders(place: Path, run: str) -> list[str]:
+    trace = json.loads(chargehand(place, "trace", run, "--journal", "runs.db").stdout)
+    return [each["node"] for each in trace["leaders"]]
+
+
+def run_in(text: str) -> str:
+    """The run that a command has named on its first line of progress."""
+    return text.partition("run r")[2].partition(":")[0].join(["r", ""])
+
+
+def test_run_hands_over_to_a_server_with_the_same_crew_and_says_so(place: Path) -> None:
+    with serving(place) as server:
+        (node,) = (each["serves"]["node"] for each in servers(place))
+        done = chargehand(place, "run", "--plan", "clerk.json", *HERE)
+        assert (done.returncode, done.stdout) == (0, "did t0\n"), done.stderr
+        assert f"handed over to process {server.pid} on " in done.stderr
+        assert "t0 done in" in done.stderr
+        assert leaders(place, run_in(done.stderr)) == [node]
+        as_json = chargehand(place, "run", "--plan", "clerk.json", "--json", *HERE).stdout
+        assert json.loads(as_json.splitlines()[-1])["kind"] == "RunFinished"
+        quiet = chargehand(place, "run", "--plan", "clerk.json", "--quiet", *HERE)
+        assert (quiet.stdout, quiet.stderr) == ("did t0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--here", *HERE), ""),
+        (("--parallel", "2", "--crew", "crew.py:team", "--journal", "runs.db"), "--parallel"),
+        (("--crew", "crew.py:team", "--journal", "runs.db", "--model", "local:none"), "another model"),
+        ((*HERE, "--files", "crew.py"), "other files"),
+        (("--crew", "crew.py:wider", "--journal", "runs.db"), "another crew (smith is gone)"),
+    ],
+    ids=["here", "parallel", "model", "files", "crew"],
+)  # fmt: skip
+def test_run_leads_here_what_a_server_would_do_otherwise_and_says_why(
+    place: Path, flags: tuple[str, ...], why: str
+) -> None:
+    more = "team = [clerk, slow, asker]\nwider = ch.Supervisor([clerk, slow, asker, smith])\n"
+    (place / "crew.py").write_text(CREW + more)
+    with serving(place, "team" if "crew.py:team" in flags else "boss"):
+        done = chargehand(place, "run", "--plan", "clerk.json", *flags)
+        assert (done.returncode, done.stdout) == (0, "did t0\n"), done.stderr
+        assert "; --here leads it here" not in done.stderr
+        assert ("led here: " in done.stderr) is bool(why)
+        assert why in done.stderr
+        assert leaders(place, run_in(done.stderr)) != [
+            each["serves"]["node"] for each in servers(place)
+        ]
+
+
+def test_a_question_of_a_run_that_was_handed_over_ends_the_following(place: Path) -> None:
+    with serving(place):
+        asked = chargehand(place, "run", "--plan", "asker.json", *HERE)
+        assert asked.returncode == 4, asked.stderr
+        run = run_in(asked.stderr)
+        assert f"chargehand watch {run} --journal runs.db" in asked.stderr
+        question = asked.stderr.partition("answer it:  chargehand answer ")[2].split()[0]
+        chargehand(place, "answer", question, "red", "--journal", "runs.db")
+        watched = chargehand(place, "watch", run, "--journal", "runs.db")  # nobody had to resume it
+        assert (watched.returncode, watched.stdout) == (0, "painted red\n")
+
+
+def test_a_question_of_a_run_that_was_handed_over_is_asked_at_the_terminal(place: Path) -> None:
+    with serving(place):
+        with terminal(place, "run", "--plan", "asker.json", *HERE) as screen:
+            screen.read_until("Which colour?")
+            screen.type("red\n")
+            assert screen.read_all() == 0
+        assert "handed over to process" in screen.shown
+        assert "painted red" in screen.shown
+
+
+def test_ctrl_c_ends_the_following_and_not_the_run(place: Path) -> None:
+    with serving(place):
+        follower = start(place, "run", "--plan", "slow.json", *HERE)
+        heard = read_until(follower, "t0 started")
+        follower.send_signal(signal.SIGINT)
+        _, rest = follower.communicate(timeout=20)
+        assert follower.returncode == 130
+        run = run_in(heard)
+        assert f"the run goes on; follow it again:  chargehand watch {run}" in rest
+        assert told(place, "runs")[0]["status"] == "running"
+        (place / "go").touch()
+        assert chargehand(place, "watch", run, "--journal", "runs.db").stdout == "did t0 at last\n"
+
+
+def test_who_follows_is_told_that_no_process_leads_the_run_any_more(place: Path) -> None:
+    with serving(place) as server:
+        follower = start(place, "run", "--plan", "slow.json", *HERE)
+        heard = read_until(follower, "t0 started")
+        server.kill()
+        heard += read_until(follower, "is gone")
+        assert f"go on with:  chargehand resume {run_in(heard)} --crew crew.py:boss" in heard
+    with serving(place):
+        (place / "go").touch()
+        out, _ = follower.communicate(timeout=30)
+        assert (follower.returncode, out) == (0, "did t0 at last\n")
+
+
+def test_runs_nested_in_a_run_that_was_handed_over_are_shown_too(place: Path) -> None:
+    inner = """
+inner = ch.Supervisor(
+    [clerk],
+    name="clerk_office",
+    description="Leads clerks",
+    plan_for=lambda brief: ch.Plan(
+        goal="below", tasks=[ch.Task(id="deep", description="Do the deep thing", worker="clerk")]
+    ),
+)
+outer = ch.Supervisor([inner])
+"""
+    (place / "crew.py").write_text(CREW + inner)
+    tasks = [{"id": "t0", "description": "Do the first thing", "worker": "clerk_office"}]
+    (place / "plan.json").write_text(json.dumps({"goal": "Get it done", "tasks": tasks}))
+    with serving(place, "outer"):
+        flags = ("--crew", "crew.py:outer", "--journal", "runs.db")
+        done = chargehand(place, "run", "--plan", "plan.json", *flags)
+        assert done.returncode == 0, done.stderr
+        assert "handed over to" in done.stderr
+        assert "clerk_office › deep started by clerk" in done.stderr

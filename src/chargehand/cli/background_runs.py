@@ -10,6 +10,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.find_run import find_run
+from chargehand.cli.followed_run import follow
 from chargehand.cli.options import (
     PathsCommand,
     again,
@@ -23,8 +24,7 @@ from chargehand.cli.options import (
 from chargehand.cli.plan_input import given_plan, given_request
 from chargehand.cli.prune import retention_of, retention_options
 from chargehand.cli.run import request_options, run_terms
-from chargehand.cli.run_events import RunView, WatchOptions
-from chargehand.cli.run_session import RunSession
+from chargehand.cli.run_events import WatchOptions
 from chargehand.facts.events import Event, RunFinished, RunLed
 from chargehand.facts.retention import Retention
 from chargehand.interrupt_signals import counting_signals
@@ -43,8 +43,8 @@ def serve(**options: Any) -> None:
     Several may serve one journal: one leads a run, the others stand by. Ctrl-C or SIGTERM starts nothing new,
     gives what runs 30 seconds to end and leaves the rest to the others; a second one stops at once.
     """
-    retention = retention_of(options)
-    serving = _Serving(boss_for(choice_of(options)), retention)
+    retention, choice = retention_of(options), choice_of(options)
+    serving = _Serving(boss_for(choice), choice, retention)
     with counting_signals(serving.interrupted):
         asyncio.run(serving.run())
 
@@ -59,8 +59,9 @@ class _Said(logging.Handler):
 class _Serving:
     """A supervisor that serves until it is told to stop."""
 
-    def __init__(self, boss: Supervisor, retention: Retention | None) -> None:
+    def __init__(self, boss: Supervisor, choice: Choice, retention: Retention | None) -> None:
         self._boss = boss
+        self._source = choice.source()
         self._retention = retention
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops: set[asyncio.Task[None]] = set()
@@ -74,7 +75,7 @@ class _Serving:
         self._loop = asyncio.get_running_loop()
         output.say(f"serving {getattr(self._boss.journal, 'path', 'a journal')}; Ctrl-C stops")
         try:
-            await self._boss.serve(retention=self._retention)
+            await self._boss.serve(source=self._source, retention=self._retention)
             await asyncio.gather(*self._stops)
         finally:
             await self._boss.close()
@@ -133,26 +134,15 @@ def submit(request: str | None, plan_file: str | None, *, as_json: bool, **optio
 def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool) -> None:
     """Follow a RUN that any process leads, from its beginning to its end, and print its answer.
 
-    RUN is an id, the beginning of one, or `last`. Ctrl-C ends the watching, not the run.
+    RUN is an id, the beginning of one, or `last`. At a terminal, its questions are asked here. Ctrl-C ends the
+    watching, not the run.
     """
     place = journal_place(journal)
     head = asyncio.run(find_run(run_id, place))
-    found = head.stream
-    if not head.seq:
-        output.say(f"{found} waits for a supervisor to take it up: chargehand serve")
-    manner = WatchOptions(choice=Choice(journal=journal), as_json=as_json, verbose=verbose)
-    view = RunView(manner, found)
-    asyncio.run(_follow(reader_of(place), found, view))
-    sys.exit(RunSession(reader_of(place), view, manner).conduct(_nothing))
-
-
-async def _follow(boss: Supervisor, run: str, view: RunView) -> None:
-    try:
-        async for event in boss.watch(run):
-            view.hear(event)
-    finally:
-        await boss.close()
-
-
-async def _nothing() -> None:
-    """The run has ended, so only its answer is left to be shown."""
+    manner = WatchOptions(
+        choice=Choice(journal=journal),
+        as_json=as_json,
+        asks_here=output.is_interactive(),
+        verbose=verbose,
+    )
+    sys.exit(follow(reader_of(place), head.stream, manner))

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from chargehand.cli import output
 from chargehand.cli.find_run import find_run, standing_of, with_run
+from chargehand.cli.followed_run import follow, server_for
 from chargehand.cli.options import (
     PathsCommand,
     again,
@@ -30,8 +31,10 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head
 from chargehand.person_at_terminal import is_terminal
+from chargehand.presentation.status_words import process_words
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor.crew_offer import Server
 from chargehand.supervisor.requests import RunOptions
 
 
@@ -124,7 +127,7 @@ def request_options(command: Any) -> Any:
             default=0,
             metavar="N",
             help="Larger is more urgent: kept with the run, and counts among the runs of one process, such as "
-            "a supervisor that takes posted runs. A command of its own has only this run.",
+            "`chargehand serve`. A command that leads its run itself has only this one.",
         ),
         click.option("--after", metavar="RUN", help="Go on from this run's answer."),
         click.option(
@@ -140,10 +143,18 @@ def request_options(command: Any) -> Any:
 @click.argument("request", required=False)
 @request_options
 @click.option("--review", is_flag=True, help="Show the plan first; you approve or edit it.")
+@click.option(
+    "--here",
+    is_flag=True,
+    help="Lead the run in this process, although `chargehand serve` serves the journal.",
+)
 @notify_option
 @showing_options
 def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     """Run a REQUEST and print the answer. `-` reads the request from stdin.
+
+    If `chargehand serve` serves the journal with the same crew, files and models, the run is handed over to it and
+    followed here: its priority counts among all runs there, and Ctrl-C ends the following, not the run.
 
     Exit code: 0 done, 1 failed, 2 wrong usage, 3 partial answer, 4 a person is needed,
     5 over budget, 130 interrupted.
@@ -156,6 +167,13 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     boss = boss_for(choice, quiet=manner.quiet)
     terms = run_terms(boss, choice, options)
     reviewed = _reviewing(boss) if options["review"] else None
+    server = None if options["here"] else asyncio.run(_server(boss, choice, options))
+    if server is not None:
+        if not manner.quiet:
+            output.say(
+                f"handed over to {process_words(server.process)}, which serves this journal; --here leads it here"
+            )
+        sys.exit(follow(boss, asyncio.run(_posted(boss, asked, reviewed, terms)), manner))
     watch = RunView(manner)
 
     async def start() -> None:
@@ -164,6 +182,37 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
             watch.hear(heard)
 
     sys.exit(RunSession(boss, watch, manner).conduct(start))
+
+
+async def _server(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> Server | None:
+    """The process that serves the journal and leads this run in our place, if there is one."""
+    own = [
+        flag
+        for flag, is_given in (
+            ("--notify", choice.notify),
+            ("--parallel", choice.parallel),
+            ("--on-question", options["on_question"] in ("supervisor", "fail")),
+        )
+        if is_given
+    ]
+    server = await server_for(boss, choice, quiet=options["quiet"])
+    if server is None or not own:
+        return server
+    if not options["quiet"]:
+        output.say(
+            f"led here: {own[0]} is for runs that this command leads, so it is not handed over to "
+            f"{process_words(server.process)}, which serves this journal"
+        )
+    return None
+
+
+async def _posted(
+    boss: Supervisor,
+    asked: str | Plan,
+    reviewed: Callable[[str | Plan], Awaitable[Plan]] | None,
+    terms: RunOptions,
+) -> str:
+    return await boss.post(asked if reviewed is None else await reviewed(asked), **terms)
 
 
 @click.command(cls=PathsCommand)
@@ -222,6 +271,7 @@ def _manner(choice: Choice, options: dict[str, Any]) -> WatchOptions:
         summary=not is_plain and is_terminal(sys.stderr) and not output.is_plain(),
         report=options["report"],
         asks_here=waits and output.is_interactive(),
+        returns=options["on_question"] in (None, "return"),
         verbose=options["verbose"],
         file=options["output"],
     )

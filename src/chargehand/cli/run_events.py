@@ -36,6 +36,8 @@ class WatchOptions:
     report: bool = False
     #: a question is asked at this terminal
     asks_here: bool = False
+    #: a run that is only followed is left once all that remains of it waits for a person
+    returns: bool = False
     #: the stack of each failure, too
     verbose: bool = False
     #: where the result goes instead of stdout

@@ -1,4 +1,4 @@
-"""Leading a run at the command line: what is heard is shown, questions are asked, Ctrl-C is obeyed."""
+"""A run at the command line: what is heard is shown, questions are asked, Ctrl-C is obeyed."""
 
 import asyncio
 import contextlib
@@ -52,9 +52,19 @@ _OF_STATUS = {
 
 
 class RunSession:
-    """Leads one run to its end, or to where it cannot go on without a person, or to Ctrl-C."""
+    """Leads one run to its end, or to where it cannot go on without a person, or to Ctrl-C.
 
-    def __init__(self, boss: Supervisor, watch: RunView, manner: WatchOptions) -> None:
+    With `leave`, another process leads the run: this one only follows it, until that is called.
+    """
+
+    def __init__(
+        self,
+        boss: Supervisor,
+        watch: RunView,
+        manner: WatchOptions,
+        leave: Callable[[], None] | None = None,
+    ) -> None:
+        self._leave = leave
         self._boss = boss
         self._watch = watch
         self._manner = manner
@@ -104,6 +114,8 @@ class RunSession:
             output.say("there is nobody to ask any more; questions stay open")
             self._watch.changed.set()
             await self._leave_to_people()
+        elif self._leave is not None and self._manner.returns:
+            await self._leave_to_people()
 
     async def _leave_to_people(self) -> None:
         """Once all that is left waits for a person, stop: nobody is here to be asked."""
@@ -112,8 +124,14 @@ class RunSession:
             self._watch.changed.clear()
             result = await self._boss.look(self._watch.run)
             if self._watch.open and result.status is RunState.WAITING:
-                await self._boss.stop(timedelta(0))
+                await self._stop(timedelta(0))
                 return
+
+    async def _stop(self, grace: timedelta = GRACE) -> None:
+        if self._leave is None:
+            await self._boss.stop(grace)
+        else:
+            self._leave()
 
     async def _ask_here(self) -> None:
         """Ask what is to be asked, one after another, for as long as a person is there to answer."""
@@ -158,12 +176,14 @@ class RunSession:
         if self._group is None:
             return
         self._is_interrupted = True
-        if times == 1:
+        if self._leave is not None:
+            self._leave()
+        elif times == 1:
             output.say(
                 "interrupted: nothing new is started; what runs has "
                 f"{GRACE.total_seconds():g} s to end, then it is left to be resumed. Ctrl-C again cancels"
             )
-            self._group.create_task(self._boss.stop())
+            self._group.create_task(self._stop())
         else:
             output.say("interrupted twice: cancelling")
             self._group.create_task(self._boss.cancel(self._watch.run, "interrupted twice"))
@@ -220,7 +240,8 @@ class RunSession:
     def _after(self, result: RunResult, exit_: Exit) -> list[str]:
         """What the person is told at the end: what to do next, and the summary where it is wanted."""
         choice = self._manner.choice
-        go_on = again("resume", result.id, choice)
+        is_led = self._leave is not None and not result.parked
+        go_on = again("watch" if is_led else "resume", result.id, choice)
         lines: list[str] = []
         if exit_ is Exit.NEEDS_A_PERSON:
             for question in result.questions:
@@ -228,7 +249,11 @@ class RunSession:
                 lines.append(f"answer it:  {again('answer', question.id, choice)} TEXT")
             lines += [f"waits for {words}" for words in _absent(result)[:3]]
             lines.append(f"then:       {go_on}")
+        elif not isinstance(result.status, RunStatus) and is_led:
+            lines.append(f"the run goes on; follow it again:  {go_on}")
+            lines.append(f"end it with:  {again('cancel', result.id, choice)}")
         elif not isinstance(result.status, RunStatus):
+            lines += [one_line(result.parked, 400)] if result.parked else []
             lines.append(f"what is done is kept; go on with:  {go_on}")
         if self._manner.summary and isinstance(result.status, RunStatus):
             lines += summary(result, again("trace", result.id, choice))

@@ -1,7 +1,6 @@
 """`chargehand status`: the runs that have not ended, what each of them waits for, and who serves."""
 
 import asyncio
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +10,7 @@ from msgspec import Struct
 
 from chargehand.cli import output
 from chargehand.cli.find_run import FoundRun, heads_in, standing_of
+from chargehand.cli.followed_run import serve_words
 from chargehand.cli.options import journal_option, json_option
 from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom
 from chargehand.decisions.schedule import RunState
@@ -143,10 +143,7 @@ def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) 
         return
     for server, reason in refusals:
         yield f"    not taken up by {process_words(server.process)}: {one_line(reason, 200)}"
-    crew = str(submission.requested.source.get("crew", ""))
-    serve = shlex.join(
-        ["chargehand", "serve", *(["--crew", crew] if crew else []), "--journal", str(place)]
-    )
+    serve = serve_words(submission.requested.source, place)
     who = "no other process" if refusals else "no process"
     yield f"    {who} serves this journal; have it taken up with: {serve}"
 

@@ -1,0 +1,173 @@
+"""A run that another process leads, followed at this terminal: `chargehand watch`, and `run` where a server leads."""
+
+import asyncio
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from chargehand.cli import output
+from chargehand.cli.options import again
+from chargehand.cli.run_events import RunView, WatchOptions
+from chargehand.cli.run_session import RunSession
+from chargehand.decisions.budget import NESTED
+from chargehand.errors import JournalError, UnknownRun
+from chargehand.facts.events import AttemptStarted, RunLed, RunReleased, RunRequested, StepStarted
+from chargehand.presentation.status_words import BELOW, process_words
+from chargehand.settings import Choice, JournalPlace, journal_place
+from chargehand.supervisor import Supervisor
+from chargehand.supervisor.crew_offer import Server, servers_of
+
+#: seconds between two looks at whether anybody leads the run
+LOOK = 1.0
+#: looks in a row that must find nobody before that is said: a standby takes over between two
+LOOKS = 3
+
+
+def follow(boss: Supervisor, run: str, manner: WatchOptions) -> int:
+    """Follow a run to its end, show it, close the supervisor, and return the exit code."""
+    view = RunView(manner, run)
+    followed = FollowedRun(boss, view, manner)
+    return RunSession(boss, view, manner, leave=followed.leave).conduct(followed.follow)
+
+
+async def server_for(boss: Supervisor, choice: Choice, *, quiet: bool) -> Server | None:
+    """A process that serves the journal and would lead a run as this supervisor does; else says why not."""
+    ours = boss.offer(choice.source())
+    refusals: list[str] = []
+    for server in await servers_of(boss.journal):
+        if not (told := server.offer.differences(ours)):
+            return server
+        refusals.append(
+            f"{process_words(server.process)} serves this journal with {', '.join(told)}"
+        )
+    for refusal in refusals if not quiet else ():
+        output.say(f"led here: {refusal}")
+    return None
+
+
+def serve_words(source: Mapping[str, Any], place: JournalPlace) -> str:
+    """The command line that serves a journal with the crew that a run comes from."""
+    crew = str(source.get("crew", ""))
+    parts = ["chargehand", "serve", *(["--crew", crew] if crew else [])]
+    return shlex.join([*parts, "--journal", str(place)])
+
+
+class FollowedRun:
+    """Shows what happens to a run and to the runs nested in it, until its end or until it is left."""
+
+    def __init__(self, boss: Supervisor, view: RunView, manner: WatchOptions) -> None:
+        self._boss = boss
+        self._view = view
+        self._manner = manner
+        self._left = asyncio.Event()
+        #: of its last leader; empty if it let go, None before the first
+        self._node: str | None = None
+        #: where its crew comes from
+        self._source: Mapping[str, Any] = {}
+        #: by task: the worker that has it
+        self._workers: dict[str, str] = {}
+        #: by nested run: what follows it
+        self._below: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def leave(self) -> None:
+        """Stop following; the run goes on."""
+        self._left.set()
+
+    async def follow(self) -> None:
+        """Return at the end of the run, or when it is parked, or left."""
+        following = asyncio.ensure_future(self._hear_all())
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                leaving = group.create_task(self._left.wait())
+                minding = group.create_task(self._mind_leader())
+                await asyncio.wait([following, leaving], return_when=asyncio.FIRST_COMPLETED)
+                self._group = None
+                if following.done() and self._below:  # what was nested in it has ended, too
+                    await asyncio.wait(self._below.values(), timeout=LOOK)
+                for task in (leaving, minding, *self._below.values()):
+                    task.cancel()
+        finally:
+            following.cancel()
+        if following.done():
+            following.result()  # raises what the journal said, if it did
+
+    async def _hear_all(self) -> None:
+        async for event in self._boss.watch(self._view.run):
+            self._view.hear(event)
+            match event:
+                case RunRequested():
+                    self._source = event.source
+                case RunLed():
+                    self._node = event.node
+                case RunReleased():
+                    self._node = ""
+                    if event.is_parked:
+                        return
+                case AttemptStarted():
+                    self._workers[event.task] = event.worker
+                case StepStarted(name=name) if name == NESTED:
+                    self._enter(event, "")
+                case _:
+                    pass
+
+    def _enter(self, event: StepStarted, above: str) -> None:
+        """Follow the run that a task has begun."""
+        about = event.about.read()
+        run = about.get("run") if isinstance(about, dict) else None
+        if isinstance(run, str) and run not in self._below and self._group is not None:
+            path = f"{above}{self._workers.get(event.task, '')}{BELOW}"
+            self._below[run] = self._group.create_task(self._hear_below(path, run))
+
+    async def _hear_below(self, path: str, run: str) -> None:
+        signal = self._boss.journal.boards.signal
+        while True:
+            known = signal.count
+            try:
+                async for event in self._boss.watch(run):
+                    self._view.hear_below(path, run, event)
+                    if isinstance(event, AttemptStarted):
+                        self._workers[event.task] = event.worker
+                    elif isinstance(event, StepStarted) and event.name == NESTED:
+                        self._enter(event, path)
+            except UnknownRun:
+                await signal.wait(since=known)  # it is about to be begun
+            else:
+                return
+
+    async def _mind_leader(self) -> None:
+        """Say once each time that nobody leads the run, and how it goes on."""
+        missed = 0
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                words = await self._unled()
+            except JournalError:  # who follows says so
+                continue
+            missed = missed + 1 if words else 0
+            if missed == LOOKS and not self._manner.quiet:
+                output.say(words)
+
+    async def _unled(self) -> str:
+        """How the run goes on if nobody leads it and nobody is about to; empty otherwise."""
+        run, journal, choice = self._view.run, self._boss.journal, self._manner.choice
+        servers, place = await servers_of(journal), journal_place(choice.journal)
+        if self._node is None:
+            waiting = await self._boss.control.submission(run)
+            if waiting is None or not all(each.offer.why_not(waiting) for each in servers):
+                return ""
+            serve = serve_words(waiting.requested.source, place)
+            return f"{run} waits: no process that serves this journal can take it up; start one: {serve}"
+        if self._node in {each.node for each in await journal.processes.alive()}:
+            return ""
+        if self._node == "":  # it was let go of on purpose
+            return f"{run} is led by no process; go on with:  {again('resume', run, choice)}"
+        return (
+            ""
+            if servers
+            else (
+                f"the process that led {run} is gone; start one that serves ({serve_words(self._source, place)}), or go on with:  "
+                f"{again('resume', run, choice)}"
+            )
+        )
