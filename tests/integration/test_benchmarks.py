@@ -11,6 +11,7 @@ from benchmarks import (
     chain,
     fanin,
     fanout,
+    for_each,
     layers,
     makespan,
     measure,
@@ -62,6 +63,11 @@ def test_a_chain_tells_its_flushes(capsys: pytest.CaptureFixture[str]) -> None:
     assert chain.main(["--json", "--links", "20"]) == 0
     figures = {figure["name"]: figure["value"] for figure in told(capsys)["figures"]}
     assert figures["durable, 20 links: flushes a link"] >= 1
+
+
+def test_an_item_stands_next_to_a_plain_task(capsys: pytest.CaptureFixture[str]) -> None:
+    assert for_each.main(["--json", "--size", "20", "--repeats", "1"]) in (0, 1)
+    assert "durable, 20: item ÷ plain task" in names_told(capsys)
 
 
 def test_a_fan_in_is_told_beside_a_fan_out(capsys: pytest.CaptureFixture[str]) -> None:

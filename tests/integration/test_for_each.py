@@ -280,6 +280,63 @@ def test_a_run_with_items_can_be_retraced_and_read_again() -> None:
     assert sum(isinstance(event, ItemsListed) for event in seen) == 1
 
 
+# planned
+
+
+PLAN = {
+    "goal": "Know what customers say",
+    "instruction": "One paragraph",
+    "strategy": "reduce",
+    "tasks": [
+        {"id": "t1", "worker": "finder", "description": "List the 400 reviews", "needs": []},
+        {
+            "id": "t2",
+            "worker": "critic",
+            "description": "Summarise the review in one sentence",
+            "needs": ["t1"],
+            "for_each": "t1",
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("approach", ["stream", "whole"])
+def test_four_hundred_reviews_are_two_tasks_and_one_answer(approach: Any) -> None:
+    @ch.worker("finder", "Finds reviews")
+    async def finder(brief: ch.Brief) -> list[str]:
+        return [f"review {number}" for number in range(400)]
+
+    @ch.worker("critic", "Summarises a review")
+    async def critic(brief: ch.Brief) -> str:
+        return f"{brief.item} is fine"
+
+    async def main() -> ch.RunResult:
+        mind = ch.ScriptedModel([json.dumps(PLAN), "All 400 are fine. [t2]\nCONFIDENCE: 0.9"])
+        crew = [finder, critic]
+        async with ch.Supervisor(crew, model=mind, clock=FakeClock()) as boss:
+            return await boss.run("Summarise each of these 400 reviews", approach=approach)
+
+    result = run_virtual(main())
+    assert result.status == "succeeded", result.answer
+    assert list(result.tasks) == ["t1", "t2"]
+    assert len(result.tasks["t2"].items) == 400
+    assert result.answer.text == "All 400 are fine."
+    assert result.usage.calls == 2
+
+
+def test_a_planner_may_name_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    tasks = [{"id": "t1", "worker": "doer", "description": "Read the file", "for_each": "*.txt"}]
+
+    async def main() -> ch.RunResult:
+        mind = ch.ScriptedModel([json.dumps({**PLAN, "tasks": tasks}), "Read. [t1]"])
+        clerk = ch.Worker("clerk", "Reads", tools=files(tmp_path))
+        async with ch.Supervisor([doer, clerk], model=mind, clock=FakeClock()) as boss:
+            return await boss.run("Read all files")
+
+    assert run_virtual(main()).tasks["t1"].output == [{"index": 0, "item": "a.txt"}]
+
+
 # killed
 
 
