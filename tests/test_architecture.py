@@ -31,7 +31,7 @@ ROWS = (
     ("clock", "background_loop", "threads", "interrupt_signals", "person_at_terminal", "subreaper"),
     PORTS,
     ("roles",),
-    ("result", "past_runs"),
+    ("result", "past_runs", "recordings"),
     ("runtime",),
     ("supervisor",),
     ("patterns",),

@@ -32,7 +32,7 @@ from chargehand.facts.events import Approach, Effect, Event, RunStatus
 from chargehand.decisions.dispatch import Balance, Starts
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.task_graph import TaskState
-from chargehand.decisions.retry import RetryPolicy
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.decisions.report import Report
 from chargehand.decisions.trace import Trace
 from chargehand.journal.open_journal import open_journal

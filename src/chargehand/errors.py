@@ -9,6 +9,7 @@ ChargehandError
 │   ├── UnknownQuestion         no open question with that id
 │   │   └── QuestionTaken         it is already answered
 │   ├── KeyConflict             one idempotency key, two different bodies
+│   ├── RunDiffers              a run with that id is there, with other events
 │   ├── BlockChanged            the block was written since it was read
 │   ├── BlockDenied             a block that this role may not read or write
 │   ├── TaskTaken               another worker has this task of a pool, or has done it
@@ -131,6 +132,17 @@ class KeyConflict(UsageError):
         self.key = key
         super().__init__(
             f"key {key!r} was used before with another body; use a new key, or send the same body"
+        )
+
+
+class RunDiffers(UsageError):
+    """A run cannot be copied: one with its id is there already, with other events."""
+
+    def __init__(self, run: str, place: str, fact: str) -> None:
+        self.run = run
+        super().__init__(
+            f"run {run!r} is in {place} already, with other events ({fact}); nothing of it was copied: "
+            "compare them with chargehand diff, or copy to another journal"
         )
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from chargehand.decisions.budget import runs_below, spent_in
 from chargehand.decisions.duration_estimates import learn
 from chargehand.decisions.live_run import LiveRun, mistake_in
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import JournalDamaged, KeyConflict, UnknownRun
 from chargehand.facts.events import Event, Pace, PlanAdopted, RunFinished, RunRequested
 from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import Plan
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargehand.decisions.events_as_notes import RunNotes
-from chargehand.decisions.retry import GiveUp, History, RetryPolicy, judge
+from chargehand.decisions.retry import GiveUp, History, judge
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -29,6 +29,7 @@ from chargehand.facts.outcome import (
     tainted,
 )
 from chargehand.facts.plan import Plan, Task
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.value import Value
 from tests.decisions.virtual_kernel import START
 

@@ -11,13 +11,13 @@ from chargehand.decisions.retry import (
     Again,
     GiveUp,
     History,
-    RetryPolicy,
     draw_for,
     judge,
 )
 from chargehand.facts.events import RetryHow
 from chargehand.facts.failure_policy import OnFailure, Recourse
 from chargehand.facts.outcome import ErrorClass, Failed
+from chargehand.facts.retry_policy import RetryPolicy
 from tests.decisions.virtual_kernel import START, seconds
 
 DRAWS = st.floats(0, 1, exclude_max=True)

@@ -11,8 +11,8 @@ import pytest
 
 import chargehand as ch
 from chargehand.background_loop import run_in_background
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import ChargehandError, TaskTaken, UnknownKeyword, UsageError
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.models.base import ModelRequest, ToolCall
 from chargehand.models.scripted import Line
 from chargehand.notify.base import Notice, NoticeKind, Subscription

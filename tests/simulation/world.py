@@ -103,6 +103,10 @@ class World:
                 self._check_end(run)
         self._check_chain()
 
+    def histories(self) -> dict[str, list[Event]]:
+        """By run: its events, as a process reads them that knows nothing yet."""
+        return {run: stream.history() for run, stream in self._ledger.streams.items()}
+
     def report(self) -> Report:
         return Report(
             seed=self._seed,

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.rate_limiter import Rates
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.errors import UsageError
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.retention import Retention
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.models.base import ModelSettings
 from chargehand.notify.base import Subscription
 from chargehand.roles.llm_worker import Worker

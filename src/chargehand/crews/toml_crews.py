@@ -24,7 +24,6 @@ from chargehand.crews.python_crews import load
 from chargehand.crews.toolsets import Toolsets, from_environment
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.rate_limiter import Rates
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.tool_rules import (
     ApprovalRule,
     ChildRule,
@@ -38,6 +37,7 @@ from chargehand.errors import ModelDenied, UsageError
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.retention import Retention
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.models.base import Model, ModelSettings
 from chargehand.models.open_model import open_model
 from chargehand.notify.base import NoticeKind, Subscription

@@ -52,11 +52,25 @@ def runs_below(history: Iterable[Event]) -> list[str]:
     for event in history:
         if isinstance(event, StepStarted) and event.name == NESTED:
             about = event.about.read()
-            if isinstance(about, dict) and "run" in about:
+            if _names_run(about):
                 begun[event.key] = str(about["run"])
         elif isinstance(event, StepFinished) and isinstance(event.outcome, Done):
             begun.pop(event.key, None)
     return list(begun.values())
+
+
+def all_runs_below(history: Iterable[Event]) -> list[str]:
+    """Every run that a task of this one led to, in order."""
+    begun = (
+        event.about.read()
+        for event in history
+        if isinstance(event, StepStarted) and event.name == NESTED and not event.about.blob
+    )
+    return list(dict.fromkeys(str(each["run"]) for each in begun if _names_run(each)))
+
+
+def _names_run(about: object) -> bool:
+    return isinstance(about, dict) and "run" in about
 
 
 def spent_in(history: Iterable[Event]) -> Usage:

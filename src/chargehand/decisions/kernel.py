@@ -14,7 +14,7 @@ from msgspec import Struct
 from chargehand.decisions.budget import Account
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.live_run import LiveRun, Timers, mistake_in
-from chargehand.decisions.retry import RetryPolicy
+from chargehand.decisions.schedule import USUAL_RETRY
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.errors import InternalError
 from chargehand.facts.commands import (
@@ -31,11 +31,13 @@ from chargehand.facts.events import (
     AttemptStarted,
     Event,
     RunFinished,
+    RunLed,
     RunRequested,
     RunStatus,
     StartMissed,
 )
 from chargehand.facts.outcome import Done, Failed
+from chargehand.facts.retry_policy import RetryPolicy
 
 _A_MOMENT = timedelta(milliseconds=1)
 
@@ -108,6 +110,11 @@ class Kernel:
         #: what the supervisor is to do itself; it needs no place in the pool
         self._system_tasks: dict[tuple[str, str], OfferAttempt] = {}
         self._running_system_tasks: set[tuple[str, str, int]] = set()
+
+    def led_by(self, node: str, epoch: int, at: datetime) -> RunLed:
+        """What is written when a run becomes ours: with the waits between tries, unless they are the usual."""
+        retry = None if self._retry == USUAL_RETRY else self._retry
+        return RunLed(node=node, epoch=epoch, retry=retry, at=at)
 
     def open(
         self, run: str, history: Iterable[Event] = (), above: Account | None = None

@@ -12,7 +12,6 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from chargehand.decisions.budget import Account, has_caps, task_caps
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.task_outputs import RunResults
 from chargehand.errors import InternalError
@@ -27,6 +26,7 @@ from chargehand.facts.events import (
     TaskAdded,
 )
 from chargehand.facts.outcome import failed_by
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.value import Value
 
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 from chargehand.decisions.dispatch import Balance, Dispatch, Place
 from chargehand.decisions.kernel import Kernel
 from chargehand.decisions.plan_simulation import Simulation
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.simulation_loop import Ending, Fate, VirtualPool
 from chargehand.decisions.system_tasks import LISTER, PLANNER, REFINER
 from chargehand.errors import UsageError
@@ -20,6 +19,7 @@ from chargehand.facts import events
 from chargehand.facts.commands import StartAttempt
 from chargehand.facts.outcome import Cancelled
 from chargehand.facts.plan import Task
+from chargehand.facts.retry_policy import RetryPolicy
 
 #: what no schedule decides: planners, people and budgets bring it about
 _OUTSIDE = (

@@ -5,16 +5,9 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from chargehand.decisions.task_graph import TaskNode
-from chargehand.facts.argument_checks import (
-    CheckedKeywords,
-    Span,
-    amount,
-    duration,
-    usually,
-)
 from chargehand.facts.events import RetryHow
 from chargehand.facts.failure_policy import (
     ABOUT_FAILURE,
@@ -26,33 +19,7 @@ from chargehand.facts.failure_policy import (
     Recourse,
 )
 from chargehand.facts.outcome import ErrorClass, Failed, Question
-
-
-class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
-    """The backoff between tries. It doubles up to a cap, with jitter."""
-
-    first: Span = usually(timedelta(seconds=1))
-    cap: Span = usually(timedelta(minutes=1))
-    #: the largest part of a wait that may be left out
-    jitter: float = 0.5
-
-    def __post_init__(self) -> None:
-        for field in ("first", "cap"):
-            what = f"RetryPolicy: {field}"
-            force_setattr(self, field, duration(getattr(self, field), what, may_be_zero=True))
-        amount(self.jitter, "RetryPolicy: jitter", most=1)
-
-    def backoff(self, tries: int, draw: float) -> timedelta:
-        """The wait after this many failures; `draw` is between 0 and 1."""
-        longest = self.first
-        for _ in range(
-            min(tries - 1, 40)
-        ):  # doubled one by one: a large power overflows a timedelta
-            if longest >= self.cap:
-                break
-            longest *= 2
-        longest = min(self.cap, longest)
-        return longest * (1 - self.jitter * draw)
+from chargehand.facts.retry_policy import RetryPolicy
 
 
 class Again(Struct, frozen=True):

@@ -23,7 +23,6 @@ from chargehand.decisions.retry import (
     Again,
     GiveUp,
     History,
-    RetryPolicy,
     Verdict,
     draw_for,
     judge,
@@ -114,6 +113,7 @@ from chargehand.facts.failure_policy import (
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Strategy, Task, item_id, item_of
+from chargehand.facts.retry_policy import RetryPolicy
 
 _S = TaskState
 TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
@@ -224,6 +224,9 @@ def too_few(task: Task, items: Sequence[TaskNode], done: int) -> Failed:
 
 USUAL_RETRY = RetryPolicy()
 
+#: how the reason begins for which a timer gives an attempt up
+SILENT = "it did not stop within"
+
 
 class Schedule:
     """Decides what one run does next. Holds no clock, no I/O, no outputs and no task of the event loop."""
@@ -244,7 +247,7 @@ class Schedule:
         self.last_at: datetime | None = None
         #: since when nothing new is started, because a person wants it so
         self.paused_at: datetime | None = None
-        self._retry = retry or USUAL_RETRY
+        self._own_retry = self._retry = retry or USUAL_RETRY
         self._graph = TaskGraph(lambda _: 1.0, lambda _: float("inf"))
         #: all tasks by id, in plan order; to be read only
         self.nodes = self._graph.nodes
@@ -595,6 +598,7 @@ class Schedule:
             # since Friday.
             self._deadlines.active_time.leave_out(event.at - before)
         self.epoch, self.led_at, self.parked = event.epoch, event.at, ""
+        self._retry = event.retry or self._own_retry
         self.parked_tasks = dict.fromkeys(self.parked_tasks, False)  # its new leader waits anew
         return [
             Record(
@@ -991,7 +995,7 @@ class Schedule:
 
     def _stop(self, node: TaskNode, reason: str, at: datetime) -> list[Command]:
         grace = self.limits.grace
-        silent = f"it did not stop within {grace.total_seconds():g} s of being told to"
+        silent = f"{SILENT} {grace.total_seconds():g} s of being told to"
         lost = AttemptLost(task=node.task.id, attempt=node.attempt, reason=silent, at=at + grace)
         return [StopAttempt(node.task.id, node.attempt, reason, grace), SetTimer(at + grace, lost)]
 

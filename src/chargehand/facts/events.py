@@ -18,6 +18,7 @@ from chargehand.facts.failure_policy import OnFailure, Recourse
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Question, Usage
 from chargehand.facts.plan import Plan, Strategy, Task
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.value import Value
 
 #: of the events below; stored with each of them
@@ -152,6 +153,8 @@ class RunLed(StoredEvent, frozen=True, kw_only=True):
 
     node: str
     epoch: int
+    #: how long failed tasks wait while it leads; None: the usual
+    retry: RetryPolicy | None = None
 
 
 class PlanAdopted(StoredEvent, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """What a journal must do: keep streams of events, say who leads which, carry mail, keep blobs and boards.
 
-Seven small ports. An adapter offers all seven: `journal.append(…)`, `journal.leases.lead(…)`,
+Eight small ports. An adapter offers all eight: `journal.append(…)`, `journal.leases.lead(…)`,
 `journal.processes.alive()`, `journal.mail.post(…)`, `journal.blobs.put(…)`, `journal.boards.append(…)`,
-`journal.storage.forget(…)`.
+`journal.storage.forget(…)`, `journal.streams.adopt(…)`.
 """
 
 import re
@@ -246,6 +246,56 @@ class Storage(Protocol):
         """
 
 
+class StoredRow(Struct, frozen=True):
+    """An event exactly as it is stored, of a run or of a board."""
+
+    seq: int
+    epoch: int
+    kind: str
+    version: int
+    #: microseconds since 1970
+    at: int
+    author: str
+    payload: bytes
+    hash: bytes
+
+
+class StoredKey(Struct, frozen=True):
+    """An idempotency key that was used, and the number of the entry that it was used for."""
+
+    key: Key
+    seq: int
+
+
+class StreamCopy(Struct, frozen=True):
+    """A whole stream, to be kept elsewhere."""
+
+    stream: str
+    rows: list[StoredRow]
+    keys: list[StoredKey] = []
+
+
+class Streams(Protocol):
+    """Streams of runs and boards as they are stored, to be copied from one journal to another."""
+
+    def rows(self, stream: str) -> AsyncIterator[StoredRow]:
+        """All rows of a stream in order, each checked against the one before it.
+
+        Raises `UnknownRun` for a stream that is not there or forgotten.
+        """
+
+    async def keys(self, stream: str) -> list[StoredKey]:
+        """The idempotency keys that were used for entries of this stream."""
+
+    async def adopt(self, copy: StreamCopy) -> int:
+        """Keep a copy of a stream, all or nothing; returns how many rows were new.
+
+        Rows that are here already are left as they are. Raises `RunDiffers` if the stream is here
+        with other events, `NotLeading` if somebody leads it here, and `JournalDamaged` if the rows are
+        no chain.
+        """
+
+
 class Tail(Protocol):
     """The end of a stream in the moment of a decision: nobody can add to it before we do."""
 
@@ -288,6 +338,9 @@ class Journal(Protocol):
 
     @property
     def storage(self) -> Storage: ...
+
+    @property
+    def streams(self) -> Streams: ...
 
     async def append(
         self,

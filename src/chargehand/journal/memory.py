@@ -7,26 +7,36 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from typing import Self, TypeGuard
+from typing import Self, TypeGuard, cast
 
 from msgspec import json
 from msgspec.structs import replace
 
 from chargehand.decisions.board import BoardState, decide, matches, note_of
-from chargehand.errors import JournalDamaged, KeyConflict, NotLeading, UnknownRun, UsageError
+from chargehand.errors import (
+    JournalDamaged,
+    KeyConflict,
+    NotLeading,
+    RunDiffers,
+    UnknownRun,
+    UsageError,
+)
 from chargehand.facts.board import (
+    BOARD,
     Act,
     Block,
     BoardEntry,
+    BoardEvent,
     Label,
     Note,
     NoteOrder,
     NotePosted,
     NoteQuery,
     board_of_run,
+    decode_board,
     stream_of,
 )
-from chargehand.facts.events import Event, RunFinished, RunRequested, encode
+from chargehand.facts.events import VERSION, Event, RunFinished, RunRequested, decode, encode
 from chargehand.facts.value import digest_of
 from chargehand.journal.base import (
     BLOB_GRACE,
@@ -38,6 +48,9 @@ from chargehand.journal.base import (
     Mail,
     Position,
     Process,
+    StoredKey,
+    StoredRow,
+    StreamCopy,
     Tail,
     led_by,
     named_blobs,
@@ -46,7 +59,10 @@ from chargehand.journal.base import (
 from chargehand.journal.change_signal import Changes
 from chargehand.journal.hash_chain import EPOCH, chain_hash, draft, header, header_start
 from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
+from chargehand.journal.stream_copies import check_chain, rows_to_add
 
+#: of the entries of boards, which are not chained here
+_NO_AUTHOR = ""
 #: events that are kept together
 _SHEET = 1024
 
@@ -155,6 +171,15 @@ class _Board:
         self.notes: list[Note] = []
         self.shelf = BoardState()
 
+    def enter(self, board: str, event: BoardEvent) -> BoardEntry:
+        entry = BoardEntry(board, len(self.entries) + 1, event)
+        self.entries.append(entry)
+        self.shelf.apply(event)
+        note = note_of(board, entry.seq, event)
+        if note is not None:
+            self.notes.append(note)
+        return entry
+
 
 class _Store:
     """What neighbours share, and the lock under which they do: loops of several threads may."""
@@ -213,6 +238,7 @@ class MemoryJournal:
         self.blobs = _Blobs(store)
         self.boards = _Boards(store, self._node)
         self.storage = _Storage(store)
+        self.streams = _Streams(store, self._node)
         store.nodes.add(self._node)
 
     def neighbour(self) -> "MemoryJournal":
@@ -428,6 +454,117 @@ class _Processes:
             self._store.offers.pop(self._node, None)
 
 
+class _Streams:
+    """Streams as a durable journal would store them. Boards have no hashes here, so all are of one author."""
+
+    def __init__(self, store: _Store, node: str) -> None:
+        self._store = store
+        self._node = node
+
+    async def rows(self, stream: str) -> AsyncIterator[StoredRow]:
+        with self._store.lock:
+            rows = self._rows(stream)
+        for row in rows:
+            yield row
+
+    def _rows(self, stream: str) -> list[StoredRow]:
+        if stream.startswith(BOARD):
+            return self._board_rows(stream)
+        kept = self._store.streams.get(stream)
+        if kept is None or kept.head is not None:
+            raise UnknownRun(stream) if kept is None else UnknownRun(stream, FORGOTTEN)
+        end = len(kept.events)
+        kept.hash_up_to(stream, end)
+        return [
+            StoredRow(
+                *(each.seq, each.epoch, kind, VERSION, at, each.author, payload),
+                hash=each.hash,
+            )
+            for each in kept.entries(stream, 0, end)
+            for payload, _, kind, at in [draft(each.event)]
+        ]
+
+    def _board_rows(self, stream: str) -> list[StoredRow]:
+        board = stream.removeprefix(BOARD)
+        self._store.check_board(board, self._node)
+        kept = self._store.boards.get(board)
+        if kept is None:
+            raise UnknownRun(stream)
+        rows, previous = [], GENESIS
+        for entry in kept.entries:
+            payload, digest, kind, at = draft(cast("Event", entry.event))
+            over = header(header_start(stream, _NO_AUTHOR), entry.seq, 0, kind, at)
+            previous = chain_hash(previous, over, digest)
+            place = (entry.seq, 0, kind, VERSION, at, _NO_AUTHOR, payload)
+            rows.append(StoredRow(*place, hash=previous))
+        return rows
+
+    async def keys(self, stream: str) -> list[StoredKey]:
+        store = self._store
+        with store.lock:
+            used = [
+                (scope, name, digest, place.stream, place.seq)
+                for (scope, name), (digest, place) in store.keys.items()
+            ]
+            used += [
+                (scope, name, digest, stream_of(entry.board), entry.seq)
+                for (scope, name), (digest, entry) in store.board_keys.items()
+            ]
+        return [
+            StoredKey(Key(scope, name, digest), seq)
+            for scope, name, digest, of, seq in used
+            if of == stream
+        ]
+
+    async def adopt(self, copy: StreamCopy) -> int:
+        check_chain(copy, "the copy")
+        store = self._store
+        with store.lock:
+            store.check_open(self._node)
+            is_board = copy.stream.startswith(BOARD)
+            added = self._adopt_board(copy) if is_board else self._adopt_run(copy)
+            if added:
+                store.posts.note()
+        return added
+
+    def _adopt_run(self, copy: StreamCopy) -> int:
+        store, stream = self._store, copy.stream
+        kept = store.streams.get(stream)
+        if kept is not None and kept.head is not None:
+            raise UnknownRun(stream, FORGOTTEN)
+        if kept is not None and kept.owner in store.nodes:
+            raise led_by(stream, kept.owner)
+        seq = 0 if kept is None else len(kept.events)
+        common = self._rows(stream)[: len(copy.rows)][-1].hash if seq and copy.rows else None
+        rows = rows_to_add(copy, seq, common, "this journal")
+        events = [decode(row.payload, row.version) for row in rows]
+        if rows:
+            kept = store.stream_of(stream)
+            for row, event in zip(rows, events, strict=True):
+                kept.epoch = row.epoch
+                kept.add([event], row.author)
+        for each in copy.keys:
+            place = Position(stream, each.seq, is_new=False)
+            store.keys.setdefault((each.key.scope, each.key.name), (each.key.digest, place))
+        return len(rows)
+
+    def _adopt_board(self, copy: StreamCopy) -> int:
+        store, board = self._store, copy.stream.removeprefix(BOARD)
+        store.check_board(board, self._node)
+        kept = store.boards.get(board) or _Board()
+        rows = copy.rows[len(kept.entries) :]
+        events = [decode_board(row.payload, row.version) for row in copy.rows]
+        if any(e.event != event for e, event in zip(kept.entries, events, strict=False)):
+            raise RunDiffers(copy.stream, "this journal", "an entry is another one")
+        for event in events[len(kept.entries) :]:
+            kept.enter(board, event)
+            store.boards[board] = kept
+        for each in copy.keys:
+            name, entry = (each.key.scope, each.key.name), kept.entries[each.seq - 1]
+            store.board_keys.setdefault(name, (each.key.digest, entry))
+        return len(rows)
+
+
 class _Mailbox:
     def __init__(self, store: _Store) -> None:
         self._store = store
@@ -582,12 +719,7 @@ class _Boards:
             label = "" if isinstance(act, NotePosted) else act.label
             event = decide(act, kept.shelf.known(label))
             store.boards[board] = kept  # only now: a refused act makes no board
-            entry = BoardEntry(board, len(kept.entries) + 1, event)
-            kept.entries.append(entry)
-            kept.shelf.apply(event)
-            note = note_of(board, entry.seq, event)
-            if note is not None:
-                kept.notes.append(note)
+            entry = kept.enter(board, event)
             if key is not None:
                 store.board_keys[key.scope, key.name] = (key.digest, entry)
             store.posts.note()

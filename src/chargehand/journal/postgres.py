@@ -20,6 +20,7 @@ from chargehand.errors import (
 )
 from chargehand.facts.argument_checks import Duration, duration
 from chargehand.facts.board import (
+    BOARD,
     Act,
     Block,
     BoardEntry,
@@ -43,6 +44,9 @@ from chargehand.journal.base import (
     Mail,
     Position,
     Process,
+    StoredKey,
+    StoredRow,
+    StreamCopy,
     Tail,
     led_by,
     nothing_to_undo,
@@ -68,6 +72,12 @@ from chargehand.journal.postgres_writer import (
 )
 from chargehand.journal.reader import ChainCheck
 from chargehand.journal.sqlite_transaction import HeadRow, check_leads
+from chargehand.journal.stream_copies import (
+    check_chain,
+    rows_to_add,
+    stored_row,
+    undecoded,
+)
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -132,6 +142,7 @@ class PostgresJournal:
         self.blobs = _Blobs(port)
         self.boards = _Boards(port)
         self.storage = PostgresStorage(self._core.namespace, port.read, port.write)
+        self.streams = _Streams(port)
         weakref.finalize(self, _let_go, self._core, self._thread, self._gate)
         _open_journals.add(self)
 
@@ -744,6 +755,73 @@ class _Boards:
             if FORGOTTEN in str(error):
                 raise
             return  # nobody has written to it
+
+
+class _Streams:
+    """Streams of one namespace as they are stored, to be copied from and to other journals."""
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+
+    async def rows(self, stream: str) -> AsyncIterator[StoredRow]:
+        """All rows of a stream in order, each checked against the one before it."""
+        refuse_text(stream=stream)
+        core = self._port.core
+        walk = PostgresWalk(core.namespace, core.place, stream, 0, undecoded)
+        while chunk := await self._port.read(walk.next_chunk):
+            for entry in chunk:
+                yield stored_row(entry)
+
+    async def keys(self, stream: str) -> list[StoredKey]:
+        """The idempotency keys that were used for entries of this stream."""
+        namespace = self._port.core.namespace
+
+        async def find(connection: "Connection[Any]") -> list[StoredKey]:
+            rows = await connection.fetch(POSTGRES["keys_of_stream"], namespace, stream)
+            return [StoredKey(Key(row[0], row[1], row[2]), row[3]) for row in rows]
+
+        return await self._port.read(find)
+
+    async def adopt(self, copy: StreamCopy) -> int:
+        """Keep a copy of a stream, in one transaction."""
+        check_chain(copy, "the copy")
+        stream, place = copy.stream, self._port.core.place
+        refuse_text(stream=stream)
+        is_board = stream.startswith(BOARD)
+
+        async def enter(transaction: PostgresTransaction) -> int:
+            head = _living_head(transaction, stream)
+            if head is not None and head.owner in (transaction.node, *transaction.nodes):
+                raise led_by(stream, head.owner)
+            common = await _hash_at(transaction, head, len(copy.rows))
+            rows = rows_to_add(copy, 0 if head is None else head.seq, common, place)
+            # All that can be refused is refused before anything is entered.
+            new_keys = [each for each in copy.keys if transaction.find_key(each.key) is None]
+            events = [decode_board(row.payload, row.version) for row in rows] if is_board else []
+            if rows:
+                head = head or transaction.new_head(stream)
+                transaction.adopt_rows(head, rows)
+                for row, event in zip(rows, events, strict=False):
+                    transaction.index(stream.removeprefix(BOARD), head, event, row.seq)
+            for each in new_keys:
+                transaction.add_key(each.key, stream, each.seq)
+            return len(rows)
+
+        keys = tuple(each.key for each in copy.keys)
+        return await self._port.write(Needs(stream=stream, keys=keys, nodes=True), enter)
+
+
+async def _hash_at(
+    transaction: PostgresTransaction, head: HeadRow | None, most: int
+) -> bytes | None:
+    if head is None:
+        return None
+    number = min(head.seq, most)
+    pending = transaction.pending(head.id, number - 1)
+    if pending:
+        return cast("bytes", pending[0][-1])
+    row = await transaction.connection.fetchrow(POSTGRES["entry_hash"], head.id, number)
+    return None if row is None else cast("bytes", row[0])
 
 
 class _Signal:

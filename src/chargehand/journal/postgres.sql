@@ -157,6 +157,11 @@ ON CONFLICT DO NOTHING RETURNING scope, name;
 SELECT scope, name, digest, stream, seq FROM chargehand_keys
 WHERE namespace = $1 AND (scope, name) IN (SELECT * FROM unnest($2::text[], $3::text[]));
 
+-- name: keys_of_stream
+-- The keys that were used for entries of one stream.
+SELECT scope, name, digest, seq FROM chargehand_keys
+WHERE namespace = $1 AND stream = $2 ORDER BY seq, scope, name;
+
 -- name: put_keys
 -- Note what new keys were used for.
 UPDATE chargehand_keys AS k SET digest = n.digest, stream = n.stream, seq = n.seq

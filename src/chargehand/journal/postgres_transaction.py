@@ -15,11 +15,11 @@ from chargehand.decisions.board import facets_of, note_of
 from chargehand.errors import KeyConflict
 from chargehand.facts.board import BlockGuarded, BlockWritten, BoardEvent, Guard, Label
 from chargehand.facts.events import VERSION, RunFinished
-from chargehand.journal.base import GENESIS, Key, Position, named_blobs
+from chargehand.journal.base import GENESIS, Key, Position, StoredRow, named_blobs
 from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start
 from chargehand.journal.sql_queries import load
 from chargehand.journal.sqlite_boards import facet_number
-from chargehand.journal.sqlite_transaction import HeadRow
+from chargehand.journal.sqlite_transaction import HeadRow, advance
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -37,6 +37,8 @@ class Needs(Struct, frozen=True):
     #: more of them
     streams: tuple[str, ...] = ()
     key: Key | None = None
+    #: more keys
+    keys: tuple[Key, ...] = ()
     mail: tuple[int, ...] = ()
     #: of the board that `stream` is
     label: str = ""
@@ -88,7 +90,8 @@ class PostgresTransaction:
     async def lock(self, needs: Iterable[Needs]) -> None:
         """Lock and read all that these requests need."""
         wanted = list(needs)
-        if keys := [each.key for each in wanted if each.key is not None]:
+        keys = [each.key for each in wanted if each.key is not None]
+        if keys := keys + [key for each in wanted for key in each.keys]:
             await self._lock_keys(keys)
         streams = {name for each in wanted for name in (each.stream, *each.streams) if name}
         if streams:
@@ -219,16 +222,26 @@ class PostgresTransaction:
         head.seq, head.hash, head.changed_at = seq, previous, at
         self.change(head)
 
-    def index(self, board: str, head: HeadRow, event: BoardEvent) -> None:
-        """Let the newest event of a board be found."""
-        note = note_of(board, head.seq, event)
+    def adopt_rows(self, head: HeadRow, rows: Sequence[StoredRow]) -> None:
+        """Put rows that other nodes wrote, in another journal, at the end of a stream."""
+        for row in rows:
+            place = (head.id, row.seq, row.epoch, row.kind, row.version, row.at)
+            self._entries.append((*place, row.author, row.payload, row.hash))
+            self._blob_refs |= {(name, head.id) for name in named_blobs(row.payload)}
+        advance(head, rows)
+        self.change(head)
+
+    def index(self, board: str, head: HeadRow, event: BoardEvent, seq: int = 0) -> None:
+        """Let an event of a board be found, the newest or the one with this number."""
+        seq = seq or head.seq
+        note = note_of(board, seq, event)
         if note is not None:
             self._facets += [
-                (head.id, facet_number(board, word), head.seq, note.importance)
+                (head.id, facet_number(board, word), seq, note.importance)
                 for word in facets_of(note)
             ]
         if isinstance(event, BlockWritten):
-            self._blocks.append((head.id, event.label, event.version, head.seq))
+            self._blocks.append((head.id, event.label, event.version, seq))
             known = self.label(head, event.label)
             self._labels[head.id, event.label] = Label(event.label, event.version, known.guard)
         elif isinstance(event, BlockGuarded):

@@ -48,6 +48,7 @@ from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import threads_wanted
 from chargehand.journal.sqlite_storage import SqliteStorage
+from chargehand.journal.sqlite_streams import SqliteStreams
 from chargehand.journal.sqlite_transaction import Append, Transaction
 from chargehand.journal.writer import Writer
 
@@ -97,6 +98,7 @@ class SqliteJournal:
         self.mail = _Mailbox(self._writer, self._reader)
         self.boards = SqliteBoards(self._writer, self._reader)
         self.storage = SqliteStorage(self._writer, self._reader, self.blobs)
+        self.streams = SqliteStreams(self._writer, self._reader, self.boards)
         if durability == "relaxed":
             log.warning("journal_relaxed path=%s: a power cut may lose the last moments", path)
         with threads_wanted(path):

@@ -184,6 +184,10 @@ SELECT digest, stream, seq, seal FROM keys WHERE scope = ? AND name = ?;
 -- Every key, to check their seals.
 SELECT scope, name, digest, stream, seq, seal FROM keys;
 
+-- name: keys_of_stream
+-- The keys that were used for entries of one stream.
+SELECT scope, name, digest, stream, seq, seal FROM keys WHERE stream = ? ORDER BY seq, scope, name;
+
 -- name: add_key
 -- Remember what an idempotency key was used for.
 INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?);

@@ -24,6 +24,7 @@ from chargehand.decisions.board import (
 )
 from chargehand.errors import UnknownRun
 from chargehand.facts.board import (
+    BOARD,
     Act,
     Block,
     BlockGuarded,
@@ -40,7 +41,7 @@ from chargehand.facts.board import (
     stream_of,
 )
 from chargehand.facts.events import Event
-from chargehand.journal.base import FORGOTTEN, GENESIS, Key
+from chargehand.journal.base import FORGOTTEN, GENESIS, Key, StoredRow
 from chargehand.journal.hash_chain import draft, entry_hash, seal
 from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
@@ -115,11 +116,21 @@ class SqliteBoards:
             head = sheet.new_head(stream)
         sheet.add_entries(head, [made])
         sheet.change(head)
-        if _index(sheet, board, head, event):
+        if _index(sheet, board, head, head.seq, event):
             self._move_fresh(sheet)
         if key is not None:
             sheet.add_key(key, stream, head.seq)
         return BoardEntry(board, head.seq, event)
+
+    def index_rows(
+        self, sheet: Transaction, head: HeadRow, rows: Sequence[StoredRow], events: list[BoardEvent]
+    ) -> None:
+        """Let these rows of a board be found, which were adopted from another journal."""
+        self._make_tables(sheet)
+        board = head.name.removeprefix(BOARD)
+        for row, event in zip(rows, events, strict=True):
+            if _index(sheet, board, head, row.seq, event):
+                self._move_fresh(sheet)
 
     def _make_tables(self, sheet: Transaction) -> None:
         if self._has_tables:
@@ -143,20 +154,20 @@ class SqliteBoards:
         self._has_tables = True
 
 
-def _index(sheet: Transaction, board: str, head: HeadRow, event: BoardEvent) -> bool:
+def _index(sheet: Transaction, board: str, head: HeadRow, seq: int, event: BoardEvent) -> bool:
     """Let an event be found. Returns whether it is read as a note."""
-    note = note_of(board, head.seq, event)
+    note = note_of(board, seq, event)
     if note is not None:
         facets: list[object] = []
         for word in facets_of(note):
-            facets += (facet_number(board, word), head.seq, note.importance)
+            facets += (facet_number(board, word), seq, note.importance)
         ranks: list[object] = []
         for word in ranks_of(note):
-            ranks += (facet_number(board, word), note.importance, head.seq)
+            ranks += (facet_number(board, word), note.importance, seq)
         sheet.index_note(facets, ranks)
     execute = sheet.connection.execute
     if isinstance(event, BlockWritten):
-        place = (head.id, event.label, event.version, head.seq)
+        place = (head.id, event.label, event.version, seq)
         execute(SQL["add_block"], (*place, seal(*place)))
     elif isinstance(event, BlockGuarded):
         guard = (head.id, event.label, msgspec.json.encode(event.guard))

@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 
 from chargehand.errors import KeyConflict, NotLeading, UnknownRun
 from chargehand.facts.events import VERSION, RunFinished
-from chargehand.journal.base import FORGOTTEN, GENESIS, Head, Key, Position, named_blobs
+from chargehand.journal.base import FORGOTTEN, GENESIS, Head, Key, Position, StoredRow, named_blobs
 from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start, instant, seal
 from chargehand.journal.sql_queries import SQL, widened
 from chargehand.journal.sqlite_errors import damaged
@@ -55,6 +55,16 @@ class HeadRow(Struct):
             changed_at=None if self.changed_at is None else instant(self.changed_at),
             is_forgotten=bool(self.forgotten),
         )
+
+
+def advance(head: HeadRow, rows: Sequence[StoredRow]) -> None:
+    """Bring a head up to date with rows that were added to its stream."""
+    last = rows[-1]
+    head.began_at = rows[0].at if head.began_at is None else head.began_at
+    head.seq, head.hash, head.changed_at = last.seq, last.hash, last.at
+    head.epoch = max(head.epoch, last.epoch)
+    if any(row.kind == _ENDING for row in rows):
+        head.ended, head.owner = 1, ""
 
 
 def head_of(row: Sequence[object], path: Path) -> HeadRow:
@@ -184,6 +194,18 @@ class Transaction:
             head.began_at = drafts[0][3]
         head.seq, head.hash, head.changed_at = seq, previous, at
 
+    def adopt_rows(self, head: HeadRow, rows: Sequence[StoredRow]) -> None:
+        """Put rows that other nodes wrote, in another journal, at the end of a stream."""
+        numbers = {row.author: 0 for row in rows}
+        for author in numbers:
+            numbers[author] = self._number_of(author)
+        for row in rows:
+            self._entries += (head.id, row.seq, row.epoch, row.kind, row.version, row.at)
+            self._entries += (numbers[row.author], row.payload, row.hash)
+            self._blob_refs += [(name, head.id) for name in named_blobs(row.payload)]
+        advance(head, rows)
+        self.change(head)
+
     def index_note(self, facets: Sequence[object], ranks: Sequence[object]) -> None:
         """Let a note be found by these rows of `facets` and `ranks`, their columns in a row."""
         self._facets += facets
@@ -192,11 +214,13 @@ class Transaction:
 
     def _author_number(self) -> int:
         if self.author is None:
-            execute = self.connection.execute
-            found = execute(SQL["author"], (self.node,)).get
-            self.author = execute(SQL["add_author"], (self.node,)).get if found is None else found
-        assert self.author is not None  # noqa: S101 - the insert returns its number
+            self.author = self._number_of(self.node)
         return self.author
+
+    def _number_of(self, author: str) -> int:
+        execute = self.connection.execute
+        found = execute(SQL["author"], (author,)).get
+        return int(execute(SQL["add_author"], (author,)).get if found is None else found)
 
     def flush(self) -> None:
         """Write all that was entered so far, so that SQL can see it."""

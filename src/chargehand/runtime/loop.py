@@ -307,7 +307,7 @@ class Runtime:
         opened.reusable, opened.epoch = reusable, epoch
         now = self._clock.now()
         self._post(RunMessage(run, requested, mail=mail))
-        live_run = self._propose(run, RunLed(node=self.journal.leases.node, epoch=epoch, at=now))
+        live_run = self._propose(run, self.kernel.led_by(self.journal.leases.node, epoch, now))
         if plan is None:
             return Leading(ending, live_run)
         return Leading(ending, self._propose(run, PlanAdopted(plan=plan, at=now)))
@@ -324,7 +324,7 @@ class Runtime:
             f"{epoch - 1} processes that took it up ended before its first step; "
             f"chargehand resume {run} tries it again"
         )
-        events: list[Event] = [requested, RunLed(node=node, epoch=epoch, at=now)]
+        events: list[Event] = [requested, self.kernel.led_by(node, epoch, now)]
         if plan is not None:
             events.append(PlanAdopted(plan=plan, at=now))
         events.append(RunReleased(node=node, reason=reason, is_parked=True, at=now))
@@ -378,7 +378,7 @@ class Runtime:
             await self.journal.leases.release(run, epoch)
             raise
         node = self.journal.leases.node
-        written = self._propose(run, RunLed(node=node, epoch=epoch, at=self._clock.now()))
+        written = self._propose(run, self.kernel.led_by(node, epoch, self._clock.now()))
         for event, mail in letters:  # what was answered in time is no longer due
             self._post(RunMessage(run, event, mail=mail))
         return Leading(ending, written)

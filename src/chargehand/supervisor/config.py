@@ -6,12 +6,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.engines.base import Engine
 from chargehand.engines.brief import NestingHost
 from chargehand.engines.local_engine import LocalEngine
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.past_runs import JournalHandle, PastPaces
 from chargehand.roles.resources import Resources
 from chargehand.roles.system_task_context import SystemTask

@@ -11,7 +11,6 @@ from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.clock import Clock
 from chargehand.decisions.budget import has_caps
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.wait_reasons import Explainer
 from chargehand.errors import (
     JournalBusy,
@@ -38,6 +37,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.limits import Limits
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal, Mail
 from chargehand.past_runs import JournalHandle, fold

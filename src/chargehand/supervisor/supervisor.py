@@ -19,7 +19,6 @@ from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance, Place, Starts
 from chargehand.decisions.elastic_capacity import Elastic
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
 from chargehand.errors import JournalError, UnknownQuestion, UsageError
@@ -40,6 +39,7 @@ from chargehand.facts.on_question import Asking, OnQuestion, on_question_of
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.retention import Retention
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.base import Journal
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices

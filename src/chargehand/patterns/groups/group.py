@@ -15,7 +15,6 @@ from chargehand.clock import Clock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance
 from chargehand.decisions.elastic_capacity import Elastic
-from chargehand.decisions.retry import RetryPolicy
 from chargehand.decisions.system_tasks import ANSWER
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
@@ -24,6 +23,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
+from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal, load_value
 from chargehand.notify.base import Notify

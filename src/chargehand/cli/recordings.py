@@ -1,0 +1,229 @@
+"""`chargehand record`, `replay`, `diff`, `copy`: runs apart from the journal that they were led in."""
+
+import asyncio
+import difflib
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import click
+import msgspec
+
+from chargehand import recordings
+from chargehand.cli import output
+from chargehand.cli.find_run import find_run, heads_in
+from chargehand.cli.options import journal_option, json_option
+from chargehand.errors import UsageError
+from chargehand.facts.durations import shown_length
+from chargehand.presentation.plain_text import answer_words, clean, money_words, one_line
+from chargehand.presentation.status_words import is_nested
+from chargehand.recordings import Pair, ReplayReport, RunArchive, RunComparison, TaskComparison
+from chargehand.recordings.recording_file import SUFFIX, is_recording
+from chargehand.settings import JournalPlace, journal_place
+
+#: lines of the difference of two answers that are shown
+MOST_LINES = 60
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"The file to write. Default: RUN{SUFFIX}.",
+)
+@click.option("--no-content", is_flag=True, help="Leave out texts, values and blobs.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@journal_option
+def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, journal: str) -> None:
+    """Write a RUN and the runs nested in it to one file: events, boards, blobs and their hashes.
+
+    The file can be replayed, compared, forked and imported anywhere. Secrets are redacted in the journal
+    already. With --no-content it has the structure of the run, its times and costs, and none of its texts.
+    """
+    place = journal_place(journal)
+
+    async def write() -> tuple[RunArchive, Path]:
+        run = (await find_run(run_id, place)).stream
+        target = file or Path(f"{run}{SUFFIX}")
+        kept = await recordings.record(run, target, place, content=not no_content, force=force)
+        return kept, target
+
+    archive, target = asyncio.run(write())
+    events = sum(len(archive.streams[run].rows) for run in archive.runs)
+    nested = f", {len(archive.runs) - 1} nested" if len(archive.runs) > 1 else ""
+    size = target.stat().st_size
+    output.say(f"run {archive.root}{nested}: {events} events in {target}, {size:,} bytes")
+    output.say(f"event hash {archive.hash(archive.root)}")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN|FILE")
+@journal_option
+@json_option("As one JSON object.")
+def replay(run_id: str, journal: str, *, as_json: bool) -> None:
+    """Replay a RUN, or the FILE of a recording: compute every decision again, and compare.
+
+    Calls no model and no tool and needs no network. Prints the answer and the hash of all events. If a
+    decision comes out otherwise than it was recorded, the first one is named, and the exit code is 1.
+    """
+    archive, report = asyncio.run(_replayed(run_id, journal))
+    if as_json:
+        output.as_json({**msgspec.to_builtins(report), "is_same": report.difference is None})
+    else:
+        for line in _replay_lines(archive, report):
+            output.result(line)
+    if report.difference is not None:
+        sys.exit(1)
+
+
+async def _replayed(given: str, journal: str) -> tuple[RunArchive, ReplayReport]:
+    archive = await _loaded(given, journal)
+    return archive, await recordings.replay(archive)
+
+
+async def _loaded(given: str, journal: str) -> RunArchive:
+    """The run that is meant: in the file of a recording, or in the journal."""
+    if is_recording(given):
+        return await recordings.load(given, "")
+    place = journal_place(journal)
+    return await recordings.load((await find_run(given, place)).stream, place)
+
+
+def _replay_lines(archive: RunArchive, report: ReplayReport) -> Iterator[str]:
+    for run in report.runs:
+        how = run.status or "not ended"
+        found = "a difference" if run.difference is not None else "no difference"
+        yield (
+            f"run {run.run}: {how}; {run.events} events, of which {run.decisions} decisions were recomputed "
+            f"and {run.checked} starts and timers checked: {found}"
+        )
+        yield f"event hash {run.hash}"
+    if report.difference is not None:
+        yield f"\n{clean(str(report.difference))}"
+    elif report.answer is not None:
+        yield f"\nanswer:\n{answer_words(report.answer)}"
+    elif not archive.has_content:
+        yield "\nanswer: left out of the recording"
+
+
+@click.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@journal_option
+@json_option("As one JSON object.")
+def diff(a: str, b: str, journal: str, *, as_json: bool) -> None:
+    """Compare two runs, A and B, each the id of a run or the file of a recording.
+
+    Exit code 1 if they differ in request, plan, outcomes or answer; time and cost alone do not count.
+    """
+
+    async def compared() -> RunComparison:
+        return await recordings.compare(await _loaded(a, journal), await _loaded(b, journal))
+
+    found = asyncio.run(compared())
+    if as_json:
+        output.as_json({**msgspec.to_builtins(found), "is_same": found.is_same})
+    else:
+        for line in _diff_lines(found):
+            output.result(line)
+    if not found.is_same:
+        sys.exit(1)
+
+
+def _diff_lines(found: RunComparison) -> Iterator[str]:
+    yield f"a: run {found.runs.a}\nb: run {found.runs.b}"
+    for name, pair in (("request", found.request), ("status", found.status)):
+        yield f"{name}: {_both(pair)}"
+    yield f"time: {_lengths(found.seconds)}; work: {_lengths(found.busy)}"
+    money = Pair(money_words(found.money.a), money_words(found.money.b))
+    yield f"cost: {_both(money)}; calls: {_both(found.calls)}; tokens: {_both(found.tokens)}"
+    differing = [task for task in found.tasks if not task.is_same]
+    yield f"tasks: {len(found.tasks) - len(differing)} of {len(found.tasks)} came to the same"
+    for task in differing:
+        yield from _task_lines(task)
+    yield f"answer: {'the same' if found.answer.is_same else 'another one'}"
+    if not found.answer.is_same:
+        yield from _answer_lines(found.answer)
+
+
+def _task_lines(task: TaskComparison) -> Iterator[str]:
+    name = clean(task.task)
+    if None in (task.state.a, task.state.b):
+        side = "a" if task.state.b is None else "b"
+        yield f"  {name}: only in {side}, {task.state.a or task.state.b}"
+        return
+    is_other = task.state.is_same and not task.output.is_same
+    yield f"  {name}: {_both(task.state)}{', another result' if is_other else ''}"
+    for field, pair in task.changed.items():
+        yield f"      {field}: {_both(pair)}"
+    if not task.attempts.is_same:
+        yield f"      attempts: {_both(task.attempts)}"
+    yield f"      time: {_lengths(task.seconds)}"
+
+
+def _answer_lines(answer: Pair) -> Iterator[str]:
+    sides = (str(answer.a).splitlines(), str(answer.b).splitlines())
+    lines = list(difflib.unified_diff(*sides, "a", "b", lineterm="", n=1))
+    yield from (f"  {clean(line)}" for line in lines[:MOST_LINES])
+    if len(lines) > MOST_LINES:
+        yield f"  … and {len(lines) - MOST_LINES} lines more; --json has all"
+
+
+def _both(pair: Pair) -> str:
+    a, b = (one_line(_words(each), 120) for each in (pair.a, pair.b))
+    return a if pair.is_same else f"{a} → {b}"
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _lengths(pair: Pair) -> str:
+    a, b = (shown_length(timedelta(seconds=each)) for each in (pair.a, pair.b))
+    return a if a == b else f"{a} → {b}"
+
+
+@click.command()
+@click.argument("run_ids", metavar="RUN|FILE…", nargs=-1)
+@click.option("--all", "all_", is_flag=True, help="All runs of the journal.")
+@click.option(
+    "--to", "target", required=True, metavar="FILE|DSN", help="The journal to copy them to."
+)
+@journal_option
+@json_option("One JSON object per run.")
+def copy(run_ids: tuple[str, ...], *, all_: bool, target: str, journal: str, as_json: bool) -> None:
+    """Copy each RUN to another journal, with its nested runs, boards and blobs, or import recordings.
+
+    From SQLite to PostgreSQL, and back. Events keep their numbers and hashes; the runs stay where they were,
+    too. Copying twice changes nothing. A run that a process leads right now is refused, and so is one that is
+    there with other events.
+    """
+    if bool(run_ids) is all_:
+        raise click.UsageError("say which runs to copy: ids or files of recordings, or --all")
+    place, there = journal_place(journal), JournalPlace(target)
+
+    async def copied() -> list[recordings.CopiedRun]:
+        runs = list(run_ids) if run_ids else await _all_runs(place)
+        found = [
+            each if is_recording(each) else (await find_run(each, place)).stream for each in runs
+        ]
+        return await recordings.copy(found, place, there.with_folder())
+
+    for each in asyncio.run(copied()):
+        if as_json:
+            output.as_json(each)
+        else:
+            how = f"{each.new} of {each.events} events copied" if each.new else "there already"
+            output.result(f"run {each.run}: {how}")
+
+
+async def _all_runs(place: JournalPlace) -> list[str]:
+    heads = await heads_in(place)
+    if not heads:
+        raise UsageError(f"{place} holds no runs; name another journal with --journal")
+    return [head.stream for head in reversed(heads) if not is_nested(head)]

@@ -1,0 +1,78 @@
+"""Streams of an SQLite file as they are stored, to be copied from and to other journals."""
+
+from collections.abc import AsyncIterator
+
+from chargehand.errors import UnknownRun
+from chargehand.facts.board import BOARD, decode_board
+from chargehand.journal.base import FORGOTTEN, Key, StoredKey, StoredRow, StreamCopy, led_by
+from chargehand.journal.hash_chain import seal
+from chargehand.journal.reader import EventSource, EventWalk, Reader
+from chargehand.journal.sql_queries import SQL
+from chargehand.journal.sqlite_boards import SqliteBoards
+from chargehand.journal.sqlite_errors import damaged
+from chargehand.journal.sqlite_transaction import HeadRow, Transaction
+from chargehand.journal.stream_copies import check_chain, rows_to_add, stored_row, undecoded
+from chargehand.journal.writer import Writer
+
+
+class SqliteStreams:
+    """The streams of one journal file."""
+
+    def __init__(self, writer: Writer, reader: Reader, boards: SqliteBoards) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._boards = boards
+
+    async def rows(self, stream: str) -> AsyncIterator[StoredRow]:
+        """All rows of a stream in order, each checked against the one before it."""
+        walk = EventWalk(stream, 0, undecoded)
+        while chunk := await self._reader.do(walk.next_chunk):
+            for entry in chunk:
+                yield stored_row(entry)
+
+    async def keys(self, stream: str) -> list[StoredKey]:
+        """The idempotency keys that were used for entries of this stream."""
+        return await self._reader.do(lambda source: _keys_of(source, stream))
+
+    async def adopt(self, copy: StreamCopy) -> int:
+        """Keep a copy of a stream, in one transaction."""
+        return await self._writer.do(lambda sheet: self._adopt(sheet, copy))
+
+    def _adopt(self, sheet: Transaction, copy: StreamCopy) -> int:
+        check_chain(copy, "the copy")
+        stream, head = copy.stream, sheet.head(copy.stream)
+        if head is not None and head.forgotten:
+            raise UnknownRun(stream, FORGOTTEN)
+        if head is not None and head.owner and self._writer.node.is_alive(sheet, head.owner):
+            raise led_by(stream, head.owner)
+        sheet.flush()  # some of the stream may be of this very sheet
+        common = _hash_at(sheet, head, len(copy.rows))
+        rows = rows_to_add(copy, 0 if head is None else head.seq, common, str(sheet.path))
+        # All that can be refused is refused before anything is entered.
+        new_keys = [each for each in copy.keys if sheet.find_key(each.key) is None]
+        is_board = stream.startswith(BOARD)
+        events = [decode_board(row.payload, row.version) for row in rows] if is_board else []
+        if rows:
+            head = head or sheet.new_head(stream)
+            sheet.adopt_rows(head, rows)
+            if is_board:
+                self._boards.index_rows(sheet, head, rows, events)
+        for each in new_keys:
+            sheet.add_key(each.key, stream, each.seq)
+        return len(rows)
+
+
+def _hash_at(sheet: Transaction, head: HeadRow | None, most: int) -> bytes | None:
+    if head is None:
+        return None
+    row = sheet.connection.execute(SQL["entry_hash"], (head.id, min(head.seq, most))).fetchone()
+    return None if row is None else row[0]
+
+
+def _keys_of(source: EventSource, stream: str) -> list[StoredKey]:
+    found = []
+    for scope, name, digest, used_for, seq, kept in source.query("keys_of_stream", stream):
+        if seal(scope, name, digest, used_for, seq) != kept:
+            raise damaged(source.path, f"the idempotency key {name!r} was changed")
+        found.append(StoredKey(Key(scope, name, digest), seq))
+    return found

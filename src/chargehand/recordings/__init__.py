@@ -1,0 +1,24 @@
+"""Recordings of runs: write one to a file, replay it without a model, compare two, copy runs elsewhere."""
+
+from chargehand.decisions.replay import Difference
+from chargehand.recordings.archive_replay import ReplayedRun, ReplayReport, replay
+from chargehand.recordings.journal_copy import CopiedRun, copy
+from chargehand.recordings.recording_file import load, record
+from chargehand.recordings.run_archive import RunArchive
+from chargehand.recordings.run_comparison import Pair, RunComparison, TaskComparison, compare
+
+__all__ = [
+    "CopiedRun",
+    "Difference",
+    "Pair",
+    "ReplayReport",
+    "ReplayedRun",
+    "RunArchive",
+    "RunComparison",
+    "TaskComparison",
+    "compare",
+    "copy",
+    "load",
+    "record",
+    "replay",
+]

@@ -1,0 +1,105 @@
+"""Replays an archive: every decision of its runs is computed again, without a model, a tool or a network."""
+
+import asyncio
+
+from msgspec import Struct
+
+from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.replay import Difference, RunReplay
+from chargehand.facts.answer import Answer
+from chargehand.facts.events import Event, RunStatus, encode
+from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.journal.base import GENESIS
+from chargehand.journal.hash_chain import chain_hash, header, header_start, payload_digest
+from chargehand.recordings.content_removal import without_content
+from chargehand.recordings.run_archive import RunArchive, result_in
+
+
+class ReplayedRun(Struct, frozen=True, kw_only=True):
+    """What came of replaying one run."""
+
+    run: str
+    #: how it ended; empty: it has not ended
+    status: str
+    events: int
+    #: events that were computed again and are the same
+    decisions: int
+    #: starts of attempts that the schedule offers again, and timers that it sets again
+    checked: int
+    #: events that came from outside, by kind: they were taken as recorded
+    inputs: dict[str, int]
+    #: of all recorded events
+    hash: str
+    #: of the events as they were computed again
+    recomputed: str
+    #: the first event that came out otherwise
+    difference: Difference | None = None
+
+
+class ReplayReport(Struct, frozen=True, kw_only=True):
+    """What came of replaying a run and the runs nested in it."""
+
+    #: the run that was asked for comes first
+    runs: tuple[ReplayedRun, ...]
+    #: as it comes out today; None if a decision differs, or the recording has no content
+    answer: Answer | None
+
+    @property
+    def difference(self) -> Difference | None:
+        """The first decision that came out otherwise than it was recorded."""
+        return next((run.difference for run in self.runs if run.difference is not None), None)
+
+
+async def replay(archive: RunArchive, retry: RetryPolicy | None = None) -> ReplayReport:
+    """Compute every decision of a recorded run again, and compare; no model, tool or network is used.
+
+    `retry` is the policy of the supervisor that led it, for runs from before it was recorded.
+    """
+    found = [replay_run(archive, run, retry) for run in archive.runs]
+    answer = None
+    if archive.has_content and all(run.difference is None for run, _ in found):
+        result = await result_in(archive, found[0][1])
+        answer = await asyncio.to_thread(lambda: result.answer)
+    return ReplayReport(runs=tuple(run for run, _ in found), answer=answer)
+
+
+def replay_run(
+    archive: RunArchive, run: str, retry: RetryPolicy | None = None
+) -> tuple[ReplayedRun, LiveRun]:
+    """Replay one run of an archive; also the run as the decisions of today have it.
+
+    `retry` is the policy of the supervisor that led it, where its events do not say so.
+    """
+    recordable = _whole if archive.has_content else without_content
+    replay = RunReplay(run, retry, recordable)
+    previous, difference = GENESIS, None
+    rows = archive.streams[run].rows
+    for row, event in zip(rows, archive.events(run), strict=True):
+        difference = replay.take(event)
+        if difference is not None:
+            break
+        # Over the decisions as they were computed just now, not over the stored bytes.
+        decided = None if replay.decision is None else recordable(replay.decision)
+        payload = row.payload if decided is None else encode(decided)
+        start = header_start(run, row.author)
+        over = header(start, row.seq, row.epoch, row.kind, row.at, row.version)
+        previous = chain_hash(previous, over, payload_digest(payload))
+    difference = difference or replay.end()
+    status = replay.live_run.schedule.status
+    is_same = rows and previous == rows[-1].hash
+    replayed = ReplayedRun(
+        run=run,
+        status=status.value if isinstance(status, RunStatus) else "",
+        events=len(rows),
+        decisions=sum(replay.decided.values()),
+        checked=replay.checked,
+        inputs=dict(sorted(replay.given.items())),
+        hash=archive.hash(run),
+        recomputed=archive.hash(run) if is_same else previous.hex(),
+        difference=difference,
+    )
+    return replayed, replay.live_run
+
+
+def _whole(event: Event) -> Event:
+    return event

@@ -1,0 +1,112 @@
+"""Leaves texts and values out of recorded events, and keeps their structure, times and costs.
+
+What is kept is listed here by name. Whatever is not is left out: a field that is added later is content
+until somebody says otherwise.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from chargehand.decisions.budget import OVER_BUDGET
+from chargehand.decisions.deadlines import CANCELLED, OUT_OF_TIME
+from chargehand.decisions.schedule import SILENT
+from chargehand.facts.events import Event, decode, encode
+from chargehand.facts.failure_policy import (
+    ABOUT_BUDGET,
+    ABOUT_FAILURE,
+    GIVE_UP,
+    GO_ON_WITHOUT,
+    RAISE_TO,
+    STOP,
+    TRY_AGAIN,
+)
+from chargehand.facts.value import canonical, digest_of
+
+#: what stands where a text was
+LEFT_OUT = "(left out)"
+#: fields whose texts are names, kinds, lengths of time and instants
+# fmt: off
+_KEPT = frozenset({
+    "active", "approach", "at", "avoid", "cap", "cause", "crew", "deadline", "deadline_at",
+    "digest", "due_at", "effect", "epoch", "error", "expect", "first", "grace", "how", "id",
+    "is", "key", "kind", "least", "mean", "missing", "name", "namespace", "node", "parent",
+    "patience", "question", "removed", "replaced", "reported", "retry_after", "reused", "run",
+    "skill", "status", "steps", "strategy", "task", "then", "timeout", "version", "worker",
+})
+# fmt: on
+#: fields that are content as a whole
+_DROPPED = frozenset(
+    {"earlier", "evidence", "members", "metadata", "output", "source", "stack", "taint"}
+)
+#: fields of which is kept only that they are there
+_EMPTIED = frozenset({"shape", "value"})
+#: fields that decisions compare: a digest tells whether two were the same
+_COMPARED = frozenset({"args", "description"})
+#: words of ours, which decisions go by
+_WORDS = {
+    "reason": frozenset({OVER_BUDGET, OUT_OF_TIME, CANCELLED}),
+    "text": frozenset({TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP, STOP}),
+    "by": frozenset({"default"}),
+}
+_MARK = re.compile(r"\(left out [0-9a-f]{12}\)")
+_BEGINNINGS = {"reason": SILENT, "text": RAISE_TO}
+
+
+def without_content(event: Event) -> Event:
+    """The event without its texts and values. Doing it twice changes nothing more."""
+    return decode(msgspec.json.encode(_fields(msgspec.json.decode(encode(event)))))
+
+
+def _fields(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: _kept(name, value) for name, value in given.items() if name not in _DROPPED}
+
+
+def _kept(name: str, value: Any) -> Any:
+    if name in _EMPTIED:
+        return {}
+    if name in _COMPARED and value:
+        return _mark(value)
+    if isinstance(value, dict):
+        if name == "question":
+            return _question(value)
+        if name == "about":
+            return _about(value)
+        if name in ("paces", "policies", "kinds"):  # by worker, or by class of error
+            return {key: _kept("steps", each) for key, each in value.items()}
+        return _fields(value)
+    if isinstance(value, list):
+        return [_kept(name, each) for each in value]
+    if not isinstance(value, str) or not value or name in _KEPT:
+        return value
+    beginning = _BEGINNINGS.get(name)
+    is_ours = value in _WORDS.get(name, ()) or (beginning and value.startswith(beginning))
+    return value if is_ours else LEFT_OUT
+
+
+def _mark(value: Any) -> Any:
+    """What stands for something that is left out; the same for the same, and for itself."""
+    mark = f"{LEFT_OUT[:-1]} {digest_of(canonical(value))[:12]})"
+    if isinstance(value, str):
+        return value if _MARK.fullmatch(value) else mark
+    return value if set(value) == {LEFT_OUT} else {LEFT_OUT: mark}
+
+
+def _question(given: dict[str, Any]) -> dict[str, Any]:
+    """A question; of those about failures and budgets, decisions go by the choices."""
+    names = ["id", "about", "patience"]
+    if given.get("about") in (ABOUT_BUDGET, ABOUT_FAILURE):
+        names += ["choices", "telling", "default"]
+    if given.get("about") == ABOUT_BUDGET:
+        names.append("evidence")  # the cap, and what was spent
+    kept = {name: given[name] for name in names if name in given}
+    if "default" in given:
+        kept.setdefault("default", LEFT_OUT)
+    return kept | {"text": LEFT_OUT}
+
+
+def _about(given: dict[str, Any]) -> dict[str, Any]:
+    """What a step was given: only which run it led, if it led one."""
+    data = given.get("json")
+    return {"json": {"run": data["run"]}} if isinstance(data, dict) and "run" in data else {}

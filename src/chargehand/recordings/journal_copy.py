@@ -1,0 +1,80 @@
+"""Copies runs from one journal to another, and imports recordings."""
+
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from msgspec import Struct
+
+from chargehand.errors import NotLeading
+from chargehand.journal.base import Journal
+from chargehand.recordings.recording_file import is_recording, load
+from chargehand.recordings.run_archive import (
+    JournalLike,
+    RunArchive,
+    archive_of,
+    journal_at,
+    store_archive,
+)
+
+
+class CopiedRun(Struct, frozen=True, kw_only=True):
+    """A run that was copied, and how many of its events were new there; 0: it was there already."""
+
+    run: str
+    #: of the run and the runs nested in it
+    events: int
+    new: int
+
+
+async def copy(
+    runs: Sequence[str | os.PathLike[str]], source: JournalLike, target: JournalLike
+) -> list[CopiedRun]:
+    """Copy runs from one journal to another, with nested runs, boards and blobs; or import recordings.
+
+    Their events keep their numbers, authors and hashes. Copying twice changes nothing. Raises `NotLeading`
+    for a run that is led right now and `RunDiffers` for one that is there with other events.
+    """
+    done = []
+    async with AsyncExitStack() as stack:
+        there = await stack.enter_async_context(journal_at(target))
+        here: Journal | None = None
+        for run in runs:
+            if is_recording(run):
+                archive = await load(run, there)
+                added = await store_archive(archive.refuse_without_content(), there)
+            else:
+                if here is None:
+                    here = await stack.enter_async_context(journal_at(source))
+                archive, added = await _copy_run(os.fspath(run), here, there)
+            events = sum(len(archive.streams[name].rows) for name in archive.runs)
+            new = sum(added[name] for name in archive.runs)
+            done.append(CopiedRun(run=archive.root, events=events, new=new))
+    return done
+
+
+async def _copy_run(run: str, here: Journal, there: Journal) -> tuple[RunArchive, dict[str, int]]:
+    archive = await archive_of(here, run)
+    open_runs = [head.stream for head in await here.heads() if not head.is_ended]
+    held: dict[str, int] = {}
+    try:
+        for name in open_runs:
+            if name in archive.streams:
+                held[name] = await _hold(here, name)
+        if held:  # something may have been added before it was ours
+            archive = await archive_of(here, run)
+        added = await store_archive(archive, there)
+        for mail in await here.mail.unread():
+            if mail.stream in archive.streams:
+                await there.mail.post(mail)
+    finally:
+        for name, epoch in held.items():
+            await here.leases.release(name, epoch)
+    return archive, added
+
+
+async def _hold(journal: Journal, run: str) -> int:
+    try:
+        return await journal.leases.lead(run)
+    except NotLeading as error:
+        raise NotLeading(f"{error}; a run is copied when nobody leads it: stop it first") from None

@@ -1,0 +1,413 @@
+"""The file of a recording: a ZIP archive with a header, a list of events per stream, and the blobs.
+
+    recording.json     format, version, the runs in it, their numbers of events and hashes
+    streams/0.jsonl    one event a line, as it was stored, with its place in the hash chain
+    blobs/<digest>     values too large for an event
+
+Nothing in it is trusted: names, sizes, digests and the chain are checked before anything is used, and no
+name in it becomes a path.
+"""
+
+import asyncio
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from chargehand.errors import JournalDamaged, JournalVersion, UsageError
+from chargehand.facts.board import BOARD, decode_board
+from chargehand.facts.events import decode, encode
+from chargehand.facts.value import MOST_BYTES, digest_of
+from chargehand.journal.base import GENESIS, Key, StoredKey, StoredRow, StreamCopy
+from chargehand.journal.hash_chain import (
+    chain_hash,
+    entry_hash,
+    header,
+    header_start,
+    payload_digest,
+)
+from chargehand.journal.stream_copies import check_chain
+from chargehand.recordings.content_removal import without_content
+from chargehand.recordings.run_archive import JournalLike, RunArchive, archive_of, journal_at
+
+FORMAT = "chargehand recording"
+#: of the file; a reader refuses a higher one
+FORMAT_VERSION = 1
+#: how the name of such a file ends
+SUFFIX = ".chargehand"
+
+_HEADER = "recording.json"
+_NAMES = re.compile(r"recording\.json|streams/\d{1,6}\.jsonl|blobs/[0-9a-f]{32}")
+#: bytes of the header, of one event, of all that is in a file; and how many members it has
+_MOST_HEADER, _MOST_LINE, _MOST_WHOLE, _MOST_MEMBERS = 2**26, 2**26, 2**35, 200_000
+#: what unpacking a damaged member raises
+_UNPACKING = (zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, EOFError)
+#: all members have the same date, so that the same run gives the same file
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+class _StreamHead(Struct, frozen=True, forbid_unknown_fields=False):
+    name: str
+    events: int
+    hash: str
+    keys: list[tuple[str, str, str, int]] = []
+
+
+class _Header(Struct, frozen=True, kw_only=True):
+    format: str
+    version: int
+    chargehand: str
+    root: str
+    has_content: bool
+    streams: list[_StreamHead]
+    blobs: int
+    #: of each worker of the root: digests of its prompts, tools and settings, and its models
+    workers: dict[str, dict[str, str]] = {}
+
+
+class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    seq: int
+    epoch: int
+    kind: str
+    version: int
+    at: int
+    author: str
+    hash: str
+    #: of the stored bytes, where the event is kept without its content
+    digest: str = ""
+    event: Raw
+
+
+class _Probe(Struct):
+    format: str
+    version: int
+
+
+async def record(
+    run: str,
+    path: str | os.PathLike[str],
+    journal: JournalLike,
+    *,
+    content: bool = True,
+    force: bool = False,
+) -> RunArchive:
+    """Write a run, the runs nested in it, their boards and blobs to one file, whole or not at all.
+
+    Without `content` it has no texts, values and blobs. An existing file is replaced only with `force`.
+    """
+    async with journal_at(journal) as source:
+        archive = await archive_of(source, run)
+        await _write_file(archive, Path(path), content=content, force=force)
+    return archive
+
+
+async def load(run: str | os.PathLike[str], journal: JournalLike) -> RunArchive:
+    """A run with all that belongs to it: from the file of a recording, or by its id from a journal."""
+    if is_recording(run):
+        return await asyncio.to_thread(read_recording, Path(run))
+    async with journal_at(journal) as source:
+        archive = await archive_of(source, os.fspath(run))
+        if source is journal:
+            return archive
+        # The journal is closed when this returns; what lies in blobs is brought along.
+        kept = {digest: await source.blobs.get(digest) for digest in archive.blobs()}
+
+    async def blob(digest: str) -> bytes:
+        return kept[digest]
+
+    return replace(archive, blob=blob)
+
+
+async def _write_file(archive: RunArchive, path: Path, *, content: bool, force: bool) -> None:
+    _refuse_existing(path, force=force)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("xb") as file:
+            await _write(archive, file, content=content and archive.has_content)
+            file.flush()
+            os.fsync(file.fileno())
+        if force:
+            part.replace(path)
+        else:
+            os.link(part, path)  # fails if somebody has made it meanwhile
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror or error}; give another place with -o"
+        ) from None
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def _refuse_existing(path: Path, *, force: bool) -> None:
+    if not force and os.path.lexists(path):
+        raise _exists(path)
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{path} exists; give another name, or replace it with --force")
+
+
+async def _write(archive: RunArchive, file: IO[bytes], *, content: bool) -> None:
+    streams = [
+        copy for name, copy in archive.streams.items() if content or not name.startswith(BOARD)
+    ]
+    blobs = archive.blobs() if content else []
+    first = next(iter(archive.events(archive.root)), None)
+    head = _Header(
+        format=FORMAT,
+        version=FORMAT_VERSION,
+        chargehand=version_of("chargehand"),
+        root=archive.root,
+        has_content=content,
+        streams=[_head_of(copy) for copy in streams],
+        blobs=len(blobs),
+        workers=getattr(first, "members", {}) if content else {},
+    )
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as target:
+        target.writestr(_member(_HEADER), msgspec.json.format(msgspec.json.encode(head)))
+        for number, copy in enumerate(streams):
+            with target.open(_member(f"streams/{number}.jsonl"), "w", force_zip64=True) as member:
+                for row in copy.rows:
+                    member.write(msgspec.json.encode(_line(row, content=content)) + b"\n")
+        for digest in blobs:
+            with target.open(_member(f"blobs/{digest}"), "w", force_zip64=True) as member:
+                member.write(await archive.blob(digest))
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    member = zipfile.ZipInfo(name, _DATE)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    return member
+
+
+def _head_of(copy: StreamCopy) -> _StreamHead:
+    keys = [(each.key.scope, each.key.name, each.key.digest, each.seq) for each in copy.keys]
+    last = copy.rows[-1].hash.hex() if copy.rows else ""
+    return _StreamHead(copy.stream, len(copy.rows), last, keys)
+
+
+def _line(row: StoredRow, *, content: bool) -> _Line:
+    payload, digest = row.payload, ""
+    if not content:
+        payload = encode(without_content(decode(row.payload, row.version)))
+        digest = payload_digest(row.payload).hex()
+    return _Line(
+        seq=row.seq,
+        epoch=row.epoch,
+        kind=row.kind,
+        version=row.version,
+        at=row.at,
+        author=row.author,
+        hash=row.hash.hex(),
+        digest=digest,
+        event=Raw(payload),
+    )
+
+
+# Reading
+
+
+def is_recording(given: str | os.PathLike[str]) -> bool:
+    """Whether this is meant as the file of a recording, and not as the id of a run."""
+    path = Path(given)
+    try:
+        return path.suffix == SUFFIX or (path.is_file() and zipfile.is_zipfile(path))
+    except (OSError, ValueError):
+        return False
+
+
+def read_recording(path: Path) -> RunArchive:
+    """The archive in this file. Blobs are read when they are asked for.
+
+    Raises `UsageError` for a file that is none, `JournalVersion` for one of a newer version and
+    `JournalDamaged` for one that is not as it was written.
+    """
+    with _opened(path) as file:
+        head = _read_header(path, file)
+        _check_names(path, file.namelist())
+        found: dict[str, StreamCopy] = {}
+        for number, stream in enumerate(head.streams):
+            found[stream.name] = _read_stream(path, file, number, stream, content=head.has_content)
+        digests = {name[6:] for name in file.namelist() if name.startswith("blobs/")}
+    if head.root not in found or len(found) != len(head.streams):
+        raise _damaged(path, "its header does not fit its streams")
+
+    async def blob(digest: str) -> bytes:
+        if digest not in digests:
+            raise _damaged(path, f"blob {digest} is missing")
+        with _opened(path) as again:
+            data = _read(path, again, f"blobs/{digest}", MOST_BYTES)
+        if digest_of(data) != digest:
+            raise _damaged(path, f"blob {digest} was changed")
+        return data
+
+    archive = RunArchive(
+        root=head.root,
+        streams=found,
+        blob=blob,
+        has_content=head.has_content,
+        chargehand=head.chargehand,
+        hashes={stream.name: stream.hash for stream in head.streams},
+    )
+    missing = [digest for digest in archive.blobs() if digest not in digests]
+    if missing or len(digests) != head.blobs:
+        raise _damaged(path, f"blob {missing[0]} is missing" if missing else "blobs are missing")
+    return archive
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    if not path.exists():
+        raise UsageError(f"there is no file {path}; chargehand record RUN -o {path} makes one")
+    try:
+        with zipfile.ZipFile(path) as file:
+            _check_size(path, file)
+            yield file
+    except zipfile.BadZipFile as error:
+        if _begins_like_zip(path):
+            raise _damaged(path, str(error)) from None
+        raise _foreign(path) from None
+    except (NotImplementedError, EOFError) as error:
+        raise _damaged(path, str(error) or "it ends too early") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _begins_like_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _check_size(path: Path, file: zipfile.ZipFile) -> None:
+    members = file.infolist()
+    whole = sum(member.file_size for member in members)
+    if len(members) > _MOST_MEMBERS or whole > _MOST_WHOLE:
+        raise UsageError(
+            f"{path} would unpack to {whole:,} bytes in {len(members):,} parts, and {_MOST_WHOLE:,} in "
+            f"{_MOST_MEMBERS:,} are the most; it was not read"
+        )
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    strange = next((name for name in names if not _NAMES.fullmatch(name)), None)
+    if strange is not None:
+        raise _damaged(path, f"it holds {strange[:80]!r}, which no recording does")
+    if len(set(names)) != len(names):
+        raise _damaged(path, "it holds a name twice")
+
+
+def _read(path: Path, file: zipfile.ZipFile, name: str, most: int) -> bytes:
+    try:
+        with file.open(name) as member:
+            data = member.read(most + 1)
+    except KeyError:
+        raise _damaged(path, f"{name} is missing") from None
+    except _UNPACKING as error:
+        raise _damaged(path, f"{name} cannot be unpacked: {error}") from None
+    if len(data) > most:
+        raise _damaged(path, f"{name} is larger than {most:,} bytes")
+    return data
+
+
+def _read_header(path: Path, file: zipfile.ZipFile) -> _Header:
+    if _HEADER not in file.namelist():
+        raise _foreign(path)
+    data = _read(path, file, _HEADER, _MOST_HEADER)
+    try:
+        probe = msgspec.json.decode(data, type=_Probe)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _foreign(path) from None
+    if probe.format != FORMAT:
+        raise _foreign(path)
+    if probe.version > FORMAT_VERSION or probe.version < 1:
+        raise JournalVersion(
+            f"{path} is a recording of version {probe.version}; this chargehand reads 1 to "
+            f"{FORMAT_VERSION}: upgrade chargehand to read it"
+        )
+    try:
+        return msgspec.json.decode(data, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(path, f"its header cannot be read: {error}") from None
+
+
+def _read_stream(
+    path: Path, file: zipfile.ZipFile, number: int, head: _StreamHead, *, content: bool
+) -> StreamCopy:
+    rows: list[StoredRow] = []
+    digests: list[bytes] = []
+    decoding = decode_board if head.name.startswith(BOARD) else decode
+    for line in _lines(path, file, f"streams/{number}.jsonl"):
+        try:
+            read = msgspec.json.decode(line, type=_Line)
+            kept, digest = bytes.fromhex(read.hash), bytes.fromhex(read.digest)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise _damaged(path, f"event {len(rows) + 1} of {head.name!r}: {error}") from None
+        payload = bytes(read.event)
+        try:
+            decoding(payload, read.version)
+        except JournalDamaged as error:
+            raise _damaged(path, f"event {len(rows) + 1} of {head.name!r}: {error}") from None
+        place = (read.seq, read.epoch, read.kind, read.version, read.at, read.author)
+        rows.append(StoredRow(*place, payload=payload, hash=kept))
+        digests.append(digest)
+    keys = [StoredKey(Key(scope, name, digest), seq) for scope, name, digest, seq in head.keys]
+    copy = StreamCopy(head.name, rows, keys)
+    last = rows[-1].hash.hex() if rows else ""
+    if len(rows) != head.events or last != head.hash:
+        raise _damaged(path, f"{head.events} events of {head.name!r} were recorded")
+    if not content:
+        return _chained_anew(path, copy, digests)
+    check_chain(copy, str(path))
+    return copy
+
+
+def _lines(path: Path, file: zipfile.ZipFile, name: str) -> Iterator[bytes]:
+    try:
+        with file.open(name) as member:
+            while line := member.readline(_MOST_LINE + 1):
+                if len(line) > _MOST_LINE:
+                    raise _damaged(path, f"an event in {name} is larger than {_MOST_LINE:,} bytes")
+                yield line
+    except KeyError:
+        raise _damaged(path, f"{name} is missing") from None
+    except _UNPACKING as error:
+        raise _damaged(path, f"{name} cannot be unpacked: {error}") from None
+
+
+def _chained_anew(path: Path, copy: StreamCopy, digests: list[bytes]) -> StreamCopy:
+    """Events without their content, checked by the digests of the whole ones, with a chain of their own."""
+    previous, own, rows = GENESIS, GENESIS, []
+    for number, (row, digest) in enumerate(zip(copy.rows, digests, strict=True), 1):
+        start = header_start(copy.stream, row.author)
+        over = header(start, row.seq, row.epoch, row.kind, row.at, row.version)
+        previous = chain_hash(previous, over, digest)
+        if previous != row.hash or row.seq != number:
+            raise _damaged(path, f"event {number} of {copy.stream!r} was changed, or is missing")
+        fields: list[Any] = [row.seq, row.epoch, row.kind, row.version, row.at, row.author]
+        own = entry_hash(own, copy.stream, row.author, [*fields, row.payload])
+        rows.append(replace(row, hash=own))
+    return StreamCopy(copy.stream, rows, copy.keys)
+
+
+def _damaged(path: Path, fact: str) -> JournalDamaged:
+    return JournalDamaged(
+        f"{path} is damaged: {fact}; nothing of it was taken: record the run again, or get a whole copy"
+    )
+
+
+def _foreign(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is no recording of chargehand; chargehand record RUN -o FILE makes one"
+    )
