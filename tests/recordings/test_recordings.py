@@ -15,7 +15,7 @@ from chargehand import recordings
 from chargehand.errors import JournalVersion, UsageError
 from chargehand.recordings.recording_file import FORMAT_VERSION, is_recording
 from tests.contracts.model_server import Say, model_server
-from tests.recordings.recorded_run import LONG, SECRET_WORDS, chargehand, plan_of, task
+from tests.recordings.recorded_run import LONG, SECRET_WORDS, chargehand, plan_of, reader, task
 
 # record and replay
 
@@ -303,3 +303,27 @@ def test_an_unknown_run_gives_no_recording(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not in this journal"):
         asyncio.run(recordings.record("r-none", tmp_path / "x.chargehand", journal))
     assert not (tmp_path / "x.chargehand").exists()
+
+
+def test_items_of_a_mapped_task_are_content(tmp_path: Path) -> None:
+    """The list in the plan, the items as they were listed, and their results."""
+    journal, file = tmp_path / "runs.db", tmp_path / "bare.chargehand"
+    words = ["the first secret", "the second secret"]
+    mapped = [
+        ch.Task(id="a", description="Read each of them", worker="reader", for_each=words),
+        ch.Task(id="b", description="Read it again", worker="reader", for_each="a", needs=["a"]),
+    ]
+
+    async def led() -> str:
+        async with ch.Supervisor([reader], journal=journal) as boss:
+            result = await boss.run(plan_of(*mapped))
+        assert result.status == "succeeded"
+        await recordings.record(result.id, file, journal, content=False)
+        return result.id
+
+    run = asyncio.run(led())
+    with zipfile.ZipFile(file) as inside:
+        assert b"secret" not in b"".join(inside.read(name) for name in inside.namelist())
+    for each in (run, str(file)):
+        result = chargehand("replay", each, "--journal", str(journal))
+        assert result.exit_code == 0, result.stdout

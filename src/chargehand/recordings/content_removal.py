@@ -36,12 +36,26 @@ _KEPT = frozenset({
     "skill", "status", "steps", "strategy", "task", "then", "timeout", "version", "worker",
 })
 # fmt: on
-#: fields that are content as a whole
-_DROPPED = frozenset(
-    {"earlier", "evidence", "members", "metadata", "output", "source", "stack", "taint"}
+#: fields that are records of ours, whose own fields are looked at one by one; any other is emptied
+_RECORDS = frozenset(
+    {
+        "added",
+        "cause",
+        "limits",
+        "needs",
+        "on_failure",
+        "outcome",
+        "plan",
+        "reserve",
+        "retry",
+        "task",
+    }
+    | {"tasks", "usage"}
 )
-#: fields of which is kept only that they are there
-_EMPTIED = frozenset({"shape", "value"})
+#: the same, by name of a worker or of a class of errors
+_BY_NAME = frozenset({"kinds", "paces", "policies"})
+#: fields that are left out altogether
+_DROPPED = frozenset({"earlier", "evidence", "members", "output", "source", "stack", "taint"})
 #: fields that decisions compare: a digest tells whether two were the same
 _COMPARED = frozenset({"args", "description"})
 #: words of ours, which decisions go by
@@ -64,18 +78,12 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(name: str, value: Any) -> Any:
-    if name in _EMPTIED:
-        return {}
     if name in _COMPARED and value:
         return _mark(value)
+    if name == "for_each":
+        return _for_each(value)
     if isinstance(value, dict):
-        if name == "question":
-            return _question(value)
-        if name == "about":
-            return _about(value)
-        if name in ("paces", "policies", "kinds"):  # by worker, or by class of error
-            return {key: _kept("steps", each) for key, each in value.items()}
-        return _fields(value)
+        return _record(name, value)
     if isinstance(value, list):
         return [_kept(name, each) for each in value]
     if not isinstance(value, str) or not value or name in _KEPT:
@@ -85,12 +93,32 @@ def _kept(name: str, value: Any) -> Any:
     return value if is_ours else LEFT_OUT
 
 
+def _record(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    if name == "question":
+        return _question(given)
+    if name == "about":
+        return _about(given)
+    if name in _BY_NAME:
+        return {
+            key: _fields(each) if isinstance(each, dict) else _kept("steps", each)
+            for key, each in given.items()
+        }
+    return _fields(given) if name in _RECORDS else {}
+
+
 def _mark(value: Any) -> Any:
     """What stands for something that is left out; the same for the same, and for itself."""
     mark = f"{LEFT_OUT[:-1]} {digest_of(canonical(value))[:12]})"
     if isinstance(value, str):
         return value if _MARK.fullmatch(value) else mark
     return value if set(value) == {LEFT_OUT} else {LEFT_OUT: mark}
+
+
+def _for_each(over: Any) -> Any:
+    """What a task is mapped over: the name of a need, or as many items as there were."""
+    if isinstance(over, list):
+        return [LEFT_OUT] * len(over)
+    return dict.fromkeys(over, LEFT_OUT) if isinstance(over, dict) else over
 
 
 def _question(given: dict[str, Any]) -> dict[str, Any]:
