@@ -78,7 +78,8 @@ class ProgressLines:
             self._say(f"{clock_words(event.at)}  {self._where}{words}")
 
     def _words(self, event: Event) -> list[str]:
-        item = item_of(getattr(event, "task", ""))
+        task = getattr(event, "task", "")  # of `TaskAdded` the task itself
+        item = item_of(task) if isinstance(task, str) else None
         if item is not None and not is_system_task(item[0]):
             return self._item_words(event, item[0])
         match event:
