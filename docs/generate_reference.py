@@ -218,7 +218,13 @@ PAGES = (
         "testing.md",
         "Testing",
         "Virtual time for tests: backoff, timeouts and deadlines pass without sleeping.",
-        (Door.of("chargehand.testing", "run_virtual", "FakeClock", "VirtualLoop"),),
+        (
+            Door.of("chargehand.testing", "run_virtual", "FakeClock", "VirtualLoop"),
+            Door.of("chargehand.testing", "FakeProvider", "FaultyModel", "first", "at_random"),
+            Door.of("chargehand.testing", "slow", "hangs", "fails", "dies", "replace_worker"),
+            Door.of("chargehand.testing", "kill_and_resume", "KilledRun", "LosingJournal"),
+            Door.of("chargehand.testing", "assert_succeeded", "assert_partial", "half_budget"),
+        ),
     ),
 )
 #: names of `chargehand` that are documented as a whole on pages of their own

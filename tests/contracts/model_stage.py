@@ -5,7 +5,7 @@ from typing import Any
 
 from chargehand.models.base import Model, ModelRequest, ToolCall, ToolSpec, Turn, user
 from chargehand.models.open_model import open_model
-from tests.contracts.model_server import ModelServer
+from chargehand.testing.model_server import ModelServer
 
 ADD = ToolSpec(
     "add",

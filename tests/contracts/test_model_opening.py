@@ -24,7 +24,7 @@ from chargehand.models.open_model import open_model
 from chargehand.models.openai import OpenAIModel
 from chargehand.models.responses import ResponsesModel
 from chargehand.models.scripted import ScriptedModel
-from tests.contracts.model_server import ModelServer, Say, model_server
+from chargehand.testing.model_server import ModelServer, Say, model_server
 from tests.contracts.model_stage import KEY, MAP, PROTOCOLS, asking, form_of, sent
 
 
@@ -295,7 +295,7 @@ import asyncio, os, sys
 from chargehand.background_loop import run_in_background
 from chargehand.models.base import ModelRequest, user
 from chargehand.models.open_model import open_model
-from tests.contracts.model_server import Say, model_server
+from chargehand.testing.model_server import Say, model_server
 
 async def serve(ready):
     async with model_server() as server:

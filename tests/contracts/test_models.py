@@ -34,7 +34,15 @@ from chargehand.models.base import (
 from chargehand.models.connection_settings import ModelTimeouts
 from chargehand.models.open_model import open_model
 from chargehand.models.scripted import ScriptedModel
-from tests.contracts.model_server import DIALECTS, Cut, ModelServer, Say, Status, model_server, wire
+from chargehand.testing.model_server import (
+    DIALECTS,
+    Cut,
+    ModelServer,
+    Say,
+    Status,
+    model_server,
+    wire,
+)
 from tests.contracts.model_stage import (
     ADD,
     CITY,

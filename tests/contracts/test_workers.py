@@ -13,7 +13,7 @@ from pydantic_ai.models.function import FunctionModel
 import chargehand as ch
 from chargehand.models.base import Model, ModelReply, StopReason, Text, ToolCall
 from chargehand.models.pydantic_ai import PydanticAIModel
-from tests.contracts.model_server import ModelServer, Say, Status, model_server
+from chargehand.testing.model_server import ModelServer, Say, Status, model_server
 from tests.guide.conftest import make_plan, make_task
 
 Line = str | tuple[ToolCall, ...] | StopReason

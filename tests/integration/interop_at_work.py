@@ -7,7 +7,7 @@ from typing import Any
 import chargehand as ch
 from chargehand.models.base import ToolCall
 from chargehand.roles.function_worker import FunctionWorker
-from tests.contracts.model_server import Later, Line, Received, Say, Status
+from chargehand.testing.model_server import Later, Line, Received, Say, Status
 
 AT_ONCE = timedelta(0)
 SOON = ch.RetryPolicy(first=timedelta(milliseconds=1), cap=timedelta(milliseconds=1))

@@ -27,7 +27,7 @@ from examples import (
 
 import chargehand as ch
 from chargehand.models.base import ToolCall
-from tests.contracts.model_server import ModelServer, Received, Say, model_server
+from chargehand.testing.model_server import ModelServer, Received, Say, model_server
 from tests.watching import silent_waits, watched, watching
 
 ROOT = Path(__file__).parents[2]

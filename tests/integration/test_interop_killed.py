@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("agents", reason="needs openai-agents: pip install chargehand[openai-agents]")
 pytest.importorskip("pydantic_ai", reason="needs pydantic-ai-slim")
 
-from tests.contracts.model_server import Say, model_server
+from chargehand.testing.model_server import Say, model_server
 from tests.integration.interop_at_work import ADD, Hang
 
 SCRIPT = Path(__file__).parent / "agents_at_work.py"

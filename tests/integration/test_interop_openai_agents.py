@@ -34,8 +34,8 @@ from chargehand.errors import UsageError
 from chargehand.interop.openai_agents import agent_worker
 from chargehand.models.base import ToolCall
 from chargehand.models.call_ban import forbid_real_models
-from tests.contracts.model_dialects import Dialect
-from tests.contracts.model_server import DIALECTS, ModelServer, Say, Status, model_server
+from chargehand.testing.model_protocols import WireProtocol
+from chargehand.testing.model_server import DIALECTS, ModelServer, Say, Status, model_server
 from tests.integration.interop_at_work import (
     ADD,
     AT_ONCE,
@@ -81,7 +81,7 @@ def config(
     return RunConfig(model_provider=OpenAIProvider(openai_client=client, use_responses=is_new))
 
 
-def checked_as_stored(dialect: Dialect, body: dict[str, Any]) -> None:
+def checked_as_stored(dialect: WireProtocol, body: dict[str, Any]) -> None:
     """The provider keeps what it has said unless it is told not to; the SDK refers to it by its ids."""
     items = body["input"]
     if body.get("store") is not False and isinstance(items, list):

@@ -29,7 +29,7 @@ from chargehand.errors import UsageError
 from chargehand.interop.pydantic_ai import agent_worker
 from chargehand.models.base import ToolCall
 from chargehand.models.call_ban import forbid_real_models
-from tests.contracts.model_server import ModelServer, Say, Status, model_server
+from chargehand.testing.model_server import ModelServer, Say, Status, model_server
 from tests.integration.interop_at_work import (
     ADD,
     AT_ONCE,

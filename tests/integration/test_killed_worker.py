@@ -13,7 +13,7 @@ import pytest
 import chargehand as ch
 from chargehand.models.base import ToolCall
 from chargehand.testing import FakeClock, run_virtual
-from tests.contracts.model_server import ModelServer, Say, model_server
+from chargehand.testing.model_server import ModelServer, Say, model_server
 from tests.guide.conftest import make_plan, make_task
 
 SCRIPT = """

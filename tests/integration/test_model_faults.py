@@ -50,7 +50,7 @@ from chargehand.models.base import (
 from chargehand.models.connection_settings import ModelTimeouts
 from chargehand.models.gateway import CallTerms
 from chargehand.models.open_model import open_model
-from tests.contracts.model_server import (
+from chargehand.testing.model_server import (
     DIALECTS,
     Body,
     Cut,

@@ -14,8 +14,8 @@ from chargehand import errors
 from chargehand.models import gateway, provider_queue
 from chargehand.models.base import ToolCall
 from chargehand.testing import FakeClock, run_virtual
-from tests.contracts.model_dialects import Say
-from tests.contracts.model_server import ModelServer, Status, model_server
+from chargehand.testing.model_protocols import Say
+from chargehand.testing.model_server import ModelServer, Status, model_server
 from tests.guide.conftest import make_plan, make_task
 
 GONE = Status(status=503, words="the hall is flooded", kind="server_error")

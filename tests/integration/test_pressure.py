@@ -6,7 +6,7 @@ import json
 import pytest
 
 import chargehand as ch
-from tests.contracts.model_server import (
+from chargehand.testing.model_server import (
     DIALECTS,
     Body,
     Later,

@@ -6,7 +6,7 @@ import chargehand as ch
 from chargehand.facts.events import AttemptPreempted
 from chargehand.models.base import ToolCall
 from chargehand.testing import FakeClock, run_virtual
-from tests.contracts.model_server import Later, Received, Say, model_server
+from chargehand.testing.model_server import Later, Received, Say, model_server
 
 
 def plan(*descriptions: str, worker: str = "mind") -> ch.Plan:

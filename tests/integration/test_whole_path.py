@@ -11,7 +11,7 @@ import chargehand as ch
 from chargehand.facts.events import TaskRewritten
 from chargehand.models.base import ToolCall
 from chargehand.testing import FakeClock, run_virtual
-from tests.contracts.model_server import Line, ModelServer, Received, Say, model_server
+from chargehand.testing.model_server import Line, ModelServer, Received, Say, model_server
 
 CITIES = ("Paris", "Lyon", "Vienna")
 

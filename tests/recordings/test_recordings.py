@@ -14,7 +14,7 @@ import chargehand as ch
 from chargehand import recordings
 from chargehand.errors import JournalVersion, UsageError
 from chargehand.recordings.recording_file import FORMAT_VERSION, is_recording
-from tests.contracts.model_server import Say, model_server
+from chargehand.testing.model_server import Say, model_server
 from tests.recordings.recorded_run import LONG, SECRET_WORDS, chargehand, plan_of, reader, task
 
 # record and replay

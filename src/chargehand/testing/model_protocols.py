@@ -41,7 +41,7 @@ class Refused(Exception):
     """The providers would answer 400 to this."""
 
 
-class Dialect(Protocol):
+class WireProtocol(Protocol):
     """How one protocol says things."""
 
     name: str
@@ -357,7 +357,7 @@ class Messages:
 
     def whole(self, say: Say, body: Json) -> Json:
         return {
-            **self._head(say, body),
+            **self._head(body),
             "content": self._blocks(say),
             "stop_reason": self._stop[say.why],
             "usage": self._usage(say),
@@ -371,7 +371,7 @@ class Messages:
         return {"type": "error", "error": {"type": kind, "message": words}, "request_id": "req_b"}
 
     def _stream(self, say: Say, body: Json) -> Iterator[Json]:
-        started = {**self._head(say, body), "content": [], "stop_reason": None}
+        started = {**self._head(body), "content": [], "stop_reason": None}
         usage = {**self._usage(say), "output_tokens": 1}
         yield {"type": "message_start", "message": {**started, "usage": usage}}
         yield {"type": "ping"}
@@ -385,7 +385,7 @@ class Messages:
         yield {"type": "message_delta", "delta": stopped, "usage": spent}
         yield {"type": "message_stop"}
 
-    def _head(self, say: Say, body: Json) -> Json:
+    def _head(self, body: Json) -> Json:
         return {
             "id": "msg_1",
             "type": "message",
@@ -438,4 +438,8 @@ def _deltas(block: Json, size: int) -> Iterator[Json]:
                 yield {"type": "input_json_delta", "partial_json": piece}
 
 
-DIALECTS: dict[str, Dialect] = {"chat": Chat(), "responses": Responses(), "anthropic": Messages()}
+DIALECTS: dict[str, WireProtocol] = {
+    "chat": Chat(),
+    "responses": Responses(),
+    "anthropic": Messages(),
+}

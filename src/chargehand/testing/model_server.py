@@ -14,7 +14,15 @@ from typing import Literal, TypeAlias
 
 from aiohttp import web
 
-from tests.contracts.model_dialects import DIALECTS, Dialect, Json, Refused, Say, compact, event
+from chargehand.testing.model_protocols import (
+    DIALECTS,
+    Json,
+    Refused,
+    Say,
+    WireProtocol,
+    compact,
+    event,
+)
 
 __all__ = [
     "DIALECTS",
@@ -159,7 +167,7 @@ class Admission:
 class _Handling:
     """Answers requests of one protocol."""
 
-    def __init__(self, server: ModelServer, dialect: Dialect) -> None:
+    def __init__(self, server: ModelServer, dialect: WireProtocol) -> None:
         self._server = server
         self._dialect = dialect
 
@@ -229,7 +237,7 @@ class _Handling:
         self, request: web.Request, content: bytes, then: str
     ) -> web.StreamResponse:
         transport = request.transport
-        assert transport is not None
+        assert transport is not None  # noqa: S101 - for the type checker: the request has just come
         transport.write(content)
         if then == "stall":
             self._server.stalled.set()
@@ -241,7 +249,7 @@ class _Handling:
         return web.Response()
 
 
-def wire(dialect: Dialect, cut: Cut, body: Json) -> bytes:
+def wire(dialect: WireProtocol, cut: Cut, body: Json) -> bytes:
     """All bytes of the answer that is cut."""
     if body.get("stream"):
         parts, kind = [*dialect.events(cut.say, body)], "text/event-stream"
@@ -261,7 +269,7 @@ def wire(dialect: Dialect, cut: Cut, body: Json) -> bytes:
     return f"{head}\r\n".encode() + content
 
 
-def complete_at(dialect: Dialect, cut: Cut, body: Json) -> int:
+def complete_at(dialect: WireProtocol, cut: Cut, body: Json) -> int:
     """How many bytes hold the last one that a reader needs to know that it has everything."""
     content = wire(dialect, cut, body)
     if body.get("stream"):

@@ -1,0 +1,89 @@
+"""Which calls to a model go wrong, and how: by number, the first few, or at random from a seed."""
+
+import random
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import TypeAlias
+
+from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import amount, count, shown
+
+#: what can go wrong with a call, and what that looks like
+FAULTS = {
+    "429": "the provider is rate limited and asks to wait a moment",
+    "500": "the provider has an internal error",
+    "timeout": "no answer comes",
+    "cut stream": "the answer breaks off in the middle",
+    "bad json": "the model answers, but its JSON or its tool arguments are broken",
+    "garbage": "something answers that is no model, such as a proxy's error page",
+}
+
+FaultPlan: TypeAlias = Mapping[int, str] | Callable[[int], str | None]
+"""By the number of the call, from 1: its fault. Calls without one are answered."""
+
+
+def first(calls: int, *faults: str) -> FaultPlan:
+    """The first `calls` calls go wrong, with these faults in turn."""
+    count(calls, "first: calls", least=1)
+    kinds = [fault_kind(each) for each in faults]
+    if not kinds:
+        raise UsageError(f"first({calls}) names no fault; give some of {_KNOWN}")
+    return {number: kinds[(number - 1) % len(kinds)] for number in range(1, calls + 1)}
+
+
+def at_random(*faults: str, rate: float = 0.3, seed: int = 0) -> FaultPlan:
+    """A part of all calls go wrong, with any of these faults (default: all). The same seed, the same calls."""
+    kinds = [fault_kind(each) for each in faults or FAULTS]
+    amount(rate, "at_random: rate", most=1)
+
+    def fault_of(number: int) -> str | None:
+        draw = random.Random(f"{seed} {number}")  # noqa: S311 - repeatable, not secret
+        return draw.choice(kinds) if draw.random() < rate else None
+
+    return fault_of
+
+
+class FaultSchedule:
+    """Counts calls and says what is wrong with each."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        if not callable(faults):
+            if not isinstance(faults, Mapping):
+                raise UsageError(
+                    f"faults={shown(faults)} is no plan of faults; give {{1: '429'}}, first(3, '429') or "
+                    "at_random(…)"
+                )
+            for number, kind in faults.items():
+                count(number, "faults: the number of a call", least=1)
+                fault_kind(kind)
+        self._faults = faults
+        #: calls so far
+        self.calls = 0
+        #: by number: what went wrong so far
+        self.struck: dict[int, str] = {}
+
+    def next_fault(self) -> str | None:
+        """The fault of the next call; None: it goes well."""
+        self.calls += 1
+        number, plan = self.calls, self._faults
+        kind = plan(number) if callable(plan) else plan.get(number)
+        if kind is not None:
+            self.struck[number] = fault_kind(kind)
+        return kind
+
+
+def fault_kind(kind: str) -> str:
+    """The fault of this name. Raises `UsageError` that lists all for one that is not known."""
+    if kind in FAULTS:
+        return kind
+    near = get_close_matches(str(kind), FAULTS, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise UsageError(f"{shown(kind)} is no fault of a model call{hint} There are {_KNOWN}")
+
+
+def broken_json(text: str) -> str:
+    """A text that looks like JSON, and is none."""
+    return '{"' + text[: max(len(text) // 2, 1)].lstrip('{["')
+
+
+_KNOWN = ", ".join(repr(kind) for kind in FAULTS)

@@ -1,0 +1,87 @@
+"""A model of yours with faults: no network, so that it works in virtual time."""
+
+from collections.abc import AsyncIterator
+
+from msgspec.structs import replace
+
+from chargehand.errors import ModelBusy, ModelError, ModelGarbled, ModelTooSlow, ModelUnreachable
+from chargehand.models.base import Model, ModelReply, ModelRequest, Part, Text, ToolCall
+from chargehand.testing.faults import FaultPlan, FaultSchedule, broken_json
+
+_BUSY_SECONDS = 1.0
+
+
+class FaultyModel:
+    """Asks another model, except for the calls that go wrong.
+
+        model = FaultyModel(my_model, faults=first(3, "429"))
+
+    Faults are those that the adapters report for what a provider does; see `FakeProvider` for the
+    same over real HTTP.
+    """
+
+    def __init__(self, model: Model, faults: FaultPlan) -> None:
+        self._model = model
+        self._schedule = FaultSchedule(faults)
+        self.name = model.name
+        self.account = model.account
+        self.abilities = model.abilities
+
+    @property
+    def calls(self) -> int:
+        """How many calls there were, those that went wrong included."""
+        return self._schedule.calls
+
+    @property
+    def struck(self) -> dict[int, str]:
+        """By the number of the call: what went wrong."""
+        return dict(self._schedule.struck)
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        kind = self._schedule.next_fault()
+        if kind is not None and kind != "bad json":
+            raise _error_of(kind)
+        reply = await self._model.ask(request)
+        return reply if kind is None else _broken(reply)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+        kind = self._schedule.next_fault()
+        if kind is not None and kind not in ("bad json", "cut stream"):
+            raise _error_of(kind)
+        if kind == "bad json":
+            reply = _broken(await self._model.ask(request))
+            yield reply.text
+            yield reply
+            return
+        async for piece in self._model.stream(request):
+            if kind is not None and not isinstance(piece, str):
+                raise _error_of(kind)  # all of its text has come, and not the end that says so
+            yield piece
+
+
+def _error_of(kind: str) -> ModelError:
+    match kind:
+        case "429":
+            return ModelBusy("429: as planned", retry_after=_BUSY_SECONDS, status=429)
+        case "500":
+            return ModelUnreachable("500: as planned", status=500)
+        case "timeout":
+            return ModelTooSlow("no answer came, as planned")
+        case "cut stream":
+            return ModelGarbled("the answer broke off, as planned")
+        case _:
+            return ModelGarbled("what answered is no model, as planned")
+
+
+def _broken(reply: ModelReply) -> ModelReply:
+    return replace(reply, parts=tuple(_broken_part(part) for part in reply.parts))
+
+
+def _broken_part(part: Part) -> Part:
+    match part:
+        case Text(text=text):
+            return Text(broken_json(text))
+        case ToolCall(arguments=arguments):
+            return replace(part, arguments=broken_json(arguments))
+        case _:
+            return part

@@ -1,0 +1,76 @@
+"""What a test says about a result: that it succeeded, or what is missing and why; half of a budget."""
+
+from collections.abc import Iterable
+
+from chargehand.decisions.task_graph import TaskState
+from chargehand.errors import UsageError
+from chargehand.facts.events import RunStatus
+from chargehand.facts.limits import Limits
+from chargehand.result import RunResult
+
+_LONGEST = 300
+
+
+def assert_succeeded(result: RunResult) -> None:
+    """Fail unless every required task is done, and say of each other one why it is not."""
+    if result.status is not RunStatus.SUCCEEDED:
+        raise AssertionError(f"the run did not succeed: {_told(result)}")
+
+
+def assert_partial(result: RunResult, *, missing: Iterable[str]) -> None:
+    """Fail unless the run ended with an answer that names exactly these tasks as its gaps.
+
+    That is what a run owes you when a worker fails for good, or its budget is too small: what it has, and a
+    name for what it has not.
+    """
+    if isinstance(missing, str):
+        raise UsageError(f"missing={missing!r} is a text; give a list of tasks: [{missing!r}]")
+    wanted, named = set(missing), {gap.task for gap in result.answer.gaps}
+    if result.status is not RunStatus.PARTIAL:
+        raise AssertionError(f"the run is not partial: {_told(result)}")
+    if named != wanted:
+        raise AssertionError(
+            f"the answer names {_names(named)} as missing, and not {_names(wanted)}: {_told(result)}"
+        )
+    if not result.answer.output:
+        raise AssertionError(f"the answer is empty: {_told(result)}")
+
+
+def half_budget(result: RunResult, of: str = "calls") -> Limits:
+    """Limits of half of what this run used: of its `calls`, its `tokens` or its `money`.
+
+        boss.run(request, limits=half_budget(result))
+
+    A call reserves the most that it can cost, so half of the tokens or of the money can be too little for any.
+    """
+    usage = result.usage
+    used = {
+        "calls": usage.calls,
+        "tokens": usage.tokens_in + usage.tokens_out,
+        "money": usage.money,
+    }
+    if of not in used:
+        raise UsageError(f"half_budget: of={of!r} is none of {', '.join(used)}")
+    if not used[of]:
+        raise UsageError(f"run {result.id} used no {of}, so that there is nothing to halve")
+    if of == "money":
+        return Limits(money=usage.money / 2)
+    half = max(int(used[of]) // 2, 1)
+    return Limits(calls=half) if of == "calls" else Limits(tokens=half)
+
+
+def _told(result: RunResult) -> str:
+    status = getattr(result.status, "value", result.status)
+    lines = [f"{status}{f' ({result.reason})' if result.reason else ''}"]
+    for id_, task in result.tasks.items():
+        if task.state is TaskState.DONE:
+            continue
+        why = f": {str(task.error.message)[:_LONGEST]}" if task.error is not None else ""
+        lines.append(f"task {id_!r} is {task.state.value}{why}")
+    lines += [f"gap {gap.task!r}: {gap.why[:_LONGEST]}" for gap in result.answer.gaps]
+    lines += [f"it asks a person: {question.text[:_LONGEST]}" for question in result.questions]
+    return "\n  - ".join(lines)
+
+
+def _names(tasks: set[str]) -> str:
+    return ", ".join(sorted(map(repr, tasks))) or "nothing"
