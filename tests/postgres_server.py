@@ -7,13 +7,21 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 #: where Debian keeps the programs of each version
 _DEBIAN = Path("/usr/lib/postgresql")
-#: what is put before a program that must not outlive the process that started it
-DIES_WITH_US = ("setpriv", "--pdeathsig", "QUIT") if shutil.which("setpriv") else ()
+
+
+def ending_with_us() -> tuple[str, ...]:
+    """What is put before a program that must not outlive this process.
+
+    It ends with the thread that started it, so only the main thread may ask for that.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    return ("setpriv", "--pdeathsig", "QUIT") if is_main and shutil.which("setpriv") else ()
 
 
 def programs() -> Path | None:
@@ -48,14 +56,22 @@ class PostgresServer:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, *settings: str) -> None:
-        """Start the server and wait until it takes connections."""
-        options = ["-k", str(self.folder), "-c", "listen_addresses="]
+    def start(self, *settings: str, inside: Sequence[str] = ()) -> None:
+        """Start the server and wait until it takes connections.
+
+        `inside` is put before the command, as root: the server then listens on all addresses there.
+        """
+        options = ["-k", str(self.folder), "-c", f"listen_addresses={'*' if inside else ''}"]
         options += [part for setting in settings for part in ("-c", setting)]
-        command = [*DIES_WITH_US, str(self._bin / "postgres"), "-D", str(self._data), *options]
+        before = ending_with_us()
+        if inside and self._user is not None:
+            become = (f"--reuid={self._user}", f"--regid={self._user}", "--init-groups")
+            before = (*inside, *(before or ("setpriv",)), *become)
+        command = [*before, str(self._bin / "postgres"), "-D", str(self._data), *options]
         with (self.folder / "log").open("ab") as log:
+            user = None if inside else self._user
             self._process = subprocess.Popen(
-                command, user=self._user, stdout=log, stderr=log, cwd=self.folder
+                command, user=user, stdout=log, stderr=log, cwd=self.folder
             )
         for _ in range(600):
             ready = [str(self._bin / "pg_isready"), "-q", "-h", str(self.folder)]
@@ -74,6 +90,11 @@ class PostgresServer:
         if self._process.poll() is None:
             self._process.send_signal(how)
             self._process.wait(30)
+
+    def admit(self, addresses: str) -> None:
+        """Let clients in that come from there."""
+        with (self._data / "pg_hba.conf").open("a") as file:
+            file.write(f"host all test {addresses} trust\n")
 
     def sql(self, statement: str, database: str = "postgres") -> str:
         """Run one statement as the owner of the cluster."""
@@ -105,6 +126,7 @@ class Pooler:
 
     def __init__(self, server: PostgresServer) -> None:
         self.folder = server.folder / "pooler"
+        shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         self.folder.chmod(0o777)
         (self.folder / "users").write_text('"test" ""\n')
@@ -117,7 +139,10 @@ class Pooler:
         self.dsn = f"postgresql://test@/postgres?host={self.folder}&port=6543"
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [pooler_program(), str(self.folder / "ini")], user=_user(), stdout=log, stderr=log
+                [*ending_with_us(), pooler_program(), str(self.folder / "ini")],
+                user=_user(),
+                stdout=log,
+                stderr=log,
             )
         while not (self.folder / ".s.PGSQL.6543").exists():
             assert self._process.poll() is None, (self.folder / "log").read_text()
@@ -136,13 +161,22 @@ def pooler_program() -> str:
 
 @contextlib.contextmanager
 def running_server() -> Iterator[PostgresServer]:
-    """A server that is there for as long as this is open."""
+    """A server that is there for as long as this is open, and listens on no address."""
+    with server_in((), "") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def server_in(inside: Sequence[str], addresses: str) -> Iterator[PostgresServer]:
+    """A server in a network namespace of the test: `inside` is put before its command."""
     bin_folder = programs()
     assert bin_folder is not None
     folder = Path(tempfile.mkdtemp(prefix="chargehand-pg-"))
     try:
         server = PostgresServer(folder, bin_folder)
-        server.start()
+        if inside:
+            server.admit(addresses)
+        server.start(inside=inside)
         try:
             yield server
         finally:

@@ -12,7 +12,13 @@ import msgspec
 
 import chargehand as ch
 from chargehand.journal.base import Journal
-from tests.postgres_server import PostgresServer, programs, running_server
+from tests.postgres_server import (
+    Pooler,
+    PostgresServer,
+    pooler_program,
+    programs,
+    running_server,
+)
 
 from .needs import Needs
 from .oracle import Runs, read_all
@@ -57,15 +63,21 @@ def shared_server() -> PostgresServer:
 
 @contextlib.contextmanager
 def database(kind: str, folder: Path) -> Iterator[Database]:
-    """A new journal; `kind` is "sqlite" or "postgres"."""
+    """A new journal; `kind` is "sqlite", "postgres" or "pooled", which is behind a transaction pooler."""
     if kind == "sqlite":
         yield Database(str(folder / "runs.db"))
         return
     server = shared_server()
-    try:
-        yield Database(server.dsn, secrets.token_hex(8))
-    finally:
-        clear(server)
+    with contextlib.ExitStack() as stack:
+        stack.callback(clear, server)
+        dsn = server.dsn
+        if kind == "pooled":
+            if not pooler_program():
+                raise Needs("needs pgbouncer; get it with: apt-get install pgbouncer")
+            pooler = Pooler(server)
+            stack.callback(pooler.stop)
+            dsn = pooler.dsn
+        yield Database(dsn, secrets.token_hex(8))
 
 
 def clear(server: PostgresServer) -> None:

@@ -27,6 +27,7 @@ from chargehand.facts.events import (
     AttemptStarted,
     Event,
     RunFinished,
+    RunLed,
     StepFinished,
     StepStarted,
     TaskFailed,
@@ -147,14 +148,17 @@ def compare(runs: Runs, lines: Sequence[Line], verdict: Verdict) -> None:
     """Every acknowledged event must be where it was, as it was.
 
     One life acknowledges the events of a run one after the other, so what it was told is a piece of
-    the journal without gaps, from the event with which it began to lead.
+    the journal without gaps, from the event with which it began to lead. It may begin to lead again.
     """
-    told: dict[tuple[str, str], list[bytes]] = defaultdict(list)
+    told: dict[tuple[str, str, int], list[bytes]] = defaultdict(list)
+    times: Counter[tuple[str, str]] = Counter()
     for line in lines:
         if "ack" in line:
-            told[line["life"], line["run"]].append(_canonical(line["ack"]))
+            life, run = line["life"], line["run"]
+            times[life, run] += line["ack"]["kind"] == RunLed.__name__
+            told[life, run, times[life, run]].append(_canonical(line["ack"]))
     kept = {run: [_canonical_event(entry.event) for entry in runs[run]] for run in runs}
-    for (life, run), acks in told.items():
+    for (life, run, _), acks in told.items():
         verdict.acknowledged += len(acks)
         there = kept.get(run, [])
         start = there.index(acks[0]) if acks[0] in there else len(there)

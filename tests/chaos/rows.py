@@ -10,7 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import damage, delivery, disks, failover, kills, leaders, powercut, schedules, times
+from . import (
+    damage,
+    delivery,
+    disks,
+    failover,
+    kills,
+    leaders,
+    networks,
+    outages,
+    powercut,
+    schedules,
+    times,
+)
 from .needs import Needs
 from .oracle import Verdict
 
@@ -83,6 +95,19 @@ ROWS = [
         *("0 stale appends, 0 effects twice", 3.0),
         at_once=2,
     ),
+    Row("B4", "clocks 30 s apart (SQLite)", failover.b4_sqlite, 50, "1 leader at a time", 5.0),
+    Row(
+        "B4", "clocks 30 s apart (PostgreSQL)", failover.b4_postgres, 50, "1 leader at a time", 6.0
+    ),
+    Row("H3", "leader cut off from the database", networks.h3_trial, 50, "0 late dispatches", 9.0),
+    Row("H6", "PostgreSQL restarted under load", outages.h6_trial, 100, "goes on < 10 s", 4.0),
+    Row("H7", "PostgreSQL killed under load", outages.h7_trial, 100, "goes on < 10 s", 6.0),
+    Row("H8", "connections held, rows locked", outages.h8_trial, 20, "0 false demotions", 9.0),
+    Row("H9", "leader killed behind a pooler", failover.h9_trial, 100, "takeover < 2 s", 3.0),
+    Row("H10", "deadlock, serialization failure", outages.h10_trial, 200, "0 surfaced", 0.4),
+    Row("H11", "links cut, healed in any order", networks.h11_trial, 60, "all runs end", 3.5),
+    Row("H12", "older version (SQLite)", failover.h12_sqlite, 20, "0 runs taken", 2.5),
+    Row("H12", "older version (PostgreSQL)", failover.h12_postgres, 20, "0 runs taken", 5.0),
     Row("sim", "simulated schedules", schedules.schedules_trial, 20_000, "0 broken rules", 0.02),
 ]
 

@@ -27,11 +27,13 @@ class ServingOptions(msgspec.Struct, forbid_unknown_fields=True):
     namespace: str = ""
     lease: float = 1.0
     patience: float = 4.0
-    parallel: int = 500
+    #: seconds after each effect of a porter
+    pause: float = 0.02
 
 
 log: Log
 folder: Path
+pause: float
 
 
 def has_gone() -> bool:
@@ -63,7 +65,7 @@ async def porter(brief: ch.Brief) -> str:
     for name in ("a", "b", "c"):
         step = f"{name}/idempotent"
         await brief.step(step, happen, brief.run, f"{task}/{step}", effect="idempotent")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(pause)
     return task
 
 
@@ -106,8 +108,7 @@ async def serve(options: ServingOptions) -> None:
         lease=options.lease,
         patience=options.patience,
     )
-    limits = ch.Limits(parallel=options.parallel)
-    boss = ch.Supervisor(WORKERS, journal=journal, limits=limits)
+    boss = ch.Supervisor(WORKERS, journal=journal, limits=ch.Limits(parallel=500))
     boss.on(*KINDS.values())(log.acknowledge)
     boss.on(RunLed)(hear_led)
     boss.on(RunFinished)(hear_finished)
@@ -117,10 +118,11 @@ async def serve(options: ServingOptions) -> None:
 
 
 def main() -> None:
-    global log, folder  # effects are plain functions, which have nobody else to ask
+    global log, folder, pause  # effects are plain functions, which have nobody else to ask
     logging.basicConfig(level=logging.WARNING)
     folder = Path(sys.argv[1])
     options = msgspec.json.decode(sys.argv[2], type=ServingOptions)
+    pause = options.pause
     log = Log(folder / "log")
     asyncio.run(serve(options))
 

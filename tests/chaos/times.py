@@ -35,12 +35,12 @@ HOUR = 3600.0
 class Wall:
     """A wall clock that one process sees and a test moves."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "ahead") -> None:
         if sys.platform != "linux":
             raise Needs("needs Linux, whose loader can put a clock before the real one")
         require("gcc")
         self._library = folder / "clockshim.so"
-        self._ahead = folder / "ahead"
+        self._ahead = folder / name
         source = Path(__file__).with_name("clockshim.c")
         subprocess.run(
             ["gcc", "-shared", "-fPIC", "-O2", "-o", str(self._library), str(source), "-ldl"],
@@ -53,9 +53,14 @@ class Wall:
         with self._ahead.open("r+b" if self._ahead.exists() else "wb") as file:
             file.write(struct.pack("d", seconds))
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What a process must be started with to see it."""
+        return {"LD_PRELOAD": str(self._library), "CLOCK_SHIM": str(self._ahead)}
+
     def start(self, folder: Path, kind: str) -> "subprocess.Popen[bytes]":
         """Begin a life of the timed client under this clock."""
-        env = {**os.environ, "LD_PRELOAD": str(self._library), "CLOCK_SHIM": str(self._ahead)}
+        env = {**os.environ, **self.env}
         with (folder / "stderr").open("ab") as told:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.timed", str(folder), kind],

@@ -166,10 +166,11 @@ class JournalNode(ABC, Generic[Sheet]):
         """Renew the lease with this transaction."""
         now = self._tried = steady()
         self._put(sheet, now)
-        sheet.once_committed(lambda: self._set_renewed(now))
+        sheet.once_committed(lambda: self.set_renewed(now))
 
-    def _set_renewed(self, at: int) -> None:
-        self._renewed = at
+    def set_renewed(self, at: int) -> None:
+        """The lease was renewed by what began at this moment."""
+        self._renewed = at if self._renewed is None else max(at, self._renewed)
 
     def lead(self, sheet: Sheet, stream: str, holder: StreamOwner | None = None) -> int:
         """Give this node the stream, in a new epoch."""

@@ -55,6 +55,7 @@ from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import draft, payload_digest
 from chargehand.journal.local_stream_owners import StreamOwner
 from chargehand.journal.postgres_connection import PostgresServer, refuse_text
+from chargehand.journal.postgres_lease_renewal import LeaseRenewal
 from chargehand.journal.postgres_reader import (
     BoardReader,
     PostgresWalk,
@@ -384,6 +385,9 @@ class _Core:
         core._tasks = [
             asyncio.create_task(writer.run(), name="chargehand journal writer"),
             asyncio.create_task(core._watch(), name="chargehand journal watch"),
+            asyncio.create_task(
+                LeaseRenewal(server, namespace, node).run(), name="chargehand lease renewal"
+            ),
         ]
         return core
 
@@ -465,14 +469,15 @@ class _Core:
         """Write down what is pending, and let go of all connections."""
         self._is_closing = True
         self.writer.stop()
-        writing, watching = self._tasks
+        writing, watching, renewing = self._tasks
         await asyncio.wait([writing])
         watching.cancel()
+        renewing.cancel()
         if reading := self._reading - {watching}:
             await asyncio.wait(reading, timeout=CLOSING)
         for task in self._reading:
             task.cancel()
-        await asyncio.wait([watching, *self._reading])
+        await asyncio.wait([watching, renewing, *self._reading])
         if not writing.cancelled() and (error := writing.exception()) is not None:
             log.error("journal_write_failed path=%s error=%r", self.place, error)
         for connection in self._idle:

@@ -342,6 +342,10 @@ INSERT INTO chargehand_nodes VALUES ($1, $2, clock_timestamp() + $3, $4, $5, $6)
 ON CONFLICT (namespace, id) DO UPDATE SET committed = $6,
     expires = CASE WHEN $3 > interval '0' THEN clock_timestamp() + $3 ELSE chargehand_nodes.expires END;
 
+-- name: renew_node
+-- Renew the lease of a node that has written before.
+UPDATE chargehand_nodes SET expires = clock_timestamp() + $3 WHERE namespace = $1 AND id = $2;
+
 -- name: committed
 -- How far this node had come; waits for a transaction of it that is still under way.
 SELECT committed FROM chargehand_nodes WHERE namespace = $1 AND id = $2 FOR UPDATE;

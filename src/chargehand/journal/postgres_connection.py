@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +36,8 @@ CONNECTING = 10.0
 #: seconds between two tries to connect again, at most
 LONGEST_PAUSE = 2.0
 _CHANNEL = "chargehand"
+#: a connection breaks when nothing was acknowledged for ten seconds, or an idle one did not answer for as long
+_TCP = {"TCP_USER_TIMEOUT": 10_000, "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 
 log = logging.getLogger("chargehand.journal")
 
@@ -74,13 +77,15 @@ class PostgresServer:
         import asyncpg
 
         try:
-            return await asyncpg.connect(
+            connection = await asyncpg.connect(
                 self._dsn,
                 timeout=CONNECTING,
                 statement_cache_size=200 if keeps_statements else 0,
             )
         except Exception as error:
             raise self.refusal(error) from error
+        _break_when_cut_off(connection)
+        return connection
 
     async def _check(self, connection: "Connection[Any]") -> None:
         async with connection.transaction():
@@ -192,6 +197,12 @@ class PostgresServer:
         )
         return isinstance(error, lost) and not isinstance(error, asyncpg.DataError)
 
+    def is_conflict(self, error: BaseException) -> bool:
+        """Whether the server gave a transaction up for the sake of another: it may succeed next time."""
+        import asyncpg
+
+        return isinstance(error, (asyncpg.DeadlockDetectedError, asyncpg.SerializationError))
+
     def refusal(self, error: BaseException) -> JournalError | InternalError:
         """The journal's error for one of PostgreSQL's."""
         import asyncpg
@@ -222,7 +233,9 @@ class PostgresServer:
                 )
             case asyncpg.TooManyConnectionsError() | asyncpg.OutOfMemoryError():
                 return self._busy(f"it is short of something: {error}")
-            case asyncpg.DeadlockDetectedError() | asyncpg.LockNotAvailableError():
+            case asyncpg.LockNotAvailableError():
+                return self._busy(str(error))
+            case _ if self.is_conflict(error):
                 return self._busy(str(error))
             case asyncpg.UndefinedTableError() | asyncpg.UndefinedColumnError():
                 return JournalDamaged(
@@ -251,6 +264,19 @@ class PostgresServer:
             f"{self.place} cannot be used just now ({fact}); nothing of this request was stored: check that the "
             "server runs and can be reached, then try again"
         )
+
+
+def _break_when_cut_off(connection: "Connection[Any]") -> None:
+    """Let the kernel give a connection up over which nothing comes any more; by itself it waits for hours."""
+    # asyncpg has no option for it.
+    transport = getattr(connection, "_transport", None)
+    wire = transport.get_extra_info("socket") if transport is not None else None
+    if wire is None or wire.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _TCP.items():
+        if hasattr(socket, name):  # not every system has all of them
+            wire.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def refuse_text(**texts: str) -> None:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 #: requests of one transaction, at most
 MOST = 1_000
+#: how often a transaction is tried again that the server gave up for the sake of another one
+CONFLICTS = 5
 #: seconds between two looks for changes of other processes, while somebody waits for them
 POLL = 0.1
 
@@ -149,6 +151,7 @@ class PostgresWriter:
             return
 
     async def _commit(self, group: list[WriteRequest]) -> None:
+        conflicts = 0
         while True:
             number = self._count = self._count + 1
             attempt = _Attempt(self, group, number)
@@ -163,7 +166,9 @@ class PostgresWriter:
                 if attempt.is_unknown and await self._was_committed(number):
                     break
                 attempt.undo()
-                if self._server.is_lost(error):
+                is_conflict = self._server.is_conflict(error)
+                conflicts += is_conflict
+                if self._server.is_lost(error) or (is_conflict and conflicts <= CONFLICTS):
                     group = attempt.repeatable()
                     continue
                 self._refuse(group, error)
@@ -289,7 +294,10 @@ class _Attempt:
         again: list[WriteRequest] = []
         for request in self._group:
             if request.undo is not None and id(request) in entered:
-                fail(request, JournalBusy("the connection broke while this was decided; try again"))
+                fail(
+                    request,
+                    JournalBusy("the transaction was lost while this was decided; try again"),
+                )
             else:
                 again.append(request)
         return again

@@ -305,6 +305,8 @@ class Runtime:
         ending = self._expect(run, asking)
         opened = self.kernel.open(run, above=above)
         opened.reusable, opened.epoch = reusable, epoch
+        # It may have been posted where clocks go ahead of ours.
+        self._clock.not_before(requested.at)
         now = self._clock.now()
         self._post(RunMessage(run, requested, mail=mail))
         live_run = self._propose(run, self.kernel.led_by(self.journal.leases.node, epoch, now))
