@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,8 @@ from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.errors import UsageError
-from chargehand.facts.events import AttemptStarted, Event, RunFinished, RunLed, RunReleased
+from chargehand.facts.events import Event, RunFinished, RunLed, RunReleased
 from chargehand.journal.base import Journal
-from chargehand.supervisor.standby import deaths_without_progress
 from tests.guide.conftest import make_plan, make_task
 from tests.postgres_server import PostgresServer, programs, running_server
 
@@ -258,16 +256,6 @@ async def test_a_run_whose_leaders_die_without_progress_is_parked_by_name(
     await boss.stop(0)
     await serving
     await boss.close()
-
-
-def test_deaths_are_counted_since_the_last_progress() -> None:
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    led = RunLed(node="n", epoch=1, at=at)
-    started = AttemptStarted(task="t", attempt=1, worker="w", why="", at=at)
-    released = RunReleased(node="n", at=at)
-    assert deaths_without_progress([led, started, led, started]) == 2
-    assert deaths_without_progress([led, released, led]) == 1
-    assert deaths_without_progress([]) == 0
 
 
 async def test_a_journal_in_memory_cannot_be_served() -> None:

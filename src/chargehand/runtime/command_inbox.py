@@ -237,6 +237,16 @@ def told_by(letter: Mail, now: datetime) -> Event | None:
             return None
 
 
+class Begun(Protocol):
+    """A run that has just become ours."""
+
+    @property
+    def written(self) -> "asyncio.Future[Event | None]": ...
+
+    @property
+    def epoch(self) -> int: ...
+
+
 class Leader(Protocol):
     """What the command inbox asks of the runtime it serves."""
 
@@ -250,7 +260,7 @@ class Leader(Protocol):
 
     async def begin(
         self, requested: RunRequested, plan: Plan | None, *, may_exist: bool = False, mail: int = 0
-    ) -> object | None: ...
+    ) -> "Begun | None": ...
 
     async def propose(self, run: str, event: Event, mail: int = 0) -> Event | None: ...
 
@@ -347,6 +357,9 @@ class CommandInbox:
             return
         if leading is None:
             log.info("submission_taken_elsewhere run=%s", run)
+        elif leading.epoch > 1:
+            # A process that took it up before has died. If this one does too, nothing else dies with it.
+            await asyncio.wait([leading.written])
 
 
 def _refuse(letter: Mail, error: Exception) -> None:

@@ -89,6 +89,8 @@ class Leading(NamedTuple):
 
     ending: "asyncio.Future[LiveRun]"
     written: "asyncio.Future[Event | None]"
+    #: how many have led it, with us
+    epoch: int = 1
 
 
 #: how often a journal that is full, locked or read-only is tried again
@@ -157,6 +159,8 @@ class Runtime:
         self.is_over = False
         self._unanswered: list[object] = []
         self._runs: dict[str, asyncio.Future[LiveRun]] = {}
+        #: done when the run that was begun last is written down
+        self._begun: asyncio.Future[Event | None] | None = None
         self._claims: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: by run: how many of its events listeners could have heard, or find in the journal
         self._told: dict[str, int] = {}
@@ -295,6 +299,9 @@ class Runtime:
         async with self._lease(run) as epoch:
             # Looked for while we lead: from now on nobody else can begin it.
             has_begun = may_exist and await self.has_begun(run)
+            if mail and epoch > 1 and self._begun is not None:
+                # Those who led it before died. What was begun before it must not be decided with it.
+                await asyncio.wait([self._begun])
             await self._hold(requested.reuses)
         if has_begun:
             await self.journal.leases.release(run, epoch)
@@ -309,10 +316,11 @@ class Runtime:
         self._clock.not_before(requested.at)
         now = self._clock.now()
         self._post(RunMessage(run, requested, mail=mail))
-        live_run = self._propose(run, self.kernel.led_by(self.journal.leases.node, epoch, now))
-        if plan is None:
-            return Leading(ending, live_run)
-        return Leading(ending, self._propose(run, PlanAdopted(plan=plan, at=now)))
+        led = self.kernel.led_by(self.journal.leases.node, epoch, now)
+        self._begun = self._propose(run, led)
+        if plan is not None:
+            self._begun = self._propose(run, PlanAdopted(plan=plan, at=now))
+        return Leading(ending, self._begun, epoch)
 
     async def _park(
         self, requested: RunRequested, plan: Plan | None, epoch: int, mail: int
