@@ -25,8 +25,10 @@ from .times import Wall
 
 #: seconds
 LEASE = 1.0
-#: tasks in flight
-COUNT = 200
+#: seconds that the test itself may be kept from running, where it measures time
+STALL = 0.1
+#: tasks in flight when a leader is killed, and when one is frozen
+KILLED, FROZEN = 200, 60
 
 
 def h1_trial(seed: int, folder: Path, kind: str) -> Verdict:
@@ -34,16 +36,18 @@ def h1_trial(seed: int, folder: Path, kind: str) -> Verdict:
     rng = random.Random(f"H1 {kind} {seed}")
     folder.mkdir(parents=True)
     with database(kind, folder) as place, team(folder, place, lease=LEASE) as crew:
-        run, leader = _in_flight(crew)
+        run, leader = _in_flight(crew, KILLED)
         _wait(rng.uniform(0.0, LEASE))  # at any moment between two renewals
         leader.send(signal.SIGKILL)
-        killed_at = time.monotonic()
-        crew.verdict.fired += 1
+        killed_at, crew.stall = time.monotonic(), 0.0
         crew.must_come(lambda: len(crew.leaders(run)) > 1, "no standby took over")
         crew.go()
         crew.must_come(lambda: crew.has_ended(run), "the run did not end")
-        _judge(crew, run, leader)
+        _judge(crew, run, leader, KILLED)
         taken = crew.leaders(run)[-1][1] - killed_at
+        if crew.stall > STALL:
+            return crew.verdict  # so busy a machine says nothing about us: it is not counted
+        crew.verdict.fired += 1
         crew.verdict.figures["takeover_s"] = taken
         crew.verdict.must(taken < LEASE + 1.0, f"a standby took over after {taken:.2f} s")
         return crew.verdict
@@ -59,10 +63,10 @@ def h2_trial(seed: int, folder: Path, kind: str) -> Verdict:
     moment = rng.choice(["before", "while", "after"])
     folder.mkdir(parents=True)
     with database(kind, folder) as place, team(folder, place, lease=LEASE) as crew:
-        run, leader = _in_flight(crew)
+        run, leader = _in_flight(crew, FROZEN)
         if moment == "before":
             crew.go()
-            _wait(rng.uniform(0.0, 0.06))  # all effects together take about 0.1 s
+            _wait(rng.uniform(0.0, 0.03))  # all effects together take about 0.05 s
         leader.send(signal.SIGSTOP)
         # Frozen inside a transaction it keeps SQLite's lock, and the others can only wait for it.
         crew.wait(lambda: len(crew.leaders(run)) > 1 or crew.has_ended(run), 4 * LEASE)
@@ -83,7 +87,7 @@ def h2_trial(seed: int, folder: Path, kind: str) -> Verdict:
                 crew.verdict.faults.append("the run did not end")
                 break
             crew.answer_doubts(run)
-        runs = _judge(crew, run, leader)
+        runs = _judge(crew, run, leader, FROZEN)
         stale = _stale(runs, run, leader) if is_taken else 0
         crew.verdict.figures["stale_accepted"] = stale
         crew.verdict.must(not stale, f"{stale} stale appends were accepted")
@@ -98,7 +102,7 @@ def b4_trial(seed: int, folder: Path, kind: str) -> Verdict:
     for clock, ahead in zip(clocks, rng.sample([-30.0, 30.0, 0.0], 2), strict=True):
         clock.move(ahead)
     with database(kind, folder) as place, team(folder, place, lease=LEASE) as crew:
-        run, leader = _in_flight(crew, *(_launch_with(clock.env) for clock in clocks))
+        run, leader = _in_flight(crew, FROZEN, *(_launch_with(clock.env) for clock in clocks))
         time.sleep(2.5 * LEASE)
         crew.tail.look()
         crew.verdict.fired += 1
@@ -109,7 +113,7 @@ def b4_trial(seed: int, folder: Path, kind: str) -> Verdict:
         crew.go()
         crew.must_come(lambda: crew.has_ended(run), "the run did not end")
         crew.verdict.figures["takeover_s"] = crew.leaders(run)[-1][1] - killed_at
-        _judge(crew, run, leader)
+        _judge(crew, run, leader, FROZEN)
         return crew.verdict
 
 
@@ -188,12 +192,12 @@ def _check_all_newer(place: Database, run: str, verdict: Verdict) -> None:
     asyncio.run(read())
 
 
-def _in_flight(crew: Team, *launches: Launch) -> tuple[str, Member]:
+def _in_flight(crew: Team, count: int, *launches: Launch) -> tuple[str, Member]:
     """A run with all its tasks in flight, each with one effect behind it; and who leads it."""
     for launch in launches or (None, None):
         crew.start(launch)
-    run = crew.post(plan_for("clerk", COUNT))
-    crew.must_come(lambda: crew.count("ready", run) == COUNT, "the tasks did not begin")
+    run = crew.post(plan_for("clerk", count))
+    crew.must_come(lambda: crew.count("ready", run) == count, "the tasks did not begin")
     return run, crew.leader(run)
 
 
@@ -202,10 +206,10 @@ def _wait(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def _judge(crew: Team, run: str, leader: Member) -> Runs:
+def _judge(crew: Team, run: str, leader: Member, count: int) -> Runs:
     runs = crew.judge(run)
     effects = crew.count("ran", run)
-    crew.verdict.must(effects == 2 * COUNT, f"{effects} effects of {2 * COUNT}")
+    crew.verdict.must(effects == 2 * count, f"{effects} effects of {2 * count}")
     nodes = [node for node, _ in crew.leaders(run)]
     crew.verdict.must(len(nodes) <= 2 and nodes[0] == leader.node, f"it was led by {nodes}")
     return runs

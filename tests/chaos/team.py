@@ -76,6 +76,8 @@ class Team:
         self._options = options
         self.verdict = Verdict()
         self.began_at = time.monotonic()
+        #: seconds that this process itself was kept from running at most, while it waited
+        self.stall = 0.0
 
     def start(self, launch: "Launch | None" = None, **options: Any) -> Member:
         """Start one more and wait until it serves; `launch` starts it in another way than by forking."""
@@ -107,9 +109,11 @@ class Team:
             self.tail.look()
             if is_so():
                 return True
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > deadline:
                 return False
             time.sleep(0.005)
+            self.stall = max(self.stall, time.monotonic() - now - 0.005)
 
     def must_come(self, is_so: Callable[[], bool], what: str, patience: float = PATIENCE) -> bool:
         """Wait for it, and note a fault if it never comes."""
