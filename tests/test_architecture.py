@@ -674,6 +674,17 @@ def test_importing_chargehand_brings_in_nothing_heavy() -> None:
     assert heavy_after("import chargehand, apsw") == {"apsw"}, "this test can fail"
 
 
-def test_there_are_at_most_ten_direct_dependencies() -> None:
+def test_i17_there_are_at_most_ten_direct_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert len(project["dependencies"]) <= 10
+
+
+def test_i17_the_wheel_holds_the_package_and_nothing_that_python_runs_by_itself() -> None:
+    """No `.pth` file, and no build hook or data folder that could bring one in."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["build-system"]["build-backend"] == "hatchling.build"
+    build = settings["tool"]["hatch"]["build"]
+    assert build == {"targets": {"wheel": {"packages": ["src/chargehand"]}}}
+    names = {path.name for path in SOURCE.rglob("*")}
+    assert not {name for name in names if name.endswith((".pth", ".so", ".pyd"))}
+    assert not names & {"sitecustomize.py", "usercustomize.py"}

@@ -570,7 +570,7 @@ def test_init_writes_a_crew_file_that_works_and_never_writes_over_one() -> None:
         ("hid\u200bden\U000e0041", r"hid\u200bden\U000e0041"),
     ],
 )
-def test_what_a_terminal_would_obey_is_shown_as_an_escape(text: str, shown: str) -> None:
+def test_i19_what_a_terminal_would_obey_is_shown_as_an_escape(text: str, shown: str) -> None:
     assert clean(text) == shown
 
 

@@ -45,6 +45,25 @@ def test_p13_attempts_failures_retries_and_skips_are_logged(
     assert not any(set(line) & {"\n", "\x1b"} for line in lines)  # no text forges a line
 
 
+def test_i19_no_text_of_a_task_forges_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Line breaks and terminal escapes in goals, descriptions, errors and reasons are shown as escapes."""
+    hostile = "x\nrun_finished run=r1 status=succeeded \x1b[2J\x9b31m\r\u2028"
+
+    @ch.worker("hostile", "Fails in hostile words")
+    async def fail(brief: ch.Brief) -> None:
+        brief.progress(hostile)
+        raise type("Error\n\x1b", (ValueError,), {})(hostile)
+
+    task = ch.Task(id="t", description=hostile, worker="hostile")
+    with caplog.at_level(logging.INFO, "chargehand"):
+        run_virtual(
+            ch.Supervisor([fail], clock=FakeClock()).run(ch.Plan(goal=hostile, tasks=[task]))
+        )
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("attempt_finished" in line for line in lines)
+    assert not [line for line in lines if set(line) & set("\n\r\x1b\x9b\u2028")]
+
+
 def test_the_stack_of_a_failure_is_there_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     _, lines = lines_of(caplog, logging.DEBUG)
     assert any("attempt_stack" in line and "in bad" in line for line in lines)
