@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -45,6 +45,8 @@ log = logging.getLogger("chargehand")
 
 #: seconds after which a journal that cannot be read just now is read again
 RETRY = 1.0
+#: submitted runs that are begun with one write
+AT_ONCE = 50
 
 
 class CancelMail(msgspec.Struct):
@@ -256,6 +258,9 @@ class Leader(Protocol):
     @property
     def is_serving(self) -> bool: ...
 
+    async def peers(self) -> Sequence[str]:
+        """The processes that share submitted runs among them, in an order that all of them know."""
+
     def claim(self, run: str) -> AbstractAsyncContextManager[None]: ...
 
     async def begin(
@@ -268,12 +273,16 @@ class Leader(Protocol):
 class CommandInbox:
     """Opens what is for the runs led here, and what anybody with the right workers may take."""
 
-    def __init__(self, mail: Mailbox, roster: Roster, clock: Clock, leader: Leader) -> None:
-        self._mail = mail
+    def __init__(self, journal: Journal, roster: Roster, clock: Clock, leader: Leader) -> None:
+        self._journal = journal
+        self._mail = journal.mail
+        self._node = journal.leases.node
         self._roster = roster
         self._clock = clock
         self._leader = leader
         self._seen: set[int] = set()
+        #: by letter of a submitted run: when it was seen first, by the clock of the event loop
+        self._noticed: dict[int, float] = {}
         #: submitted runs that wait for other workers, which is said once
         self._left: set[int] = set()
 
@@ -286,10 +295,39 @@ class CommandInbox:
                 log.warning("mail_not_read error=%s; trying again", error)
                 await asyncio.sleep(RETRY)
                 continue
-            for letter in letters:
-                if letter.id not in self._seen:
+            new = [letter for letter in letters if letter.id not in self._seen]
+            try:
+                await self._take_up([letter for letter in new if letter.subject == "submit"])
+            except JournalBusy as error:
+                log.warning("submissions_not_taken_up error=%s; trying again", error)
+            for letter in new:
+                if letter.subject != "submit":
                     await self._open_safely(letter)
             await self._mail.wait_changed()
+
+    async def _take_up(self, letters: Sequence[Mail]) -> None:
+        """Take up runs that were submitted: our share at once, what nobody else takes a second later."""
+        if not letters or self._leader.kernel.is_draining:
+            return
+        now = asyncio.get_running_loop().time()
+        self._noticed = {letter.id: self._noticed.get(letter.id, now) for letter in letters}
+        peers = await self._leader.peers()
+        place = peers.index(self._node) if self._node in peers else 0
+        ours = [
+            letter
+            for letter in letters
+            if letter.id % max(len(peers), 1) == place or now - self._noticed[letter.id] >= RETRY
+        ]
+        if not ours:
+            return
+        # Those that a process has died with are begun one by one: if one of them is what ended it, the others live.
+        deadly = {f"submit {run}" for run in await self._journal.leases.abandoned()}
+        fresh = [letter for letter in ours if letter.key not in deadly]
+        for first in range(0, len(fresh), AT_ONCE):
+            await asyncio.gather(*map(self._open_safely, fresh[first : first + AT_ONCE]))
+        for letter in ours:
+            if letter.key in deadly:
+                await self._open_safely(letter)
 
     async def letters_for(self, run: str) -> list[tuple[Event, int]]:
         """What lies there for a run that is about to be led here, and the number of each letter.

@@ -7,7 +7,7 @@ order could act on a decision that was never recorded.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -153,6 +153,8 @@ class Runtime:
         self.is_left = False
         #: it takes runs of others; when it stops, those who stand by go on with them and nobody has to resume them
         self.is_serving = False
+        #: finds the processes that share submitted runs with this one
+        self.find_peers: Callable[[], Awaitable[Sequence[str]]] | None = None
         #: set once `drain` has let go of everything
         self.drained = asyncio.Event()
         self.is_stopping = False
@@ -170,7 +172,7 @@ class Runtime:
         self._announcer = WaitWarnings(kernel, clock, self._place)
         self._ringer: asyncio.Task[None] | None = None
         self._rings_at: datetime | None = None
-        self._command_inbox = CommandInbox(journal.mail, attempts.roster, clock, self)
+        self._command_inbox = CommandInbox(journal, attempts.roster, clock, self)
         self._task = self.loop.create_task(self._work(), name="chargehand runtime")
 
     @property
@@ -204,6 +206,10 @@ class Runtime:
         if lock is None:
             lock = self._claims[run] = asyncio.Lock()
         return lock
+
+    async def peers(self) -> Sequence[str]:
+        """The processes that share submitted runs with this one, and itself, in order."""
+        return () if self.find_peers is None else await self.find_peers()
 
     def asking(self, run: str) -> Asking:
         return self._asking.get(run, WAITING)

@@ -63,5 +63,11 @@ async def servers_of(journal: Journal) -> list[Server]:
     return sorted(found, key=lambda server: server.offer.since)
 
 
+async def peers_of(journal: Journal, crew: str) -> list[str]:
+    """The nodes that serve a journal with this crew, in one order for all of them."""
+    servers = await servers_of(journal)
+    return sorted(each.process.node for each in servers if each.offer.crew == crew)
+
+
 def _files(source: Mapping[str, Any]) -> list[str]:
     return sorted(str(file) for file in source.get("files", ()))

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack
@@ -53,7 +54,7 @@ from chargehand.roles.system_task_context import SystemTask
 from chargehand.runtime import Runtime
 from chargehand.runtime.command_inbox import submit_mail
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
-from chargehand.supervisor.crew_offer import CrewOffer
+from chargehand.supervisor.crew_offer import CrewOffer, peers_of
 from chargehand.supervisor.nested_runs import request_from
 from chargehand.supervisor.nested_supervisor import work_below
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, asking_for
@@ -491,6 +492,7 @@ class Supervisor:
         try:
             runtime = self._runtimes.enter()
             runtime.is_serving = True
+            runtime.find_peers = partial(peers_of, self.journal, self.roster.digest)
             try:
                 await processes.serve(offer)
                 async with pruning(self.journal, retention or self._retention, self._config.clock):
