@@ -39,6 +39,7 @@ COMMANDS = {
     "steer": ("run_control", "Tell a run what else is wanted."),
     "record": ("recordings", "Write a run to one file, to be kept or sent."),
     "replay": ("recordings", "Compute every decision of a run again, and compare."),
+    "fork": ("fork", "Run a recorded run again from any event, with changes."),
     "diff": ("recordings", "Compare two runs: plan, outcomes, answers, time, cost."),
     "copy": ("recordings", "Copy runs to another journal, or import recordings."),
     "verify": ("verify", "Check whether the runs of a journal can be read."),

@@ -163,7 +163,7 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
         raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
     asked = given_request(request) if plan_file is None else given_plan(plan_file)
     choice = choice_of(options)
-    manner = _manner(choice, options)
+    manner = manner_of(choice, options)
     boss = boss_for(choice, quiet=manner.quiet)
     terms = run_terms(boss, choice, options)
     reviewed = _reviewing(boss) if options["review"] else None
@@ -228,7 +228,7 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
     another.
     """
     choice = choice_of(options)
-    manner = _manner(choice, options)
+    manner = manner_of(choice, options)
     head, source = asyncio.run(with_run(run_id, choice.journal, _with_source))
     found = head.stream
     watch = RunView(manner, found)
@@ -261,7 +261,8 @@ async def _nothing() -> None:
     """What is left to do of a run that has ended."""
 
 
-def _manner(choice: Choice, options: dict[str, Any]) -> WatchOptions:
+def manner_of(choice: Choice, options: dict[str, Any]) -> WatchOptions:
+    """How a run is shown, as the command line gives it."""
     is_plain = options["display"] == "plain" or options["as_json"] or options["quiet"]
     waits = options["on_question"] in (None, "wait", "supervisor")
     return WatchOptions(

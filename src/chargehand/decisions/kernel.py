@@ -16,6 +16,7 @@ from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.live_run import LiveRun, Timers, mistake_in
 from chargehand.decisions.schedule import USUAL_RETRY
 from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.task_outputs import RunResults
 from chargehand.errors import InternalError
 from chargehand.facts.commands import (
     Command,
@@ -117,13 +118,19 @@ class Kernel:
         return RunLed(node=node, epoch=epoch, retry=retry, at=at)
 
     def open(
-        self, run: str, history: Iterable[Event] = (), above: Account | None = None
+        self,
+        run: str,
+        history: Iterable[Event] = (),
+        above: Account | None = None,
+        results: RunResults | None = None,
     ) -> LiveRun:
         """Lead this run from now on, going on from its history. Its first round comes with the next `decide`.
 
-        What it spends counts against the account `above` it, too.
+        What it spends counts against the account `above` it, too. A fork begins with `results` of another.
         """
-        live_run = LiveRun(run, retry=self._retry, above=above, timers=self._timers)
+        live_run = LiveRun(
+            run, retry=self._retry, results=results, above=above, timers=self._timers
+        )
         self.runs[run] = live_run
         if above is not None:
             above.hand_over(run)

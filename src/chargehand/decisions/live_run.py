@@ -81,6 +81,8 @@ class LiveRun:
         self.timers = timers or Timers()
         #: results of an earlier run, by the key of all they rest on
         self.reusable: dict[str, Value] = {}
+        #: of a fork: results of the run that it starts from, by task
+        self.kept: dict[str, Value] = {}
         #: of the workers that have changed since the run began
         self.versions: dict[str, str] = {}
         #: of its lease, before the schedule has heard of it

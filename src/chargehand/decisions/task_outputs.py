@@ -250,5 +250,24 @@ class RunResults:
                 del records[place]
 
 
+class Takeover(Struct, frozen=True):
+    """What a run has of the one that it reuses, or is a fork of."""
+
+    #: results, by the key of all they rest on
+    by_key: dict[str, Value] = {}
+    #: results, by task
+    results: dict[str, Value] = {}
+    #: finished steps, by task
+    steps: dict[str, StepLog] = {}
+
+    def begun(self) -> RunResults | None:
+        """What the run begins with; None: with nothing."""
+        if not self.steps:
+            return None
+        results = RunResults()
+        results.steps.update(self.steps)
+        return results
+
+
 def _may_be_done_again(record: StepRecord) -> bool:
     return isinstance(record.outcome, Failed) and record.effect is not Effect.ONCE

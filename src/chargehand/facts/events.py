@@ -134,6 +134,12 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     taint: tuple[str, ...] = ()
     #: the run whose results are taken over where nothing they rest on has changed
     reuses: str = ""
+    #: of a fork: the number of the event of the run it `reuses` that it starts from
+    fork_seq: int = 0
+    #: of a fork: the tasks whose results are taken over, whatever their keys
+    keeps: tuple[str, ...] = ()
+    #: of a fork: the tasks that go on after the steps that they had done by then
+    continues: tuple[str, ...] = ()
     #: what is done when a task fails, by worker; under the empty name: for all who have none
     policies: dict[str, OnFailure] = {}
     #: whether tasks that ask for it get a second attempt when the first takes far too long

@@ -141,6 +141,17 @@ def versions(
     return new
 
 
+def changed_workers(
+    before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
+) -> set[str]:
+    """Workers whose results may be others now: for their prompts, tools, model or crew."""
+    return {
+        name
+        for name in before.keys() & now.keys()
+        if any(before[name].get(part) != now[name].get(part) for part in (*_STEPS, "crew"))
+    }
+
+
 def _made_of(worker: Member, resources: Resources, levels: int) -> dict[str, str]:
     """Short digests of a worker's description, skills and, if a model does its work, words and tools."""
     made = {"description": _short(worker.description)}

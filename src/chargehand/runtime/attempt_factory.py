@@ -166,6 +166,8 @@ class AttemptFactory:
                 left = (ends_at - self._clock.now()).total_seconds()
                 brief.waits_until = asyncio.get_running_loop().time() + left
         timeout = task.limits.timeout or member.timeout
+        if requested is not None and (kept := live_run.kept.get(start.task)) is not None:
+            return Job(brief, _handing_over(kept), timeout, reused=requested.reuses)
         version = self._versions[start.worker]
         if not version or brief.missing:
             return Job(brief, self._works[start.worker], timeout, leads_run=leads)

@@ -18,8 +18,10 @@ from chargehand.decisions.budget import OVER_BUDGET, Account, Shortage, has_caps
 from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
+from chargehand.decisions.run_fork import takeover
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
+from chargehand.decisions.task_outputs import Takeover
 from chargehand.engines.base import Ending, Engine, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.engines.journal_host import NOT_ITS_TASK, JournalHost, end_of
@@ -57,9 +59,8 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion
-from chargehand.facts.outcome import Done, NeedsInput, failed_by
+from chargehand.facts.outcome import NeedsInput, failed_by
 from chargehand.facts.plan import Plan
-from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.notify.run_notices import RunNotices
 from chargehand.past_runs import spent_below
@@ -299,7 +300,7 @@ class Runtime:
         if self.kernel.is_draining:
             raise UsageError("the supervisor is stopping and takes no new runs")
         run = requested.run
-        reusable = await self._reusable(requested)  # first: the run that it names may not be there
+        taken = await self._taken_over(requested)  # first: the run that it names may not be there
         if may_exist and self.leads(run):
             return None
         async with self._lease(run) as epoch:
@@ -316,8 +317,8 @@ class Runtime:
             await self._park(requested, plan, epoch, mail)
             return None
         ending = self._expect(run, asking)
-        opened = self.kernel.open(run, above=above)
-        opened.reusable, opened.epoch = reusable, epoch
+        opened = self.kernel.open(run, above=above, results=taken.begun())
+        opened.reusable, opened.kept, opened.epoch = taken.by_key, taken.results, epoch
         # It may have been posted where clocks go ahead of ours.
         self._clock.not_before(requested.at)
         now = self._clock.now()
@@ -365,17 +366,17 @@ class Runtime:
                 raise UnknownRun(run, "it was never begun")
             self._clock.not_before(history[-1].at)
             first = history[0]
-            reusable = await self._reusable(first) if type(first) is RunRequested else {}
+            taken = await self._taken_over(first) if type(first) is RunRequested else Takeover()
             letters = await self._command_inbox.letters_for(run)
             is_capped = above is not None or has_caps(_limits_in(history))
             below = await spent_below(self.journal, history) if is_capped else {}
         # No more waiting up to `RunLed`: a round in between would decide under the old epoch.
         try:
-            live_run = self.kernel.open(run, history, above)
+            live_run = self.kernel.open(run, history, above, taken.begun())
         except InternalError:
             await self.journal.leases.release(run, epoch)
             raise
-        live_run.reusable = reusable
+        live_run.reusable, live_run.kept = taken.by_key, taken.results
         if live_run.account is not None:
             for child, spent in below.items():  # they are led again only later
                 live_run.account.hold(child, spent)
@@ -410,15 +411,16 @@ class Runtime:
                 await asyncio.shield(self.journal.leases.release(run, epoch))
             raise
 
-    async def _reusable(self, requested: RunRequested) -> dict[str, Value]:
-        """What the run that this one goes by has brought forth, by the key of all it rests on."""
-        results: dict[str, Value] = {}
-        if requested.reuses:
-            async for entry in self.journal.read(requested.reuses):
-                event = entry.event
-                if type(event) is AttemptFinished and event.key and type(event.outcome) is Done:
-                    results[event.key] = event.outcome.value
-        return results
+    async def _taken_over(self, requested: RunRequested) -> Takeover:
+        """What this run has of the one that it reuses, or is a fork of."""
+        if not requested.reuses:
+            return Takeover()
+        events: list[Event] = []
+        async for entry in self.journal.read(requested.reuses):
+            events.append(entry.event)
+            if entry.seq == requested.fork_seq:
+                break
+        return takeover(requested, events)
 
     async def _hold(self, run: str) -> None:
         """Raise `UnknownRun` if retention has deleted this run since it was read.

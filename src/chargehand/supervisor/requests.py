@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypedDict, cast, runtime_checkable
 from msgspec import Struct
 
 from chargehand.clock import Clock
+from chargehand.decisions.run_fork import ForkPlan, with_fork
 from chargehand.decisions.schedule import RULES
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import (
@@ -83,6 +84,8 @@ class RunParent(Struct, frozen=True):
     depth: int = 0
     #: untrusted sources that the request itself derives from
     taint: tuple[str, ...] = ()
+    #: what it takes over from the run that it is a fork of
+    fork: ForkPlan | None = None
 
 
 @runtime_checkable
@@ -146,7 +149,7 @@ class RequestBuilder:
             paces=dict(paces),
             approach=approach,
             default=self._default(terms),
-            answers=self._composes(plan, shape, approach),
+            answers=self._composes(plan, shape, approach) or self._answers_as(origin),
             drafts=terms.get("drafts", False),
             refines=self._refines(plan, terms),
             source=terms.get("source", {}),
@@ -161,7 +164,12 @@ class RequestBuilder:
             taint=(*origin.taint, *origin.earlier.taint, *(() if plan is None else plan.taint)),
             at=now,
         )
-        return requested, plan
+        return requested if origin.fork is None else with_fork(requested, origin.fork), plan
+
+    def _answers_as(self, origin: RunParent) -> bool:
+        """Whether a fork has its answer composed because the run that it starts from had."""
+        fork = origin.fork
+        return fork is not None and fork.requested.answers and self._resources.has_model
 
     def _refuse_unpriced_tasks(self, plan: Plan) -> None:
         capped = [task for task in plan.tasks if task.limits.money is not None]

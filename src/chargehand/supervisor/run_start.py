@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Awaitable
 
-from chargehand.decisions.budget import Account
+from msgspec.structs import replace
+
+from chargehand.decisions.budget import Account, all_runs_below
 from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.run_fork import ForkChanges, ForkPlan, effects_in, fork_plan
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.errors import RosterMismatch, UsageError
+from chargehand.errors import RosterMismatch, UnknownRun, UsageError
 from chargehand.facts.events import Approach, RunRequested, RunStatus
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.output_schema import shape_of
@@ -15,7 +18,7 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.past_runs import fold, is_known
 from chargehand.result import earlier_of
-from chargehand.roles.roster import differences, versions
+from chargehand.roles.roster import changed_workers, differences, versions
 from chargehand.runtime import Runtime
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
@@ -63,6 +66,44 @@ class RunStart:
                     return Run(run_id, self._control, leading.ending, shape), leading.written
                 await is_known(self._journal, requested, plan, key)  # another process was faster
         return await self.rejoin(runtime, run_id, accept=asking.accepts, above=above, asking=asking)
+
+    async def fork_plan(self, run_id: str, at: int | None, changes: ForkChanges) -> ForkPlan:
+        """What a fork of this run would keep and what it would do anew."""
+        events = [entry.event async for entry in self._journal.read(run_id)]
+        first = events[0] if events else None
+        if isinstance(first, RunRequested) and first.members:
+            now = self._roster.members(self._config.resources)
+            changes = replace(changes, workers=changed_workers(first.members, now))
+        fork = fork_plan(run_id, events, at, changes)
+        effects = dict(fork.effects)
+        for task, nested in fork.nested.items():
+            if below := await self._effects_below(nested):
+                effects[task] = (*effects.get(task, ()), *below)
+        return replace(fork, effects=effects)
+
+    async def _effects_below(self, run: str) -> list[str]:
+        try:
+            events = [entry.event async for entry in self._journal.read(run)]
+        except UnknownRun:
+            return []
+        found = list(effects_in(events))
+        for below in all_runs_below(events):
+            found += await self._effects_below(below)
+        return found
+
+    async def fork(
+        self, runtime: Runtime, fork: ForkPlan, terms: RunOptions, asking: Asking = WAITING
+    ) -> tuple[Run, Awaitable[object]]:
+        """Start a run that takes over what this plan of a fork says."""
+        for option in ("after", "reuse", "approach"):
+            if terms.get(option):
+                raise UsageError(f"fork takes no {option}=…: it goes on from the run that it forks")
+        parent = fork.requested
+        inherited = RunOptions(limits=parent.limits, priority=parent.priority)
+        if parent.shape is not None:
+            inherited["output"] = parent.shape
+        origin = RunParent(earlier=parent.earlier, taint=parent.taint, fork=fork)
+        return await self.begin(runtime, fork.plan, {**inherited, **terms}, origin, asking=asking)
 
     async def rejoin(
         self,

@@ -20,6 +20,7 @@ from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance, Place, Starts
 from chargehand.decisions.elastic_capacity import Elastic
+from chargehand.decisions.run_fork import ForkChanges, ForkPlan
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
 from chargehand.errors import JournalError, UnknownQuestion, UsageError
@@ -38,7 +39,7 @@ from chargehand.facts.failure_policy import OnFailure, on_failure_of
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking, OnQuestion, on_question_of
 from chargehand.facts.outcome import Outcome
-from chargehand.facts.plan import Plan
+from chargehand.facts.plan import Plan, Task
 from chargehand.facts.retention import Retention
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.base import Journal
@@ -196,11 +197,14 @@ class Supervisor:
         """
         async with self._runtimes.at_work() as runtime:
             run, _ = await self._start.begin(runtime, request, terms, asking=self._asking(terms))
-            try:
-                return await run.wait()
-            except asyncio.CancelledError:
-                await asyncio.shield(self.cancel(run.id, "its caller was cancelled"))
-                raise
+            return await self._wait_or_cancel(run)
+
+    async def _wait_or_cancel(self, run: Run) -> RunResult:
+        try:
+            return await run.wait()
+        except asyncio.CancelledError:
+            await asyncio.shield(self.cancel(run.id, "its caller was cancelled"))
+            raise
 
     def run_sync(self, request: str | Plan, **terms: Unpack[RunOptions]) -> RunResult:
         """`run` for callers without an event loop, and for notebooks, whose loop is in use.
@@ -277,6 +281,47 @@ class Supervisor:
             asking = replace(self._asking(RunOptions(on_question=on_question)), accepts=accept)
             run, _ = await self._start.rejoin(runtime, run_id, accept=accept, asking=asking)
             return await run.wait()
+
+    async def fork_plan(
+        self,
+        run_id: str,
+        *,
+        at: int | None = None,
+        plan: Plan | None = None,
+        tasks: Sequence[Task] = (),
+        redo: Sequence[str] = (),
+        instruction: str | None = None,
+    ) -> ForkPlan:
+        """What `fork` with these changes would keep, and what it would do anew and why. Starts nothing."""
+        changes = ForkChanges(plan=plan, tasks=tasks, redo=redo, instruction=instruction)
+        return await self._start.fork_plan(run_id, at, changes)
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: int | None = None,
+        plan: Plan | None = None,
+        tasks: Sequence[Task] = (),
+        redo: Sequence[str] = (),
+        instruction: str | None = None,
+        repeat_effects: bool = False,
+        **terms: Unpack[RunOptions],
+    ) -> RunResult:
+        """Run a recorded run again from its event number `at` (default: its end), with changes; wait for its end.
+
+        Tasks that were done by then keep their results, unless they, their workers (only without `at`) or what
+        they need has changed. `tasks` replaces tasks of the same ids, `redo` does tasks again, `plan` replaces
+        the whole plan. Limits, priority and output type are inherited. Raises `UsageError` if steps that
+        changed something outside would be done once more, unless `repeat_effects`.
+        """
+        async with self._runtimes.at_work() as runtime:
+            changes = ForkChanges(plan=plan, tasks=tasks, redo=redo, instruction=instruction)
+            fork = await self._start.fork_plan(run_id, at, changes)
+            if fork.effects and not repeat_effects:
+                raise UsageError(_would_repeat(run_id, fork))
+            run, _ = await self._start.fork(runtime, fork, terms, self._asking(terms))
+            return await self._wait_or_cancel(run)
 
     def resume_sync(
         self, run_id: str, *, accept: bool = False, on_question: OnQuestion | str | None = None
@@ -573,6 +618,14 @@ class Supervisor:
             is_there=is_submitted or is_served,
             is_watched=is_interactive,
         )
+
+
+def _would_repeat(run: str, fork: ForkPlan) -> str:
+    steps = "; ".join(f"{task}: {', '.join(names)}" for task, names in fork.effects.items())
+    return (
+        f"a fork of run {run} would repeat steps that changed something outside ({steps}); "
+        "fork(…, repeat_effects=True), at the command line --repeat-effects, does them again"
+    )
 
 
 async def _unsaid(result: RunResult, said: str, at: datetime) -> AnswerPiece | None:

@@ -1,0 +1,155 @@
+"""`chargehand fork`: a recorded run once more from one of its events, with changes."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from chargehand import recordings
+from chargehand.cli import output
+from chargehand.cli.find_run import find_run, with_run
+from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
+from chargehand.cli.plan_input import given_plan
+from chargehand.cli.run import manner_of, showing_options
+from chargehand.cli.run_events import RunView
+from chargehand.cli.run_session import RunSession
+from chargehand.decisions.run_fork import ForkPlan
+from chargehand.facts.events import KINDS, Event, RunRequested
+from chargehand.facts.plan import Plan, Task
+from chargehand.presentation.plain_text import clean, one_line
+from chargehand.recordings.recording_file import is_recording
+from chargehand.settings import journal_place
+from chargehand.supervisor import Supervisor
+
+
+@click.command(cls=PathsCommand)
+@click.argument("run_id", metavar="RUN|FILE")
+@click.option(
+    "--at",
+    type=click.IntRange(1),
+    metavar="SEQ",
+    help="Start from this event: what was done by then is kept. Default: the end of the run.",
+)
+@click.option(
+    "--task", "redo", multiple=True, metavar="ID", help="Do this task again; may be repeated."
+)
+@click.option("--prompt", metavar="TEXT", help="New words for the one --task.")
+@click.option("--worker", metavar="NAME", help="Another worker for the one --task.")
+@click.option("--instruction", metavar="TEXT", help="A new instruction for the answer.")
+@click.option("--plan", "plan_file", metavar="FILE", help="A changed plan; - is stdin.")
+@click.option("--repeat-effects", is_flag=True, help="Repeat steps that changed something outside.")
+@click.option(
+    "--dry-run", is_flag=True, help="Say what is kept and what is done again; start nothing."
+)
+@crew_options
+@showing_options
+def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
+    """Run a RUN, or the FILE of a recording, again from any of its events, with changes.
+
+    The fork is a new run. Tasks keep their recorded results unless they were changed, need one that was, were
+    not done by then, or, without --at, their worker has another prompt, model or tools than it had. Only the
+    rest is done and paid for. The crew is found as it was at the start, unless you give another.
+    """
+    choice = choice_of(options)
+    plan = None if plan_file is None else given_plan(plan_file)
+    run, source = asyncio.run(_found(run_id, choice.journal))
+    choice = choice.or_as(source)
+    manner = manner_of(choice, options)
+    boss = boss_for(choice, quiet=manner.quiet)
+    changes = {
+        "at": options["at"],
+        "plan": plan,
+        "instruction": options["instruction"],
+        **asyncio.run(_tasks(boss, run, plan, options)),
+    }
+    if options["dry_run"]:
+        _tell(asyncio.run(_planned(boss, run, changes)), as_json=options["as_json"])
+        return
+    watch = RunView(manner)
+    forked: list[str] = []
+
+    def hear(each: str, event: Event) -> None:
+        if type(event) is RunRequested and event.reuses == run and event.fork_seq:
+            forked.append(each)
+        if each in forked:
+            watch.hear(event)
+
+    async def start() -> None:
+        if not manner.quiet:
+            for line in _words(await boss.fork_plan(run, **changes)):
+                output.say(line)
+        boss.on(*KINDS.values())(hear)
+        await boss.fork(
+            run,
+            **changes,
+            repeat_effects=options["repeat_effects"],
+            source=choice.source(),
+            on_question=options["on_question"],
+        )
+
+    sys.exit(RunSession(boss, watch, manner).conduct(start))
+
+
+async def _found(given: str, journal: str) -> tuple[str, Mapping[str, Any]]:
+    """The run, and where its crew comes from; a recording is imported into the journal first."""
+    if is_recording(given):
+        place = journal_place(journal).with_folder()
+        (copied,) = await recordings.copy([given], place, place)
+        given = copied.run
+
+    async def source(boss: Supervisor, run: str) -> Mapping[str, Any]:
+        return (await boss.look(run)).source
+
+    run = (await find_run(given, journal_place(journal))).stream
+    return run, await with_run(run, journal, lambda boss, head: source(boss, head.stream))
+
+
+async def _tasks(
+    boss: Supervisor, run: str, plan: Plan | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The tasks that are changed, and those that are done again as they are."""
+    redo, prompt, worker = options["redo"], options["prompt"], options["worker"]
+    if prompt is None and worker is None:
+        return {"redo": redo}
+    if len(redo) != 1:
+        raise click.UsageError("--prompt and --worker change one task; name it with --task ID")
+    if plan is not None:
+        raise click.UsageError("change the task in the plan itself, or leave --plan out")
+    known = (await boss.fork_plan(run, at=options["at"], redo=redo)).plan.tasks
+    (task,) = (each for each in known if each.id == redo[0])
+    return {"tasks": [_changed(task, prompt, worker)], "redo": redo}
+
+
+def _changed(task: Task, prompt: str | None, worker: str | None) -> Task:
+    if prompt is not None:
+        task = replace(task, description=prompt)
+    return task if worker is None else replace(task, worker=worker, skill="")
+
+
+async def _planned(boss: Supervisor, run: str, changes: dict[str, Any]) -> ForkPlan:
+    async with boss:
+        return await boss.fork_plan(run, **changes)
+
+
+def _tell(fork: ForkPlan, *, as_json: bool) -> None:
+    if as_json:
+        shown = msgspec.to_builtins(fork)
+        names = ("seq", "keeps", "continues", "redone", "effects", "plan")
+        output.as_json({"run": fork.requested.run, **{name: shown[name] for name in names}})
+        return
+    for line in _words(fork):
+        output.result(line)
+
+
+def _words(fork: ForkPlan) -> Iterator[str]:
+    kept = [task.id for task in fork.plan.tasks if task.id in fork.keeps]
+    yield f"fork of run {fork.requested.run} at event {fork.seq}: {len(kept)} of {len(fork.plan.tasks)} tasks are kept"
+    for task, why in fork.redone.items():
+        steps = ", after its recorded steps" if task in fork.continues else ""
+        yield f"  {clean(task)} is done{steps}: {one_line(why, 200)}"
+    for task, names in fork.effects.items():
+        yield f"  {clean(task)} repeats: {one_line(', '.join(names), 200)}"
