@@ -18,7 +18,15 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
 )
-from chargehand.facts.events import Event, ProgressNoted, RunFinished, RunStatus, TaskAdded
+from chargehand.facts.events import (
+    Event,
+    ProgressNoted,
+    RunFinished,
+    RunRequested,
+    RunStatus,
+    TaskAdded,
+)
+from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Task
 from chargehand.facts.value import digest_of
 from chargehand.journal.base import Entry, Journal, Key, Mail, Tail
@@ -37,6 +45,19 @@ def notes(*texts: str) -> list[Event]:
 
 def finished(minute: int = 0) -> RunFinished:
     return RunFinished(at=NOON + timedelta(minutes=minute), status=RunStatus.SUCCEEDED)
+
+
+def request(run: str, *, reuses: str = "") -> RunRequested:
+    return RunRequested(
+        at=NOON,
+        run=run,
+        request="",
+        limits=Limits(),
+        seed=1,
+        rules=1,
+        crew="",
+        reuses=reuses,
+    )
 
 
 def mail(key: str, body: bytes = b"{}", subject: str = "cancel") -> Mail:
@@ -502,9 +523,20 @@ async def test_nothing_is_forgotten_while_a_run_is_open_that_may_need_it(
     await journal.append("old", [finished()])
     epoch = await neighbour.leases.lead("new")
     assert not await forget(journal, "old")  # it has begun, and has not said yet what it needs
-    await neighbour.append("new", notes("a"), epoch=epoch)
+    await neighbour.append("new", [request("new", reuses="old")], epoch=epoch)
     assert not await forget(journal, "old")
-    assert await forget(journal, "old", known=["new"])
+    await neighbour.append("new", [finished()], epoch=epoch)
+    assert await forget(journal, "old")
+
+
+async def test_runs_that_need_nothing_of_it_keep_no_run(
+    journal: Journal, neighbour: Journal
+) -> None:
+    await journal.append("old", [finished()])
+    for name in ("one", "two"):
+        epoch = await neighbour.leases.lead(name)
+        await neighbour.append(name, [request(name, reuses="another")], epoch=epoch)
+    assert await forget(journal, "old", known=["one"])
 
 
 async def test_the_events_of_a_long_forgotten_run_are_cleared_away_in_pieces(

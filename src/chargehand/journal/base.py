@@ -236,7 +236,7 @@ class Storage(Protocol):
         """Delete these runs and their boards, all in one moment; only their heads stay, as a trace.
 
         The first of them must have ended. False, with nothing deleted, if one is gone or is led, or
-        if a run is open that is not among the `known`: it may need what is to be deleted.
+        if an open run reuses one of them, or has just begun and may. `known` are open runs that do not.
         """
 
     def sweep(self) -> AsyncIterator[int]:

@@ -640,9 +640,11 @@ class _Storage:
         store = self._store
         with store.lock:
             for name, stream in store.streams.items():
-                is_led = stream.owner in store.nodes
-                is_open = not stream.is_ended and stream.head is None
-                if is_open and (len(stream.events) or is_led) and name not in known:
+                if stream.is_ended or stream.head is not None or name in known:
+                    continue
+                first = stream.events[0] if len(stream.events) else None
+                is_beginning = first is None and stream.owner in store.nodes
+                if is_beginning or (type(first) is RunRequested and first.reuses in runs):
                     return False
             found = [store.streams.get(run) for run in runs]
             kept = [stream for stream in found if stream is not None and stream.head is None]

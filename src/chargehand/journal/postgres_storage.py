@@ -59,16 +59,7 @@ class PostgresStorage:
 
     async def requests(self, runs: Sequence[str]) -> dict[str, RunRequested]:
         """The first event of each of these runs that has a sound one."""
-        found: dict[str, RunRequested] = {}
-        values = (self._namespace, list(runs))
-        for run, *row in await self._read(partial(_fetch, query="requests", values=values)):
-            try:
-                event = decode(*row)
-            except (JournalDamaged, JournalVersion):
-                continue  # `verify` names it
-            if isinstance(event, RunRequested):
-                found[run] = event
-        return found
+        return await self._read(partial(_requests, namespace=self._namespace, runs=runs))
 
     async def forget(self, runs: Sequence[str], *, known: Collection[str]) -> bool:
         """Delete these runs and their boards, all in one moment."""
@@ -76,10 +67,12 @@ class PostgresStorage:
         async def mark(transaction: PostgresTransaction) -> bool:
             nodes, connection = transaction.nodes, transaction.connection
             rows = await connection.fetch(POSTGRES["open_streams"], transaction.namespace)
-            for name, seq, owner in rows:
-                is_beginning = not seq and owner in nodes
-                if (seq or is_beginning) and name not in known and not name.startswith(BOARD):
-                    return False
+            new = [row for row in rows if row[0] not in known and not row[0].startswith(BOARD)]
+            if any(not seq and owner in nodes for _, seq, owner in new):
+                return False  # it has begun, and has not said yet what it needs
+            requests = await _requests(connection, self._namespace, [row[0] for row in new])
+            if any(request.reuses in runs for request in requests.values()):
+                return False
             heads = [transaction.head(run) for run in runs]
             kept = [head for head in heads if head is not None and not head.forgotten]
             if len(kept) < len(heads) or not kept[0].ended:
@@ -139,6 +132,20 @@ def _nothing_more() -> None:
 
 def _streams_of(run: str) -> tuple[str, str]:
     return run, stream_of(board_of_run(run))
+
+
+async def _requests(
+    connection: "Connection[Any]", namespace: str, runs: Sequence[str]
+) -> dict[str, RunRequested]:
+    found: dict[str, RunRequested] = {}
+    for run, *row in await _fetch(connection, "requests", (namespace, list(runs))):
+        try:
+            event = decode(*row)
+        except (JournalDamaged, JournalVersion):
+            continue  # `verify` names it
+        if isinstance(event, RunRequested):
+            found[run] = event
+    return found
 
 
 async def _fetch(

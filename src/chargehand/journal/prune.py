@@ -1,6 +1,7 @@
 """Retention at work: finds the runs that a policy deletes, deletes them, and clears away what they leave."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 
@@ -26,8 +27,10 @@ NESTED = "n"
 TRIES = 5
 #: runs whose sizes are asked for at once
 AT_ONCE = 50
-#: seconds between two pieces of work, in which appends of others are written
+#: seconds between two pieces of work, in which appends of others are written; more if pieces take long
 PAUSE = 0.005
+#: so many times as long as it worked it rests
+REST = 1
 
 
 class PrunedRun(Struct, frozen=True):
@@ -73,11 +76,14 @@ class Pruner:
             due = [(run, size) for run, size in await self._due(now) if run.run not in tried]
             tried |= {run.run for run, _ in due}
             for run, size in due:
+                began = time.monotonic()
                 if await self._forget(run):
                     yield _told(run, size)
-                await asyncio.sleep(PAUSE)
+                await _rest(began)
+            began = time.monotonic()
             async for _ in self._journal.storage.sweep():
-                await asyncio.sleep(PAUSE)
+                await _rest(began)
+                began = time.monotonic()
             # Sizes are estimates, so what is used is looked at again; age and count are met at once.
             if not due or self._retention.max_size is None:
                 return
@@ -128,6 +134,11 @@ class Pruner:
             self._requests |= await self._journal.storage.requests(new)
         waiting = _submitted(await self._journal.mail.unread())
         return finished_runs(ages, self._requests, [each.reuses for each in waiting])
+
+
+async def _rest(began: float) -> None:
+    """Leave the journal to others, longer after a piece that took long: they may be busy."""
+    await asyncio.sleep(max(PAUSE, REST * (time.monotonic() - began)))
 
 
 def _submitted(letters: Iterable[Mail]) -> list[RunRequested]:

@@ -19,9 +19,9 @@ from chargehand.journal.sqlite_transaction import Transaction
 from chargehand.journal.writer import Writer
 
 #: events of deleted runs that one transaction clears away: a few milliseconds, in which no append is written
-PIECE = 500
+PIECE = 200
 #: pages that are given back to the disk at a time
-PAGES = 200
+PAGES = 50
 #: bytes that a row takes beside its payload
 ROW = 64
 
@@ -60,9 +60,13 @@ class SqliteStorage:
 
         def mark(sheet: Transaction) -> bool:
             sheet.flush()
+            source = EventSource(sheet.connection, sheet.path)
             for name, seq, owner in all_rows(sheet.connection, SQL["open_streams"]):
+                if name in known or name.startswith(BOARD):
+                    continue
                 is_beginning = not seq and bool(owner) and node.is_alive(sheet, owner)
-                if (seq or is_beginning) and name not in known and not name.startswith(BOARD):
+                request = _request_of(source, name) if seq else None
+                if is_beginning or (request is not None and request.reuses in runs):
                     return False
             heads = [sheet.head(run) for run in runs]
             kept = [head for head in heads if head is not None and not head.forgotten]
