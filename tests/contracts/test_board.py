@@ -257,3 +257,10 @@ async def test_what_is_untrusted_stays_so(journal: Journal) -> None:
     await journal.boards.append("market", note("a", taint=("web",)))
     [found] = await journal.boards.notes("market", NoteQuery())
     assert found.taint == ("web",)
+
+
+async def test_boards_with_a_name_of_their_own_are_listed(journal: Journal) -> None:
+    assert await journal.boards.named() == []
+    for board in ("market", board_of_run("run"), "archive"):
+        await journal.boards.append(board, note("a"))
+    assert await journal.boards.named() == ["archive", "market"]

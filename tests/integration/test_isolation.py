@@ -353,8 +353,25 @@ def test_verify_reads_the_boards_of_runs_too(tmp_path: Path) -> None:
     _spoil(database, f"board:run/{run}")
     told = CliRunner().invoke(main, ["verify", "--journal", str(database)])
     assert told.exit_code == 1
-    assert "its board:" in told.stdout
+    assert "the board:" in told.stdout
     assert "tasks done: a" in told.stdout
+
+
+def test_verify_reads_boards_with_a_name_too(tmp_path: Path) -> None:
+    database = tmp_path / "runs.db"
+
+    async def posted() -> None:
+        async with ch.Supervisor([], journal=database) as boss:
+            await boss.board("market").post("all is fine")
+
+    asyncio.run(posted())
+    whole = CliRunner().invoke(main, ["verify", "--journal", str(database)])
+    assert "0 of 0 runs and 1 of 1 named boards are whole" in whole.stderr
+    _spoil(database, "board:market")
+    told = CliRunner().invoke(main, ["verify", "--journal", str(database)])
+    assert told.exit_code == 1
+    assert "board market" in told.stdout
+    assert "0 of 1 named boards" in told.stderr
 
 
 async def _told_by_server(chunks: int, *headers: tuple[str, str]) -> int:

@@ -69,6 +69,17 @@ def test_what_was_deleted_is_told_as_json(tmp_path: Path) -> None:
     assert runs[0] not in listed.stdout
 
 
+def test_a_deleted_run_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    run, _ = make_runs(path, 2)
+    prune(path, "--keep", "1")
+    for keep in ("1", "0"):
+        prune(path, "--keep", keep)
+        told = CliRunner().invoke(main, ["show", run, "--journal", str(path)])
+        assert told.exit_code == 2
+        assert "retention deleted its events" in told.stderr
+
+
 def test_a_journal_that_cannot_be_brought_below_a_size_says_why(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     make_runs(path, 1)

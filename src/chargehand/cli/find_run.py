@@ -9,7 +9,7 @@ from msgspec import Struct
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
-from chargehand.journal.base import Head, Process
+from chargehand.journal.base import FORGOTTEN, Head, Process
 from chargehand.journal.open_journal import open_journal
 from chargehand.presentation.status_words import SUBMITTED, is_nested, status_of
 from chargehand.result import RunResult
@@ -82,6 +82,8 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
 async def find_run(typed: str, place: JournalPlace) -> Head:
     """The run that is meant. Raises `UsageError` that lists the nearest ones if none is."""
     heads = await heads_in(place)
+    if typed not in {head.stream for head in heads} and await _is_deleted(typed, place):
+        raise UnknownRun(typed, FORGOTTEN)
     if not heads:
         raise UnknownRun(typed, f"{place} holds no runs; chargehand run starts one")
     if typed == LAST:
@@ -99,6 +101,16 @@ async def find_run(typed: str, place: JournalPlace) -> Head:
         )
     near = difflib.get_close_matches(typed, by_id, n=3, cutoff=0.3) or list(by_id)[:3]
     raise UnknownRun(typed, f"the nearest are {', '.join(near)}; chargehand runs lists all")
+
+
+async def _is_deleted(run: str, place: JournalPlace) -> bool:
+    if not place.exists():
+        return False
+    journal = open_journal(place)
+    try:
+        return any(head.is_forgotten and head.stream == run for head in await journal.heads())
+    finally:
+        await journal.close()
 
 
 async def with_run(typed: str, journal: str, then: Callable[[Supervisor, Head], Awaitable[T]]) -> T:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -22,7 +23,7 @@ from chargehand.settings import JournalPlace, journal_place
 def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
     """Check a journal, or one RUN of it: events, their chain and numbers, boards, blobs, the head mark.
 
-    Boards with a name of their own and runs that retention deleted are not checked.
+    Of runs that retention deleted there is nothing to check.
     Says of each run that is not whole what is wrong and what can be saved. Exit code 1 if any is not.
     """
     place = journal_place(journal)
@@ -36,7 +37,10 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
             output.result(_in_words(each))
     broken = [each for each in found if each.faults]
     if not as_json:
-        whole = f"{len(found) - len(broken)} of {len(found)} runs are whole"
+        parts = [_counted([each for each in found if not each.board], "runs")]
+        if boards := [each for each in found if each.board]:
+            parts.append(_counted(boards, "named boards"))
+        whole = f"{' and '.join(parts)} are whole"
         output.say(f"{place}: {whole}" + ("" if broken else "; nothing is wrong"))
     if broken:
         sys.exit(1)
@@ -57,8 +61,13 @@ async def _check(place: JournalPlace, typed: str | None) -> list[Finding]:
     return found
 
 
+def _counted(found: Sequence[Finding], what: str) -> str:
+    return f"{sum(not each.faults for each in found)} of {len(found)} {what}"
+
+
 def _in_words(finding: Finding) -> str:
-    lines = [finding.run or "the journal as a whole"]
+    board = f"board {finding.board}" if finding.board else ""
+    lines = [finding.run or board or "the journal as a whole"]
     lines += [f"    wrong: {one_line(fault, 400)}" for fault in finding.faults]
     if finding.run:
         tasks = ", ".join(finding.done) or "none"

@@ -18,6 +18,7 @@ from chargehand.facts.value import Value
 
 #: what the names of all streams begin with that are boards
 BOARD = "board:"
+_OF_RUN = "run/"
 #: the role that may read and write every block
 LEADER = "supervisor"
 #: characters of a block's value that its `repr` has
@@ -286,7 +287,12 @@ def stream_of(board: str) -> str:
 
 def board_of_run(run: str) -> str:
     """The name of the board that the workers of a run share."""
-    return f"run/{run}"
+    return f"{_OF_RUN}{run}"
+
+
+def is_board_of_run(board: str) -> bool:
+    """Whether this is the board of a run, and has no name of its own."""
+    return board.startswith(_OF_RUN)
 
 
 def decode_board(data: bytes, version: int = VERSION) -> BoardEvent:

@@ -216,6 +216,9 @@ class Boards(Protocol):
     async def labels(self, board: str, only: str = "") -> list[Label]:
         """What is known of each block, by label, or of only one, without its value."""
 
+    async def named(self) -> list[str]:
+        """The boards that have a name of their own, and are not the board of a run."""
+
     def read(self, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
         """The entries after this number, in order, up to the newest one when reading began."""
 

@@ -142,6 +142,10 @@ WHERE e.stream = ? AND e.seq IN (SELECT value FROM json_each(?));
 SELECT stream, label, version, seq, seal FROM blocks
 WHERE stream = ? AND label = ? ORDER BY version DESC LIMIT 1;
 
+-- name: boards_kept
+-- The streams of all boards that were not deleted.
+SELECT name FROM streams WHERE name >= 'board:' AND name < 'board;' AND NOT forgotten ORDER BY name;
+
 -- name: block_version
 -- Where one version of a block stands.
 SELECT stream, label, version, seq, seal FROM blocks

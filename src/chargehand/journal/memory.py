@@ -34,6 +34,7 @@ from chargehand.facts.board import (
     NoteQuery,
     board_of_run,
     decode_board,
+    is_board_of_run,
     stream_of,
 )
 from chargehand.facts.events import VERSION, Event, RunFinished, RunRequested, decode, encode
@@ -751,6 +752,10 @@ class _Boards:
         with self._store.lock:
             known = kept.shelf.labels() if not only else [kept.shelf.known(only)]
         return [each for each in known if each != Label(each.label, 0)]
+
+    async def named(self) -> list[str]:
+        with self._store.lock:
+            return sorted(name for name in self._store.boards if not is_board_of_run(name))
 
     async def read(self, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
         entries = self._look(board).entries

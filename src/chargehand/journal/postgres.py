@@ -30,6 +30,7 @@ from chargehand.facts.board import (
     NotePosted,
     NoteQuery,
     decode_board,
+    is_board_of_run,
     stream_of,
 )
 from chargehand.facts.events import Event
@@ -743,6 +744,13 @@ class _Boards:
     async def block(self, board: str, label: str, version: int = 0) -> Block | None:
         """One version of a block, 0 for the newest."""
         return await self._read(board, lambda reader: reader.block(label, version))
+
+    async def named(self) -> list[str]:
+        async def find(connection: "Connection[Any]") -> list[str]:
+            rows = await connection.fetch(POSTGRES["boards_kept"], self._port.core.namespace)
+            return [row[0].removeprefix(BOARD) for row in rows]
+
+        return sorted(name for name in await self._port.read(find) if not is_board_of_run(name))
 
     async def labels(self, board: str, only: str = "") -> list[Label]:
         """What is known of each block, by label, or of only one."""

@@ -393,6 +393,11 @@ AND NOT EXISTS (
     WHERE r.digest = b.digest AND s.namespace = $1
 );
 
+-- name: boards_kept
+-- The streams of all boards that were not deleted.
+SELECT name FROM chargehand_streams
+WHERE namespace = $1 AND starts_with(name, 'board:') AND NOT forgotten;
+
 -- name: newest_blocks
 -- The newest version of each of these blocks. Streams and labels are paired.
 SELECT b.stream, b.label, max(b.version) AS version FROM chargehand_blocks AS b

@@ -38,6 +38,7 @@ from chargehand.facts.board import (
     NotePosted,
     NoteQuery,
     decode_board,
+    is_board_of_run,
     stream_of,
 )
 from chargehand.facts.events import Event
@@ -82,6 +83,10 @@ class SqliteBoards:
     async def block(self, board: str, label: str, version: int = 0) -> Block | None:
         """One version of a block, 0 for the newest."""
         return await self._reader.do(lambda source: _find_block(source, board, label, version))
+
+    async def named(self) -> list[str]:
+        """The boards that have a name of their own."""
+        return await self._reader.do(_named)
 
     async def labels(self, board: str, only: str = "") -> list[Label]:
         """What is known of each block, by label, or of only one."""
@@ -188,6 +193,13 @@ def facet_number(board: str, word: str) -> int:
 def all_rows(connection: apsw.Connection, query: str, *values: Any) -> list[tuple[Any, ...]]:
     """What this query finds."""
     return connection.execute(query, values).fetchall()
+
+
+def _named(source: EventSource) -> list[str]:
+    names = [
+        name.removeprefix(BOARD) for (name,) in all_rows(source.connection, SQL["boards_kept"])
+    ]
+    return [name for name in names if not is_board_of_run(name)]
 
 
 def _head(source: EventSource, board: str) -> HeadRow | None:

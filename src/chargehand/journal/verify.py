@@ -12,10 +12,11 @@ from chargehand.journal.base import Head, Journal, named_blobs
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What a check found in one run."""
+    """What a check found in one run, or on one board with a name of its own."""
 
-    #: empty: in the journal as a whole
+    #: empty: on a board, or in the journal as a whole
     run: str
+    board: str = ""
     events: int = 0
     #: events from the first on; what comes after one that cannot be read is not trusted
     readable: int = 0
@@ -25,10 +26,13 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 async def verified(journal: Journal, only: str | None = None) -> AsyncIterator[Finding]:
-    """What there is to say of each run, or of one: those that are whole have no faults."""
+    """What there is to say of each run and each named board, or of one run: those that are whole have no faults."""
     for head in await journal.heads(forgotten=False):
         if only in (None, head.stream):
             yield await _verify(journal, head)
+    for board in await journal.boards.named() if only is None else ():
+        faults = await _faults_of_board(journal, board)
+        yield Finding(run="", board=board, faults=tuple(faults))
 
 
 async def _verify(journal: Journal, head: Head) -> Finding:
@@ -57,11 +61,11 @@ async def _faults_of_board(journal: Journal, board: str) -> list[str]:
             missing = [
                 await _fault_of(journal, blob) for blob in named_blobs(json.encode(entry.event))
             ]
-            faults += [f"entry {entry.seq} of its board: {fault}" for fault in missing if fault]
+            faults += [f"entry {entry.seq} of the board: {fault}" for fault in missing if fault]
     except UnknownRun:
         pass  # retention deleted it
     except ChargehandError as error:
-        faults.append(f"its board: {error}")
+        faults.append(f"the board: {error}")
     return faults
 
 

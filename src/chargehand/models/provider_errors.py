@@ -15,7 +15,8 @@ from chargehand import errors
 from chargehand.facts.outcome import wait_asked_by
 from chargehand.models.connection_settings import Access
 
-LONGEST_WAIT = timedelta(days=1)
+#: however long a provider asks to be left alone: then it is asked again, and may say so again
+LONGEST_WAIT = timedelta(hours=1)
 LONGEST_WORDS = 400
 SHORTEST_KEY = 8
 

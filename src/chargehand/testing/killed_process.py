@@ -46,6 +46,8 @@ def kill_and_resume(
     Raises `AssertionError`, with what the program said, if it ends before it could be killed, fails in its
     last life, or takes longer than `timeout` seconds.
     """
+    if sys.platform == "win32":
+        raise UsageError("kill_and_resume() needs SIGKILL, which Windows does not have")
     if not command:
         raise UsageError("kill_and_resume() runs nothing; give a script, such as 'crew.py'")
     if bool(at_steps) == bool(at_writes):
