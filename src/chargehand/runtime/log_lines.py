@@ -80,8 +80,8 @@ def _said(value: object) -> str:
         case Done():
             return "done"
         case Failed():
-            kind, error = _said(value.kind), _said(value.error)
-            return f"failed kind={kind} error={error} message={value.message[:LONGEST]!r}"
+            error = _said(value.error)
+            return f"failed kind={value.kind} error={error} message={value.message[:LONGEST]!r}"
         case NeedsInput(question=question):
             return f"asks question={question.id} text={question.text[:LONGEST]!r}"
         case str():
