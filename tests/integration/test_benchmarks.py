@@ -14,6 +14,7 @@ from benchmarks import (
     for_each,
     layers,
     makespan,
+    material,
     measure,
     memory,
     resume,
@@ -63,6 +64,12 @@ def test_a_chain_tells_its_flushes(capsys: pytest.CaptureFixture[str]) -> None:
     assert chain.main(["--json", "--links", "20"]) == 0
     figures = {figure["name"]: figure["value"] for figure in told(capsys)["figures"]}
     assert figures["durable, 20 links: flushes a link"] >= 1
+
+
+def test_what_planners_are_told_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert material.main(["--json", "--files", "400", "--repeats", "1"]) in (0, 1)
+    figures = {figure["name"]: figure for figure in told(capsys)["figures"]}
+    assert figures["400 files: tokens at the most"]["value"] <= 2_000
 
 
 def test_an_item_stands_next_to_a_plain_task(capsys: pytest.CaptureFixture[str]) -> None:

@@ -266,7 +266,7 @@ async def test_a_mistake_is_told_in_the_databases_words_with_the_tables(folder: 
     _, query_tables = data(folder)
     failure = await refused(query_tables, sql="select peple from cities")
     assert "people" in str(failure)
-    assert "Tables: cities, people" in str(failure)
+    assert "- cities: city, people\n- people: name, at" in str(failure)
 
 
 async def test_a_file_that_is_no_table_is_told_and_the_others_work(folder: Path) -> None:

@@ -15,6 +15,7 @@ from chargehand.crews.crew import Crew
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan
 from chargehand.presentation.plain_text import clean, counted, outline
+from chargehand.roles.material import reach_of
 from chargehand.roles.roster import Roster
 from chargehand.settings import Choice, crew_for, journal_place
 from chargehand.supervisor import Supervisor
@@ -95,7 +96,8 @@ def _look_at(file: str, choice: Choice, *, is_edited: bool) -> None:
             )
         click.edit(filename=file)
     found = given_plan(file)
-    check = found.check(_roster(choice))
+    roster, names = _roster(choice)
+    check = found.check(names, reach=asyncio.run(reach_of(roster)))
     for fault in check.faults:
         output.result(f"{file}: fault: {clean(str(fault))}")
     for warning in check.warnings:
@@ -105,10 +107,10 @@ def _look_at(file: str, choice: Choice, *, is_edited: bool) -> None:
     output.result(f"{file}: sound, {counted(len(found.tasks), 'task')}")
 
 
-def _roster(choice: Choice) -> set[str]:
-    """What tasks may name, without a journal or a model: nothing is run."""
+def _roster(choice: Choice) -> tuple[Roster, set[str]]:
+    """The workers, and what tasks may name, without a journal or a model: nothing is run."""
     crew = crew_for(choice, lambda _: None)
     if isinstance(crew, Supervisor):
-        return crew.roster.names
-    workers = [each for each in crew.workers if not isinstance(each, Crew)]
-    return Roster(workers).names | {each.name for each in crew.workers}
+        return crew.roster, crew.roster.names
+    roster = Roster([each for each in crew.workers if not isinstance(each, Crew)])
+    return roster, roster.names | {each.name for each in crew.workers}

@@ -256,6 +256,8 @@ class ToolsetForm(CrewTable):
     #: of files, data and sandbox; without it, files and data read what --files says
     folders: list[str] = []
     hidden: bool = False
+    #: of files and data: nobody else writes there, so that what they return taints nothing
+    trusted: bool = False
     #: of web: the hosts that may be asked; without it, the worker's destinations
     allow: list[str] = []
     #: of sandbox: how long a program may run

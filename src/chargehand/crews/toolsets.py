@@ -102,11 +102,11 @@ def _made(
         case "files":
             from chargehand.tools.files import files
 
-            return files(_some(places, kind), hidden=form.hidden)
+            return files(_some(places, kind), hidden=form.hidden, trusted=form.trusted)
         case "data":
             from chargehand.tools.sql_tables import data
 
-            return data(_some(places, kind), hidden=form.hidden)
+            return data(_some(places, kind), hidden=form.hidden, trusted=form.trusted)
         case "web":
             from chargehand.tools.web import web
 

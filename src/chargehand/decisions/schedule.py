@@ -544,7 +544,9 @@ class Schedule:
                 self.instruction, self.strategy = event.instruction, event.strategy
                 return [] if self.nodes else self._deadlines.timers()
             case TaskAdded():
-                return self._add_tasks([event.task], seal=False, at=event.at)
+                commands = self._add_tasks([event.task], seal=False, at=event.at)
+                self._taint([event.task], event.taint)
+                return commands
             case PlanSealed():
                 self._is_sealed = True
                 self._note_idle(event.at)

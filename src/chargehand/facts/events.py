@@ -181,6 +181,8 @@ class TaskAdded(StoredEvent, frozen=True, kw_only=True):
     """One more task of an open plan; it needs only earlier ones."""
 
     task: Task
+    #: untrusted sources that whoever wrote it had read
+    taint: tuple[str, ...] = ()
 
 
 class PlanSealed(StoredEvent, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 """A plan: an immutable graph of tasks, its checks, its JSON, its picture."""
 
+import difflib
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,9 +46,24 @@ FAULTS = {
     "empty_description": "nothing is said of what to do",
     "vague": "a description too vague to be checked (a warning)",
     "nobody_else": "a failure policy that hands over to nobody (a warning)",
+    "missing_file": "a file that the worker cannot find",
+    "missing_table": "a table that the worker cannot find",
     "bad_for_each": "something to map a task over that is no list, no need and no pattern of files",
 }
 
+#: files and tables that are named in a fault
+SHOWN_NAMES = 20
+#: a file that words name: with one of the usual endings, and no part of an address
+_FILE = re.compile(
+    r"(?<![\w/.:@*?-])((?:[\w.-]+/)*[\w-][\w.-]*\."
+    r"(?:csv|tsv|jsonl?|ndjson|parquet|md|txt|pdf|html?|xlsx?|docx|log|ya?ml|xml))(?![\w/])",
+    re.IGNORECASE,
+)
+_WRITES = re.compile(
+    r"\b(?:writ|creat|sav|produc|export|generat|call)(?:e|es|ed|ing)?\b", re.IGNORECASE
+)
+#: a table that words name: in quotes or backticks, beside the word
+_TABLE = re.compile(r"\btable\s+['\"`](\w+)['\"`]", re.IGNORECASE)
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
 #: under which name an item arrives in `brief.inputs`
 ITEM = "item"
@@ -232,14 +249,18 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         roster: "Collection[str] | None" = None,
         limits: Limits | None = None,
         *,
+        reach: "Mapping[str, Reach] | None" = None,
         in_order: bool = False,
     ) -> "Check":
         """Find all faults of this plan, not only the first.
 
-        `roster` holds the names of workers and skills; without it, workers are not checked.
+        `roster` holds the names of workers and skills; without it, workers are not checked. `reach`
+        says which files and tables each worker can reach: a task that names another one is a fault.
         Tasks may be in any order; with `in_order`, a need of a later task is a warning.
         """
         check = _check(self, roster, limits or Limits())
+        if reach:
+            check = Check((*check.faults, *faults_of_reach(self.tasks, reach)), check.warnings)
         if not in_order:
             return check
         return Check(check.faults, (*check.warnings, *_forward_needs(self.tasks)))
@@ -295,6 +316,13 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
 
+class Reach(Struct, frozen=True):
+    """The files and tables that a worker can reach, by name."""
+
+    files: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+
 class Check(Struct, frozen=True):
     """What a plan's check found: faults refuse it, warnings do not."""
 
@@ -308,6 +336,61 @@ class Check(Struct, frozen=True):
         lines = [f"fault: {fault}" for fault in self.faults]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines) or "no faults"
+
+
+def faults_of_reach(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
+    """Files and tables that tasks name and their workers cannot find."""
+    for task in tasks:
+        own = reach.get(task.worker)
+        if own is None:
+            continue
+        known = _spellings(own.files)
+        for name in _files_named(task.description):
+            if own.files and not _is_known(name.casefold(), known):
+                yield Fault("missing_file", task.id, _missing("file", name, own.files))
+        for name in _TABLE.findall(task.description):
+            if own.tables and name.casefold() not in {each.casefold() for each in own.tables}:
+                yield Fault("missing_table", task.id, _missing("table", name, own.tables))
+        over = task.for_each
+        if isinstance(over, dict) and own.files and over.get(FILES):
+            pattern = over[FILES].casefold()
+            if not any(fits(path.casefold(), pattern) for path in own.files):
+                yield Fault("missing_file", task.id, _missing("file", over[FILES], own.files))
+
+
+def _files_named(words: str) -> Iterable[str]:
+    for found in _FILE.finditer(words):
+        sentence = re.split(r"[.;:!?]\s", words[: found.start()])[-1]
+        if not _WRITES.search(sentence):  # a file that is yet to be written need not be there
+            yield found[1]
+
+
+def fits(path: str, pattern: str) -> bool:
+    """Whether a pattern like `*.md` or `notes/*` fits a path or, without a slash, its last part."""
+    name = path if "/" in pattern else path.rpartition("/")[2]
+    return fnmatch.fnmatchcase(name, pattern)
+
+
+def _spellings(paths: Iterable[str]) -> set[str]:
+    """Each path, and each end of it that begins with a folder or the file's own name."""
+    known: set[str] = set()
+    for path in paths:
+        parts = path.casefold().split("/")
+        known.update("/".join(parts[first:]) for first in range(len(parts)))
+    return known
+
+
+def _is_known(name: str, known: set[str]) -> bool:
+    parts = name.removeprefix("./").split("/")
+    return any("/".join(parts[first:]) in known for first in range(len(parts)))
+
+
+def _missing(kind: str, name: str, there: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, there, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    listed = ", ".join(there[:SHOWN_NAMES])
+    more = f" and {len(there) - SHOWN_NAMES} more" if len(there) > SHOWN_NAMES else ""
+    return f"it names the {kind} {name!r}, which is not there; {meant}there are: {listed}{more}"
 
 
 def find_cycle(tasks: Sequence[Task]) -> list[str]:

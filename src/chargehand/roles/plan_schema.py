@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from chargehand.errors import Fault, UnclearRequest, WorkerError
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
-from chargehand.facts.plan import Plan, Strategy, Task, is_vague
+from chargehand.facts.plan import Plan, Reach, Strategy, Task, is_vague
 from chargehand.models.base import Turn
 from chargehand.roles.json_output import objection_to, one_of, record
 from chargehand.roles.model_calls import ModelCaller, ask_until
@@ -87,7 +87,10 @@ class WrittenPlan(Struct):
 class Bounds:
     """What a plan is held to when a model writes it: these workers, so many tasks."""
 
-    def __init__(self, roster: Roster, limits: Limits) -> None:
+    def __init__(
+        self, roster: Roster, limits: Limits, reach: Mapping[str, Reach] | None = None
+    ) -> None:
+        self._reach = reach
         self.workers = [worker.name for worker in roster]
         self.lines = describe_roster(roster)
         #: by whoever makes workers: the tools that they can be given
@@ -105,7 +108,9 @@ class Bounds:
 
     def faults_in(self, tasks: Sequence[Task]) -> list[Fault]:
         """All that speaks against these tasks, written in this order; to be vague is a fault here."""
-        check = Plan(goal="", tasks=tasks).check(self.workers, self.limits, in_order=True)
+        check = Plan(goal="", tasks=tasks).check(
+            self.workers, self.limits, reach=self._reach, in_order=True
+        )
         return [*check.faults, *check.warnings, *self._ungranted(tasks)]
 
     def _ungranted(self, tasks: Sequence[Task]) -> Iterator[Fault]:

@@ -14,6 +14,7 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import asked, request_again, with_notes
+from chargehand.roles.material import Told, reach_of, remembered_material, seen_by_planner
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_schema import (
     NO_MORE,
@@ -67,19 +68,22 @@ async def write_plan(
     limits: Limits,
     earlier: Value | None = None,
     shape: dict[str, Any] | None = None,
+    told: Told | None = None,
 ) -> Plan:
     """A sound plan for this request by this roster.
 
-    `earlier` is what came before the request, `shape` the schema of the answer that is wanted. Faults
-    go back to the model, at most twice; then raises `WorkerError` with the last objection.
+    `earlier` is what came before the request, `shape` the schema of the answer that is wanted, `told`
+    what the crew can reach, if that is known already. Faults go back to the model, at most twice; then
+    raises `WorkerError` with the last objection.
     """
-    bounds = Bounds(roster, limits)
+    told = await seen_by_planner(roster, request) if told is None else told
+    bounds = Bounds(roster, limits, await reach_of(roster))
 
     def examine(written: WrittenPlan) -> list[Fault]:
         refuse_unserved(written)
         return bounds.faults_in([each.task for each in written.tasks])
 
-    turns = planning_turns(caller.resources, request, bounds, earlier, shape)
+    turns = planning_turns(caller.resources, request, bounds, earlier, shape, told.fenced)
     again = f"Answer with the whole corrected plan as JSON alone.\n{request_again(request)}"
     try:
         written = await drafted(caller, "plan", turns, plan_schema(roster, limits), examine, again)
@@ -92,7 +96,7 @@ async def write_plan(
         tasks=[each.task for each in written.tasks],
         instruction=written.instruction,
         strategy=written.strategy,
-        taint=() if earlier is None else earlier.taint,
+        taint=tuple(dict.fromkeys((*(() if earlier is None else earlier.taint), *told.taint))),
     )
 
 
@@ -102,11 +106,12 @@ def planning_turns(
     bounds: Bounds,
     earlier: Value | None = None,
     shape: dict[str, Any] | None = None,
+    material: str = "",
 ) -> Sequence[Turn]:
-    """How a model is asked for a plan."""
+    """How a model is asked for a plan; `material` is what the crew can reach."""
     words = prompt("plan", resources.prompts, roster=bounds.lines, most=str(bounds.limits.tasks))
     before = None if earlier is None else earlier.read()
-    return system(words), user(f"Plan this.\n{asked(request, before, shape)}")
+    return system(words), user(f"Plan this.\n{material}{asked(request, before, shape)}")
 
 
 async def _first_plan(
@@ -143,9 +148,10 @@ async def _planned(
     earlier: Value,
 ) -> Outcome:
     if requested.approach is Approach.STREAM:
-        bounds = Bounds(seat.roster, requested.limits)
-        turns = planning_turns(resources, request, bounds, earlier, requested.shape)
-        return await stream_plan(brief, seat, resources, request, turns)
+        bounds = Bounds(seat.roster, requested.limits, await reach_of(seat.roster))
+        told = await remembered_material(brief, seat.roster, request)
+        turns = planning_turns(resources, request, bounds, earlier, requested.shape, told.fenced)
+        return await stream_plan(brief, seat, resources, request, turns, bounds)
     if seat.live_run.schedule.version:
         return NOTHING_DONE  # adopted just before the process ended that had it written
     caller = DurableModelCaller(brief, resources)
@@ -158,6 +164,7 @@ async def _planned(
             chosen = await first_step(caller, roster, request, earlier)
         case _:
             limits, shape = requested.limits, requested.shape
-            chosen = await write_plan(caller, request, roster, limits, earlier, shape)
+            told = await remembered_material(brief, roster, request)
+            chosen = await write_plan(caller, request, roster, limits, earlier, shape, told)
     adopted = await seat.propose(PlanAdopted(plan=chosen, at=seat.now()))
     return NO_MORE if adopted is None else NOTHING_DONE

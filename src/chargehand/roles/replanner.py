@@ -1,6 +1,6 @@
 """Planning again, after a failure or because a person wants it. What is finished is never touched."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chargehand.decisions.system_tasks import STEER, of_plan
@@ -8,11 +8,12 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import Fault, StepMismatch, WorkerError
 from chargehand.facts.events import PlanAmended, RunRequested
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
-from chargehand.facts.plan import Plan, Task
+from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.models.base import Turn, system, user
 from chargehand.roles import plan_schema
 from chargehand.roles.data_fences import asked, request_again
 from chargehand.roles.json_output import one_of, record
+from chargehand.roles.material import reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
@@ -40,7 +41,10 @@ async def replan(
         brief.progress(f"the plan stays as it is: {hindrance}")
         return NOTHING_DONE
     earlier = await seat.bring(requested.earlier)
-    data = asked(requested.request, earlier.read(), requested.shape) + situation.in_words()
+    told = await remembered_material(brief, seat.roster, requested.request)
+    change.reach = await reach_of(seat.roster)
+    wanted = asked(requested.request, earlier.read(), requested.shape)
+    data = f"{told.fenced}{wanted}{situation.in_words()}"
     again = f"Answer with the corrected JSON alone.\n{request_again(requested.request)}"
     try:
         written = await plan_schema.drafted(
@@ -84,6 +88,8 @@ class _Change:
         used = of_plan(seat.live_run.schedule.nodes)
         room = min(requested.limits.tasks - len(used), plan_schema.MOST)
         self._ids = plan_schema.fresh_ids(room, used)
+        #: the files and tables that each worker can reach
+        self.reach: Mapping[str, Reach] = {}
 
     def hindrance(self) -> str:
         """Why no change at all can be made; empty if one can."""
@@ -140,7 +146,9 @@ class _Change:
         if not self.changes(written):
             return []
         tasks = [each.task for each in written.tasks]
-        check = Plan(goal="", tasks=tasks).check(self._bounds.workers, in_order=True)
+        check = Plan(goal="", tasks=tasks).check(
+            self._bounds.workers, reach=self.reach, in_order=True
+        )
         own = [fault for fault in check.faults if fault.kind not in ("dangling_need", "no_tasks")]
         refused = self._seat.live_run.schedule.check_amendment(self.event(written))
         done = {_gist(task): task.id for task in self._situation.done}

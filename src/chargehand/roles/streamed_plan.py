@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from chargehand.decisions.system_tasks import of_plan
 from chargehand.engines.brief import Brief
 from chargehand.errors import Fault
@@ -29,13 +31,18 @@ _HEAD = {"goal", "instruction", "strategy"}
 
 
 async def stream_plan(
-    brief: Brief, seat: PlanningContext, resources: Resources, request: str, turns: Sequence[Turn]
+    brief: Brief,
+    seat: PlanningContext,
+    resources: Resources,
+    request: str,
+    turns: Sequence[Turn],
+    bounds: schemas.Bounds,
 ) -> Outcome:
     """Have the plan written, and its tasks added as they come; going on from what there is of it."""
     schedule = seat.live_run.schedule
     if schedule.version and not schedule.is_being_planned:
         return NOTHING_DONE  # it was sealed just before the process ended that had it written
-    stream = _PlanStream(brief, seat, resources, request)
+    stream = _PlanStream(brief, seat, resources, request, bounds)
     try:
         async with asyncio.TaskGroup() as group:
             delivery = group.create_task(stream.deliver())
@@ -49,23 +56,33 @@ async def stream_plan(
 
 class _PlanStream:
     def __init__(
-        self, brief: Brief, seat: PlanningContext, resources: Resources, request: str
+        self,
+        brief: Brief,
+        seat: PlanningContext,
+        resources: Resources,
+        request: str,
+        bounds: schemas.Bounds,
     ) -> None:
         schedule = seat.live_run.schedule
         self._brief = brief
         self._seat = seat
         self._caller = DurableModelCaller(brief, resources)
         self._request = request
-        self._bounds = schemas.Bounds(seat.roster, schedule.limits)
+        self._bounds = bounds
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._gate = StreamedTaskCheck(
             self._bounds,
             request,
-            self._events.put_nowait,
+            self._emit,
             seat.now,
             accepted=[schedule.nodes[id_].task for id_ in of_plan(schedule.nodes)],
             is_open=schedule.version > 0,
         )
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, TaskAdded) and self._brief.taint:
+            event = replace(event, taint=self._brief.taint)  # it may speak from what was read
+        self._events.put_nowait(event)
 
     async def deliver(self) -> bool:
         """Have written down what was taken in, in order; whether all of it was."""

@@ -16,6 +16,7 @@ from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.json_output import record
+from chargehand.roles.material import remembered_material
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
 from chargehand.roles.plan_schema import objection_to_task
 from chargehand.roles.prompts import prompt
@@ -52,7 +53,8 @@ async def refine(brief: Brief, seat: PlanningContext, resources: Resources) -> O
     if node.task.description != seen.description:
         return _rewritten(node.task.description)  # just before the process ended that had it done
     try:
-        words = await _better_words(DurableModelCaller(brief, resources), seat, seen)
+        told = await remembered_material(brief, seat.roster, seen.description)
+        words = await _better_words(DurableModelCaller(brief, resources), seat, seen, told.fenced)
     except StepMismatch:
         raise
     except WorkerError as error:
@@ -67,7 +69,9 @@ async def refine(brief: Brief, seat: PlanningContext, resources: Resources) -> O
     return _rewritten(words)
 
 
-async def _better_words(caller: DurableModelCaller, seat: PlanningContext, seen: Mishap) -> str:
+async def _better_words(
+    caller: DurableModelCaller, seat: PlanningContext, seen: Mishap, material: str
+) -> str:
     def examine(answer: Any) -> str | None:
         words = " ".join(answer["description"].split()).casefold()
         if words and words == " ".join(seen.description.split()).casefold():
@@ -77,21 +81,25 @@ async def _better_words(caller: DurableModelCaller, seat: PlanningContext, seen:
     answer = await ask_for(
         caller,
         "refine",
-        _turns(caller.resources, seat, seen),
+        _turns(caller.resources, seat, seen, material),
         _SCHEMA,
         examine,
     )
     return str(answer["description"]).strip()
 
 
-def _turns(resources: Resources, seat: PlanningContext, seen: Mishap) -> tuple[Turn, Turn]:
+def _turns(
+    resources: Resources, seat: PlanningContext, seen: Mishap, material: str
+) -> tuple[Turn, Turn]:
     known = seen.worker in {worker.name for worker in seat.roster}
     about = " ".join(seat.roster[seen.worker].description.split()) if known else ""
     words = prompt("refine", resources.prompts, worker=seen.worker, about=about)
     inputs = f"It is handed the results of: {', '.join(seen.needs)}\n" if seen.needs else ""
     steps = fenced("record", "\n".join(seen.steps)) if seen.steps else ""
     failure = fenced("failure", seen.failure)
-    return system(words), user(f"{fenced('task', seen.description)}{inputs}{failure}{steps}")
+    return system(words), user(
+        f"{material}{fenced('task', seen.description)}{inputs}{failure}{steps}"
+    )
 
 
 def _mishap(seat: PlanningContext, node: TaskNode) -> Mishap:

@@ -20,6 +20,7 @@ from chargehand.models import base
 from chargehand.roles import worker_refusal
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import objection_to, record
+from chargehand.roles.material import told_to_worker
 from chargehand.roles.model_calls import DurableModelCaller, in_fewer_words, unusable
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
@@ -96,10 +97,12 @@ class ToolLoop:
         self._secrets = {
             name: resources.secrets[name] for name in worker.secrets if name in resources.secrets
         }
-        self._add(base.user(self._task_prompt()))
 
     async def hold(self) -> Outcome:
         """Talk until there is a result that fits, or a reason why there is none."""
+        material = await told_to_worker(self._brief, self._toolbox)
+        self._is_tainted = bool(self._brief.taint)
+        self._add(base.user(self._task_prompt(material)))
         repairs, is_shortened = 0, False
         for _ in range(self._brief.turns_left):
             reply = await self._ask(self._request())
@@ -428,7 +431,7 @@ class ToolLoop:
 
     # words
 
-    def _task_prompt(self) -> str:
+    def _task_prompt(self, material: str) -> str:
         brief, task = self._brief, self._brief.task
         given = f"Given: {canonical(task.args).decode()}\n" if task.args else ""
         inputs = missing = ""
@@ -450,7 +453,7 @@ class ToolLoop:
             self._worker.prompts,
             description=task.description,
             arguments=given,
-            inputs=inputs,
+            inputs=f"{material}{inputs}",
             missing=missing,
             accept=accept,
             schema=schema,

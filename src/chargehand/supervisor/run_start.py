@@ -9,16 +9,16 @@ from chargehand.decisions.budget import Account, all_runs_below
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.run_fork import ForkChanges, ForkPlan, effects_in, fork_plan
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.errors import RosterMismatch, UnknownRun, UsageError
+from chargehand.errors import PlanRefused, RosterMismatch, UnknownRun, UsageError
 from chargehand.facts.events import Approach, RunRequested, RunStatus
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.output_schema import shape_of
-from chargehand.facts.plan import Plan
+from chargehand.facts.plan import Plan, faults_of_reach
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.past_runs import fold, is_known
 from chargehand.result import earlier_of
-from chargehand.roles.roster import changed_workers, differences, versions
+from chargehand.roles.roster import Member, changed_workers, differences, versions
 from chargehand.runtime import Runtime
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
@@ -144,7 +144,18 @@ class RunStart:
         if default and terms.get("approach") == Approach.ROUTE:
             terms = {"default": default, **terms}
         paces = await self._config.paces.paces(self._journal)
-        return self.requests.accept(request, terms, paces, origin or RunParent())
+        accepted = self.requests.accept(request, terms, paces, origin or RunParent())
+        if isinstance(request, Plan) and any(map(has_tools, self._roster)):
+            await self._refuse_unreachable(request)
+        return accepted
+
+    async def _refuse_unreachable(self, plan: Plan) -> None:
+        """Raise `PlanRefused` for a plan that names files or tables which are not there."""
+        from chargehand.roles.material import reach_of
+
+        faults = tuple(faults_of_reach(plan.tasks, await reach_of(self._roster)))
+        if faults:
+            raise PlanRefused(faults)
 
     async def plan(self, request: str, terms: RunOptions) -> Plan:
         """The plan that a run would carry out for this request."""
@@ -204,3 +215,7 @@ def _refuse_pooled(live_run: LiveRun) -> None:
             f"run {requested.run} belongs to a pool: nobody leads it, its workers take its tasks; "
             f"go on with WorkerAgent(…, SharedMemoryPool(…)).get_assigned_tasks()"
         )
+
+
+def has_tools(worker: Member) -> bool:
+    return bool(len(getattr(worker, "toolbox", ())))

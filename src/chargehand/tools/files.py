@@ -9,7 +9,7 @@ from typing import Any
 from chargehand.errors import ToolError
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.document_text import read_document
-from chargehand.tools.material import FileEntry, Material
+from chargehand.tools.material import FileEntry, FreshMaterial, Material
 from chargehand.tools.passage_index import PassageIndex
 from chargehand.tools.safe_open import NoSuchFile, PathLike, Roots, Stamp, matches
 
@@ -20,13 +20,16 @@ MOST_FOUND = 50
 MOST_KEPT = 4
 
 
-def files(roots: PathLike | Sequence[PathLike], *, hidden: bool = False) -> tuple[Tool, Tool, Tool]:
+def files(
+    roots: PathLike | Sequence[PathLike], *, hidden: bool = False, trusted: bool = False
+) -> tuple[Tool, Tool, Tool]:
     """The tools `list_files`, `read_file` and `search_files` over one folder or several.
 
     With several, each path begins with its folder's name. Nothing outside of them can be read, nor,
-    unless `hidden`, what begins with a dot. What they return is untrusted.
+    unless `hidden`, what begins with a dot. What they return, names of files included, is untrusted
+    unless you say that it is `trusted`: that nobody else writes there.
     """
-    return FileTools(Roots(roots, hidden=hidden)).tools()
+    return FileTools(Roots(roots, hidden=hidden)).tools(trusted=trusted)
 
 
 class FileTools:
@@ -37,8 +40,12 @@ class FileTools:
         self._index: PassageIndex | None = None
         self._kept: dict[tuple[str, Stamp], str] = {}
 
-    def tools(self) -> tuple[Tool, Tool, Tool]:
-        terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "holds": self.material}
+    def tools(self, *, trusted: bool = False) -> tuple[Tool, Tool, Tool]:
+        terms: dict[str, Any] = {
+            "effect": "pure",
+            "untrusted": not trusted,
+            "holds": FreshMaterial(self.material),
+        }
         slow = timedelta(minutes=3)  # the first search reads everything
         return (
             tool(name="list_files", **terms)(self.list_files),

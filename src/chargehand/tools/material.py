@@ -1,6 +1,12 @@
 """Material: what a tool can reach, by name. Planners see the names; only workers that hold the tool see contents."""
 
+import time
+from collections.abc import Callable
+
 from msgspec import Struct
+
+#: seconds for which what was found is not looked for again
+FRESH = 2.0
 
 
 class FileEntry(Struct, frozen=True, gc=False):
@@ -18,8 +24,12 @@ class TableEntry(Struct, frozen=True, gc=False):
     name: str
     #: name and type of each column
     columns: tuple[tuple[str, str], ...]
+    #: the file that it is made of, if any
+    path: str = ""
     #: None: nobody has counted them
     rows: int | None = None
+    #: its first row, for workers that can query it
+    sample: str = ""
 
 
 class Material(Struct, frozen=True):
@@ -27,3 +37,17 @@ class Material(Struct, frozen=True):
 
     files: tuple[FileEntry, ...] = ()
     tables: tuple[TableEntry, ...] = ()
+
+
+class FreshMaterial:
+    """What a look at the folders finds, kept for a moment: several workers ask for the same."""
+
+    def __init__(self, look: Callable[[], Material]) -> None:
+        self._look = look
+        self._found: tuple[float, Material] | None = None
+
+    def __call__(self) -> Material:
+        now = time.monotonic()
+        if self._found is None or now - self._found[0] > FRESH:
+            self._found = now, self._look()
+        return self._found[1]

@@ -18,12 +18,17 @@ from chargehand.errors import ToolError
 from chargehand.facts.argument_checks import LONGEST, Duration, duration
 from chargehand.tools import table_process
 from chargehand.tools.base import Tool, tool
+from chargehand.tools.material import FreshMaterial, Material, TableEntry
 from chargehand.tools.safe_open import PathLike, Roots, Stamp
 
 MOST_TABLES = 100
 #: of one file
 MOST_BYTES = 512 * 1024 * 1024
 MOST_ROWS = 1_000
+#: of a file that has not been taken in: bytes from its beginning that tell its columns
+PEEKED = 16_384
+#: characters of tables and columns in the error of a query, and of a sample row
+MOST_TOLD, LONGEST_SAMPLE = 2_000, 160
 #: answers that are kept until a file changes
 MOST_KEPT = 64
 _FORMS = {
@@ -38,18 +43,24 @@ def data(
     *,
     timeout: Duration = timedelta(seconds=30),
     hidden: bool = False,
+    trusted: bool = False,
 ) -> tuple[Tool, Tool]:
     """The tools `describe_tables` and `query_tables` over the data files beneath a folder or several.
 
     Queries run in DuckDB, in a process of its own, read-only, with no access to files, network or
-    extensions, and with limits on time, memory and rows. What they return is untrusted. Where DuckDB is
-    not installed, CSV files are held by SQLite, with the same answers; other files are refused.
+    extensions, and with limits on time, memory and rows. What they return is untrusted unless you say
+    that it is `trusted`: that nobody else writes there. Where DuckDB is not installed, CSV files are held by SQLite, with the same answers; other files are refused.
     """
     longest = duration(timeout, "data: timeout")
     store = TableStore(Roots(root, hidden=hidden), longest)
     # The first call takes all files in, which may take longer than a query.
     whole = min(5 * longest, LONGEST)
-    terms: dict[str, Any] = {"effect": "pure", "untrusted": True, "timeout": whole}
+    terms: dict[str, Any] = {
+        "effect": "pure",
+        "untrusted": not trusted,
+        "timeout": whole,
+        "holds": FreshMaterial(store.material),
+    }
     return (
         tool(name="describe_tables", **terms)(store.describe_tables),
         tool(name="query_tables", **terms)(store.query_tables),
@@ -68,6 +79,43 @@ class TableStore:
         self._known: dict[str, Stamp] = {}
         self._told: dict[str, dict[str, Any]] = {}
         self._kept: dict[tuple[str, str, int], dict[str, Any]] = {}
+        #: by file as it was: what its beginning says of its columns
+        self._seen: dict[tuple[str, Stamp], TableEntry] = {}
+
+    def material(self) -> Material:
+        """The tables that can be queried, as far as is known without taking whole files in."""
+        found = self._found()
+        is_loaded = found == self._known and bool(self._told)
+        known = {key: entry for key, entry in self._seen.items() if found.get(key[0]) == key[1]}
+        tables = []
+        for path, name in _names_of(found).items():
+            told = self._told.get(name, {}) if is_loaded else {}
+            if "columns" in told:
+                first = told.get("first_rows") or [[]]
+                columns = tuple(told["columns"].items())
+                sample = _sample([str(cell) for cell in first[0]])
+                tables.append(TableEntry(name, columns, path, told.get("rows"), sample))
+                continue
+            key = path, found[path]
+            if key not in known:
+                known[key] = self._peek(path, name)
+            tables.append(known[key])
+        self._seen = known
+        return Material(tables=tuple(tables))
+
+    def _peek(self, path: str, name: str) -> TableEntry:
+        """What the beginning of a CSV file tells; of other files only the name is known so far."""
+        if _form_of(path) != "csv":
+            return TableEntry(name, (), path)
+        try:
+            with self._root.open(path) as file:
+                begin = file.read(PEEKED)
+        except ToolError:
+            return TableEntry(name, (), path)
+        is_whole = len(begin) < PEEKED
+        columns, rows = table_process.peek(begin.decode("utf-8-sig", "replace"), is_whole=is_whole)
+        sample = _sample(rows[0]) if rows else ""
+        return TableEntry(name, columns, path, len(rows) if is_whole else None, sample)
 
     def describe_tables(self) -> dict[str, Any]:
         """List the tables that can be queried: their columns, types, number of rows, first rows."""
@@ -90,14 +138,24 @@ class TableStore:
             return dict(known)
         answer = self._ordered({"do": "query", "database": key[0], "sql": sql, "most": most})
         if "error" in answer:
-            there = ", ".join(self._told) or "none"
-            raise ToolError(f"the query failed: {answer['error']}\nTables: {there}")
+            raise ToolError(f"the query failed: {answer['error']}\n{self._there()}")
         if answer.pop("has_more"):
             answer["more"] = f"only the first {most} rows are shown"
         if len(self._kept) >= MOST_KEPT:
             self._kept.clear()
         self._kept[key] = answer
         return dict(answer)
+
+    def _there(self) -> str:
+        """The tables and columns that a query can name."""
+        lines = [
+            f"- {name}: {', '.join(facts.get('columns', ())) or facts.get('error', '')}"
+            for name, facts in self._told.items()
+        ]
+        told = "\n".join(lines)
+        if len(told) > MOST_TOLD:
+            told = ", ".join(self._told)[:MOST_TOLD]
+        return f"The tables and their columns are:\n{told}" if lines else "There are no tables."
 
     def _database(self) -> str:
         """Where the database is, after taking in what has changed among the files."""
@@ -189,6 +247,10 @@ class TableStore:
             raise ToolError("it needed too much memory or time; ask for less", kind="resource")
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
+
+
+def _sample(cells: Sequence[str]) -> str:
+    return ", ".join(" ".join(cell.split()) for cell in cells)[:LONGEST_SAMPLE]
 
 
 def _has_duckdb() -> bool:

@@ -240,6 +240,26 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
     return {"rows": len(whole), "columns": kinds, "first_rows": first_rows}
 
 
+def peek(begin: str, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], list[list[str]]]":
+    """The columns of a CSV file and their types, as its beginning tells, and the rows in it."""
+    lines = begin.splitlines(keepends=True)
+    if not is_whole:
+        lines = lines[:-1]  # the last one may be half a line
+    mark = max(",;\t|", key=lines[0].count) if lines else ","
+    try:
+        rows = [row for row in csv.reader(lines, delimiter=mark) if row]
+    except csv.Error:
+        return (), []
+    if not rows:
+        return (), []
+    names, body = _names(rows[0]), rows[1:]
+    columns = [
+        (name, _typed([row[n] if n < len(row) else "" for row in body[:100]])[0])
+        for n, name in enumerate(names)
+    ]
+    return tuple(columns), body
+
+
 def _names(row: Sequence[str]) -> list[str]:
     names: list[str] = []
     for number, cell in enumerate(row):

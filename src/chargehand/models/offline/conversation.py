@@ -140,8 +140,9 @@ def parts_of(prompt: str) -> Parts:
         if not line.startswith("BEGIN ") or begin <= last or at == len(closing):
             continue
         first, last = min(first, begin), closing[at]
-        data.append((name, "\n".join(lines[begin + 1 : last])))
-    last = max((ends[name][-1] for name, _ in data), default=len(lines))
+        if name != "material":
+            data.append((name, "\n".join(lines[begin + 1 : last])))
+    last = max((ends[name][-1] for name, _ in data), default=last if last >= 0 else len(lines))
     return Parts("\n".join(lines[:first]), tuple(data), "\n".join(lines[last + 1 :]))
 
 

@@ -1,0 +1,230 @@
+"""What a crew can reach, in words: files and tables by name, for planners; with a sample row for their own workers."""
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.engines.brief import Brief
+from chargehand.facts.plan import Reach
+from chargehand.roles.data_fences import fenced
+from chargehand.roles.roster import Roster
+from chargehand.roles.run_summary import remembered
+from chargehand.threads import in_thread
+from chargehand.tools.base import Tool
+from chargehand.tools.material import FileEntry, Material, TableEntry
+
+#: bytes of all names together in a prompt: at most 2,000 tokens
+MOST_BYTES = 5_600
+#: the same in the prompt of a worker, for what its own tools reach
+OWN_BYTES = 2_800
+LONGEST_NAME = 120
+MOST_COLUMNS = 24
+#: of what is not named: folders that are counted
+MOST_FOLDERS = 12
+_WORD = re.compile(r"[^\W_]{3,}|\d+")
+#: letters by which words are compared: "delivered" finds "deliveries"
+STEM = 5
+
+
+class Holder(Struct, frozen=True):
+    """Workers that can reach the same things, and what that is."""
+
+    workers: tuple[str, ...]
+    material: Material
+    #: the tools that say so, if what they say is untrusted
+    taint: tuple[str, ...] = ()
+
+
+async def material_of(roster: Roster) -> list[Holder]:
+    """What each worker of a crew can reach at this moment. Files are read in a thread."""
+    tools = {
+        worker.name: [each for each in getattr(worker, "toolbox", ()) if each.holds is not None]
+        for worker in roster
+    }
+    if not any(tools.values()):
+        return []
+    found: list[Holder] = await in_thread(_held, tools)
+    return found
+
+
+async def reach_of(roster: Roster) -> dict[str, Reach]:
+    """By worker: the names of the files and tables that it can reach."""
+    return {
+        worker: Reach(_paths_in(holder.material), tuple(t.name for t in holder.material.tables))
+        for holder in await material_of(roster)
+        for worker in holder.workers
+    }
+
+
+def _paths_in(material: Material) -> tuple[str, ...]:
+    files = [file.path for file in material.files]
+    return tuple(dict.fromkeys([*files, *(t.path for t in material.tables if t.path)]))
+
+
+async def remembered_material(brief: Brief, roster: Roster, request: str) -> "Told":
+    """What the crew can reach, as a system task saw it first. What is made of it is tainted."""
+    if not _has_holders(roster):
+        return Told()
+
+    async def look() -> Told:
+        return await seen_by_planner(roster, request)
+
+    return await _told(brief, look)
+
+
+class Told(Struct, frozen=True):
+    """What a planner is told of the material, and whose words that is."""
+
+    words: str = ""
+    taint: tuple[str, ...] = ()
+
+    @property
+    def fenced(self) -> str:
+        return fenced("material", self.words) if self.words else ""
+
+
+async def seen_by_planner(roster: Roster, request: str) -> Told:
+    """What the crew can reach, for a plan that is written outside of any run."""
+    holders = await material_of(roster)
+    taint = dict.fromkeys(source for holder in holders for source in holder.taint)
+    return Told(in_words(holders, request, MOST_BYTES), tuple(taint))
+
+
+async def told_to_worker(brief: Brief, tools: Iterable[Tool]) -> str:
+    """What a worker's own tools can reach, with a row of each table."""
+    own = [tool for tool in tools if tool.holds is not None]
+    if not own:
+        return ""
+
+    async def look() -> Told:
+        holders: list[Holder] = await in_thread(_held, {"": own})
+        taint = dict.fromkeys(source for holder in holders for source in holder.taint)
+        words = in_words(holders, brief.task.description, OWN_BYTES, has_samples=True)
+        return Told(words, tuple(taint))
+
+    return (await _told(brief, look)).fenced
+
+
+async def _told(brief: Brief, look: Callable[[], Awaitable[Told]]) -> Told:
+    # Remembered: a resumed attempt must say to its model what it said before.
+    told = msgspec.convert(await remembered(brief, "material", look), Told)
+    if told.words:
+        brief.distrust(*told.taint)
+    return told
+
+
+def _has_holders(roster: Roster) -> bool:
+    return any(
+        tool.holds is not None for worker in roster for tool in getattr(worker, "toolbox", ())
+    )
+
+
+def _held(tools: "dict[str, list[Tool]]") -> list[Holder]:
+    """What the tools of each worker hold, workers with the same together; each source is asked once."""
+    asked: dict[object, Material] = {}
+    groups: dict[tuple[Callable[[], Material], ...], list[str]] = {}
+    for worker, own in tools.items():
+        sources = tuple(dict.fromkeys(tool.holds for tool in own if tool.holds is not None))
+        for source in sources:
+            if source not in asked:
+                asked[source] = source()
+        if sources:
+            groups.setdefault(sources, []).append(worker)
+    holders = []
+    for sources, workers in groups.items():
+        files = tuple(file for source in sources for file in asked[source].files)
+        tables = tuple(table for source in sources for table in asked[source].tables)
+        taint = [f"tool:{tool.name}" for tool in tools[workers[0]] if tool.untrusted]
+        material = Material(files, tables)
+        holders.append(Holder(tuple(workers), material, tuple(dict.fromkeys(taint))))
+    return holders
+
+
+def in_words(holders: Sequence[Holder], about: str, most: int, *, has_samples: bool = False) -> str:
+    """Names of files and tables, those first that fit what it is about, in so many bytes at most."""
+    if not any(holder.material.files or holder.material.tables for holder in holders):
+        return ""
+    wanted = {word[:STEM] for word in _WORD.findall(about.casefold())}
+    share = most // len(holders)
+    parts = []
+    for holder in holders:
+        who = " and ".join(holder.workers)
+        tables, files = holder.material.tables, holder.material.files
+        room = share // 2 if tables and files else share
+        if tables:
+            head = f"Tables that {who} can query:" if who else "Tables that your tools can query:"
+            parts.append(_listed(head, tables, wanted, room, has_samples=has_samples))
+        if files:
+            head = f"Files that {who} can read:" if who else "Files that your tools can read:"
+            parts.append(_listed(head, files, wanted, room, has_samples=has_samples))
+    return "\n".join(parts)
+
+
+def _listed(
+    head: str,
+    entries: Sequence[FileEntry | TableEntry],
+    wanted: Collection[str],
+    room: int,
+    *,
+    has_samples: bool,
+) -> str:
+    """The entries that fit, those first that have most words of the request; then how many there are besides."""
+
+    def rank(entry: FileEntry | TableEntry) -> int:
+        text = _sought_in(entry).casefold()
+        return -sum(word in text for word in wanted)
+
+    left = room - len(head) - 200  # for what is said of the rest
+    shown: list[str] = []
+    ranked = sorted(entries, key=rank)  # stable: otherwise as they were found
+    for entry in ranked:
+        line = f"- {_words_of(entry, has_samples=has_samples)}"
+        left -= len(line.encode()) + 1
+        if left < 0:
+            break
+        shown.append(line)
+    more = [_counted([entry.path for entry in ranked[len(shown) :]])]
+    return "\n".join([head, *shown, *(more if len(shown) < len(ranked) else [])])
+
+
+def _sought_in(entry: FileEntry | TableEntry) -> str:
+    if isinstance(entry, FileEntry):
+        return entry.path
+    return f"{entry.name} {entry.path} {' '.join(name for name, _ in entry.columns)}"
+
+
+def _counted(paths: Sequence[str]) -> str:
+    folders: dict[str, int] = {}
+    for path in paths:
+        folder = path.rpartition("/")[0] or "."
+        folders[folder] = folders.get(folder, 0) + 1
+    most = sorted(folders.items(), key=lambda each: -each[1])[:MOST_FOLDERS]
+    told = ", ".join(f"{count} in {_name(folder)}" for folder, count in most)
+    return f"and {len(paths)} more ({told})"[:200]
+
+
+def _words_of(entry: FileEntry | TableEntry, *, has_samples: bool) -> str:
+    if isinstance(entry, FileEntry):
+        return f"{_name(entry.path)} ({_size(entry.bytes)})"
+    table = entry
+    columns = ", ".join(f"{_name(name)} {kind}" for name, kind in table.columns[:MOST_COLUMNS])
+    more = ", …" if len(table.columns) > MOST_COLUMNS else ""
+    rows = "" if table.rows is None else f"; {table.rows} rows"
+    sample = f"; first: {_name(table.sample)}" if has_samples and table.sample else ""
+    inside = f"{columns}{more}{rows}{sample}".removeprefix("; ")
+    of = f" of {_name(table.path)}" if table.path else ""
+    return f"{_name(table.name)}{of} ({inside})" if inside else f"{_name(table.name)}{of}"
+
+
+def _name(name: str) -> str:
+    """A name on one line, whatever is in it."""
+    plain = "".join(each if each.isprintable() else "?" for each in name)
+    return plain if len(plain) <= LONGEST_NAME else f"{plain[: LONGEST_NAME - 1]}…"
+
+
+def _size(count: int) -> str:
+    if count < 1_000:
+        return f"{count} bytes"
+    return f"{count / 1_000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
