@@ -28,7 +28,7 @@ _WORD = re.compile(r"[^\W_]{3,}|\d+")
 STEM = 5
 
 
-class Holder(Struct, frozen=True):
+class MaterialHolder(Struct, frozen=True):
     """Workers that can reach the same things, and what that is."""
 
     workers: tuple[str, ...]
@@ -37,7 +37,7 @@ class Holder(Struct, frozen=True):
     taint: tuple[str, ...] = ()
 
 
-async def material_of(roster: Roster) -> list[Holder]:
+async def material_of(roster: Roster) -> list[MaterialHolder]:
     """What each worker of a crew can reach at this moment. Files are read in a thread."""
     tools = {
         worker.name: [each for each in getattr(worker, "toolbox", ()) if each.holds is not None]
@@ -45,7 +45,7 @@ async def material_of(roster: Roster) -> list[Holder]:
     }
     if not any(tools.values()):
         return []
-    found: list[Holder] = await in_thread(_held, tools)
+    found: list[MaterialHolder] = await in_thread(_held, tools)
     return found
 
 
@@ -63,18 +63,18 @@ def _paths_in(material: Material) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*files, *(t.path for t in material.tables if t.path)]))
 
 
-async def remembered_material(brief: Brief, roster: Roster, request: str) -> "Told":
+async def remembered_material(brief: Brief, roster: Roster, request: str) -> "MaterialWords":
     """What the crew can reach, as a system task saw it first. What is made of it is tainted."""
     if not _has_holders(roster):
-        return Told()
+        return MaterialWords()
 
-    async def look() -> Told:
+    async def look() -> MaterialWords:
         return await seen_by_planner(roster, request)
 
     return await _told(brief, look)
 
 
-class Told(Struct, frozen=True):
+class MaterialWords(Struct, frozen=True):
     """What a planner is told of the material, and whose words that is."""
 
     words: str = ""
@@ -85,11 +85,11 @@ class Told(Struct, frozen=True):
         return fenced("material", self.words) if self.words else ""
 
 
-async def seen_by_planner(roster: Roster, request: str) -> Told:
+async def seen_by_planner(roster: Roster, request: str) -> MaterialWords:
     """What the crew can reach, for a plan that is written outside of any run."""
     holders = await material_of(roster)
     taint = dict.fromkeys(source for holder in holders for source in holder.taint)
-    return Told(in_words(holders, request, MOST_BYTES), tuple(taint))
+    return MaterialWords(in_words(holders, request, MOST_BYTES), tuple(taint))
 
 
 async def told_to_worker(brief: Brief, tools: Iterable[Tool]) -> str:
@@ -98,18 +98,18 @@ async def told_to_worker(brief: Brief, tools: Iterable[Tool]) -> str:
     if not own:
         return ""
 
-    async def look() -> Told:
-        holders: list[Holder] = await in_thread(_held, {"": own})
+    async def look() -> MaterialWords:
+        holders: list[MaterialHolder] = await in_thread(_held, {"": own})
         taint = dict.fromkeys(source for holder in holders for source in holder.taint)
         words = in_words(holders, brief.task.description, OWN_BYTES, has_samples=True)
-        return Told(words, tuple(taint))
+        return MaterialWords(words, tuple(taint))
 
     return (await _told(brief, look)).fenced
 
 
-async def _told(brief: Brief, look: Callable[[], Awaitable[Told]]) -> Told:
+async def _told(brief: Brief, look: Callable[[], Awaitable[MaterialWords]]) -> MaterialWords:
     # Remembered: a resumed attempt must say to its model what it said before.
-    told = msgspec.convert(await remembered(brief, "material", look), Told)
+    told = msgspec.convert(await remembered(brief, "material", look), MaterialWords)
     if told.words:
         brief.distrust(*told.taint)
     return told
@@ -121,7 +121,7 @@ def _has_holders(roster: Roster) -> bool:
     )
 
 
-def _held(tools: "dict[str, list[Tool]]") -> list[Holder]:
+def _held(tools: "dict[str, list[Tool]]") -> list[MaterialHolder]:
     """What the tools of each worker hold, workers with the same together; each source is asked once."""
     asked: dict[object, Material] = {}
     groups: dict[tuple[Callable[[], Material], ...], list[str]] = {}
@@ -138,11 +138,13 @@ def _held(tools: "dict[str, list[Tool]]") -> list[Holder]:
         tables = tuple(table for source in sources for table in asked[source].tables)
         taint = [f"tool:{tool.name}" for tool in tools[workers[0]] if tool.untrusted]
         material = Material(files, tables)
-        holders.append(Holder(tuple(workers), material, tuple(dict.fromkeys(taint))))
+        holders.append(MaterialHolder(tuple(workers), material, tuple(dict.fromkeys(taint))))
     return holders
 
 
-def in_words(holders: Sequence[Holder], about: str, most: int, *, has_samples: bool = False) -> str:
+def in_words(
+    holders: Sequence[MaterialHolder], about: str, most: int, *, has_samples: bool = False
+) -> str:
     """Names of files and tables, those first that fit what it is about, in so many bytes at most."""
     if not any(holder.material.files or holder.material.tables for holder in holders):
         return ""

@@ -14,7 +14,7 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import asked, request_again, with_notes
-from chargehand.roles.material import Told, reach_of, remembered_material, seen_by_planner
+from chargehand.roles.material import MaterialWords, reach_of, remembered_material, seen_by_planner
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_schema import (
     NO_MORE,
@@ -68,7 +68,7 @@ async def write_plan(
     limits: Limits,
     earlier: Value | None = None,
     shape: dict[str, Any] | None = None,
-    told: Told | None = None,
+    told: MaterialWords | None = None,
 ) -> Plan:
     """A sound plan for this request by this roster.
 
