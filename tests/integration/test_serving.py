@@ -218,6 +218,36 @@ async def test_cancelling_serve_ends_it_at_once_and_leaves_its_runs_to_others(
     await second.close()
 
 
+async def test_a_run_that_is_led_here_is_not_taken_over_though_our_lease_was_late(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, forever, looks = asyncio.Event(), asyncio.Event(), asyncio.Queue[None]()
+
+    @ch.worker("clerk", "Writes lines")
+    async def clerk(brief: ch.Brief) -> str:
+        entered.set()
+        await forever.wait()
+        return "done"
+
+    boss = ch.Supervisor([clerk], journal=str(tmp_path / "runs.db"))
+    run = await boss.post(make_plan(make_task("t0", worker="clerk")))
+
+    async def abandoned() -> list[str]:
+        looks.put_nowait(None)
+        return [run] if entered.is_set() else []
+
+    monkeypatch.setattr(boss.journal.leases, "abandoned", abandoned)
+    serving = asyncio.create_task(boss.serve())
+    await asyncio.wait_for(entered.wait(), 20)
+    for _ in range(4):
+        await asyncio.wait_for(looks.get(), 20)
+    assert "run_taken_over" not in caplog.text
+    forever.set()
+    await boss.stop()
+    await serving
+    await boss.close()
+
+
 def test_a_server_ends_at_sigterm_and_is_listed_no_longer(place: Path) -> None:
     with serving(place) as server:
         assert len(servers(place)) == 1
@@ -347,3 +377,63 @@ outer = ch.Supervisor([inner])
         assert done.returncode == 0, done.stderr
         assert "handed over to" in done.stderr
         assert "clerk_office › deep started by clerk" in done.stderr
+
+
+def test_an_urgent_run_from_one_terminal_preempts_that_of_another(place: Path) -> None:
+    """The server has one slot: it is given up for the urgent run, and taken again afterwards."""
+    with serving(place):
+        usual = submitted(place, "slow")
+        first = start(place, "watch", usual, "--journal", "runs.db")
+        read_until(first, "t0 started by slow")
+        urgent = submitted(place, "clerk", "--priority", "9")
+        second = chargehand(place, "watch", urgent, "--journal", "runs.db")
+        assert (second.returncode, second.stdout) == (0, "did t0\n")
+        read_until(first, "t0 stopped for now, and goes on from there later")
+        read_until(first, "t0 started by slow, attempt 2")
+        (place / "go").touch()
+        out, _ = first.communicate(timeout=30)
+        assert (first.returncode, out) == (0, "did t0 at last\n")
+        ends = {each["run"]: each["status"] for each in told(place, "runs")}
+        assert ends == {usual: "succeeded", urgent: "succeeded"}
+
+
+def test_submit_says_when_nobody_can_take_the_run_up(place: Path) -> None:
+    def said(worker: str, crew: str) -> str:
+        flags = ("--crew", f"crew.py:{crew}", "--journal", "runs.db")
+        done = chargehand(place, "submit", "--plan", f"{worker}.json", *flags)
+        assert done.returncode == 0
+        return done.stderr
+
+    nobody = said("clerk", "boss")
+    assert (
+        "no process serves this journal; have it taken up with: chargehand serve --crew" in nobody
+    )
+    with serving(place) as server:
+        another = said("smith", "other")
+        assert f"not taken up by process {server.pid} on " in another
+        assert "it needs smith" in another
+        assert "no other process serves this journal" in another
+        fitting = said("clerk", "boss")
+        assert "serves this journal" not in fitting
+        assert "follow it:  chargehand watch r" in fitting
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("serve", "--crew", "nowhere.py:boss"), "nowhere.py"),
+        (("serve", "--crew", "crew.py:nobody"), "nobody"),
+        (("submit", "--plan", "clerk.json", "--crew", "crew.toml"), "crew.toml"),
+        (("submit", "--plan", "smith.json", "--crew", "crew.py:boss"), "smith"),
+        (("submit", "--crew", "crew.py:boss"), "either a REQUEST, or --plan FILE"),
+        (("watch", "r123"), "holds no runs"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name_and_nothing_is_posted(
+    place: Path, args: tuple[str, ...], words: str
+) -> None:
+    refused = chargehand(place, *args, "--journal", "runs.db")
+    assert refused.returncode == 2, refused.stderr
+    assert words in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert told(place, "runs") == []

@@ -10,7 +10,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.find_run import find_run
-from chargehand.cli.followed_run import follow
+from chargehand.cli.followed_run import follow, untaken_words
 from chargehand.cli.options import (
     PathsCommand,
     again,
@@ -30,6 +30,7 @@ from chargehand.facts.retention import Retention
 from chargehand.interrupt_signals import counting_signals
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor.crew_offer import servers_of
 from chargehand.supervisor.runtimes import GRACE
 
 
@@ -103,7 +104,8 @@ def _tell(run: str, event: Event) -> None:
 def submit(request: str | None, plan_file: str | None, *, as_json: bool, **options: Any) -> None:
     """Post a REQUEST to a supervisor that serves the journal, and return at once with the run's id.
 
-    The crew must be the one that serves. `chargehand watch RUN` follows the run.
+    The crew must be the one that serves; if no process that serves has its workers, it says so and the run waits.
+    `chargehand watch RUN` follows the run.
     """
     if (request is None) == (plan_file is None):
         raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
@@ -112,13 +114,18 @@ def submit(request: str | None, plan_file: str | None, *, as_json: bool, **optio
     boss = boss_for(choice, quiet=as_json)
     terms = run_terms(boss, choice, options)
 
-    async def post() -> str:
+    async def post() -> tuple[str, list[str]]:
         try:
-            return await boss.post(asked, **terms)
+            run = await boss.post(asked, **terms)
+            waiting, servers = await boss.control.submission(run), await servers_of(boss.journal)
+            place = journal_place(choice.journal)
+            return run, [] if waiting is None else untaken_words(waiting, servers, place)
         finally:
             await boss.close()
 
-    run = asyncio.run(post())
+    run, words = asyncio.run(post())
+    for line in words:
+        output.say(line)
     if as_json:
         output.as_json({"run": run})
         return

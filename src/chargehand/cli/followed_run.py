@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chargehand.cli import output
@@ -12,7 +12,9 @@ from chargehand.cli.run_session import RunSession
 from chargehand.decisions.budget import NESTED
 from chargehand.errors import JournalError, UnknownRun
 from chargehand.facts.events import AttemptStarted, RunLed, RunReleased, RunRequested, StepStarted
+from chargehand.presentation.plain_text import one_line
 from chargehand.presentation.status_words import BELOW, process_words
+from chargehand.runtime.command_inbox import Submission
 from chargehand.settings import Choice, JournalPlace, journal_place
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offer import Server, servers_of
@@ -50,6 +52,21 @@ def serve_words(source: Mapping[str, Any], place: JournalPlace) -> str:
     crew = str(source.get("crew", ""))
     parts = ["chargehand", "serve", *(["--crew", crew] if crew else [])]
     return shlex.join([*parts, "--journal", str(place)])
+
+
+def untaken_words(
+    submission: Submission, servers: Sequence[Server], place: JournalPlace
+) -> list[str]:
+    """Why nobody takes up a run that was submitted, and what helps; nothing if a process that serves can."""
+    reasons = [(server.process, server.offer.why_not(submission)) for server in servers]
+    if not all(reason for _, reason in reasons):
+        return []
+    who = "no other process" if reasons else "no process"
+    serve = serve_words(submission.requested.source, place)
+    return [
+        *(f"not taken up by {process_words(each)}: {one_line(why, 200)}" for each, why in reasons),
+        f"{who} serves this journal; have it taken up with: {serve}",
+    ]
 
 
 class FollowedRun:
@@ -155,10 +172,8 @@ class FollowedRun:
         servers, place = await servers_of(journal), journal_place(choice.journal)
         if self._node is None:
             waiting = await self._boss.control.submission(run)
-            if waiting is None or not all(each.offer.why_not(waiting) for each in servers):
-                return ""
-            serve = serve_words(waiting.requested.source, place)
-            return f"{run} waits: no process that serves this journal can take it up; start one: {serve}"
+            words = [] if waiting is None else untaken_words(waiting, servers, place)
+            return "; ".join([f"{run} waits", *words]) if words else ""
         if self._node in {each.node for each in await journal.processes.alive()}:
             return ""
         if self._node == "":  # it was let go of on purpose

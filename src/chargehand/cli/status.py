@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from chargehand.cli import output
 from chargehand.cli.find_run import FoundRun, heads_in, standing_of
-from chargehand.cli.followed_run import serve_words
+from chargehand.cli.followed_run import untaken_words
 from chargehand.cli.options import journal_option, json_option
 from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom
 from chargehand.decisions.schedule import RunState
@@ -134,18 +134,9 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
 
 def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
     """Who may take up a run that was submitted, or why nobody does."""
-    submission = found.submission
-    if submission is None:
-        return
-    refusals = standing.refusals(found)
-    if len(refusals) < len(standing.servers):
-        yield "    waits for a supervisor to take it up"
-        return
-    for server, reason in refusals:
-        yield f"    not taken up by {process_words(server.process)}: {one_line(reason, 200)}"
-    serve = serve_words(submission.requested.source, place)
-    who = "no other process" if refusals else "no process"
-    yield f"    {who} serves this journal; have it taken up with: {serve}"
+    if found.submission is not None:
+        words = untaken_words(found.submission, standing.servers, place)
+        yield from (f"    {line}" for line in words or ["waits for a supervisor to take it up"])
 
 
 def _server_words(server: Server, standing: _Standing) -> str:

@@ -52,7 +52,9 @@ class Standby:
         while not runtime.kernel.is_draining:
             try:
                 for run in await self._journal.leases.abandoned():
-                    if run not in self._left and not runtime.kernel.is_draining:
+                    # It may be led here: our own lease is over while the journal does not answer in time.
+                    is_free = run not in self._left and not runtime.leads(run)
+                    if is_free and not runtime.kernel.is_draining:
                         await self._take(runtime, run)
             except JournalBusy as error:
                 log.warning("standby_waits error=%s", error)
