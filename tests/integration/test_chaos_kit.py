@@ -279,6 +279,27 @@ def test_a_program_is_killed_at_a_write_and_goes_on_otherwise(tmp_path: Path) ->
     assert done.stdout == "went on\n"
 
 
+def test_the_command_line_killed_twice_pays_for_each_answer_once(tmp_path: Path) -> None:
+    (tmp_path / "crew.toml").write_text('[[worker]]\nname = "w"\ndescription = "Writes"\n')
+    tasks = [
+        ch.Task(id=name, description="Write one sentence", worker="w", needs=needs)
+        for name, needs in (("a", []), ("b", ["a"]), ("c", ["b"]))
+    ]
+    (tmp_path / "plan.json").write_text(ch.Plan(goal="Sentences", tasks=tasks).to_json())
+    where = ("--journal", "runs.db")
+    chosen = ("--crew", "crew.toml", "--plan", "plan.json", "--model", "openai:test")
+    with kit.FakeProvider(["One.", "Two.", "Three."], faults=kit.first(2, "429")) as provider:
+        done = kit.kill_and_resume(
+            *("-m", "chargehand", "run", *chosen, *where),
+            resume=("-m", "chargehand", "resume", "last", *where),
+            at_steps=[2, 2],
+            cwd=tmp_path,
+            env=provider.environment,
+        )
+        assert provider.calls == 5
+    assert done.stdout == "Three.\n"
+
+
 def test_a_program_that_ends_too_early_or_fails_says_so(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     with pytest.raises(AssertionError, match=r"ended with 0 before its step 99"):

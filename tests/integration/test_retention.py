@@ -16,8 +16,11 @@ import chargehand as ch
 from chargehand.cli import main
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.retention import Retention
+from chargehand.journal.base import Head
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.verify import verified
+from chargehand.supervisor.retention_policy import INTERVAL, pruning
+from chargehand.testing import FakeClock, LosingJournal, run_virtual
 
 TASKS = [
     ch.Task(id=f"t{each}", description="Write", worker="writer", args={"length": length})
@@ -200,6 +203,25 @@ async def test_the_policy_of_serve_goes_before_that_of_the_supervisor(tmp_path: 
     await boss.stop()
     await serving
     await boss.close()
+
+
+def test_a_policy_waits_for_a_lost_database_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "chargehand.retention")
+
+    async def serve() -> list[Head]:
+        journal, clock = LosingJournal(patience=0), FakeClock()
+        for _ in range(3):
+            await ch.Supervisor([writer], journal=journal, clock=clock).run(PLAN)
+        journal.lose(seconds=60)
+        async with pruning(journal, Retention(keep=1), clock):
+            await asyncio.sleep(INTERVAL / 2)
+            assert "prune_failed" in caplog.text
+            assert len(await journal.heads(forgotten=False)) == 3
+            await asyncio.sleep(INTERVAL)
+        return await journal.heads(forgotten=False)
+
+    assert len(run_virtual(serve())) == 1
+    assert "runs_pruned runs=2" in caplog.text
 
 
 def test_a_crew_file_and_the_command_line_give_a_policy(tmp_path: Path) -> None:

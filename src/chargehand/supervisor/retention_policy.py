@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from chargehand.clock import Clock
-from chargehand.errors import ChargehandError
 from chargehand.facts.retention import Retention
 from chargehand.facts.sizes import shown_size
 from chargehand.journal.base import Journal
@@ -43,6 +42,6 @@ async def _prune_forever(pruner: Pruner, clock: Clock) -> None:
                 log.info("run_pruned run=%s nested=%d why=%s", run.run, run.nested, run.why)
             if gone:
                 log.info("runs_pruned runs=%d size=%s", gone, shown_size(size))
-        except ChargehandError as error:  # what could not be deleted is tried again
+        except Exception as error:  # noqa: BLE001 - serving goes on, and what could not be deleted is tried again
             log.warning("prune_failed error=%s; trying again", error)
         await asyncio.sleep(INTERVAL)
