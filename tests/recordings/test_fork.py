@@ -294,6 +294,7 @@ async def test_a_fork_in_the_middle_of_a_task_goes_on_after_its_steps(tmp_path: 
             fork = await boss.fork(first.id, at=finished[1])
             assert fork.tasks["a"].output == "It is high."
         assert len(server.requests) == 3
+        assert "a tower" in json.dumps(server.requests[-1].body), "what the tool found is known"
         assert used == ["it"]
 
 
