@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -33,10 +34,15 @@ log = logging.getLogger("chargehand")
 REPAIRS = 2
 #: the same tool with the same arguments so many times is no progress
 REPEATS = 3
+#: failures of one tool in the same way, one after another, after which the attempt has failed
+SAME_FAILURES = 6
+#: told to a model that makes a call again which failed in the attempt before
+NOT_AGAIN = "This very call failed in the attempt before, and was not made again: change it."
 LONGEST_RESULT = 1024 * 1024
 APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
 _VERDICT = record(met={"type": "boolean"}, why={"type": "string"})
 #: failures of a model that did not go on, by name
+_PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\d+|\b\w+_\w+\b")
 _GAVE_UP = ("Refused", "EmptyReply", "NoProgress", "Cannot")
 
 
@@ -86,6 +92,8 @@ class ToolLoop:
         #: by tool that has failed and not succeeded since: of which class, and in what words
         self._trouble: dict[str, tuple[ErrorClass, str]] = {}
         self._seen: dict[str, int] = {}
+        #: by tool: how often it has failed in the same way, one time after another
+        self._same_failures: dict[str, int] = {}
         #: by digest of the call: how often a person was to be asked about it
         self._approvals: dict[str, int] = {}
         #: what a person did not allow, in words
@@ -220,6 +228,9 @@ class ToolLoop:
             if times >= REPEATS:
                 failure = _failed("NoProgress", f"it called {what[:200]} {REPEATS} times")
                 return self._explained(failure, call.name)
+            if self._same_failures.get(call.name, 0) >= SAME_FAILURES:
+                words = f"{call.name} failed {SAME_FAILURES} times in the same way"
+                return self._explained(_failed("NoProgress", words), call.name)
         return None
 
     def _explained(self, failure: Failed, tool: str = "") -> Failed:
@@ -249,11 +260,13 @@ class ToolLoop:
         self._history.append(call.name)
         identity = [call.name, _canonical_arguments(arguments)]
 
+        name = f"tool {call.name}"
+
         async def run(key: str) -> Done:
-            return await self._call(tool, key, arguments)
+            return self._failed_before(name, identity) or await self._call(tool, key, arguments)
 
         done = await self._brief.durable(
-            f"tool {call.name}",
+            name,
             identity,
             run,
             effect=tool.effect,
@@ -268,11 +281,28 @@ class ToolLoop:
             return self._failing(told, output.get("kind", ErrorClass.LOGIC))
         self._succeeded.append(call.name)
         self._trouble.pop(call.name, None)
+        self._same_failures.pop(call.name, None)
         return told
 
+    def _failed_before(self, name: str, identity: object) -> Done | None:
+        """The same call of the attempt before, if it was refused for what it says: it would be again."""
+        before = () if self._brief.log is None else self._brief.log.before
+        digest = digest_of(canonical([name, identity])) if before else ""
+        for step in before:
+            if step.digest != digest or type(step.outcome) is not Done:
+                continue
+            value = step.outcome.value
+            said = None if value.blob else value.read()
+            if isinstance(said, dict) and said.get("kind") == ErrorClass.LOGIC:
+                text = f"{said['text']}\n{NOT_AGAIN}"
+                return Done(Value.of_record({**said, "text": text}, value.taint))
+        return None
+
     def _failing(self, told: base.ToolOutput, kind: str) -> base.ToolOutput:
-        self._trouble.pop(told.name, None)  # the newest comes last
+        before = self._trouble.pop(told.name, None)  # the newest comes last
         self._trouble[told.name] = (ErrorClass(kind), told.text)
+        is_same = before is not None and _gist_of(before[1]) == _gist_of(told.text)
+        self._same_failures[told.name] = self._same_failures.get(told.name, 0) * is_same + 1
         return told
 
     async def _call(self, tool: Tool, key: str, arguments: str) -> Done:
@@ -467,6 +497,11 @@ class ToolLoop:
 def digest_after(before: bytes, turn: base.Turn) -> bytes:
     """The digest of a conversation that had this one before the turn."""
     return hashlib.blake2b(before + msgspec.json.encode(turn), digest_size=16).digest()
+
+
+def _gist_of(words: str) -> str:
+    """What a tool says of a failure, without the names and numbers in it."""
+    return _PARTICULARS.sub("", words.partition("\n")[0]).casefold()
 
 
 def _failed(error: str, message: str) -> Failed:
