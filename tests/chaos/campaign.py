@@ -22,9 +22,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from .fork_server import die_with_parent
 from .needs import Needs
 from .oracle import Verdict
-from .rows import ROWS, Row, die_with_parent, try_row
+from .rows import ROWS, Row, try_row
 
 ROOT = Path(__file__).resolve().parents[2]
 #: seconds between two lines that say how far it is

@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = ("tests.chaos.client", "tests.chaos.serving")
 #: seconds for a tracer to come
 TRACING = 20.0
+#: prctl: gets a signal when its parent dies
+_SET_PDEATHSIG = 1
 #: prctl: may be traced by processes that are not its parent
 _SET_PTRACER, _ANY = 0x59616D61, ctypes.c_ulong(-1)
 
@@ -89,6 +91,7 @@ class ForkServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
+            start_new_session=True,  # Ctrl-C is for us alone: it ends at the end of its input
         )
         self._lock = threading.Lock()
         self._started: queue.Queue[ForkedProcess] = queue.Queue()
@@ -197,6 +200,7 @@ def _reap(running: set[int]) -> None:
 def become(request: ForkRequest) -> None:
     """Be the process that was asked for."""
     os.setpgid(0, 0)
+    die_with_parent()
     nothing = os.open(os.devnull, os.O_RDONLY)
     output = os.open(request.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for handle, place in ((nothing, 0), (output, 1), (output, 2)):
@@ -208,6 +212,12 @@ def become(request: ForkRequest) -> None:
     sys.argv = [request.module, *request.arguments]
     module: Any = importlib.import_module(request.module)
     module.main()
+
+
+def die_with_parent() -> None:
+    """Be killed when the thread that started this process is gone, however it ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait_for_tracer() -> None:

@@ -1,10 +1,7 @@
 """Every row of the table of faults that is tried here, and how often a campaign of release size tries it."""
 
-import ctypes
 import logging
 import shutil
-import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +22,6 @@ from . import (
 )
 from .needs import Needs
 from .oracle import Verdict
-
-_SET_PDEATHSIG = 1
 
 Trial = Callable[[int, Path], Verdict]
 
@@ -208,12 +203,6 @@ ROWS = [
     ),
     Row("sim", "simulated schedules", schedules.schedules_trial, 20_000, "0 broken rules", 0.02),
 ]
-
-
-def die_with_parent() -> None:
-    """A campaign that is killed takes its processes with it; without this they would wait for ever."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def try_row(index: int, seed: int, folder: Path) -> tuple[Verdict, float]:
