@@ -82,10 +82,8 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
 async def find_run(typed: str, place: JournalPlace) -> Head:
     """The run that is meant. Raises `UsageError` that lists the nearest ones if none is."""
     heads = await heads_in(place)
-    if typed not in {head.stream for head in heads} and await _is_deleted(typed, place):
-        raise UnknownRun(typed, FORGOTTEN)
     if not heads:
-        raise UnknownRun(typed, f"{place} holds no runs; chargehand run starts one")
+        raise await _unknown(typed, place, f"{place} holds no runs; chargehand run starts one")
     if typed == LAST:
         begun = [each for each in heads if each.began_at and not is_nested(each)] or heads
         return max(begun, key=lambda head: str(head.began_at))
@@ -100,17 +98,20 @@ async def find_run(typed: str, place: JournalPlace) -> Head:
             f"{typed!r} is the beginning of {len(fitting)} runs: {', '.join(fitting[:8])}; type more"
         )
     near = difflib.get_close_matches(typed, by_id, n=3, cutoff=0.3) or list(by_id)[:3]
-    raise UnknownRun(typed, f"the nearest are {', '.join(near)}; chargehand runs lists all")
+    nearest = f"the nearest are {', '.join(near)}; chargehand runs lists all"
+    raise await _unknown(typed, place, nearest)
 
 
-async def _is_deleted(run: str, place: JournalPlace) -> bool:
+async def _unknown(typed: str, place: JournalPlace, why: str) -> UnknownRun:
+    """Why there is no such run: retention deleted it, or it never was."""
     if not place.exists():
-        return False
+        return UnknownRun(typed, why)
     journal = open_journal(place)
     try:
-        return any(head.is_forgotten and head.stream == run for head in await journal.heads())
+        is_deleted = typed in {head.stream for head in await journal.heads() if head.is_forgotten}
     finally:
         await journal.close()
+    return UnknownRun(typed, FORGOTTEN if is_deleted else why)
 
 
 async def with_run(typed: str, journal: str, then: Callable[[Supervisor, Head], Awaitable[T]]) -> T:
