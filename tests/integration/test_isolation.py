@@ -230,6 +230,10 @@ def test_j4_a_posted_run_that_kills_its_leaders_is_parked_by_name(tmp_path: Path
     told = CliRunner().invoke(main, ["status", "--journal", str(database)])
     assert f"{run}  parked" in told.stdout
     assert f"chargehand resume {run} tries it again" in told.stdout
+    shown = CliRunner().invoke(main, ["show", run, "--journal", str(database)]).stdout
+    assert f"run {run}: parked" in shown
+    assert "it is parked: 2 processes" in shown
+    assert "leads it" not in shown
 
     async def resume() -> ch.RunResult:
         async with ch.Supervisor([w], journal=database) as boss:

@@ -118,6 +118,15 @@ def test_a_submitted_run_is_seen_and_cancelled_before_anybody_takes_it_up(place:
         assert [each["status"] for each in told(place, "runs")] == ["succeeded", "cancelled"]
 
 
+def test_a_submitted_run_that_nobody_takes_up_can_be_led_here(place: Path) -> None:
+    run = submitted(place, "clerk")
+    other = chargehand(place, "resume", run, "--crew", "crew.py:other", "--journal", "runs.db")
+    assert other.returncode == 2
+    assert "it needs clerk" in other.stderr
+    led = chargehand(place, "resume", run, "--journal", "runs.db")
+    assert (led.returncode, led.stdout) == (0, "did t0\n"), led.stderr
+
+
 def test_status_says_who_leads_and_who_stands_by_and_since_when(place: Path) -> None:
     with serving(place) as first:
         run = submitted(place, "slow")

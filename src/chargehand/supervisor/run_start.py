@@ -9,7 +9,7 @@ from chargehand.decisions.budget import Account, all_runs_below
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.run_fork import ForkChanges, ForkPlan, effects_in, fork_plan
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.errors import PlanRefused, RosterMismatch, UnknownRun, UsageError
+from chargehand.errors import NotLeading, PlanRefused, RosterMismatch, UnknownRun, UsageError
 from chargehand.facts.events import Approach, RunRequested, RunStatus
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.output_schema import shape_of
@@ -19,7 +19,8 @@ from chargehand.journal.base import Journal
 from chargehand.past_runs import fold, is_known
 from chargehand.result import earlier_of
 from chargehand.roles.roster import Member, changed_workers, differences, versions
-from chargehand.runtime import Runtime
+from chargehand.runtime import Leading, Runtime
+from chargehand.runtime.command_inbox import Submission
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
 from chargehand.supervisor.run_control import Run, RunControl
@@ -118,7 +119,13 @@ class RunStart:
         async with runtime.claim(run_id):
             if runtime.leads(run_id):
                 return Run(run_id, self._control, runtime.ending(run_id)), runtime.written_already()
-            live_run = await fold(self._journal, run_id, self._config.runs.retry)
+            try:
+                live_run = await fold(self._journal, run_id, self._config.runs.retry)
+            except UnknownRun:
+                if (waiting := await self._control.submission(run_id)) is None:
+                    raise
+                begun = await self._take_up(runtime, waiting, asking)
+                return Run(run_id, self._control, begun.ending), begun.written
             if live_run.schedule.status is None:
                 _refuse_pooled(live_run)
             else:
@@ -129,6 +136,21 @@ class RunStart:
                 run_id, lambda live_run: self.check_roster(live_run, accept=accept), above, asking
             )
         return Run(run_id, self._control, leading.ending), leading.written
+
+    async def _take_up(self, runtime: Runtime, waiting: Submission, asking: Asking) -> Leading:
+        """Lead a run that was submitted and that nobody has taken up."""
+        run = waiting.requested.run
+        if lacking := waiting.lacking(self._roster.digest, self._roster.names):
+            raise RosterMismatch(
+                f"run {run} cannot be led by this supervisor: {lacking}; resume it with the crew that it was "
+                "submitted with (at the command line: --crew FILE.py:NAME, or --crew FILE.toml)"
+            )
+        begun = await runtime.begin(
+            waiting.requested, waiting.plan, may_exist=True, mail=waiting.mail, asking=asking
+        )
+        if begun is None:
+            raise NotLeading(f"run {run} was just taken up by another process; follow it there")
+        return begun
 
     async def request(
         self, request: str | Plan, terms: RunOptions, origin: RunParent | None = None
