@@ -146,6 +146,30 @@ async def test_an_interrupted_run_goes_on_elsewhere(two: tuple[Journal, Journal]
     assert (await recordings.replay(archive)).difference is None
 
 
+async def test_an_unfinished_fork_brings_the_run_that_it_needs(
+    two: tuple[Journal, Journal],
+) -> None:
+    here, there = two
+    done: list[str] = []
+
+    @ch.worker("asks", "Asks a person the second time")
+    async def asks(brief: ch.Brief) -> str:
+        done.append(brief.task.id)
+        return await brief.ask("Well?") if done.count("b") > 1 else "first"
+
+    async with ch.Supervisor([asks], journal=here, on_question="return") as boss:
+        first = await boss.run(plan_of(task("a", "asks"), task("b", "asks")))
+        left = await boss.fork(first.id, redo=["b"])
+    assert left.status == "waiting"
+    await recordings.copy([left.id], here, there)
+    assert {head.stream for head in await there.heads()} == {first.id, left.id}
+    async with ch.Supervisor([asks], journal=there) as boss:
+        await boss.answer(left.questions[0].id, "three")
+        result = await boss.resume(left.id)
+    assert result.status == "succeeded"
+    assert done.count("a") == 1
+
+
 async def test_another_run_of_the_same_name_is_refused(two: tuple[Journal, Journal]) -> None:
     for number, each in enumerate(two):
         async with ch.Supervisor([reader], journal=each) as boss:

@@ -102,6 +102,43 @@ async def test_a_failed_task_is_done_again(tmp_path: Path) -> None:
         assert calls == {"a": 1, "c": 1}
 
 
+async def test_items_of_a_mapped_task_are_kept_one_by_one(tmp_path: Path) -> None:
+    """Of three items one failed: the fork does that one, and what needs them all."""
+    did: list[object] = []
+    bad = {"y"}
+
+    @ch.worker("maps", "Does one item")
+    async def maps(brief: ch.Brief) -> str:
+        did.append(brief.inputs["item"])
+        if brief.inputs["item"] in bad:
+            raise ch.WorkerError("no", kind="denied")
+        return f"did {brief.inputs['item']}"
+
+    mapped = ch.Task(
+        id="m", description="Do each of them", worker="maps", for_each="a", needs=["a"], at_least=3
+    )
+
+    @ch.worker("lists", "Lists them")
+    async def lists(brief: ch.Brief) -> list[str]:
+        did.append("list")
+        return ["x", "y", "z"]
+
+    plan = plan_of(task("a", "lists"), mapped)
+    async with ch.Supervisor([maps, lists], journal=tmp_path / "runs.db") as boss:
+        first = await boss.run(plan)
+        assert first.tasks["m"].state == "failed"
+        did.clear()
+        bad.clear()
+        fork = await boss.fork(first.id)
+        assert fork.status == "succeeded"
+        assert did == ["y"]
+        assert fork.tasks["m"].output == ["did x", "did y", "did z"]
+        did.clear()
+        again = await boss.fork(fork.id, redo=["m"])
+        assert sorted(map(str, did)) == ["x", "y", "z"]
+        assert again.tasks["m"].output == fork.tasks["m"].output
+
+
 async def test_a_fork_says_beforehand_what_it_keeps(tmp_path: Path) -> None:
     async with ch.Supervisor([counting({})], journal=tmp_path / "runs.db") as boss:
         first = await boss.run(chain("a", "b", "c"))

@@ -98,10 +98,8 @@ def _replay_lines(archive: RunArchive, report: ReplayReport) -> Iterator[str]:
     for run in report.runs:
         how = run.status or "not ended"
         found = "a difference" if run.difference is not None else "no difference"
-        yield (
-            f"run {run.run}: {how}; {run.events} events, of which {run.decisions} decisions were recomputed "
-            f"and {run.checked} starts and timers checked: {found}"
-        )
+        again = f"{_count(run.decisions, 'decision')}, {_count(run.checked, 'start or timer')}"
+        yield f"run {run.run}: {how}, {run.events} events, {found}; recomputed: {again}"
         yield f"event hash {run.hash}"
     if report.difference is not None:
         yield f"\n{clean(str(report.difference))}"
@@ -133,6 +131,11 @@ def diff(a: str, b: str, journal: str, *, as_json: bool) -> None:
             output.result(line)
     if not found.is_same:
         sys.exit(1)
+
+
+def _count(number: int, what: str) -> str:
+    plural = " or ".join(f"{word}s" for word in what.split(" or "))
+    return f"{number} {what if number == 1 else plural}"
 
 
 def _diff_lines(found: RunComparison) -> Iterator[str]:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from msgspec import Struct
 
 from chargehand.errors import NotLeading
+from chargehand.facts.events import RunRequested
 from chargehand.journal.base import Journal
 from chargehand.recordings.recording_file import is_recording, load
 from chargehand.recordings.run_archive import (
@@ -63,6 +64,8 @@ async def _copy_run(run: str, here: Journal, there: Journal) -> tuple[RunArchive
                 held[name] = await _hold(here, name)
         if held:  # something may have been added before it was ours
             archive = await archive_of(here, run)
+        if run in held and (reused := _reused(archive)):
+            await _copy_run(reused, here, there)  # it needs the results of that one to go on
         added = await store_archive(archive, there)
         for mail in await here.mail.unread():
             if mail.stream in archive.streams:
@@ -71,6 +74,11 @@ async def _copy_run(run: str, here: Journal, there: Journal) -> tuple[RunArchive
         for name, epoch in held.items():
             await here.leases.release(name, epoch)
     return archive, added
+
+
+def _reused(archive: RunArchive) -> str:
+    first = next(archive.events(archive.root), None)
+    return first.reuses if isinstance(first, RunRequested) else ""
 
 
 async def _hold(journal: Journal, run: str) -> int:
