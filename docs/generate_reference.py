@@ -67,7 +67,14 @@ PAGES = (
                 "Approach",
             ),
             Door.of("chargehand.supervisor.requests", "RunOptions"),
+            Door.of("chargehand.decisions.run_fork", "ForkPlan"),
         ),
+    ),
+    Page(
+        "recordings.md",
+        "Recordings",
+        "Write runs to files, replay them without a model, compare them, and copy them to other journals.",
+        (Door.of("chargehand.recordings"),),
     ),
     Page(
         "plans.md",

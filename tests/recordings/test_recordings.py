@@ -13,6 +13,7 @@ import pytest
 import chargehand as ch
 from chargehand import recordings
 from chargehand.errors import JournalVersion, UsageError
+from chargehand.models.base import ToolCall
 from chargehand.recordings.recording_file import FORMAT_VERSION, is_recording
 from chargehand.testing.model_server import Say, model_server
 from tests.recordings.recorded_run import LONG, SECRET_WORDS, chargehand, plan_of, reader, task
@@ -111,17 +112,26 @@ def test_a_recording_without_content_has_the_structure_and_no_texts(
 async def test_a_run_of_a_real_server_replays_with_everything_forbidden(tmp_path: Path) -> None:
     """The child process has no network at all: not even loopback is up in its namespace."""
     journal, file = tmp_path / "runs.db", tmp_path / "run.chargehand"
+    looked: list[str] = []
+
+    @ch.tool(effect="pure")
+    def look(what: str) -> str:
+        """Look at something."""
+        looked.append(what)
+        return "a tower"
+
     async with model_server() as server:
         server.always = lambda received: Say(
             text=f"reply to {len(received.body['messages'])} messages"
         )
         model = ch.open_model("openai:gpt-4.1", base_url=f"{server.url}/v1", key="sk-test-key")
-        llm = ch.Worker("thinker", "Thinks about things", model=model)
+        server.say(Say(calls=(ToolCall("1", "look", '{"what": "it"}'),)))
+        llm = ch.Worker("thinker", "Thinks about things", model=model, tools=[look])
         plan = plan_of(task("a", "thinker"), task("b", "thinker", "a"))
         async with ch.Supervisor([llm], journal=journal) as boss:
             result = await boss.run(plan)
         assert result.status == "succeeded"
-        assert len(server.requests) >= 2
+        assert (len(server.requests), looked) == (3, ["it"])
         archive = await recordings.record(result.id, file, journal)
         answer = await asyncio.to_thread(lambda: str(result.answer))
     code = f"""
