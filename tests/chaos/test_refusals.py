@@ -52,6 +52,9 @@ class FewerLeases:
     async def release(self, stream: str, epoch: int) -> None:
         await self._leases.release(stream, epoch)
 
+    async def abandoned(self) -> list[str]:
+        return await self._leases.abandoned()
+
     def is_valid(self) -> bool:
         return not self.is_dead and self._leases.is_valid()
 

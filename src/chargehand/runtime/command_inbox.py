@@ -298,8 +298,8 @@ class CommandInbox:
             new = [letter for letter in letters if letter.id not in self._seen]
             try:
                 await self._take_up([letter for letter in new if letter.subject == "submit"])
-            except JournalBusy as error:
-                log.warning("submissions_not_taken_up error=%s; trying again", error)
+            except (JournalFull, JournalBusy, JournalReadOnly) as error:
+                log.warning("submissions_put_off error=%s; trying again", error)
             for letter in new:
                 if letter.subject != "submit":
                     await self._open_safely(letter)
