@@ -61,6 +61,16 @@ def test_replay_prints_the_answer_and_the_hash(run: str, journal: str, tmp_path:
     assert answer in shown.stdout
 
 
+def test_replay_lists_events_with_their_numbers(run: str, journal: str) -> None:
+    """As `fork --at` takes them."""
+    lines = chargehand("replay", run, "--events", "--journal", journal).stdout.splitlines()
+    assert lines[0].split()[0::2] == ["1", "RunRequested"]
+    told = json.loads(chargehand("replay", run, "--events", "--json", "--journal", journal).stdout)
+    assert [each["seq"] for each in told["events"]] == list(range(1, told["runs"][0]["events"] + 1))
+    last = told["events"][-1]
+    assert (last["kind"], last["task"]) == ("RunFinished", "")
+
+
 def test_a_changed_decision_is_named_and_the_exit_code_is_1(
     run: str, journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,19 +4,27 @@ import asyncio
 import difflib
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
 import msgspec
+from msgspec import Struct
 
 from chargehand import recordings
 from chargehand.cli import output
 from chargehand.cli.find_run import find_run, heads_in
 from chargehand.cli.options import journal_option, json_option
+from chargehand.decisions.replay import task_of
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
-from chargehand.presentation.plain_text import answer_words, clean, money_words, one_line
+from chargehand.presentation.plain_text import (
+    answer_words,
+    clean,
+    clock_words,
+    money_words,
+    one_line,
+)
 from chargehand.presentation.status_words import is_nested
 from chargehand.recordings import Pair, ReplayReport, RunArchive, RunComparison, TaskComparison
 from chargehand.recordings.recording_file import SUFFIX, is_recording
@@ -63,22 +71,42 @@ def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, jou
 
 @click.command()
 @click.argument("run_id", metavar="RUN|FILE")
+@click.option("--events", is_flag=True, help="List the events too, with the numbers for fork --at.")
 @journal_option
 @json_option("As one JSON object.")
-def replay(run_id: str, journal: str, *, as_json: bool) -> None:
+def replay(run_id: str, journal: str, *, events: bool, as_json: bool) -> None:
     """Replay a RUN, or the FILE of a recording: compute every decision again, and compare.
 
     Calls no model and no tool and needs no network. Prints the answer and the hash of all events. If a
     decision comes out otherwise than it was recorded, the first one is named, and the exit code is 1.
     """
     archive, report = asyncio.run(_replayed(run_id, journal))
+    listed = list(_listed(archive)) if events else []
     if as_json:
-        output.as_json({**msgspec.to_builtins(report), "is_same": report.difference is None})
+        told = {**msgspec.to_builtins(report), "is_same": report.difference is None}
+        output.as_json({**told, "events": listed} if events else told)
     else:
+        for each in listed:
+            at, kind, task = clock_words(each.at), each.kind, clean(each.task)
+            output.result(f"{each.seq:>6}  {at}  {kind}  {task}".rstrip())
         for line in _replay_lines(archive, report):
             output.result(line)
     if report.difference is not None:
         sys.exit(1)
+
+
+class ListedEvent(Struct, frozen=True):
+    """An event of a run, as `replay --events` lists it."""
+
+    seq: int
+    at: datetime
+    kind: str
+    task: str
+
+
+def _listed(archive: RunArchive) -> Iterator[ListedEvent]:
+    for seq, event in enumerate(archive.events(archive.root), 1):
+        yield ListedEvent(seq, event.at, type(event).__name__, task_of(event))
 
 
 async def _replayed(given: str, journal: str) -> tuple[RunArchive, ReplayReport]:

@@ -154,7 +154,7 @@ class RunReplay:
             run=self.run,
             seq=len(self.events) + 1,
             kind="",
-            task=_task_of(more),
+            task=task_of(more),
             field="event",
             recorded="nothing",
             recomputed=_shown(more),
@@ -299,14 +299,15 @@ class RunReplay:
             run=self.run,
             seq=len(self.events) + 1,
             kind=type(event).__name__,
-            task=_task_of(event),
+            task=task_of(event),
             field=field,
             recorded=recorded,
             recomputed=recomputed,
         )
 
 
-def _task_of(event: Event) -> str:
+def task_of(event: Event) -> str:
+    """The id of the task that an event is about; empty if it is about none."""
     task = getattr(event, "task", "")
     return task if isinstance(task, str) else str(task.id)
 

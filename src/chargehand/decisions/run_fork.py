@@ -73,7 +73,7 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
     if not 1 <= seq <= len(events):
         raise UsageError(
             f"run {run} has {len(events)} events, and no event {seq}; give at= a number from 1 to "
-            f"{len(events)}, as chargehand trace {run} lists them"
+            f"{len(events)}; chargehand replay {run} --events lists them"
         )
     past = LiveRun(run)
     past.replay(events[:seq])
