@@ -60,6 +60,8 @@ class Campaign:
         #: seconds that the trials of each row took, one after the other
         self.took = dict.fromkeys(self.totals, 0.0)
         self.lacks: dict[int, str] = {}
+        #: of which source the trials of each row were
+        self._sources: dict[int, set[str]] = {index: set() for index in self.totals}
         self._seeds: dict[int, set[int]] = {index: set() for index in self.totals}
         self._read_notes()
 
@@ -105,15 +107,22 @@ class Campaign:
         return int(self._options.seed) * 1_000_000 + number
 
     def note(self, index: int, seed: int, verdict: Verdict, took: float) -> None:
-        line = {"row": _name(ROWS[index]), "seed": seed, "took": took, "verdict": asdict(verdict)}
+        line = {
+            "row": _name(ROWS[index]),
+            "seed": seed,
+            "took": took,
+            "source": self.source,
+            "verdict": asdict(verdict),
+        }
         with self._notes.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self._count(index, verdict, took)
+        self._count(index, verdict, took, self.source)
 
     def clear_notes(self) -> None:
         self._notes.unlink(missing_ok=True)
 
-    def _count(self, index: int, verdict: Verdict, took: float) -> None:
+    def _count(self, index: int, verdict: Verdict, took: float, source: str) -> None:
+        self._sources[index].add(source)
         self.trials[index] += 1
         self.took[index] += took
         self.totals[index].add(verdict)
@@ -129,7 +138,8 @@ class Campaign:
                 continue  # the campaign was cut off while it wrote this one
             index = by_name.get(line["row"])
             if index is not None:
-                self._count(index, Verdict(**line["verdict"]), line["took"])
+                tried = line.get("source", self._notes.name.split("-")[1])
+                self._count(index, Verdict(**line["verdict"]), line["took"], tried)
                 self._seeds[index].add(line["seed"] - int(self._options.seed) * 1_000_000)
         print(f"goes on with {self._notes}: {sum(self.trials.values())} trials are done")
 
@@ -154,6 +164,7 @@ class Campaign:
                     "bar": row.bar,
                     "wanted": self.target(row),
                     "trials": self.trials[index],
+                    "commits": sorted(self._sources[index]),
                     **asdict(total),
                     "violations": total.lost + total.duplicates + len(total.faults),
                     "is_sound": self.is_sound(index),

@@ -12,6 +12,7 @@ from chargehand.facts.events import AttemptLost, AttemptStarted, RunLed, RunRele
 
 from .fork_server import ForkedProcess
 from .kills import Lives, kill_group, start, wait
+from .needs import require
 from .oracle import Line, Verdict, check_ended
 
 
@@ -126,6 +127,25 @@ def c8_trial(seed: int, folder: Path) -> Verdict:
     verdict.acknowledged += sum("ack" in line for line in lives.lines())
     check_ended(runs, verdict)
     return verdict
+
+
+def c8_clearing_trial(seed: int, folder: Path) -> Verdict:
+    """The one that clears a dead leader away is killed while it does so: the next still need not wait."""
+    require("strace")
+    folder.mkdir(parents=True)
+    lives = Lives(folder)
+    first = start(folder, shape="small", pause=0.05)
+    poll(lambda: bool(acks(lives.lines(), RunLed.__name__)))
+    kill_group(first)
+    (file,) = folder.glob("runs.db-node-*")
+    trace = folder.with_name(f"{folder.name}.strace")
+    inject = "inject=unlink:delay_exit=5000000"
+    second = start(folder, ["-o", str(trace), "-e", "trace=unlink", "-e", inject], shape="small")
+    lives.verdict.fired += poll(lambda: not file.exists())  # it stands still right after that
+    kill_group(second)
+    trace.unlink()
+    lives.look()
+    return lives.finish(shape="small")
 
 
 def c10_trial(seed: int, folder: Path) -> Verdict:

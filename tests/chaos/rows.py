@@ -44,7 +44,7 @@ class Row:
 
 
 ROWS = [
-    Row("A1", "killed at the n-th write or sync", kills.a1_trial, 2000, "0 lost; resumes < 2 s"),
+    Row("A1", "killed at the n-th write or sync", kills.a1_trial, 2000, "0 lost, 0 twice"),
     Row("A2", "killed right after an effect", kills.a2_trial, 500, "`once` effects: 0 repeated"),
     Row("A3", "killed right before an effect", kills.a3_trial, 500, "`once` effects: 0 repeated"),
     Row("A5", "process group killed in a loop", kills.a5_trial, 400, "the run ends"),
@@ -105,6 +105,14 @@ ROWS = [
     Row("C3", "slow workers", delivery.c3_trial, 50, "1 result accepted", 0.5, at_once=2),
     Row("C5", "everything reported twice", delivery.c5_trial, 1000, "0 twice", 0.02),
     Row("C8", "dead right after leading", leaders.c8_trial, 200, "led again < 5 s", 1.0),
+    Row(
+        "C8",
+        "dead while it clears a dead one away",
+        leaders.c8_clearing_trial,
+        50,
+        "led again",
+        1.0,
+    ),
     Row("C10", "SIGTERM during load", leaders.c10_trial, 200, "0 lost", 1.0, at_once=2),
     Row(
         *("H1", "leader killed, 200 tasks in flight (SQLite)", failover.h1_sqlite, 100),

@@ -28,7 +28,20 @@ def table_of(result: dict[str, Any]) -> str:
         fired = f"not run: {row['lacks']}" if row["lacks"] else f"{row['fired']:,}"
         cells = (row["row"], row["fault"], fired, row["violations"], row["bar"], worst or "–")
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_other_commits(result)])
+
+
+def _other_commits(result: dict[str, Any]) -> list[str]:
+    """Which rows were tried before the source was changed, if a campaign went on with `--keep`."""
+    rows: dict[str, list[str]] = {}
+    for row in result["rows"]:
+        for commit in row["commits"]:
+            if commit != result["commit"] and row["row"] not in rows.setdefault(commit, []):
+                rows[commit].append(row["row"])
+    return [
+        "",
+        *(f"Of commit `{commit}`: {', '.join(ids)}." for commit, ids in rows.items()),
+    ] * bool(rows)
 
 
 def write(result: dict[str, Any], page: Path = PAGE) -> None:

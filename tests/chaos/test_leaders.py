@@ -19,6 +19,11 @@ def test_c8_run_of_a_dead_leader_is_reclaimed_once_and_soon(tmp_path: Path) -> N
     share(leaders.c8_trial, tmp_path, 4)
 
 
+def test_c8_killed_while_it_clears_a_dead_leader_away(tmp_path: Path) -> None:
+    """The lock file of the dead one goes only after its row: without either nobody would know that it is dead."""
+    share(leaders.c8_clearing_trial, tmp_path, 1)
+
+
 def test_c10_sigterm_during_load_loses_nothing(tmp_path: Path) -> None:
     """A script that catches `RunInterrupted` ends with 0, and its run goes on later."""
     share(leaders.c10_trial, tmp_path, 3)

@@ -73,11 +73,22 @@ class NodeFile:
             else:
                 os.close(handle)
 
-    def is_free(self, *, clears: bool = True) -> bool:
-        """Whether its process is certainly gone; clears the file away then, unless told not to.
+    def is_free(self) -> bool:
+        """Whether its process is certainly gone.
 
         A file that is missing proves nothing: somebody may have tidied up by hand.
         """
+        return self._if_free(lambda: None)
+
+    def clear(self) -> None:
+        """Remove the file if its process is gone.
+
+        Only once the row of the node is gone for good: a row without a file holds until its lease ends.
+        """
+        # While locked, so that nobody else can hold it.
+        self._if_free(lambda: self.path.unlink(missing_ok=True))
+
+    def _if_free(self, work: Callable[[], None]) -> bool:
         if sys.platform == "win32":
             return False
         try:
@@ -86,8 +97,7 @@ class NodeFile:
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if clears:
-                self.path.unlink(missing_ok=True)  # while locked, so that nobody else can hold it
+            work()
             return True
         except OSError:
             return False
@@ -280,7 +290,7 @@ class SqliteNode(JournalNode[Transaction]):
         return [
             Process(node, pid, host, offers.get(node, ""))
             for node, expires, pid, host in rows
-            if expires > now and not self._file_of(node).is_free(clears=False)
+            if expires > now and not self._file_of(node).is_free()
         ]
 
     def _living(self, sheet: Transaction, node: str) -> tuple[int, int, str] | None:
@@ -292,10 +302,10 @@ class SqliteNode(JournalNode[Transaction]):
         left = expires - steady()
         if boot != self._boot or left <= 0:
             return None
-        if self._file_of(node).is_free():
+        file = self._file_of(node)
+        if file.is_free():
             sheet.connection.execute(SQL["drop_node"], (node,))
-            # Its file is cleared away, so its row must go too, even if nothing else is stored now.
-            sheet.once_committed(_nothing_more)
+            sheet.once_committed(file.clear)
             return None
         return left, pid, host
 
@@ -308,9 +318,10 @@ class SqliteNode(JournalNode[Transaction]):
         """Remove what nodes left behind that died while they led nothing anybody wants."""
         start = f"{self._database.name}-node-"
         for path in self._database.parent.glob(f"{glob.escape(start)}n-*"):
-            node = path.name.removeprefix(start)
-            if node != self.id and NodeFile(path).is_free():
+            node, file = path.name.removeprefix(start), NodeFile(path)
+            if node != self.id and file.is_free():
                 sheet.connection.execute(SQL["drop_node"], (node,))
+                sheet.once_committed(file.clear)
         sheet.connection.execute(SQL["drop_old_nodes"], (self._boot,))
 
     def leave(self, connection: apsw.Connection | None) -> None:
