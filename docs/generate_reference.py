@@ -233,6 +233,12 @@ PAGES = (
             Door.of("chargehand.testing", "assert_succeeded", "assert_partial", "half_budget"),
         ),
     ),
+    Page(
+        "evaluation.md",
+        "Evaluation",
+        "Evaluate crews, prompts and models on suites of cases.",
+        (Door.of("chargehand.evaluation"),),
+    ),
 )
 #: names of `chargehand` that are documented as a whole on pages of their own
 ELSEWHERE = {

@@ -14,6 +14,7 @@ ChargehandError
 │   ├── BlockDenied             a block that this role may not read or write
 │   ├── TaskTaken               another worker has this task of a pool, or has done it
 │   ├── RosterMismatch          a run needs workers that this supervisor lacks or that changed
+│   ├── NeedsRefresh            an evaluation lacks a recorded model reply
 │   └── WrongLoop               one supervisor used from two event loops at once
 ├── WorkerError               a worker, which classifies its own failure
 │   ├── StepMismatch            a replayed step differs from what was recorded
@@ -183,6 +184,10 @@ class TaskTaken(UsageError):
 
 class RosterMismatch(UsageError):
     """A run cannot continue with these workers."""
+
+
+class NeedsRefresh(UsageError):
+    """An evaluation needs a model reply that is not recorded; refreshing asks the models."""
 
 
 class WrongLoop(UsageError):

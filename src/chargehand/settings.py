@@ -77,7 +77,7 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
     model = choice.model or crew.model or _usual_model(say)
     if model == "offline":
         say(f"model: offline, which is rules and no LLM: it computes and quotes; {BETTER}")
-    return _supervisor_of(
+    return supervisor_of(
         replace(crew, parallel=choice.parallel or crew.parallel),
         model,
         journal=journal_place(choice.journal or crew.journal).with_folder(),
@@ -203,10 +203,11 @@ def _member(hand: Hand, model: ModelChoice) -> Member:
     """A worker as it is; a nested crew as a supervisor of its own, with the model from above."""
     if not isinstance(hand, Crew):
         return hand
-    return _supervisor_of(hand, hand.model or model, name=hand.name, description=hand.description)
+    return supervisor_of(hand, hand.model or model, name=hand.name, description=hand.description)
 
 
-def _supervisor_of(crew: Crew, model: ModelChoice, **own: Any) -> Supervisor:
+def supervisor_of(crew: Crew, model: ModelChoice, **own: Any) -> Supervisor:
+    """A supervisor with this crew and model; on a journal in memory unless `own` says otherwise."""
     return Supervisor(
         [_member(hand, model) for hand in crew.workers],
         model=model,

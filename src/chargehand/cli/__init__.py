@@ -24,6 +24,7 @@ COMMANDS = {
     "run": ("run", "Run a request and print the answer."),
     "plan": ("plan", "Write a plan; look at it, edit it, check it."),
     "simulate": ("simulate", "Say how long a plan will take, and with how many workers."),
+    "eval": ("eval", "Evaluate crews, prompts and models on a suite of cases."),
     "serve": ("background_runs", "Stay, and lead runs that are submitted, or whose leader died."),
     "submit": ("background_runs", "Post a request to a supervisor that serves."),
     "watch": ("background_runs", "Follow a run that any process leads."),

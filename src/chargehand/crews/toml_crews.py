@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from chargehand.crews.crew import Crew, Hand
 from chargehand.crews.crew_schema import (
@@ -49,20 +49,27 @@ if TYPE_CHECKING:
     from chargehand.roles.resources import ModelChoice
 
 T = TypeVar("T")
+StandIn: TypeAlias = Callable[[str, Callable[[], Model]], Model]
+"""What is asked in place of a model: from its name, and the function that would open it."""
 
 
-def toml_crew(path: Path, files: Sequence[Path] = (), above: Sequence[Path] = ()) -> Crew:
+def toml_crew(
+    path: Path,
+    files: Sequence[Path] = (),
+    above: Sequence[Path] = (),
+    stand_in: StandIn | None = None,
+) -> Crew:
     """The crew in this file. Paths in it are relative to the file's folder.
 
     `files` are what its tools for files and data read where it does not say so itself; `above` are
-    the crew files that this one is nested in.
+    the crew files that this one is nested in. `stand_in` opens the models of `[models.NAME]` in its own way.
     """
     place = path.expanduser().resolve()
     if place in above:
         circle = " → ".join(each.name for each in (*above, place))
         raise UsageError(f"crews are nested in a circle: {circle}; take one of them out")
     form = read_form(_document(path, place), str(path))
-    return _Reader(path, form, files, (*above, place)).crew()
+    return _Reader(path, form, files, (*above, place), stand_in).crew()
 
 
 def _document(path: Path, place: Path) -> dict[str, Any]:
@@ -82,8 +89,14 @@ def _document(path: Path, place: Path) -> dict[str, Any]:
 
 class _Reader:
     def __init__(
-        self, path: Path, form: CrewFile, files: Sequence[Path], above: Sequence[Path]
+        self,
+        path: Path,
+        form: CrewFile,
+        files: Sequence[Path],
+        above: Sequence[Path],
+        stand_in: StandIn | None,
     ) -> None:
+        self._stand_in = stand_in
         self._path = path
         self._folder = above[-1].parent
         self._form = form
@@ -154,12 +167,16 @@ class _Reader:
 
     def _opened(self, name: str) -> Model:
         if name not in self._models:
-            form = self._form.models[name]
-            key = None
-            if form.key_variable:
-                key = from_environment(form.key_variable, f"[models.{name}]")
-            self._models[name] = open_model(form.model, base_url=form.base_url, key=key)
+            opened = partial(self._open, name)
+            stand_in, model = self._stand_in, self._form.models[name].model
+            self._models[name] = opened() if stand_in is None else stand_in(model, opened)
         return self._models[name]
+
+    def _open(self, name: str) -> Model:
+        form, key = self._form.models[name], None
+        if form.key_variable:
+            key = from_environment(form.key_variable, f"[models.{name}]")
+        return open_model(form.model, base_url=form.base_url, key=key)
 
     def _rates(self) -> dict[str, Rates]:
         rates: dict[str, Rates] = {}
@@ -214,7 +231,7 @@ class _Reader:
         )
 
     def _nested(self, form: WorkerForm, file: str) -> Crew:
-        inner = toml_crew(self._folder / file, self._files, self._above)
+        inner = toml_crew(self._folder / file, self._files, self._above, self._stand_in)
         description = form.description or inner.description
         if not description.strip():
             raise UsageError(f"needs a description, here or as [crew] description in {file}")

@@ -3,7 +3,7 @@
 Models and tools are imported when first asked for: a run of plain functions needs neither.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -54,6 +54,8 @@ class Resources:
         self._gateway = gateway
         #: by name: the models that were opened, shared with supervisors below
         self.opened: dict[str, Model] = {} if opened is None else opened
+        #: stands in for every model, by its name or object; None: models are opened and asked as they are
+        self.stand_in: Callable[[str | Model], Model] | None = None
         #: how people are told that they are needed, beside whoever looks
         self.notices: RunNotices | None = None
 
@@ -69,6 +71,7 @@ class Resources:
             opened=above.opened,
         )
         below.notices = self.notices or above.notices
+        below.stand_in = self.stand_in or above.stand_in
         return below
 
     @cached_property
@@ -172,6 +175,8 @@ class Resources:
         return ""
 
     def _open(self, model: "str | Model") -> "Model":
+        if self.stand_in is not None:
+            return self.stand_in(model)
         if not isinstance(model, str):
             return model
         if model not in self.opened:

@@ -67,7 +67,7 @@ from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_pool import PoolOptions, WorkerPool
 
 if TYPE_CHECKING:
-    from chargehand.models.base import ModelSettings
+    from chargehand.models.base import Model, ModelSettings
     from chargehand.models.gateway import ModelGateway
     from chargehand.roles.board import Board
     from chargehand.roles.coordinator import Coordinator
@@ -367,6 +367,12 @@ class Supervisor:
             resources.notices = RunNotices(notify)
         else:
             resources.notices.add(notify)
+
+    def replace_models(self, stand_in: "Callable[[str | Model], Model]") -> None:
+        """Ask what `stand_in` returns in place of every model, of workers and nested supervisors too."""
+        if self._runtimes.current is not None:
+            raise UsageError("this supervisor is at work; replace its models before it begins")
+        self._config.resources.stand_in = stand_in
 
     def on(self, *kinds: type[E]) -> "Callable[[HookFor[E]], HookFor[E]]":
         """Call a function with the run's id and the event, once such an event is durable.

@@ -1,0 +1,59 @@
+"""Evaluate crews, prompts and models: `load_suite`, `evaluate`, and what comes of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from chargehand.background_loop import wait_in_background
+from chargehand.evaluation.case_runs import CaseResult, run_cases
+from chargehand.evaluation.figures import (
+    Comparison,
+    CrewFigures,
+    GateMiss,
+    Result,
+    compare,
+    result_of,
+)
+from chargehand.evaluation.html_report import html_of
+from chargehand.evaluation.intervals import Interval
+from chargehand.evaluation.plan_scores import PlanScore, PlanTask, score
+from chargehand.evaluation.suite import Case, CrewEntry, Suite, load_suite
+
+__all__ = [
+    "Case",
+    "CaseResult",
+    "Comparison",
+    "CrewEntry",
+    "CrewFigures",
+    "GateMiss",
+    "Interval",
+    "PlanScore",
+    "PlanTask",
+    "Result",
+    "Suite",
+    "compare",
+    "evaluate",
+    "evaluate_sync",
+    "html_of",
+    "load_suite",
+    "score",
+]
+
+
+async def evaluate(
+    suite: Suite | str | Path,
+    *,
+    refresh: bool = False,
+    progress: Callable[[CaseResult], None] = lambda _: None,
+) -> Result:
+    """Evaluate a suite from its recorded model replies; with `refresh`, ask the models and record them.
+
+    Raises `NeedsRefresh` if a reply is not recorded. `progress` is called with each case as it ends.
+    """
+    found = suite if isinstance(suite, Suite) else load_suite(suite)
+    cases = await run_cases(found, refresh=refresh, progress=progress)
+    return result_of(found.name, found.options.note, cases, found.gate)
+
+
+def evaluate_sync(suite: Suite | str | Path, *, refresh: bool = False) -> Result:
+    """`evaluate` for callers without an event loop, such as a plain pytest test."""
+    return wait_in_background(evaluate(suite, refresh=refresh))

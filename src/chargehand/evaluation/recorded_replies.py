@@ -1,0 +1,326 @@
+"""Recorded model replies: a suite is evaluated again without a model, a key or a network.
+
+A reply is found by the digest of its whole request (turns, tools, schema, settings, model name), the
+number of the repeat, and its place among equal requests of that run. The file is JSON lines: a head, the
+models with their abilities, the replies, and a last line that seals what stands above it.
+"""
+
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.errors import ModelDenied, ModelError, NeedsRefresh, UsageError
+from chargehand.facts.value import canonical, digest_of
+from chargehand.journal.durable_files import write_whole
+from chargehand.models.base import Abilities, Model, ModelReply, ModelRequest
+from chargehand.models.prices import price_of
+
+FORMAT, VERSION = "chargehand-model-recording", 1
+#: bytes of a file; a suite that needs more should be several
+MOST_BYTES = 256 * 2**20
+
+
+class _Head(Struct, tag="recording", tag_field="is", forbid_unknown_fields=True):
+    format: str
+    version: int
+    #: what the suite says about where the answers come from
+    note: str = ""
+
+
+class _RecordedAbilities(Struct, tag="model", tag_field="is", forbid_unknown_fields=True):
+    name: str
+    abilities: Abilities
+
+
+class RecordedReply(
+    Struct, frozen=True, kw_only=True, tag="reply", tag_field="is", forbid_unknown_fields=True
+):
+    """What a model answered once, and how long it took."""
+
+    request: str
+    sample: int
+    ordinal: int
+    seconds: float
+    reply: ModelReply
+
+    @property
+    def key(self) -> "ReplyKey":
+        return ReplyKey(self.request, self.sample, self.ordinal)
+
+
+class _Seal(Struct, tag="seal", tag_field="is", forbid_unknown_fields=True):
+    lines: int
+    sha256: str
+
+
+_Line: TypeAlias = _Head | _RecordedAbilities | RecordedReply | _Seal
+_line_in = msgspec.json.Decoder(_Line)
+
+
+class ReplyKey(NamedTuple):
+    """What a reply is found by."""
+
+    request: str
+    #: the number of the repeat
+    sample: int
+    #: among equal requests of one run
+    ordinal: int
+
+
+class ModelRecording:
+    """The recorded replies of a suite. With `refresh`, models are asked, and what they say is kept."""
+
+    def __init__(self, path: Path, *, refresh: bool = False, note: str = "") -> None:
+        self.path = path
+        self.is_refreshed = refresh
+        self._note = note
+        self._replies: dict[ReplyKey, RecordedReply] = {}
+        #: by model
+        self._abilities: dict[str, Abilities] = {}
+        #: asked or found in this evaluation
+        self._used: set[ReplyKey] = set()
+        if path.exists() or not refresh:
+            self._read()
+
+    def _read(self) -> None:
+        if not self.path.exists():
+            raise NeedsRefresh(f"{self.path} is not there: nothing is recorded; needs --refresh")
+        if self.path.stat().st_size > MOST_BYTES:
+            raise UsageError(f"{self.path} is larger than {MOST_BYTES} bytes; divide the suite")
+        for line in _lines_of(self.path):
+            if isinstance(line, RecordedReply):
+                self._replies[line.key] = line
+            elif isinstance(line, _RecordedAbilities):
+                self._abilities[line.name] = line.abilities
+
+    def session(self, sample: int) -> "ReplySession":
+        """The replies of one run."""
+        return ReplySession(self, sample)
+
+    def abilities_of(self, model: str, opened: Callable[[], Model]) -> Abilities:
+        """What the model can do, as it was recorded; requests are worded by it."""
+        if self.is_refreshed:
+            self._abilities[model] = opened().abilities
+        known = self._abilities.get(model)
+        if known is None:
+            raise NeedsRefresh(f"{self.path} has no reply of {model}; needs --refresh")
+        # Nothing is sent: neither the ban on real models nor a missing price list stands against it.
+        return known if self.is_refreshed else replace(known, is_real=False, may_cost=False)
+
+    def find(self, key: ReplyKey) -> RecordedReply | None:
+        """The reply; while refreshing, only one that was given in this evaluation."""
+        if self.is_refreshed and key not in self._used:
+            return None
+        self._used.add(key)
+        return self._replies.get(key)
+
+    def keep(self, reply: RecordedReply) -> None:
+        self._replies[reply.key] = reply
+        self._used.add(reply.key)
+
+    def write(self, *, is_whole: bool) -> None:
+        """Replace the file in one step; after a whole evaluation, without replies nobody asked for."""
+        kept = [e for key, e in sorted(self._replies.items()) if not is_whole or key in self._used]
+        lines: list[_Line] = [_Head(FORMAT, VERSION, self._note)]
+        lines += [
+            _RecordedAbilities(name, self._abilities[name]) for name in sorted(self._abilities)
+        ]
+        lines += kept
+        text = b"".join(msgspec.json.encode(each) + b"\n" for each in lines)
+        seal = _Seal(len(lines), hashlib.sha256(text).hexdigest())
+        try:
+            write_whole(self.path, text + msgspec.json.encode(seal) + b"\n")
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+
+
+def _lines_of(path: Path) -> Iterable[_Line]:
+    """The lines of a recording, once all of them are known to be sound."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    raw = data.splitlines()
+    first = _head_of(raw[0] if raw else b"", path)
+    if first.version > VERSION:
+        raise UsageError(
+            f"{path} has version {first.version} of the format, and this chargehand reads {VERSION}; update it"
+        )
+    try:
+        lines = [_line_in.decode(each) for each in raw]
+    except msgspec.MsgspecError as error:
+        raise _damaged(path, str(error)) from None
+    seal = lines.pop()
+    text = data[: len(data) - len(raw[-1]) - 1]
+    if not isinstance(seal, _Seal) or seal.sha256 != hashlib.sha256(text).hexdigest():
+        raise _damaged(path, "its last line does not seal what stands above it")
+    return lines
+
+
+class _AnyHead(Struct):
+    format: str
+    version: int
+
+
+def _head_of(line: bytes, path: Path) -> _AnyHead:
+    try:
+        head = msgspec.json.decode(line, type=_AnyHead)
+    except msgspec.MsgspecError:
+        raise _damaged(path, "its first line is no head of a recording") from None
+    if head.format != FORMAT:
+        raise _damaged(path, f"its format is {head.format!r}")
+    return head
+
+
+def _damaged(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{path} is no sound recording: {why}; restore it, or delete it and --refresh"
+    )
+
+
+class ReplySession:
+    """Gives one run its replies, and counts them."""
+
+    def __init__(self, recording: ModelRecording, sample: int) -> None:
+        self._recording = recording
+        self._sample = sample
+        self._models: dict[str, RecordedModel] = {}
+        self._next: dict[str, int] = {}
+        self._free: dict[str, list[int]] = {}
+        #: replies, and the seconds that they took when they were recorded
+        self.calls = 0
+        self.seconds = 0.0
+        #: dollars, by the price list
+        self.cost = 0.0
+        #: why a reply is missing
+        self.missing: list[str] = []
+        self._failed: dict[ReplyKey, str] = {}
+
+    def model(self, name: str, opened: Callable[[], Model]) -> "RecordedModel":
+        """The model of this name; `opened` opens it, and is called only to refresh."""
+        if name not in self._models:
+            self._models[name] = RecordedModel(name, self, opened, self._recording)
+        return self._models[name]
+
+    def refuse_missing(self) -> None:
+        """Raise if a reply was missing, or a model failed to give one."""
+        if self.missing:
+            raise NeedsRefresh(f"{self.missing[0]}; needs --refresh")
+        for why in self._failed.values():
+            raise ModelDenied(f"the recording is left as it was, because a model failed: {why}")
+
+    def take(self, digest: str) -> ReplyKey:
+        """The place of a request among equal ones, taken on arrival."""
+        free = self._free.get(digest)
+        if free:
+            return ReplyKey(digest, self._sample, free.pop())
+        ordinal = self._next.get(digest, 0)
+        self._next[digest] = ordinal + 1
+        return ReplyKey(digest, self._sample, ordinal)
+
+    def give_back(self, key: ReplyKey, error: BaseException, model: str) -> None:
+        """Free the place of a request that failed: the next try of it is the same request."""
+        self._free.setdefault(key.request, []).append(key.ordinal)
+        if isinstance(error, ModelError):
+            self._failed[key] = f"{model}: {error}"
+
+    def count(self, reply: RecordedReply, model: "RecordedModel") -> ModelReply:
+        self._failed.pop(reply.key, None)
+        if model.abilities.is_metered:
+            self.cost += max(price_of(model.name, reply.reply.usage) or 0.0, 0.0)
+        self.calls += 1
+        self.seconds += reply.seconds
+        return reply.reply
+
+
+class RecordedModel:
+    """A model whose replies come from a recording; to refresh it, from the model itself."""
+
+    def __init__(
+        self,
+        name: str,
+        session: ReplySession,
+        opened: Callable[[], Model],
+        recording: ModelRecording,
+    ) -> None:
+        self.name = name
+        self._session = session
+        self._opened = opened
+        self._recording = recording
+        self._model: Model | None = None
+
+    @property
+    def account(self) -> str:
+        return self._real().account if self._recording.is_refreshed else f"recorded:{self.name}"
+
+    @property
+    def abilities(self) -> Abilities:
+        try:
+            return self._recording.abilities_of(self.name, self._real)
+        except NeedsRefresh as error:
+            self._session.missing.append(str(error).removesuffix("; needs --refresh"))
+            return Abilities(is_real=False)
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        async with aclosing(self.stream(request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, ModelReply):
+                    return piece
+        raise ModelDenied(f"{self.name} ended its stream without a reply")
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[str | ModelReply, None]:
+        key = self._session.take(digest_of(canonical([self.name, request])))
+        known = self._recording.find(key)
+        if known is None and self._recording.is_refreshed:
+            is_whole = False
+            try:
+                async with aclosing(self._asked(key, request)) as pieces:
+                    async for piece in pieces:
+                        is_whole = isinstance(piece, ModelReply)
+                        yield piece
+            except BaseException as error:
+                if not is_whole:  # a reader that has the whole reply closes the stream, too
+                    self._session.give_back(key, error, self.name)
+                raise
+            return
+        if known is None:
+            self._session.missing.append(
+                f"{self._recording.path} has no reply of {self.name} to a request of this run: "
+                "a prompt, a crew, a file or the program has changed since"
+            )
+            raise ModelDenied(self._session.missing[-1])
+        if known.reply.text:
+            yield known.reply.text
+        yield self._session.count(known, self)
+
+    async def _asked(
+        self, key: ReplyKey, request: ModelRequest
+    ) -> AsyncGenerator[str | ModelReply, None]:
+        began = time.monotonic()
+        async with aclosing(self._real().stream(request)) as pieces:  # type: ignore[type-var]  # generators, all of them
+            async for piece in pieces:
+                if isinstance(piece, ModelReply):
+                    seconds = round(time.monotonic() - began, 3)
+                    reply = RecordedReply(
+                        request=key.request,
+                        sample=key.sample,
+                        ordinal=key.ordinal,
+                        seconds=seconds,
+                        reply=replace(piece, allowance=None),
+                    )
+                    self._recording.keep(reply)
+                    yield self._session.count(reply, self)
+                    return
+                yield piece
+
+    def _real(self) -> Model:
+        if self._model is None:
+            self._model = self._opened()
+        return self._model

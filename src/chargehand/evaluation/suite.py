@@ -1,0 +1,196 @@
+"""Suites in TOML: cases, crews, models and the gate, read strictly; paths are relative to the file."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct, field
+
+from chargehand.errors import UsageError
+from chargehand.evaluation.plan_scores import PlanTask
+
+Mode: TypeAlias = Literal["run", "plan"]
+Metric: TypeAlias = Literal[
+    "accepted_first",
+    "accepted",
+    "node_f1",
+    "edge_f1",
+    "routing",
+    "isolation",
+    "right",
+    "calls",
+    "cost",
+    "seconds",
+]
+
+
+class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file: an unknown key is an error."""
+
+
+class NumberCheck(_Table, frozen=True):
+    """Some number of the answer is this one, give or take `within`."""
+
+    value: float
+    within: float = 0.0
+
+
+class AnswerChecks(_Table, frozen=True):
+    """What a right answer has; all that is given must hold."""
+
+    #: each of these texts, in whatever case
+    contains: tuple[str, ...] = ()
+    number: NumberCheck | None = None
+    #: JSON Schema; the run is asked for such an answer
+    schema: dict[str, Any] | None = None
+    #: the answer names each of these source files
+    cited: tuple[str, ...] = ()
+    #: the right answer is that it cannot be answered, or not wholly
+    refuses: bool = False
+    #: a yes-or-no question about the answer, put to the judge model
+    judge: str = ""
+
+
+class Case(_Table, frozen=True):
+    """A request, what it is about, and what should become of it. Only what is given is measured."""
+
+    id: str
+    request: str
+    #: files and folders that the crew may read
+    files: tuple[str, ...] = ()
+    #: the gold plan
+    plan: tuple[PlanTask, ...] | None = None
+    #: the workers that should get tasks, and no others
+    workers: tuple[str, ...] | None = None
+    #: the only tools that may be called
+    tools: tuple[str, ...] | None = None
+    checks: AnswerChecks | None = None
+
+
+class CrewEntry(_Table, frozen=True):
+    """A crew under evaluation: a crew file, or the default crew, maybe with prompts of its own."""
+
+    name: str
+    #: crew.toml, or path.py:name; empty: the default crew
+    file: str = ""
+    #: a folder of prompts in place of the crew's
+    prompts: str = ""
+
+
+class Bound(_Table, frozen=True):
+    """The least and the most that a metric may be."""
+
+    min: float | None = None
+    max: float | None = None
+
+
+class SuiteOptions(_Table, frozen=True):
+    """How the whole suite is evaluated."""
+
+    name: str = ""
+    #: run: requests are carried out; plan: they are only planned
+    mode: Mode = "run"
+    approach: Literal["whole", "stream", "route", "steps"] = "whole"
+    repeats: int = 1
+    #: provider:model, or path.py:name for a model of your own; empty: the crews' own
+    models: tuple[str, ...] = ()
+    #: the model that is asked where a case has a `judge` question
+    judge: str = ""
+    #: where the recorded answers come from, for those who read the report
+    note: str = ""
+
+
+class _SuiteFile(_Table, frozen=True):
+    suite: SuiteOptions = SuiteOptions()
+    crew: tuple[CrewEntry, ...] = (CrewEntry(name="default"),)
+    case: tuple[Case, ...] = ()
+    gate: dict[Metric, Bound] = field(default_factory=dict)
+
+
+class Suite(NamedTuple):
+    """A suite as it was read."""
+
+    path: Path
+    options: SuiteOptions
+    crews: tuple[CrewEntry, ...]
+    cases: tuple[Case, ...]
+    gate: dict[Metric, Bound]
+    #: every crew and case of the file is in it
+    is_whole: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.options.name or self.path.stem
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    @property
+    def recording(self) -> Path:
+        """Where the replies of models are kept: beside the suite."""
+        return self.path.with_suffix(".recording.jsonl")
+
+    def only(self, *, crews: Sequence[str] = (), cases: Sequence[str] = ()) -> "Suite":
+        """The suite with these crews and cases alone; empty: all of them."""
+        return self._replace(
+            is_whole=self.is_whole and not crews and not cases,
+            crews=tuple(_chosen(self.crews, [each.name for each in self.crews], crews, "crew")),
+            cases=tuple(_chosen(self.cases, [each.id for each in self.cases], cases, "case")),
+        )
+
+
+def load_suite(path: str | Path) -> Suite:
+    """The suite in this file. Raises `UsageError` that names the file, the place and the fault."""
+    place = Path(path)
+    try:
+        document = tomllib.loads(place.read_text(encoding="utf-8-sig"))
+        form = msgspec.convert(document, _SuiteFile)
+    except OSError as error:
+        raise UsageError(f"suite {place} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{place} is not TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{place}: {error}") from None
+    suite = Suite(place.resolve(), form.suite, form.crew, form.case, form.gate)
+    faults = _faults_of(suite)
+    if faults:
+        raise UsageError(f"{place}: {'; '.join(faults)}")
+    return suite
+
+
+def _faults_of(suite: Suite) -> list[str]:
+    faults = [] if suite.cases else ["it has no [[case]]"]
+    faults += [f"repeats = {suite.options.repeats} must be 1 or more"] * (suite.options.repeats < 1)
+    for what, names in (
+        ("case", [case.id for case in suite.cases]),
+        ("crew", [crew.name for crew in suite.crews]),
+    ):
+        faults += [
+            f"two {what}s are named {name!r}"
+            for name in dict.fromkeys(names)
+            if names.count(name) > 1
+        ]
+    for case in suite.cases:
+        missing = [file for file in case.files if not (suite.folder / file).exists()]
+        faults += [f"case {case.id!r}: there is no file {file!r}" for file in missing]
+        if case.checks is not None and case.checks.judge and not suite.options.judge:
+            faults.append(f"case {case.id!r} asks a judge; name its model: [suite] judge = …")
+        known = [task.id for task in case.plan or ()]
+        unknown = [n for task in case.plan or () for n in task.needs if n not in known]
+        faults += [f"case {case.id!r}: the gold plan has no task {need!r}" for need in unknown]
+    for crew in suite.crews:
+        if crew.prompts and not (suite.folder / crew.prompts).is_dir():
+            faults.append(f"crew {crew.name!r}: prompts = {crew.prompts!r} is no folder")
+    return faults
+
+
+def _chosen(
+    entries: Sequence[Any], names: list[str], wanted: Sequence[str], what: str
+) -> list[Any]:
+    for name in wanted:
+        if name not in names:
+            raise UsageError(f"the suite has no {what} {name!r}; it has {', '.join(names)}")
+    return [each for each, name in zip(entries, names, strict=True) if not wanted or name in wanted]

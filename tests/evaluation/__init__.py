@@ -1,0 +1,1 @@
+"""Evaluation: suites, recordings, figures and the gate."""

@@ -1,0 +1,331 @@
+"""Suites from end to end, through the command line: recordings, repeats, the gate, reports."""
+
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from chargehand.cli import main
+from chargehand.errors import NeedsRefresh, UsageError
+from chargehand.evaluation import CaseResult, case_runs, evaluate, load_suite
+from chargehand.testing import FakeProvider
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SUITE = EXAMPLES / "evaluation" / "suite.toml"
+
+SMALL = """
+[suite]
+mode = "plan"
+models = ["model.py:model"]
+{options}
+[[case]]
+id = "tiller"
+request = "How many units did Tiller deliver?"
+files = ["orders.csv"]
+workers = ["analyst"]
+plan = [{{ id = "units", worker = "analyst", description = "units that Tiller delivered" }}]
+"""
+MODEL = """
+import json, pathlib
+from chargehand.models.scripted import ScriptedModel
+from chargehand.errors import ModelDenied
+
+def reply(request):
+    asked = pathlib.Path(__file__).with_name("asked")
+    count = int(asked.read_text()) + 1 if asked.exists() else 1
+    asked.write_text(str(count))
+    if pathlib.Path(__file__).with_name("down").exists():
+        raise ModelDenied("the key was withdrawn")
+    task = {"id": "t1", "needs": [], "worker": "analyst", "description": f"units that Tiller delivered, try {count}",
+            "accept": "", "optional": False, "for_each": ""}
+    return json.dumps({"goal": "units", "instruction": "", "strategy": "merge", "tasks": [task]})
+
+model = ScriptedModel([reply] * 20, name="model.py:model")
+"""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["eval", *map(str, arguments)], catch_exceptions=False)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a suite of one case, which is planned by a model in Python."""
+
+    def written(options: str = "") -> Path:
+        (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+        (tmp_path / "orders.csv").write_text("supplier,units\nTiller,7\n", encoding="utf-8")
+        suite = tmp_path / "suite.toml"
+        suite.write_text(SMALL.format(options=options), encoding="utf-8")
+        return suite
+
+    return written
+
+
+@pytest.fixture
+def bundled(tmp_path: Path) -> Path:
+    """A copy of the bundled suite elsewhere, with the data beside it."""
+    for name in ("evaluation", "data"):
+        shutil.copytree(EXAMPLES / name, tmp_path / name)
+    return tmp_path / "evaluation" / "suite.toml"
+
+
+@pytest.fixture
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a model nor a connection can be opened."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a model or a connection was opened")
+
+    monkeypatch.setattr(case_runs, "open_model", refuse)
+    monkeypatch.setattr(case_runs, "load", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+# The bundled suite
+
+
+@pytest.mark.usefixtures("no_models")
+def test_the_gate_passes_one_prompt_of_the_bundled_suite_and_fails_the_other() -> None:
+    both = run(SUITE, "--json")
+    assert both.exit_code == 1
+    report = json.loads(both.stdout)
+    assert {miss["crew"] for miss in report["misses"]} == {"rules · answers.py:model"}
+    assert "accepted_first is 0.6, below 0.8" in both.stderr
+    assert all(case["accepted"] for case in report["cases"] if case["accepted"] is not None)
+    alone = run(SUITE, "--crew", "example")
+    assert alone.exit_code == 0
+    assert "written by hand" in alone.stdout
+
+
+@pytest.mark.usefixtures("no_models")
+def test_a_suite_replays_bit_for_bit_in_another_folder(bundled: Path) -> None:
+    here, there = (run(suite, "--case", "tiller", "--json") for suite in (SUITE, bundled))
+    assert (here.exit_code, here.stdout) == (there.exit_code, there.stdout)
+
+
+@pytest.mark.usefixtures("no_models")
+def test_a_changed_prompt_needs_a_refresh(bundled: Path) -> None:
+    prompt = bundled.parent / "prompts" / "example" / "plan.md"
+    prompt.write_text(prompt.read_text(encoding="utf-8") + "\nThink well.\n", encoding="utf-8")
+    done = run(bundled, "--crew", "example", "--case", "kettles")
+    assert done.exit_code == 6
+    assert "needs --refresh" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_refresh_of_one_crew_keeps_the_replies_of_the_others(bundled: Path) -> None:
+    prompt = bundled.parent / "prompts" / "example" / "plan.md"
+    prompt.write_text(prompt.read_text(encoding="utf-8") + "\nThink well.\n", encoding="utf-8")
+    chosen = ("--case", "kettles", "--json")
+    assert run(bundled, "--crew", "example", "--refresh", *chosen).exit_code == 0
+    assert run(bundled, "--crew", "example", *chosen).exit_code == 0
+    assert run(bundled, "--crew", "rules", *chosen).exit_code == 1  # the gate, not a missing reply
+
+
+# Recordings
+
+
+def test_without_a_recording_nothing_is_green(small: Callable[..., Path]) -> None:
+    suite = small()
+    done = run(suite)
+    assert done.exit_code == 6
+    assert "suite.recording.jsonl is not there" in done.stderr
+    assert not (suite.parent / "asked").exists()
+
+
+def test_a_recorded_suite_asks_no_model_and_a_refresh_asks_again(
+    small: Callable[..., Path],
+) -> None:
+    suite = small()
+    first = run(suite, "--refresh", "--json")
+    assert first.exit_code == 0
+    (suite.parent / "model.py").unlink()
+    assert run(suite, "--json").stdout == first.stdout
+    (suite.parent / "model.py").write_text(MODEL, encoding="utf-8")
+    assert "try 2" in run(suite, "--refresh", "--json").stdout
+    assert "try 2" in run(suite, "--json").stdout
+
+
+def test_each_repeat_has_a_reply_of_its_own(small: Callable[..., Path]) -> None:
+    suite = small("repeats = 3")
+    run(suite, "--refresh")
+    cases = json.loads(run(suite, "--json").stdout)["cases"]
+    assert [case["plan"][0]["description"][-5:] for case in cases] == ["try 1", "try 2", "try 3"]
+
+
+def test_a_refresh_that_fails_leaves_the_recording_as_it_was(small: Callable[..., Path]) -> None:
+    suite = small()
+    run(suite, "--refresh")
+    before = load_suite(suite).recording.read_bytes()
+    (suite.parent / "down").touch()
+    done = run(suite, "--refresh")
+    assert done.exit_code == 2
+    assert "the key was withdrawn" in done.stderr
+    assert load_suite(suite).recording.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda data: data.replace(b"try 1", b"try 9"), "does not seal"),
+        (lambda data: data[: len(data) // 2], "is no sound recording"),
+        (lambda data: b"".join(data.splitlines(True)[:-1]), "does not seal"),
+        (lambda _: b"", "is no sound recording"),
+        (lambda data: data.replace(b'"version":1', b'"version":2', 1), "version 2 of the format"),
+    ],
+)
+def test_a_spoilt_recording_is_refused_by_name(
+    small: Callable[..., Path], spoil: Callable[[bytes], bytes], words: str
+) -> None:
+    suite = small()
+    run(suite, "--refresh")
+    recording = load_suite(suite).recording
+    recording.write_bytes(spoil(recording.read_bytes()))
+    done = run(suite)
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert "suite.recording.jsonl" in done.stderr
+
+
+CREW = """
+[crew]
+model = "planner"
+
+[models.planner]
+model = "openai:test"
+base_url = "{address}"
+key_variable = "PLANNER_KEY"
+
+[[worker]]
+name = "analyst"
+description = "Counts"
+"""
+PLAN = {
+    "goal": "units",
+    "instruction": "",
+    "strategy": "merge",
+    "tasks": [
+        {
+            "id": "t1",
+            "needs": [],
+            "worker": "analyst",
+            "description": "units that Tiller delivered",
+            "accept": "",
+            "optional": False,
+            "for_each": "",
+        }
+    ],
+}
+
+
+def test_a_provider_over_http_is_recorded_and_replays_without_its_key(
+    small: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that was refused for its rate and sent again is one reply."""
+    suite = small()
+    text = suite.read_text(encoding="utf-8").replace('models = ["model.py:model"]', "")
+    suite.write_text(text + '[[crew]]\nname = "own"\nfile = "crew.toml"\n', encoding="utf-8")
+    with FakeProvider([json.dumps(PLAN)], faults={1: "429"}) as provider:
+        crew = CREW.format(address=provider.url)
+        (suite.parent / "crew.toml").write_text(crew, encoding="utf-8")
+        monkeypatch.setenv("PLANNER_KEY", "secret-key")
+        first = run(suite, "--refresh", "--json")
+        assert provider.calls == 2
+    assert first.exit_code == 0
+    assert b"secret-key" not in load_suite(suite).recording.read_bytes()
+    monkeypatch.delenv("PLANNER_KEY")
+    again = run(suite, "--json")
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+    assert json.loads(again.stdout)["cases"][0]["calls"] == 1
+
+
+# The gate and the reports
+
+
+def test_a_gate_on_what_nothing_measures_is_missed(small: Callable[..., Path]) -> None:
+    suite = small("[gate]\nright = { min = 0.5 }\n")
+    done = run(suite, "--refresh")
+    assert done.exit_code == 1
+    assert "no case measures it" in done.stderr
+
+
+def test_a_maximum_is_held_as_well(small: Callable[..., Path]) -> None:
+    assert run(small("[gate]\ncalls = { max = 0 }\n"), "--refresh").exit_code == 1
+    assert run(small("[gate]\ncalls = { max = 1 }\n"), "--refresh").exit_code == 0
+
+
+def test_a_report_is_compared_with_an_earlier_one(
+    small: Callable[..., Path], tmp_path: Path
+) -> None:
+    suite = small()
+    earlier = tmp_path / "before.json"
+    earlier.write_text(run(suite, "--refresh", "--json").stdout, encoding="utf-8")
+    done = run(suite, "--compare", earlier)
+    assert "against before" in done.stdout
+    earlier.write_text("{}", encoding="utf-8")
+    done = run(suite, "--compare", earlier)
+    assert done.exit_code == 2
+    assert "before.json is no report" in done.stderr
+
+
+def test_the_page_is_escaped_and_loads_nothing(small: Callable[..., Path], tmp_path: Path) -> None:
+    suite = small('name = "<script>alert(1)</script>"')
+    run(suite, "--refresh", "--html", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "src=" not in page
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("workers =", "wrokers =", "unknown field `wrokers`"),
+        ('files = ["orders.csv"]', 'files = ["none.csv"]', "there is no file 'none.csv'"),
+        ('mode = "plan"', 'mode = "fast"', "Invalid enum value 'fast'"),
+        ('mode = "plan"', "repeats = 0", "repeats = 0 must be 1 or more"),
+        ("[[case]]", "[gate]\nrigth = { min = 1 }\n[[case]]", "Invalid enum value 'rigth'"),
+        (
+            "[[case]]",
+            "[[case]]\nid = 'x'\nrequest = 'y'\nchecks = { judge = 'ok?' }\n[[case]]",
+            "judge =",
+        ),
+        ('description = "units', 'needs = ["x"], description = "units', "no task 'x'"),
+        ("[[case]]", "[[case", "is not TOML"),
+    ],
+)
+def test_a_fault_of_a_suite_is_named(
+    small: Callable[..., Path], old: str, new: str, words: str
+) -> None:
+    suite = small()
+    suite.write_text(suite.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"suite\.toml") as caught:
+        load_suite(suite)
+    assert words in str(caught.value)
+
+
+def test_a_crew_that_the_suite_lacks_is_refused(small: Callable[..., Path]) -> None:
+    done = run(small(), "--crew", "other")
+    assert done.exit_code == 2
+    assert "it has default" in done.stderr
+
+
+async def test_python_evaluates_as_the_command_does(small: Callable[..., Path]) -> None:
+    suite = load_suite(small())
+    with pytest.raises(NeedsRefresh):
+        await evaluate(suite)
+    seen: list[CaseResult] = []
+    result = await evaluate(suite, refresh=True, progress=seen.append)
+    assert result.passes
+    assert result.figure("node_f1").value == 1
+    assert [case.case for case in seen] == ["tiller"]
+    with pytest.raises(UsageError, match="nothing measures right"):
+        result.figure("right")
