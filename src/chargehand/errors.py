@@ -30,7 +30,7 @@ ChargehandError
 │   ├── ModelRefused            the provider rejects the request
 │   ├── ModelGarbled            the answer cannot be read
 │   └── RealModelForbidden      a test was about to call a real model
-├── ToolError                 a tool; the model is told
+├── ToolError                 a tool; the model gets the message
 ├── JournalError              the operator
 │   ├── JournalDamaged          bytes were changed or lost
 │   ├── JournalVersion          written by another version of chargehand

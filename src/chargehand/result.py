@@ -297,7 +297,7 @@ class RunResult:
 
     @cached_property
     def answer(self) -> Answer:
-        """What came out, what it rests on, what is missing: as a model composed it, or by rule."""
+        """The answer with its sources and gaps, composed by a model or by rule."""
         schedule, outputs = self._led.schedule, self._led.results.outputs
         composed = outputs.get(ANSWER)
         if composed is None:

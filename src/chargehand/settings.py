@@ -39,7 +39,7 @@ class Choice:
     model: str = ""
     journal: str = ""
     parallel: int | None = None
-    #: who is told of questions and of the end, beside whom the crew names
+    #: who is notified of questions and of the end, in addition to the crew's own `notify`
     notify: Sequence[str] = ()
 
     def source(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Crew:
     retention: Retention | None = None
     #: what was agreed with providers, by account
     rates: Mapping[str, Rates] = field(default_factory=dict)
-    #: when routing: the worker for a request that is clearly nobody's
+    #: when routing: the worker for a request that clearly fits no other
     default: str = ""
     #: how people hear of its questions, and of more if they like
     notify: Sequence[Subscription] = ()

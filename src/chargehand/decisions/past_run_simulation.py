@@ -67,10 +67,10 @@ def retrace(
     balance: Balance = Balance.LEAST_BUSY,
     retry: RetryPolicy | None = None,
 ) -> PastRunSimulation:
-    """Lead finished runs again, all that shared one pool, from the events of each.
+    """Simulate finished runs that shared one pool again, from the events of each.
 
-    Raises `UsageError` for a run that has not ended, or that was interrupted on its way: time in
-    which nobody led it cannot be simulated.
+    Raises `UsageError` for a run that has not ended, or that was interrupted: time in which no process
+    led it cannot be simulated.
     """
     told = [_Record(history) for history in records]
     if not told:

@@ -50,7 +50,7 @@ class Range(Struct, frozen=True):
 class Outlook(Struct, frozen=True, kw_only=True):
     """What is known before a plan is carried out."""
 
-    #: by worker or skill: what somebody says, which beats everything below
+    #: by worker or skill: figures that you give; they override everything below
     given: Mapping[str, Range] = {}
     #: by worker: what past runs taught; the supervisor orders tasks by these and by `Task.expect`
     paces: Mapping[str, Pace] = {}
@@ -83,11 +83,11 @@ class Forecast(Struct, frozen=True, kw_only=True):
     utilisation: float
     #: in the mean, of those tasks whose price is known
     cost: float
-    #: workers whose price nobody knows
+    #: workers whose price is unknown
     unpriced: tuple[str, ...]
     #: workers of whose pace nothing is known
     guessed: tuple[str, ...]
-    #: tasks with `for_each` of whose items nobody knows how many there will be
+    #: tasks with `for_each` whose number of items is unknown
     guessed_items: tuple[str, ...]
     #: by task: in which part of the runs the end waited for it; in the order of that
     critical: dict[str, float]

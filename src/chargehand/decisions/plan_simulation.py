@@ -107,12 +107,12 @@ def simulate(
     starts: Starts | None = None,
     items: Mapping[str, int] | None = None,
 ) -> Simulation:
-    """Lead one run of a plan, or several runs, on a pool of `parallel` places, and say when everything happened.
+    """Simulate one run of a plan, or several runs, on a pool of `parallel` slots; returns when everything happened.
 
-    The order of tasks rests on what the supervisor would know, `paces` and each task's `expect`;
-    `seconds` is what comes true. `items` says how many items a task with `for_each` has, if the plan
-    does not list them; it is asked for the seconds of each of them. Runs of one instant arrive in the order given. Raises `PlanRefused`
-    for a plan that would not be led at all.
+    The order of tasks depends on what the supervisor would know: `paces` and each task's `expect`.
+    `seconds` gives the real durations. `items` says how many items a task with `for_each` has, if the plan
+    does not list them; `seconds` is called for each item. Runs with the same arrival time arrive in the
+    order given. Raises `PlanRefused` for a plan that a supervisor would refuse.
     """
     arrivals = [Arrival(plan=plan)] if isinstance(plan, Plan) else plan
     if not arrivals:

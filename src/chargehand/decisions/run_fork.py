@@ -59,11 +59,11 @@ class ForkPlan(Struct, frozen=True, kw_only=True):
     keeps: tuple[str, ...]
     #: tasks that were under way, and go on after their recorded steps
     continues: tuple[str, ...]
-    #: by task that is done anew: why
+    #: by task that runs again: why
     redone: dict[str, str]
-    #: by task that is done anew: steps that changed something outside, and would do so again
+    #: by task that runs again: steps with side effects, which would happen again
     effects: dict[str, tuple[str, ...]]
-    #: by task that is done anew: the run that was led for it
+    #: by task that runs again: its nested run
     nested: dict[str, str]
 
 

@@ -30,7 +30,7 @@ class StepSpan(Struct, forbid_unknown_fields=True):
     effect: str
     began_at: datetime
     kind: StepKind = StepKind.STEP
-    #: None: nobody saw it end
+    #: None: its end was not recorded
     ended_at: datetime | None = None
     error: str = ""
     #: as much of it as was written down

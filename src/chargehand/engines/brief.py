@@ -400,7 +400,7 @@ class Brief:
         return tuple(seen)
 
     def distrust(self, *sources: str) -> None:
-        """Say that what this attempt returns, or fails with, rests on untrusted sources."""
+        """Mark the result or error of this attempt as derived from untrusted sources."""
         before = self._taint
         for source in sources:
             if source not in self._taint:

@@ -31,7 +31,7 @@ class Segment(StrEnum):
     TASKS = "tasks"  #: what is to be done
     RESULTS = "results"  #: what came of it
     ERRORS = "errors"  #: what failed
-    PROGRESS = "progress"  #: how far somebody is
+    PROGRESS = "progress"  #: how far a worker has got
     CONFLICTS = "conflicts"  #: two that got in each other's way
     NOTES = "notes"  #: all that has no better place
 
@@ -117,7 +117,7 @@ class Guard(Struct, frozen=True):
 
     readers: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
-    #: untrusted sources that whoever set it had read; left out where there are none, as it always was
+    #: untrusted sources that its author had read; left out if there are none, as in earlier versions
     taint: tuple[str, ...] | UnsetType = UNSET
 
 
@@ -160,7 +160,7 @@ class NoteFilters(TypedDict, total=False):
     segments: Sequence[str] | None
     min_importance: float
     author: str
-    #: leave out the notes of whoever asks
+    #: leave out the caller's own notes
     exclude_own: bool
 
 
@@ -207,7 +207,7 @@ class WriteBlock(Struct, frozen=True, kw_only=True):
     role: str
     label: str
     value: Value
-    #: only if this is its newest version; 0: only if nobody has written it yet
+    #: only if this is its newest version; 0: only if the block has no version yet
     expect: int | None = None
 
 

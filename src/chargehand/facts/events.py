@@ -60,7 +60,7 @@ class Approach(StrEnum):
     STREAM = "stream"  #: tasks start while the planner still writes
     ROUTE = "route"  #: one worker gets the request, rewritten for it
     STEPS = "steps"  #: after each result the next worker is chosen
-    POOL = "pool"  #: a plan that nobody leads: workers take its tasks themselves, from any process
+    POOL = "pool"  #: a plan without a leading process: workers in any process take its tasks
 
     @property
     def is_given(self) -> bool:
@@ -116,7 +116,7 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     #: what was known of each worker's pace; kept here so that replay ranks tasks alike
     paces: dict[str, Pace] = {}
     approach: Approach = Approach.GIVEN
-    #: when routing: who gets a request that is clearly nobody's
+    #: when routing: the worker for a request that clearly fits no other
     default: str = ""
     #: whether a model composes the answer from the results; otherwise they are put together by rule
     answers: bool = False
@@ -126,13 +126,13 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     refines: bool = False
     #: JSON schema of the answer that is wanted
     shape: dict[str, Any] | None = None
-    #: the run that this request goes on from
+    #: the run that this request follows up on
     after: str = ""
     #: what that run was asked and what came of it
     earlier: Value = Value()
     #: untrusted sources that the request derives from, and so all that comes of it
     taint: tuple[str, ...] = ()
-    #: the run whose results are taken over where nothing they rest on has changed
+    #: the run whose results are reused where their inputs have not changed
     reuses: str = ""
     #: of a fork: the number of the event of the run it `reuses` that it starts from
     fork_seq: int = 0
@@ -181,7 +181,7 @@ class TaskAdded(StoredEvent, frozen=True, kw_only=True):
     """One more task of an open plan; it needs only earlier ones."""
 
     task: Task
-    #: untrusted sources that whoever wrote it had read
+    #: untrusted sources that its author had read
     taint: tuple[str, ...] = ()
 
 
@@ -202,7 +202,7 @@ class PlanAmended(StoredEvent, frozen=True, kw_only=True):
     is_step: bool = False
     #: a person wanted it; not counted as re-planning either
     is_steered: bool = False
-    #: untrusted sources that whoever wrote it had read, and so all that comes of the added tasks
+    #: untrusted sources that its author had read; they taint all results of the added tasks
     taint: tuple[str, ...] = ()
 
 
@@ -222,7 +222,7 @@ class TaskRewritten(StoredEvent, frozen=True, kw_only=True):
     description: str
     #: the one that failed
     attempt: int
-    #: untrusted sources that whoever rewrote it had read
+    #: untrusted sources that the author of the new description had read
     taint: tuple[str, ...] = ()
 
 
@@ -244,7 +244,7 @@ class AttemptFinished(StoredEvent, frozen=True, kw_only=True):
     task: str
     attempt: int
     outcome: Outcome
-    #: of all that the result rests on, if a later run may take it over
+    #: of everything the result depends on, if a later run may reuse it
     key: str = ""
     #: the run whose result it is
     reused: str = ""
@@ -278,7 +278,7 @@ class AttemptParked(StoredEvent, frozen=True, kw_only=True):
     due_at: datetime
     #: in the provider's words
     why: str = ""
-    #: it was waited for as long as anybody should: the run waits, and may be left and resumed
+    #: the wait has reached its limit: the run is parked and can be resumed later
     is_long: bool = False
 
 
@@ -348,7 +348,7 @@ class TaskFailed(StoredEvent, frozen=True, kw_only=True):
 
     task: str
     cause: Failed
-    #: what becomes of the rest: it fails with it, goes on without it, or the run stops
+    #: what happens to dependent tasks: they are skipped, they run without it, or the run stops
     then: Recourse = Recourse.FAIL
 
 
@@ -389,7 +389,7 @@ class QuestionExpired(StoredEvent, frozen=True, kw_only=True):
 
     question: str
     task: str
-    #: why nobody was waited for; empty: its patience was at an end
+    #: why the run did not wait for a person; empty: its patience ran out
     why: str = ""
 
 

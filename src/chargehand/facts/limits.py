@@ -41,7 +41,7 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
     turns: int = 50
     #: attempts of this run at once
     parallel: int = 100
-    #: what an attempt that is told to stop has left before it is given up
+    #: how long an attempt may still run after it was asked to stop, before it is abandoned
     grace: Span = usually(timedelta(seconds=0.5))
 
     def __post_init__(self) -> None:

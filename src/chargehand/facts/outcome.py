@@ -30,7 +30,7 @@ class ErrorClass(StrEnum):
     RESOURCE = "resource"  #: rate limit, quota, memory, disk; backs off, tries again
     LOGIC = "logic"  #: bad input, bad output, refusal, a bug; tried again, rewritten if possible
     DENIED = "denied"  #: not allowed: 401, 403, policy, no sandbox; never tried again
-    CANCELLED = "cancelled"  #: somebody stopped it; never tried again
+    CANCELLED = "cancelled"  #: a person or the caller stopped it; never retried
 
     @property
     def backs_off(self) -> bool:
@@ -84,12 +84,12 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     choices: tuple[str, ...] = ()
     #: the choice that may be followed by a colon and JSON
     telling: str = ""
-    #: taken when nobody answers within `patience`; None: the task fails then
+    #: taken if no answer comes within `patience`; None: the task fails then
     default: str | None = None
     #: None: waits as long as the run may
     patience: SpanOrNone = usually(None)
     evidence: Value = Value()
-    #: untrusted sources that whoever asks has read, and so may speak from its words
+    #: untrusted sources that the asking worker has read; they may have shaped the question
     taint: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class Failed(
     stack: str = ""
     retry_after: SpanOrNone = usually(None)
     usage: Usage = NO_USAGE
-    #: the same worker would fail again: whoever reports it has tried what can be tried
+    #: the same worker would fail again, so it gets no retry
     is_final: bool = False
     #: untrusted sources that its words may derive from
     taint: tuple[str, ...] = ()
@@ -194,7 +194,7 @@ class Parked(BaseException):
     def __init__(self, wait: timedelta, why: str, *, is_long: bool = False) -> None:
         self.wait = wait
         self.why = why
-        #: it was waited for as long as anybody should: the run may be left, and resumed later
+        #: the wait has reached its limit: the run is parked and can be resumed later
         self.is_long = is_long
         super().__init__(why)
 

@@ -109,7 +109,7 @@ class Need(_PlanPart, frozen=True):
     """A dependency of one task on another, and which part of the output it takes."""
 
     task: str
-    #: if the needed task comes to nothing, run all the same and be told what is missing
+    #: if the needed task fails, run anyway; `brief.missing` names what is missing
     optional: bool = False
     #: which part of the output: keys joined by dots; empty means all of it
     output: str = ""
@@ -127,7 +127,7 @@ class Task(_PlanPart, frozen=True, kw_only=True):
     id: str
     description: str
     worker: str = ""
-    #: instead of a worker: whoever on the roster has this skill
+    #: instead of a worker: any worker on the roster with this skill
     skill: str = ""
     #: a plain id is a required need of that task's whole output
     needs: Sequence[Need | str] = ()
@@ -141,7 +141,7 @@ class Task(_PlanPart, frozen=True, kw_only=True):
     priority: int = 0
     #: from the start of the run
     deadline: SpanOrNone = usually(None)
-    #: how long it should take, if anybody knows; otherwise past runs tell
+    #: expected duration, if known; otherwise it is learned from past runs
     expect: SpanOrNone = usually(None)
     limits: TaskLimits = TaskLimits()
     #: JSON schema of the result, or a Pydantic model or dataclass that is stored as its schema
@@ -234,7 +234,7 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
     instruction: str = ""
     strategy: Strategy = Strategy.MERGE
     version: int = 1
-    #: untrusted sources that whoever wrote it had read, and so all that comes of its tasks
+    #: untrusted sources that the author of the plan had read; they taint all results of its tasks
     taint: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -244,7 +244,7 @@ class Abilities(Struct, frozen=True, kw_only=True):
     schema: bool = True
     images: bool = True
     files: bool = True
-    #: ends with `StopReason.REFUSAL` by itself when it cannot do something; others are told how to say it
+    #: ends with `StopReason.REFUSAL` by itself when it cannot do a task; other models get instructions for that
     declines: bool = False
     #: costs something or leaves the machine; tests may forbid it
     is_real: bool = True

@@ -21,10 +21,10 @@ async def route(
     journal: str | os.PathLike[str] | Journal | None = None,
     limits: Limits | None = None,
 ) -> RunResult:
-    """Have the one worker do it whom a model chooses, by their descriptions; it rewrites the request for them.
+    """Route a request to one worker: a model chooses the worker by its description and rewrites the request for it.
 
-    `default` is the expert, or the name of one of the workers, who gets the request as it is when it
-    is clearly nobody's. What came of it is the run's only task.
+    `default` is a worker, or the name of one of `workers`, that gets the request unchanged when it clearly
+    fits no other. The result is the run's only task.
     """
     expert = default if isinstance(default, str) else default.name
     roster = [*workers]

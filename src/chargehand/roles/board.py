@@ -128,7 +128,7 @@ class Board(SharedBoard):
         return await self._recorded("board.notes", identity, find, list[Note], _taint_of)
 
     async def matching(self, query: NoteQuery) -> list[Note]:
-        """The notes that a query asks for. No step, whoever holds the board."""
+        """The notes that match a query. Never a step, not even on `brief.board`."""
         found = await self._journal.boards.notes(self.name, query)
         if self._run:
             found = decisions.select([*found, *await self._history.notes(query)], query)

@@ -50,7 +50,7 @@ class RunOptions(TypedDict, total=False):
     key: str | None
     #: how a request in words becomes tasks: stream (default), whole, route or steps
     approach: Approach | str
-    #: when routing: the worker for a request that is clearly nobody's
+    #: when routing: the worker for a request that clearly fits no other
     default: str
     #: the answer is to be of this type (a Pydantic model, a dataclass) or fit this JSON schema
     output: Any
@@ -58,15 +58,15 @@ class RunOptions(TypedDict, total=False):
     drafts: bool
     #: whether a model rewrites tasks that fail for what they say; it does for requests in words
     refine: bool
-    #: the run whose answer this request goes on from
+    #: the run whose answer this request follows up on
     after: str | None
-    #: the run whose results are taken over where nothing they rest on has changed
+    #: the run whose results are reused where their inputs have not changed
     reuse: str | None
     #: when nothing is left to spend: stop (default: the answer is made of what there is) or ask a person
     on_budget: str
     #: when a person must answer: wait, return, supervisor or fail; see docs/questions.md for the default
     on_question: OnQuestion | str | None
-    #: where the crew comes from, for whoever resumes the run by its id alone
+    #: where the crew comes from, so that the run can be resumed by its id alone
     source: dict[str, Any]
     #: whether a person is asked when no plan can be made of the request; else the run fails
     clarify: bool

@@ -99,7 +99,7 @@ class Run:
         self._ending.add_done_callback(lambda _: then())
 
     def ignore_failure(self) -> None:
-        """Take note of what ended it, if nobody waits for it: the log and the journal tell."""
+        """Mark its error as seen, if no caller waits for it. The log and the journal have the error."""
         if not self._ending.cancelled():
             self._ending.exception()
 

@@ -292,7 +292,7 @@ class Supervisor:
         redo: Sequence[str] = (),
         instruction: str | None = None,
     ) -> ForkPlan:
-        """What `fork` with these changes would keep, and what it would do anew and why. Starts nothing."""
+        """What `fork` with these changes would keep, and what it would run again and why. Starts nothing."""
         changes = ForkChanges(plan=plan, tasks=tasks, redo=redo, instruction=instruction)
         return await self._start.fork_plan(run_id, at, changes)
 

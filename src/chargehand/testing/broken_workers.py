@@ -83,8 +83,8 @@ def fails(
 def dies(worker: Member, *, at_step: int, times: int = 1) -> Member:
     """The worker, which dies in its first attempts right after their `at_step`-th step is recorded.
 
-    Steps are its calls of models and tools, and those in `brief.step`; those that are replayed do not
-    count. The attempt is lost, as if its process had been killed, and another one goes on.
+    Steps are its model calls, its tool calls and those in `brief.step`; replayed steps do not count.
+    The attempt is lost, as if its process had been killed, and another attempt continues.
     """
     last = count(at_step, "dies: at_step", least=1)
     left = count(times, "dies: times", least=1)

@@ -20,7 +20,7 @@ class KilledRun:
 
     #: how often it was killed
     kills: int
-    #: of the last life, which nobody killed
+    #: of the last life, which was not killed
     stdout: str
     stderr: str
 

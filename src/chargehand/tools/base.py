@@ -114,7 +114,7 @@ class Tool:
     limit: int = LIMIT
     #: where it sends what it is given: always there, or as the arguments say; None: nowhere
     destination: str | Callable[[Mapping[str, Any]], str] | None = None
-    #: the server that it belongs to, which may be told again what it has said; empty: none
+    #: the server that it belongs to; its own output may be sent back to it; empty: none
     server: str = ""
     #: what it can reach, by name: planners see it, and `for_each` finds files by it
     holds: Callable[[], Material] | None = None

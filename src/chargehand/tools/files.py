@@ -26,8 +26,8 @@ def files(
     """The tools `list_files`, `read_file` and `search_files` over one folder or several.
 
     With several, each path begins with its folder's name. Nothing outside of them can be read, nor,
-    unless `hidden`, what begins with a dot. What they return, names of files included, is untrusted
-    unless you say that it is `trusted`: that nobody else writes there.
+    unless `hidden`, what begins with a dot. Their output, including file names, is untrusted
+    unless you pass `trusted=True`, which says that only you write there.
     """
     return FileTools(Roots(roots, hidden=hidden)).tools(trusted=trusted)
 

@@ -48,8 +48,8 @@ def data(
     """The tools `describe_tables` and `query_tables` over the data files beneath a folder or several.
 
     Queries run in DuckDB, in a process of its own, read-only, with no access to files, network or
-    extensions, and with limits on time, memory and rows. What they return is untrusted unless you say
-    that it is `trusted`: that nobody else writes there. Where DuckDB is not installed, CSV files are held by SQLite, with the same answers; other files are refused.
+    extensions, and with limits on time, memory and rows. Their output is untrusted unless you
+    pass `trusted=True`, which says that only you write there. Without DuckDB, SQLite reads CSV files, with the same answers; other files are refused.
     """
     longest = duration(timeout, "data: timeout")
     store = TableStore(Roots(root, hidden=hidden), longest)

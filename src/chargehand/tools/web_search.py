@@ -31,7 +31,7 @@ class SearchProvider(Protocol):
 
     @property
     def host(self) -> str:
-        """Who is told the query."""
+        """The host that receives the query."""
 
     async def search(self, query: str, count: int) -> Sequence[SearchHit]:
         """The best pages first, or a `ToolError`."""

@@ -47,7 +47,7 @@ class Conflict(Struct, frozen=True, kw_only=True):
     """Two workers in conflict: the fact, and the resolution by rule. As text: both."""
 
     kind: ConflictKind
-    #: by name, whoever came first first
+    #: names, the earliest first
     parties: tuple[str, ...]
     fact: str
     resolution: Resolution

@@ -30,11 +30,11 @@ def graph_worker(
 ) -> AgentWorker:
     """Make a compiled LangGraph graph a worker.
 
-    `into` is the key of its state that gets the task in words, or a function that makes the whole
-    state of the brief; `output` is the key that holds the result, or a function that reads it from the
-    last state. Where the graph interrupts, a person is asked; `resume` makes of the interrupt's value
-    and the answer what the graph gets to hear. A graph with a checkpointer goes on from its last
-    checkpoint when an attempt is resumed; one without is run again from its start.
+    `into` is the key of its state that gets the task as text, or a function that makes the whole
+    state from the brief; `output` is the key that holds the result, or a function that reads it from the
+    last state. An interrupt of the graph asks a person; `resume` turns the interrupt's value and the
+    answer into the value that the graph resumes with. When an attempt is resumed, a graph with a
+    checkpointer continues from its last checkpoint; one without runs again from its start.
     """
     with needing("langgraph"):
         from chargehand.interop.langgraph.worker import GraphWork
@@ -54,13 +54,13 @@ def node(
 ) -> "Runnable[Any, Any]":
     """Make a supervisor a node of a LangGraph graph: `builder.add_node("team", node(boss))`.
 
-    `request` is the key of the state that holds what is asked (words, messages or a plan), or a
-    function of the state; `result` the key that gets the output, or a function of the result that
-    makes the update. A run that fails is an error of the node; so is a partial one, unless `gaps`
-    names the key that gets its gaps. A node that LangGraph executes again goes on with the run it
-    began, known by the thread and the checkpoint or by what `key_for` makes of the state. A question to a
-    person is an interrupt; what the graph is resumed with answers it. Each event of the run goes to
-    the graph's stream of mode `custom`. Works in graphs that are awaited and in graphs that are not.
+    `request` is the key of the state that holds the request (text, messages or a plan), or a
+    function of the state; `result` is the key that gets the output, or a function of the result that
+    makes the update. A failed run raises an error in the node; so does a partial one, unless `gaps`
+    names the key that gets its gaps. A node that LangGraph executes again continues the run it began,
+    which it finds by the thread and the checkpoint, or by the key that `key_for` makes from the state. A
+    question to a person is an interrupt; the value that the graph is resumed with is the answer. Each
+    event of the run goes to the graph's stream of mode `custom`. Works in async and in sync graphs.
     """
     with needing("langgraph"):
         from chargehand.interop.langgraph.node import SupervisorNode

@@ -193,9 +193,9 @@ class Group(Supervisor):
     ) -> Replies:
         """Ask all members, or those named, the same thing at the same time, and collect what they say.
 
-        No failure of one loses what another said. Returns when all have answered or failed, and after
-        `timeout` at the latest: whoever has not answered by then is named among the failed. An empty
-        `to` asks nobody.
+        If one member fails, the replies of the others are kept. Returns when all have answered or failed,
+        and after `timeout` at the latest: members that have not answered by then are listed as failed. An
+        empty `to` asks no member.
         """
         if not checks.text(message, "message").strip():
             raise UsageError("the message is empty; say what is to be answered")
@@ -233,7 +233,7 @@ class Group(Supervisor):
     ) -> SharedBlock:
         """Share a block with the group, or with some of its members, from their next turn on.
 
-        `value` is what it holds if nobody has written it yet; only `readers` may read and only
+        `value` is the initial value, used if it has not been written yet; only `readers` may read and only
         `writers` may write it, by name. Attach what this returns to another group, and they share it.
         """
         if isinstance(block, str):

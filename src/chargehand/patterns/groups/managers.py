@@ -55,7 +55,7 @@ class Act(Struct, frozen=True, kw_only=True):
 
 
 class Manager(Protocol):
-    """Whoever leads the conversation of a group."""
+    """Decides who speaks next in a group, and when the conversation is over."""
 
     @property
     def name(self) -> str: ...
@@ -72,7 +72,7 @@ class Manager(Protocol):
         """Whether it needs a model."""
 
     async def choose(self, talk: Talk, think: Callable[[], ModelCaller]) -> Act | None:
-        """What comes next; None: the conversation is over. Asked anew after each round."""
+        """What comes next; None: the conversation is over. Called again after each round."""
 
     def ending(self, talk: Talk) -> str:
         """Why the conversation was over, in words."""
@@ -106,11 +106,11 @@ class RoundRobinManager:
 
 
 class DynamicManager:
-    """Has a model pick who speaks next, until somebody says the token, or for `max_turns`.
+    """A model picks who speaks next, until a member says the termination token or `max_turns` is reached.
 
-    Members are told to end with the token when nothing is left to be said; the model may choose it,
-    too. A conversation that was not ended so is broken off, and its run is `partial`: after the most
-    turns, or when a speaker says the same three times in a row.
+    The prompt asks members to end with the token when nothing is left to say; the model may choose it
+    too. Otherwise the conversation stops after `max_turns`, or when a speaker says the same thing three
+    times in a row, and its run is `partial`.
     """
 
     thinks = True
@@ -185,10 +185,10 @@ def turn_of(name: str, talk: Talk, *, token: str = "", why: str = "") -> Act:
 class SupervisorManager:
     """A model that leads the group with three tools: assign to all, assign to one, finish.
 
-    The engine holds it to its rules, whatever it wants: it must assign first; each way to assign is
-    used at most `max_count` times; it can finish only when every member was heard, or could not
-    answer; the same words to the same member a third time are refused. Calls that break a rule change
-    nothing and are told back to it, twice; then the run ends with what there is.
+    The engine enforces the rules: the model must assign first; it may use each assignment tool at most
+    `max_count` times; it can finish only when every member has answered or failed; the same message
+    to the same member is refused the third time. Calls that break a rule have no effect and are reported
+    to the model, twice; then the run ends with its results so far.
     """
 
     thinks = True

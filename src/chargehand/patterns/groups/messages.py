@@ -63,7 +63,7 @@ class SpokenTurn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """Something that somebody said to somebody."""
+    """A message of a conversation, with its sender and its receiver."""
 
     sender: str
     to: tuple[str, ...]
@@ -191,7 +191,7 @@ class Talk(Struct, frozen=True, kw_only=True):
         return len(own) >= REPEATS and len(words) == 1
 
     def in_words(self) -> str:
-        """All that a manager is told: the request, what stands in blocks, what was said."""
+        """The text that a manager gets: the request, the blocks and the messages so far."""
         before = "" if self.minutes is None else fenced(BEFORE, self.minutes.read())
         request = asked(with_notes(self.request, self.notes))
         said = "".join(_in_words(batch) for batch in rounds_in(self.held))

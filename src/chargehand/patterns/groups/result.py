@@ -87,7 +87,7 @@ class Replies:
 
     @property
     def run(self) -> RunResult:
-        """What it was. Raises `UsageError` if nobody was asked, for then there was none."""
+        """The run of the broadcast. Raises `UsageError` if no member was asked, because then there is no run."""
         if self._run is None:
             raise UsageError("nobody was asked, so that there was no run; name somebody in to=")
         return self._run

@@ -41,13 +41,13 @@ class SharedBlock(Struct, frozen=True):
     """
 
     label: str
-    #: what it holds if nobody has written it yet
+    #: the initial value, used if the block has not been written yet
     value: Any = None
-    #: who may read it; nobody named: everybody it is attached to
+    #: who may read it; empty: every member it is attached to
     readers: Sequence[str] = ()
     #: likewise
     writers: Sequence[str] = ()
-    #: attached to these alone; nobody named: to the whole group
+    #: attached to these members only; empty: to the whole group
     members: Sequence[str] = ()
     #: where it stands; empty: on the group's own board
     board: str = ""

@@ -81,12 +81,12 @@ class SharedMemoryPool:
 
     @blocking
     async def write_insight(self, insight: Mapping[str, Any]) -> str:
-        """Keep an insight; returns its id once a crash cannot lose it.
+        """Store an insight; returns its id once a crash cannot lose it.
 
         It is a dict of `content`, `agent_id`, `tags`, `segment`, `importance`, `metadata` and
-        `timestamp`; all but the content may be left out. One of the segment results or errors whose
-        metadata name a `request_id` and a `task_id` of a pool is what came of that task: it counts as if
-        its author had done it here, or is refused if somebody else has the task, or has done it.
+        `timestamp`; all but the content may be left out. An insight in the segment results or errors
+        whose metadata name a `request_id` and a `task_id` of a pool is the result of that task, as if its
+        author had done it here. It is refused if another worker has the task or has done it.
         """
         written = InsightWriting(insight)
         if written.is_report and written.request:

@@ -38,10 +38,10 @@ CONFLICT_HAS = ("id", "kind", "request_id", "tasks", "kept_task", "resolution")
 
 
 class SupervisorAgent:
-    """Divides requests into tasks for the workers of a pool, and makes one result of theirs.
+    """Divides requests into tasks for the workers of a pool, and combines their results.
 
-    It holds nothing itself: another supervisor agent on the same journal, in another process perhaps,
-    goes on where this one stopped.
+    It holds no state: another supervisor agent on the same journal, even in another process,
+    continues where this one stopped.
     """
 
     @checks.keywords_checked
@@ -80,9 +80,9 @@ class SupervisorAgent:
     ) -> list[dict[str, Any]]:
         """Divide a request into tasks and give each to a worker; they are durable when this returns.
 
-        The model divides it into `num_tasks`, or into one for each worker; `tasks` are taken as they are
-        instead, and may need each other. Workers get them by turns, those that can hold more more often;
-        `balance="least_busy"` goes by what each has to do already. A larger `priority` is taken first,
+        The model divides it into `num_tasks` tasks, or into one per worker. `tasks` are used unchanged
+        instead, and may need each other. Workers get tasks in turn, in proportion to their capacity;
+        `balance="least_busy"` counts the open tasks of each worker. A larger `priority` goes first,
         over all requests.
         """
         if tasks is not None:
@@ -115,9 +115,9 @@ class SupervisorAgent:
 
     @blocking
     async def reassign_task(self, task: Mapping[str, Any], new_worker: str) -> dict[str, Any]:
-        """Give a task that failed, or that nobody has begun, to another worker; returns it.
+        """Give a task that failed, or that no worker has begun, to another worker; returns the task.
 
-        One that a living worker is doing, or that is done, is left where it is: `TaskTaken` says who has it.
+        Raises `TaskTaken`, which names the worker, if a living worker is doing the task or it is done.
         """
         request, name = plain_dicts.named_in(task)
         worker = checks.name(new_worker, "new_worker")
@@ -155,10 +155,10 @@ class SupervisorAgent:
 
     @blocking
     async def aggregate_results(self, request_id: str) -> dict[str, Any]:
-        """One result of what is done by now, with what is missing and what speaks against it.
+        """Compose one answer from the finished tasks, with gaps and contradictions.
 
-        It may be asked for at any time: nobody waits for stragglers. Asked again before anything more
-        is done, the model is not called again.
+        May be called at any time and does not wait for slow tasks. If no more tasks have finished since
+        the last call, the model is not called again.
         """
         view = await self._looked_after(request_id)
         return await answer_form(view, self.pool, self._resources, self.agent_id)

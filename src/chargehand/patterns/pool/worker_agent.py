@@ -44,8 +44,8 @@ LOOK = 1.0
 class WorkerAgent:
     """Does tasks of a pool: with its model, or with `work`, a function of a brief or any other worker.
 
-    It takes what was given to it by name, and what anybody with one of its `skills` may take.
-    An attempt is one like any other: its steps are durable, its result is in the journal before
+    It takes tasks that were assigned to it by name, and tasks for one of its `skills`.
+    Attempts work as in a supervisor: steps are durable, and the result is in the journal before
     `execute_task` returns. One agent may be used from several threads at once.
     """
 
@@ -83,7 +83,7 @@ class WorkerAgent:
     ) -> list[dict[str, Any]]:
         """The tasks that wait for this worker, of one request or of all; the most urgent first.
 
-        With `lost`, also those that others had begun and can no longer end, whoever they were given to.
+        With `lost`, also tasks that another worker had begun and can no longer finish, whichever worker they were assigned to.
         """
         requests = self.pool.requests
         names = [view.request for view in await self._views(request_id)]
@@ -101,10 +101,10 @@ class WorkerAgent:
 
     @blocking
     async def execute_task(self, task: Mapping[str, Any]) -> dict[str, Any]:
-        """Do a task and return what came of it, as a dict with its `status`: completed, failed, …
+        """Do a task and return its result, as a dict with its `status`: completed, failed, …
 
-        A failure is not raised: it is kept, and the supervisor says what becomes of the task. Raises
-        `TaskTaken` if somebody else is doing it, or has done it.
+        A failure is not raised: it is stored, and the supervisor agent decides about the task. Raises
+        `TaskTaken` if another worker is doing the task or has done it.
         """
         request, name = named_in(task)
         return await self._form(request, name, await self._at_work().do(request, name))
@@ -171,9 +171,9 @@ class WorkerAgent:
     async def has_more(
         self, request_id: str, left: float | None = None, *, waits: bool = True
     ) -> bool:
-        """Whether it is worth looking again, in the seconds that are left for that or ever after.
+        """Whether more tasks may come, within `left` seconds or at any time.
 
-        Without `waits`, not where nothing more comes of the request but by somebody's word.
+        Without `waits`, False if the request can only continue after an answer or a decision.
         """
         clock, signal = asyncio.get_running_loop().time, self.pool.journal.boards.signal
         began = clock()

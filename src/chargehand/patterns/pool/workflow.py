@@ -48,17 +48,17 @@ def supervisor_worker_workflow(
     attempts: int = 3,
     timeout: Duration | None = None,
 ) -> dict[str, Any]:
-    """Have a request done by so many workers, each in a thread of its own, and return all about it.
+    """Run a request on a number of workers, each in a thread of its own, and return everything about it.
 
-    It returns when nothing more of the request will be done: tasks that need others or are tried again
-    are waited for, and one that failed is given to the next worker, for so many `attempts` in all. What
-    a worker asks is waited for no longer than there is other work; it is named in `questions`.
+    Returns when nothing is left to do for the request. It waits for tasks that need others and for
+    retries: a failed task goes to the next worker, up to `attempts` tries in all. It does not wait for
+    answers to workers' questions longer than there is other work; open ones are in `questions`.
 
     The dict has `request_id`, `pool`, `tasks`, `results`, `failures`, `questions`, `progress` and
-    `final_result`. `on_result` hears of each attempt as it ends, `on_progress` how far all is by then, up
-    to a few hundred times; both are called one at a time. After `timeout` nobody is waited for: what is
-    done is the result, the rest is named as missing. `work` is what the workers do, instead of asking
-    the model of `worker_config`.
+    `final_result`. `on_result` gets each attempt when it ends, `on_progress` the overall progress, up to
+    a few hundred times; both are called one at a time. After `timeout` it stops waiting: the finished
+    tasks are the result, and the rest is named as missing. `work` is what the workers do instead of
+    calling the model of `worker_config`.
     """
     longest = checks.duration_or_none(timeout, "timeout", may_be_zero=True)
     if config is None:

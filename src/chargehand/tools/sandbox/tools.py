@@ -56,9 +56,9 @@ def sandbox(
     """The tools `run_python` and `run_shell`: no network, no files of the host, no secrets.
 
     A program sees the system's programs, this Python with its packages, and below /data what `data`
-    names, all read-only; it may write into an empty folder of `disk` bytes that is gone afterwards.
-    If the kernel cannot hold it there, it is not run. Where the supervisor is root, the program is
-    not: `data` must then be readable for everybody. After `limit`, in seconds or a `timedelta`, it is killed.
+    names, all read-only; it may write into an empty folder of `disk` bytes that is deleted afterwards.
+    If the kernel cannot confine it, it does not run. If the supervisor runs as root, the program does
+    not: `data` must then be world-readable. After `limit`, in seconds or a `timedelta`, it is killed.
     """
     if backend not in BACKENDS:
         raise UsageError(f"backend={backend!r} is none of {', '.join(BACKENDS)}")
