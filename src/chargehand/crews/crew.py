@@ -49,7 +49,7 @@ class Crew:
     rates: Mapping[str, Rates] = field(default_factory=dict)
     #: when routing: the worker for a request that clearly fits no other
     default: str = ""
-    #: how people hear of its questions, and of more if they like
+    #: how people are notified of its questions and, if they subscribe, of other events
     notify: Sequence[Subscription] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: where it came from, for messages

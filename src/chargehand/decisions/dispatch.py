@@ -28,7 +28,7 @@ class Starts(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """The start rate of a pool: at most so many starts per minute, over all workers."""
 
     a_minute: float
-    #: how many at once after a rest
+    #: how many may start at once after an idle time
     burst: int = 1
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ _BY_PEOPLE = (
 
 
 class PastRunSimulation(Struct, frozen=True):
-    """A simulation of what has happened, beside what has happened."""
+    """A simulation of past runs, next to what really happened."""
 
     simulation: Simulation
     #: from the first request to the last end, as recorded

@@ -89,7 +89,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     guessed: tuple[str, ...]
     #: tasks with `for_each` whose number of items is unknown
     guessed_items: tuple[str, ...]
-    #: by task: in which part of the runs the end waited for it; in the order of that
+    #: by task: the share of simulations in which the end waited for it; largest first
     critical: dict[str, float]
     #: the run in the middle
     typical: Simulation
@@ -113,7 +113,7 @@ def forecast(
     seed: int = 1,
     starts: Starts | None = None,
 ) -> Forecast:
-    """Simulate the plan so many times. Raises `PlanRefused` for one that would not be led at all."""
+    """Simulate the plan `runs` times. Raises `PlanRefused` for a plan that a supervisor would refuse."""
     if runs < 1:
         raise UsageError(f"runs={runs} must be at least 1")
     lengths = list(_lengths(plan, places, outlook, runs, seed))

@@ -57,7 +57,7 @@ class ForkPlan(Struct, frozen=True, kw_only=True):
     plan: Plan
     #: tasks whose recorded results are kept, those that do single items too
     keeps: tuple[str, ...]
-    #: tasks that were under way, and go on after their recorded steps
+    #: tasks that were in progress; they continue after their recorded steps
     continues: tuple[str, ...]
     #: by task that runs again: why
     redone: dict[str, str]

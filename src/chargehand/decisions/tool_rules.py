@@ -45,7 +45,7 @@ class TerminalRule(Struct, frozen=True, tag="terminal"):
 
 
 class MaxCountRule(Struct, frozen=True, tag="max_count"):
-    """This tool may be called at most so many times in one attempt."""
+    """This tool may be called at most this many times in one attempt."""
 
     tool: str
     most: int

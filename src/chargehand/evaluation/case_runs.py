@@ -37,7 +37,7 @@ _NO_TOOLS = {"cannot"}
 
 
 class CaseResult(Struct, frozen=True, kw_only=True):
-    """What came of one case with one crew and one model; None: the case does not measure it."""
+    """The result of one case with one crew and one model; None: the case does not measure it."""
 
     case: str
     crew: str
@@ -57,7 +57,7 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     cost: float = 0.0
     #: that models took, added up, as it was recorded
     seconds: float = 0.0
-    #: what was missed, in words
+    #: what was missed, as text
     misses: tuple[str, ...] = ()
     plan: tuple[PlanTask, ...] = ()
     answer: str = ""

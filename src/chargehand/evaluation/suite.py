@@ -130,7 +130,7 @@ class Suite(NamedTuple):
 
     @property
     def recording(self) -> Path:
-        """Where the replies of models are kept: beside the suite."""
+        """The file with the recorded model replies, next to the suite."""
         return self.path.with_suffix(".recording.jsonl")
 
     def only(self, *, crews: Sequence[str] = (), cases: Sequence[str] = ()) -> "Suite":

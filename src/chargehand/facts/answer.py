@@ -55,7 +55,7 @@ class AnswerPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind")
     """A piece of the answer while it is being composed. It is streamed, never stored."""
 
     text: str
-    #: what was heard before belongs to a try that broke off
+    #: discard the earlier pieces: they belong to a try that was abandoned
     begins_anew: bool = False
     at: datetime
 

@@ -29,7 +29,7 @@ class Segment(StrEnum):
     """The usual segments of a board. Any other word can be a segment too."""
 
     TASKS = "tasks"  #: what is to be done
-    RESULTS = "results"  #: what came of it
+    RESULTS = "results"  #: the result of a task
     ERRORS = "errors"  #: what failed
     PROGRESS = "progress"  #: how far a worker has got
     CONFLICTS = "conflicts"  #: two that got in each other's way
@@ -186,7 +186,7 @@ def note_query(
 
 
 class NoteOptions(TypedDict, total=False):
-    """What a note says about itself beside its content."""
+    """The metadata of a note: everything but its content."""
 
     tags: Sequence[str]
     #: `Segment.NOTES` if it is left out

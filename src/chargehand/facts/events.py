@@ -120,7 +120,7 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     default: str = ""
     #: whether a model composes the answer from the results; otherwise they are put together by rule
     answers: bool = False
-    #: whether it begins with what is done while the last tasks are still under way
+    #: whether the answer is drafted from finished tasks while the last tasks are still running
     drafts: bool = False
     #: whether a model rewrites a task that failed for what it says
     refines: bool = False
@@ -128,9 +128,9 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     shape: dict[str, Any] | None = None
     #: the run that this request follows up on
     after: str = ""
-    #: what that run was asked and what came of it
+    #: the request of that run and its answer
     earlier: Value = Value()
-    #: untrusted sources that the request derives from, and so all that comes of it
+    #: untrusted sources that the request derives from; they taint all its results
     taint: tuple[str, ...] = ()
     #: the run whose results are reused where their inputs have not changed
     reuses: str = ""

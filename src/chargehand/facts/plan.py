@@ -148,7 +148,7 @@ class Task(_PlanPart, frozen=True, kw_only=True):
     output: Converted[Any, dict[str, Any] | None] = usually(None)
     #: what is done when it fails; None: what its worker, else its supervisor says
     on_failure: OnFailure | None = None
-    #: begin a second attempt beside one that takes far too long; for what may be done twice only
+    #: start a second attempt when one takes far too long; only for work that may be done twice
     hedge: bool = False
     #: do it once for each item: a list, the name of a need whose output is a list, or {"files": "*.txt"}
     for_each: list[Any] | str | dict[str, str] | None = None

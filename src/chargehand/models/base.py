@@ -81,7 +81,7 @@ class ToolCall(Struct, frozen=True, tag="call", tag_field="is", gc=False):
 
 
 class ToolOutput(Struct, frozen=True, tag="output", tag_field="is", omit_defaults=True, gc=False):
-    """What came of a tool call."""
+    """The result of a tool call."""
 
     id: str
     name: str
@@ -255,7 +255,7 @@ class Abilities(Struct, frozen=True, kw_only=True):
 
 
 class Model(Protocol):
-    """A mind that can be asked."""
+    """A language model, or anything that replies like one."""
 
     @property
     def name(self) -> str:

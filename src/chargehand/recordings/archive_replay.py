@@ -16,7 +16,7 @@ from chargehand.recordings.run_archive import RunArchive, result_in
 
 
 class ReplayedRun(Struct, frozen=True, kw_only=True):
-    """What came of replaying one run."""
+    """The result of replaying one run."""
 
     run: str
     #: how it ended; empty: it has not ended
@@ -37,7 +37,7 @@ class ReplayedRun(Struct, frozen=True, kw_only=True):
 
 
 class ReplayReport(Struct, frozen=True, kw_only=True):
-    """What came of replaying a run and the runs nested in it."""
+    """The result of replaying a run and the runs nested in it."""
 
     #: the run that was asked for comes first
     runs: tuple[ReplayedRun, ...]

@@ -30,7 +30,7 @@ from chargehand.tools.toolbox import Toolbox
 
 
 class WorkerOptions(TypedDict, total=False):
-    """What an LLM worker and a factory of such workers take alike; `Worker` says what each means."""
+    """Options that `Worker` and `Factory` have in common; `Worker` explains each."""
 
     model: "ModelChoice | None"
     settings: ModelSettings | None

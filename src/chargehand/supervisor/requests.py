@@ -48,15 +48,15 @@ class RunOptions(TypedDict, total=False):
     limits: Limits | None
     #: asking again with the same key and request gives the same run, whether it has ended or not
     key: str | None
-    #: how a request in words becomes tasks: stream (default), whole, route or steps
+    #: how a request in plain language becomes tasks: stream (default), whole, route or steps
     approach: Approach | str
     #: when routing: the worker for a request that clearly fits no other
     default: str
     #: the answer is to be of this type (a Pydantic model, a dataclass) or fit this JSON schema
     output: Any
-    #: have an answer drafted from what is done while the last tasks are still under way
+    #: draft the answer from finished tasks while the last tasks are still running
     drafts: bool
-    #: whether a model rewrites tasks that fail for what they say; it does for requests in words
+    #: whether a model rewrites tasks that fail because of their description; on by default for requests in plain language
     refine: bool
     #: the run whose answer this request follows up on
     after: str | None

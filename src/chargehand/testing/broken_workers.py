@@ -54,7 +54,7 @@ def hangs(worker: Member) -> Member:
 def fails(
     worker: Member, error: BaseException | None = None, *, attempts: int | None = None
 ) -> Member:
-    """The worker, which fails for good; with `attempts`, only in its first so many.
+    """The worker, which fails for good; with `attempts`, only in that many first attempts.
 
     It raises `error`, or a `WorkerError` of its own.
     """

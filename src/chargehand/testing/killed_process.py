@@ -16,7 +16,7 @@ _TOLD = 2000
 
 @dataclass(frozen=True, slots=True)
 class KilledRun:
-    """What came of a program that was killed and started again."""
+    """The result of a program that was killed and started again."""
 
     #: how often it was killed
     kills: int
@@ -43,7 +43,7 @@ def kill_and_resume(
     counts writes to the journal instead. Later lives run `resume`, or the same command again: a script must
     then go on with its run by itself, which it does with `key=…` or `boss.resume(…)`.
 
-    Raises `AssertionError`, with what the program said, if it ends before it could be killed, fails in its
+    Raises `AssertionError`, with the program's output, if it ends before it could be killed, fails in its
     last life, or takes longer than `timeout` seconds.
     """
     if sys.platform == "win32":

@@ -30,7 +30,7 @@ _GONE = "the database is gone, as planned; nothing of this request was stored"
 
 
 class LosingJournal:
-    """A journal that loses its database: at its `at_write`-th append, for so many `seconds`, or by `lose()`.
+    """A journal that loses its database: at its `at_write`-th append, for `seconds`, or when you call `lose()`.
 
         journal = LosingJournal(at_write=4, seconds=30)
         boss = ch.Supervisor(workers, journal=journal, clock=FakeClock())
@@ -62,7 +62,7 @@ class LosingJournal:
         self.refused = 0
 
     def lose(self, seconds: Duration | None = None) -> None:
-        """The database goes away now: for so many seconds, or until `recover`."""
+        """Lose the database now: for this many seconds, or until `recover`."""
         self._back.clear()
         self.losses += 1
         if seconds is not None:

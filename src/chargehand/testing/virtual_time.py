@@ -126,7 +126,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 def run_virtual(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in virtual time.
 
-    Raises `UsageError` if all of it waits for something that no timer brings, such as an answer.
+    Raises `UsageError` if everything waits for something that no timer will bring, such as an answer.
     """
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(coroutine)

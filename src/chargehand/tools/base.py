@@ -64,7 +64,7 @@ class ToolContext:
     #: of all secrets that there are; granted ones are added if it lacks them
     redactor: Redactor = NOTHING_SECRET
     spool: Spool | None = field(default=None, repr=False)
-    #: hears of progress, always on the event loop
+    #: called with progress, always on the event loop
     report: Callable[[str], None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ class Load(Struct, frozen=True, kw_only=True):
     failed: int = 0
     #: the time of all that were completed, one after another
     busy: timedelta = _NO_TIME
-    #: when it was last heard of
+    #: time of its last event
     last_at: datetime | None = None
 
     @property

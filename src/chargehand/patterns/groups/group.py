@@ -84,7 +84,7 @@ class Group(Supervisor):
 
     A message is a run and every turn is a task of its plan, so a conversation survives `kill -9` and is
     resumed, cancelled, limited, traced and nested like any other run. All groups of one name in one
-    journal are one group: what was said before is known in the next message, as far as the buffer goes.
+    journal are one group: the next message includes the earlier conversation, as far as the buffer allows.
 
         group = Group([alice, bob], manager=RoundRobinManager(max_turns=4))
         result = await group.send("Where shall we eat?")
@@ -142,7 +142,7 @@ class Group(Supervisor):
     async def send(
         self, message: str, *, hear: Hear | None = None, **terms: Unpack[RunOptions]
     ) -> GroupResult:
-        """Say something to the group and return what came of it, once the conversation is over.
+        """Send a message to the group and return the result when the conversation is over.
 
         `hear` is called with each message as soon as it is durable. Failures of members are
         values: they are named, and the others go on. Cancelling this call cancels the run.
@@ -165,7 +165,7 @@ class Group(Supervisor):
         return self.control.wait_sync(self.send(message, hear=hear, **terms))
 
     async def plan(self, request: str, **terms: Unpack[RunOptions]) -> Plan:  # noqa: ARG002 - as any supervisor
-        """Refused: what is said next depends on what was said."""
+        """Not available: each turn depends on the turns before it."""
         raise UsageError("a group has no plan before it talks; send it the message")
 
     async def told(self, run: RunResult | str) -> GroupResult:
@@ -257,7 +257,7 @@ class Group(Supervisor):
     # beside
 
     async def quiet(self) -> list[RunResult]:
-        """Return when nothing is done beside the conversations any more: what came of each.
+        """Wait until all background runs have ended; returns their results.
 
         `async with` does it at its end.
         """

@@ -75,7 +75,7 @@ class Manager(Protocol):
         """What comes next; None: the conversation is over. Called again after each round."""
 
     def ending(self, talk: Talk) -> str:
-        """Why the conversation was over, in words."""
+        """Why the conversation ended, as text."""
 
 
 class RoundRobinManager:

@@ -75,7 +75,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What was said, in words."""
+        """The content as text."""
         return words_of(self.content)
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ class Talk(Struct, frozen=True, kw_only=True):
         return f"{before}{request}{self.blocks}{folded(self.folded)}{said}"
 
     def messages(self) -> list[Message]:
-        """Everything that was said, in order, from the request on."""
+        """All messages in order, starting with the request."""
         found = [Message(sender=USER, to=(EVERYONE,), content=self.request)]
         for batch in rounds_in(self.spoken):
             found += assignments_in(batch)

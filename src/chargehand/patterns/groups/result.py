@@ -39,7 +39,7 @@ class GroupResult:
 
     @property
     def answer(self) -> Answer:
-        """The answer of the run: what the manager made of it, or what was said last."""
+        """The answer of the run: the manager's, or else the last message."""
         return self.run.answer
 
     @property
@@ -71,7 +71,7 @@ class GroupResult:
 
 
 class Replies:
-    """What the members said to one message, and who did not answer."""
+    """The replies of the members to one message, and the members that did not answer."""
 
     def __init__(self, run: RunResult | None) -> None:
         self._run = run

@@ -148,7 +148,7 @@ class WorkerAgent:
         """Do what waits for this worker and what is to come; returns how many tasks that were.
 
         Ends when the request has ended, when nothing has come for as long as `idle` says, or when the
-        pool is closed; without any of these, never. `on_result` hears of each task in this thread.
+        pool is closed; without any of these, never. `on_result` is called for each task, in this thread.
         """
         longest = checks.duration_or_none(idle, "idle", may_be_zero=True)
         count, last = 0, time.monotonic()

@@ -96,7 +96,7 @@ async def serve_http(
 ) -> None:
     """Serve many clients over streamable HTTP, until SIGINT or SIGTERM; what runs then can be resumed.
 
-    `say` hears the address. Beyond this machine only those are let in who bring the `token`.
+    `say` is called with the address. Requests from other machines must send the `token`.
     """
     if not token and not is_loopback(host):
         raise UsageError(

@@ -122,7 +122,7 @@ class ServerTimeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
-    """At most so many restarts in any such window; each waits twice as long as the one before."""
+    """Limits restarts: at most `most` in any `window`; each waits twice as long as the one before."""
 
     most: int = 3
     window: Span = usually(timedelta(minutes=5))
