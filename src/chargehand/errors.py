@@ -73,7 +73,7 @@ class Fault(Struct, frozen=True):
 
 
 class PlanRefused(UsageError):
-    """A plan has faults, so nothing of it was started."""
+    """A plan has faults, so no task was started."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)

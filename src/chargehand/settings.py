@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a user has chosen; all of it may be left to us."""
+    """What a user has chosen; everything has a default."""
 
     #: a TOML file, or `path.py:name`; empty: the default crew
     crew: str = ""
@@ -65,7 +65,7 @@ class Choice:
 
 
 def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
-    """A supervisor with the chosen crew, on a durable journal. Its author's own is taken as it is."""
+    """A supervisor with the chosen crew, on a durable journal. A `Supervisor` as the crew keeps its own settings."""
     crew, taken = _crew_and_taken(choice, say)
     boss = _taken(crew, choice, taken) if isinstance(crew, Supervisor) else _made(crew, choice, say)
     if choice.notify:

@@ -21,7 +21,7 @@ from chargehand.roles.roster import Member
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crew:
-    """Who works together, and on what terms. A crew among the workers of another is nested in it.
+    """Workers with their tools, models and limits. A crew can be a worker of another crew.
 
     Raises `UsageError` for two workers of one name, and for a tool of two workers that is not in
     `share`.

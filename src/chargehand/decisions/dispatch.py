@@ -25,7 +25,7 @@ _Held: TypeAlias = tuple[SlotState, Lane, Holding]
 
 
 class Starts(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
-    """The start rate of a pool: at most so many starts per minute, over all workers."""
+    """The start rate of a pool: the maximum number of starts per minute, over all workers."""
 
     a_minute: float
     #: how many may start at once after an idle time

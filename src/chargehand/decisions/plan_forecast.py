@@ -34,7 +34,7 @@ Draw = Callable[[Random], float]
 
 
 class Range(Struct, frozen=True):
-    """Seconds between two bounds, all equally likely; two equal bounds are a certainty."""
+    """Seconds between two bounds, all equally likely; with two equal bounds the duration is exact."""
 
     low: float
     high: float
@@ -48,7 +48,7 @@ class Range(Struct, frozen=True):
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """What is known before a plan is carried out."""
+    """The durations and prices that are known before a plan runs."""
 
     #: by worker or skill: figures that you give; they override everything below
     given: Mapping[str, Range] = {}
@@ -70,7 +70,7 @@ class Level(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """What is to be expected of a plan."""
+    """The expected time and cost of a plan."""
 
     parallel: int
     #: how often it was simulated

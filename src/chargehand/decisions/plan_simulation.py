@@ -40,7 +40,7 @@ _DAWN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
-    """A run that is to come, among others."""
+    """A run to simulate: its plan and when it arrives."""
 
     plan: Plan
     #: from time zero

@@ -18,7 +18,7 @@ FIRST_BACKOFF = 0.25
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """The rate limits of a provider. None: not known, to be learned."""
+    """The rate limits of a provider. None: unknown, learned from its responses."""
 
     #: a minute
     requests: float | None = None

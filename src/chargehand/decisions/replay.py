@@ -70,7 +70,7 @@ _REPORTED: dict[str, Outcome] = {
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """The first place where the decisions of today differ from the recorded ones."""
+    """The first place where recomputed decisions differ from the recorded ones."""
 
     run: str
     seq: int

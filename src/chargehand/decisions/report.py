@@ -120,7 +120,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def report_of(trace: Trace) -> Report:
-    """What this trace comes to."""
+    """Compute the report of a trace."""
     return Report(
         run=trace.run,
         status=trace.status,

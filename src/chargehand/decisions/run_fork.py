@@ -49,7 +49,7 @@ class ForkChanges(Struct, frozen=True, kw_only=True):
 
 
 class ForkPlan(Struct, frozen=True, kw_only=True):
-    """The plan of a fork, and what it takes over."""
+    """The plan of a fork, and which results it reuses."""
 
     requested: RunRequested
     #: the number of the event that it starts from

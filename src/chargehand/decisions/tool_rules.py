@@ -22,7 +22,7 @@ OTHER = ""
 
 
 class InitRule(Struct, frozen=True, tag="init"):
-    """This tool must be called, and first. If several tools have this rule, any of them may be first."""
+    """This tool must be called first. If several tools have this rule, any of them may be first."""
 
     tool: str
 

@@ -31,7 +31,7 @@ FORMAT, VERSION = "chargehand-evaluation", 1
 
 
 class CrewFigures(Struct, frozen=True):
-    """All that was measured of one crew with one model."""
+    """All figures of one crew with one model."""
 
     crew: str
     model: str

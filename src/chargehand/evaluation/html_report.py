@@ -18,7 +18,7 @@ td{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 
 
 def html_of(result: Result) -> str:
-    """A page of its own; all that comes from models or files is escaped."""
+    """A self-contained HTML page; text from models and files is escaped."""
     gate = "".join(f'<p class="bad">gate: {escape(str(miss))}</p>' for miss in result.misses)
     parts = [
         f"<h1>{escape(result.suite)}</h1>",

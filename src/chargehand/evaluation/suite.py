@@ -54,7 +54,7 @@ class AnswerChecks(_Table, frozen=True):
 
 
 class Case(_Table, frozen=True):
-    """A request, what it is about, and what should become of it. Only what is given is measured."""
+    """A test case: a request and what is expected of its result. Only what you state is measured."""
 
     id: str
     request: str

@@ -41,7 +41,7 @@ class Candidate(Struct, frozen=True):
 
 
 class Gap(Struct, frozen=True):
-    """Something that the answer should be based on but is not."""
+    """A result that is missing from the answer, with the reason."""
 
     task: str
     state: str

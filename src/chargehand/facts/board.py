@@ -151,7 +151,7 @@ class NoteQuery(Struct, frozen=True, kw_only=True):
 
 
 class NoteFilters(TypedDict, total=False):
-    """Which notes are wanted. What is left out filters nothing."""
+    """Filters for notes. A filter that you leave out has no effect."""
 
     tags: Sequence[str] | None
     #: `any` (default): one of the tags is enough; `all`: a note must have all of them

@@ -1,4 +1,4 @@
-"""All that can happen to a run, and the one codec that writes it down.
+"""All events of a run, and the codec that stores them.
 
 The events the journal stores are the events that `Schedule.apply` takes. An event is never changed
 once released: a new shape is a new kind or a new VERSION with a step in `_UPGRADES`.

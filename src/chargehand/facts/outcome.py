@@ -23,7 +23,7 @@ MOST_WORDS = 20_000
 
 
 class ErrorClass(StrEnum):
-    """Why something failed. The class decides about retries."""
+    """Why something failed. The class decides whether the task is retried."""
 
     NETWORK = "network"  #: the other side was not reached; backs off, tries again
     TIMEOUT = "timeout"  #: it took too long; backs off, tries again

@@ -20,7 +20,7 @@ Size: TypeAlias = Converted[int | str | None, int | None]
 
 
 class Retention(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
-    """Which finished runs a journal keeps. A run that any of the limits excludes is deleted.
+    """Which finished runs a journal keeps. A run is deleted if any of the limits excludes it.
 
     Open runs are always kept, and so are runs that open ones need. Nested runs are kept and deleted
     together with the run above them and are not counted.

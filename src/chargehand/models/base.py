@@ -19,13 +19,13 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="is", gc=False):
-    """Words."""
+    """A text."""
 
     text: str
 
 
 class Image(Struct, frozen=True, tag="image", tag_field="is", omit_defaults=True, gc=False):
-    """A picture: its bytes in base64, or where it lies."""
+    """A picture: its bytes in base64, or its URL."""
 
     data: str = ""
     url: str = ""
@@ -72,7 +72,7 @@ class File(Struct, frozen=True, tag="file", tag_field="is", omit_defaults=True, 
 
 
 class ToolCall(Struct, frozen=True, tag="call", tag_field="is", gc=False):
-    """A model wants a tool called."""
+    """A tool call that a model asks for."""
 
     id: str
     name: str
@@ -147,7 +147,7 @@ class ToolSpec(Struct, frozen=True):
 class ModelSettings(
     Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """Settings of model calls; an unset one has the provider's default."""
+    """Settings of model calls; a setting that is None uses the provider's default."""
 
     #: sent with every call, so that what a call can cost has a bound
     max_tokens: int = 4096
@@ -183,7 +183,7 @@ class ModelSettings(
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Everything that is asked of a model in one call."""
+    """Everything that one model call sends."""
 
     turns: tuple[Turn, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -211,7 +211,7 @@ class CallAllowance(Struct, frozen=True, gc=False):
 
 
 class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A whole reply; one that broke off is an error, never a reply."""
+    """A complete reply. A reply that breaks off raises an error instead."""
 
     parts: tuple[Part, ...]
     stop: StopReason
@@ -237,7 +237,7 @@ class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
-    """What a model can do; what it cannot is worked around or refused, never dropped in silence."""
+    """What a model can do. Missing features are emulated or refused, never silently dropped."""
 
     tools: bool = True
     #: answers are held to a JSON Schema by the provider

@@ -1,4 +1,4 @@
-"""How people hear that they are needed: notices, and the ways they are sent."""
+"""Notifications for people: notices, and the ways to send them."""
 
 from chargehand.notify.base import Notice, NoticeKind, Notifier, Subscription
 from chargehand.notify.command import Command

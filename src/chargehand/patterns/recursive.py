@@ -66,7 +66,7 @@ class Division(Struct, frozen=True):
 
 
 class RecursiveSupervisor:
-    """Does a simple task with one model call; divides a complex one, and gives the parts to itself.
+    """Does a simple task with one model call; splits a complex task and gives the parts to itself.
 
     A member of a roster like any other. Each division is a run of its own, nested in the one above:
     parts run side by side, budgets and deadlines of the top hold for the whole tree, and
@@ -173,7 +173,7 @@ async def recursive(
     journal: str | os.PathLike[str] | Journal | None = None,
     limits: Limits | None = None,
 ) -> RunResult:
-    """Have a request of any size done: in one go, or divided, and its parts again, `limits.depth` deep."""
+    """Run a request of any size: with one call, or split into parts, recursively, up to `limits.depth` levels."""
     check_request(request)
     solver = RecursiveSupervisor(parts=parts)
     task = Task(id="whole", description=request, worker=solver.name)

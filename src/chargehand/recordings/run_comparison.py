@@ -29,7 +29,7 @@ _ENDINGS = (AttemptFinished, AttemptLost, AttemptParked, AttemptPreempted)
 
 
 class Pair(Struct, frozen=True):
-    """A value of both runs."""
+    """One value from each of two runs."""
 
     a: Any
     b: Any
@@ -40,7 +40,7 @@ class Pair(Struct, frozen=True):
 
 
 class TaskComparison(Struct, frozen=True, kw_only=True):
-    """A task of either run; None stands for a run that does not have it."""
+    """One task in both runs; None: that run does not have the task."""
 
     task: str
     #: fields of the task that differ, such as `description` or `worker`

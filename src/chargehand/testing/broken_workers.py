@@ -114,7 +114,7 @@ def dies(worker: Member, *, at_step: int, times: int = 1) -> Member:
 
 
 def replace_worker(boss: Supervisor, name: str, breaking: Breaking) -> None:
-    """Break a worker of a finished supervisor: `replace_worker(boss, "researcher", fails)`.
+    """Replace a worker of an existing supervisor: `replace_worker(boss, "researcher", fails)`.
 
     Call it before the first run. A worker of a nested supervisor is named by its path: `"team/researcher"`.
     """

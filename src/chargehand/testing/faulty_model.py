@@ -12,7 +12,7 @@ _BUSY_SECONDS = 1.0
 
 
 class FaultyModel:
-    """Asks another model, except for the calls that go wrong.
+    """Wraps a model and injects faults into some of its calls.
 
         model = FaultyModel(my_model, faults=first(3, "429"))
 

@@ -12,7 +12,7 @@ _LONGEST = 300
 
 
 def assert_succeeded(result: RunResult) -> None:
-    """Fail unless every required task is done, and say of each other one why it is not."""
+    """Fail unless every required task is done; the message says why the others are not."""
     if result.status is not RunStatus.SUCCEEDED:
         raise AssertionError(f"the run did not succeed: {_told(result)}")
 
@@ -37,7 +37,7 @@ def assert_partial(result: RunResult, *, missing: Iterable[str]) -> None:
 
 
 def half_budget(result: RunResult, of: str = "calls") -> Limits:
-    """Limits of half of what this run used: of its `calls`, its `tokens` or its `money`.
+    """Limits of half the `calls`, `tokens` or `money` that this run used.
 
         boss.run(request, limits=half_budget(result))
 

@@ -18,7 +18,7 @@ MOST_SPOOLED = 8 * 1024 * 1024
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
-    """What a tool call gave. Has a JSON form, so that it can be a step's result."""
+    """The output of a tool call. Has a JSON form, so that it can be the result of a step."""
 
     #: JSON data; when it was cut, the text that is left of it
     value: Any = None

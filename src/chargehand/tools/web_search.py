@@ -38,7 +38,7 @@ class SearchProvider(Protocol):
 
 
 class BraveSearch:
-    """Brave's search, or one that speaks like it.
+    """Brave Search, or any service with the same API.
 
     Its key is `key`, or else what the environment holds as BRAVE_SEARCH_API_KEY.
     """

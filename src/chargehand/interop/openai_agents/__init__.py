@@ -35,7 +35,7 @@ def agent_worker(
     tracing: bool = False,
     **standing: Unpack[AgentOptions],
 ) -> AgentWorker:
-    """Make an agent of the OpenAI Agents SDK a worker, with all that it may hand over to.
+    """Make an OpenAI Agents SDK agent a worker, including the agents it can hand off to.
 
     It is asked what `prompt` makes of the brief, with the `context` that is made of it. Each model
     call and each call of a function tool is a durable step: an attempt that is resumed repeats none

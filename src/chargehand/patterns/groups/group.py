@@ -80,7 +80,7 @@ class GroupTerms(TypedDict, total=False):
 
 
 class Group(Supervisor):
-    """Workers who talk with each other, led by a manager; a supervisor in every other respect.
+    """Workers that talk to each other, led by a manager. A group is also a supervisor.
 
     A message is a run and every turn is a task of its plan, so a conversation survives `kill -9` and is
     resumed, cancelled, limited, traced and nested like any other run. All groups of one name in one

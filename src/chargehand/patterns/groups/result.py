@@ -13,7 +13,7 @@ from chargehand.result import RunResult
 
 
 class GroupResult:
-    """A conversation that has ended, and the run that it was."""
+    """The result of a conversation, and its run."""
 
     def __init__(self, run: RunResult, talk: Talk, ended: str, *, is_composed: bool) -> None:
         #: with its tasks, trace and report

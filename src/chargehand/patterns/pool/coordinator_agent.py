@@ -15,7 +15,7 @@ from chargehand.roles.coordinator import Coordinator
 
 
 class CoordinatorAgent:
-    """Watches over a pool, and over all other runs of its journal."""
+    """Monitors a pool and all other runs of its journal."""
 
     @checks.keywords_checked
     def __init__(

@@ -53,7 +53,7 @@ class MockModel:
 
 
 class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only=True, dict=True):
-    """The provider and model of one agent, and what it is to do with them.
+    """The provider, the model and the model settings of one agent.
 
     `mock` asks no model at all: requests are divided by rule, and a worker without a function of its
     own says what it was given. `model` may also be a model, whatever the provider. `base_url` is where

@@ -37,7 +37,7 @@ EVERYTHING = 2**31 - 1
 
 
 class SharedMemoryPool:
-    """What the agents of a pool share: a view of a journal, not a store of its own.
+    """The shared memory of a pool: a view of a journal, not a separate store.
 
     `SharedMemoryPool()` is private to this process and ends with it, `SharedMemoryPool("runs.db")` is
     durable and shared with every process that opens the same file. Insights that agents write stand on

@@ -55,7 +55,7 @@ def told(
 
 
 class McpTools:
-    """The calls that one supervisor takes, from however many clients.
+    """The MCP tools of one supervisor, for any number of clients.
 
     A client that goes away ends its call and nothing else. `async with` keeps the runs that it led.
     """
