@@ -128,6 +128,32 @@ def test_a_refresh_of_one_crew_keeps_the_replies_of_the_others(bundled: Path) ->
     assert run(bundled, "--crew", "rules", *chosen).exit_code == 1  # the gate, not a missing reply
 
 
+@pytest.mark.usefixtures("no_models")
+def test_a_tool_that_is_not_allowed_is_a_miss(bundled: Path) -> None:
+    text = bundled.read_text(encoding="utf-8")
+    allowed = 'tools = ["list_tables", "describe_tables", "query_tables", "calculate"]'
+    bundled.write_text(text.replace(allowed, 'tools = ["describe_tables"]'), encoding="utf-8")
+    done = run(bundled, "--crew", "example", "--case", "kettles")
+    assert done.exit_code == 1
+    assert "kettles: the tool query_tables was called" in done.stderr
+    assert "isolation is 0, below 1" in done.stderr
+
+
+@pytest.mark.parametrize("approach", ["stream", "route", "steps"])
+def test_every_approach_is_recorded_and_replayed(bundled: Path, approach: str) -> None:
+    text = bundled.read_text(encoding="utf-8")
+    chosen = text.replace("[suite]", f'[suite]\napproach = "{approach}"', 1)
+    bundled.write_text(chosen, encoding="utf-8")
+    only = ("--crew", "rules", "--case", "tiller", "--json")
+    first = run(bundled, "--refresh", *only)
+    again = run(bundled, *only)
+    assert (again.exit_code, again.stdout) == (first.exit_code, first.stdout)
+    assert "needs --refresh" not in first.stderr
+    if approach == "stream":
+        case = json.loads(again.stdout)["cases"][0]
+        assert (case["accepted_first"], case["accepted"]) == (False, True)
+
+
 # Recordings
 
 
@@ -198,7 +224,7 @@ CREW = """
 model = "planner"
 
 [models.planner]
-model = "openai:test"
+model = "openai:gpt-4o-mini"
 base_url = "{address}"
 key_variable = "PLANNER_KEY"
 
@@ -242,7 +268,9 @@ def test_a_provider_over_http_is_recorded_and_replays_without_its_key(
     monkeypatch.delenv("PLANNER_KEY")
     again = run(suite, "--json")
     assert (again.exit_code, again.stdout) == (0, first.stdout)
-    assert json.loads(again.stdout)["cases"][0]["calls"] == 1
+    case = json.loads(again.stdout)["cases"][0]
+    assert case["calls"] == 1
+    assert 0 < case["cost"] < 0.01  # by the price list, though nothing was sent
 
 
 # The gate and the reports

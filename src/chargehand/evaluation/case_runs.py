@@ -1,5 +1,6 @@
 """Runs the cases of a suite, one after another, on recorded replies or on the models themselves."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,10 +23,12 @@ from chargehand.evaluation.plan_scores import PlanTask, score
 from chargehand.evaluation.recorded_replies import ModelRecording, RecordedModel, ReplySession
 from chargehand.evaluation.suite import Case, CrewEntry, Suite
 from chargehand.facts.events import RunStatus
+from chargehand.facts.outcome import ONE_CALL
 from chargehand.facts.plan import Task
 from chargehand.models.base import Model
 from chargehand.models.gateway import ModelGateway
 from chargehand.models.open_model import open_model
+from chargehand.models.prices import price_of
 from chargehand.result import RunResult
 from chargehand.roles.resources import ModelChoice
 from chargehand.settings import supervisor_of
@@ -86,6 +89,9 @@ async def run_cases(
     opened, and a reply that is not recorded raises `NeedsRefresh`.
     """
     recording = ModelRecording(suite.recording, refresh=refresh, note=suite.options.note)
+    if recording.is_metered:
+        # The import of the price list takes a second, for which the loop of a run must not stand still.
+        await asyncio.to_thread(price_of, "openai:gpt-5-mini", ONE_CALL)
     results = []
     for crew in suite.crews:
         for model in suite.options.models or ("",):

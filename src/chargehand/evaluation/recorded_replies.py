@@ -6,6 +6,7 @@ models with their abilities, the replies, and a last line that seals what stands
 """
 
 import hashlib
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
@@ -17,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.errors import ModelDenied, ModelError, NeedsRefresh, UsageError
+from chargehand.facts.outcome import Usage
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.durable_files import write_whole
 from chargehand.models.base import Abilities, Model, ModelReply, ModelRequest
@@ -99,6 +101,11 @@ class ModelRecording:
                 self._replies[line.key] = line
             elif isinstance(line, _RecordedAbilities):
                 self._abilities[line.name] = line.abilities
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether a recorded model has a price."""
+        return any(each.is_metered for each in self._abilities.values())
 
     def session(self, sample: int) -> "ReplySession":
         """The replies of one run."""
@@ -197,11 +204,15 @@ class ReplySession:
         #: replies, and the seconds that they took when they were recorded
         self.calls = 0
         self.seconds = 0.0
-        #: dollars, by the price list
-        self.cost = 0.0
+        self._spent: list[tuple[str, Usage]] = []
         #: why a reply is missing
         self.missing: list[str] = []
         self._failed: dict[ReplyKey, str] = {}
+
+    @property
+    def cost(self) -> float:
+        """Dollars, by the price list; a model that it does not have costs nothing."""
+        return math.fsum(max(price_of(model, usage) or 0.0, 0.0) for model, usage in self._spent)
 
     def model(self, name: str, opened: Callable[[], Model]) -> "RecordedModel":
         """The model of this name; `opened` opens it, and is called only to refresh."""
@@ -234,7 +245,7 @@ class ReplySession:
     def count(self, reply: RecordedReply, model: "RecordedModel") -> ModelReply:
         self._failed.pop(reply.key, None)
         if model.abilities.is_metered:
-            self.cost += max(price_of(model.name, reply.reply.usage) or 0.0, 0.0)
+            self._spent.append((model.name, reply.reply.usage))
         self.calls += 1
         self.seconds += reply.seconds
         return reply.reply
