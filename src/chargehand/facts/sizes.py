@@ -5,7 +5,7 @@ import re
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import LARGEST
 
-_WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(k|m|g|t)?(i)?b?", re.IGNORECASE)
+_WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(k|m|g|t)(i)?b?|b)", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -13,7 +13,7 @@ def size_of(text: str) -> int:
     """The bytes that a text such as 500MB, 2GB or 1.5GiB names; never zero. GB is 1000³, GiB is 1024³."""
     found = _WRITTEN.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{text!r} is no size; write 500MB, 2GB or 1.5GiB")
+        raise UsageError(f"{text!r} is no size with a unit; write 500MB, 2GB or 1.5GiB")
     number, unit, is_binary = found.groups()
     base, power = 1024 if is_binary else 1000, _POWERS[(unit or "").lower()]
     size = round(float(number) * float(base) ** power)
