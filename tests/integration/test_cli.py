@@ -94,7 +94,9 @@ def test_the_result_is_on_stdout_and_everything_else_on_stderr() -> None:
 
 def test_plain_lines_have_a_time_stamp_and_no_escapes() -> None:
     result = run(a="quick", b="unlucky")
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("model:")]
+    lines = [
+        line for line in result.stderr.splitlines() if not line.startswith(("model:", "missing:"))
+    ]
     assert all(line[2] == line[5] == ":" for line in lines)
     assert not set(result.stdout + result.stderr) & {"\x1b", "\x07", "\u202e"}
 
@@ -112,8 +114,15 @@ def test_the_exit_code_says_how_the_run_ended(workers: dict[str, str], code: int
     assert run(**workers).exit_code == code
 
 
-def test_a_gap_is_named_in_the_result() -> None:
-    assert r"missing: b (failed): denied: no \x1b[5mluck" in run(a="quick", b=">unlucky").stdout
+@pytest.mark.parametrize("manner", [(), ("--quiet",), ("--output", "answer.txt")])
+def test_a_gap_is_named_on_stderr_and_the_answer_alone_is_the_output(
+    manner: tuple[str, ...],
+) -> None:
+    result = run(*manner, a="quick", b="quick", c=">unlucky")
+    assert r"missing: c (failed): denied: no \x1b[5mluck" in result.stderr
+    answer = Path("answer.txt").read_text() if "--output" in manner else result.stdout
+    assert "missing" not in answer
+    assert answer
 
 
 def test_json_is_every_event_and_nothing_else() -> None:
@@ -458,7 +467,7 @@ def test_a_run_can_be_made_to_answer_from_what_there_is() -> None:
     assert chargehand("cancel", "last", "--answer-now").exit_code == 0
     resumed = chargehand("resume", "last", "--crew", "crew.py:workers")
     assert resumed.exit_code == 3, resumed.stderr
-    assert "missing: b" in resumed.stdout
+    assert "missing: b" in resumed.stderr
 
 
 # crews in crews

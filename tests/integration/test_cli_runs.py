@@ -166,11 +166,11 @@ def test_one_signal_lets_what_runs_end_and_prints_how_to_go_on(
     process = start(place, *RUN, plan(place, "quick", "steady", "quick"))
     read_until(process, "t1 started")
     process.send_signal(sign)
-    out, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert "t1 done" in err
     assert "t2 started" not in err
-    assert "missing: t2" in out  # what there is by then, with its gap
+    assert "missing: t2" in err  # what there is by then, with its gap
     command = next(line for line in err.splitlines() if "chargehand resume" in line)
     resume = command.partition("chargehand ")[2].split()
     resumed = chargehand(place, *resume)
@@ -195,9 +195,9 @@ def test_a_run_is_cancelled_from_another_terminal(place: Path) -> None:
     process = start(place, *RUN, plan(place, "quick", "slow"))
     read_until(process, "t1 started")
     assert chargehand(place, "cancel", "last").returncode == 0
-    out, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    assert "missing: t1 (cancelled)" in out
+    assert "missing: t1 (cancelled)" in err
 
 
 def test_a_run_answers_at_once_when_another_terminal_wants_it(place: Path) -> None:
@@ -205,9 +205,9 @@ def test_a_run_answers_at_once_when_another_terminal_wants_it(place: Path) -> No
     read_until(process, "t1 started")
     done = chargehand(place, "cancel", "last", "--answer-now")
     assert done.returncode == 0, done.stderr
-    out, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=30)
     assert process.returncode == 3, err
-    assert "missing: t1" in out
+    assert "missing: t1" in err
 
 
 def test_whoever_stops_listening_does_not_stop_the_run(place: Path) -> None:

@@ -23,7 +23,7 @@ from chargehand.errors import ChargehandError, RunInterrupted, UnknownQuestion
 from chargehand.facts.events import KINDS, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.interrupt_signals import counting_signals
-from chargehand.presentation.plain_text import answer_words, clean, one_line
+from chargehand.presentation.plain_text import clean, doubt_lines, one_line, output_words
 from chargehand.presentation.progress_lines import summary
 from chargehand.presentation.status_words import nested_in
 from chargehand.result import RunResult
@@ -196,7 +196,7 @@ class RunSession:
         elif self._manner.quiet:
             output.as_json(ended_json(result))
         if self._manner.as_json and self._manner.file:
-            self._is_written(answer_words(result.answer, is_shown=False))
+            self._is_written(output_words(result.answer.output))
         if self._manner.report:
             output.say(str(result.report))
         exit_ = self._exit(result)
@@ -205,17 +205,16 @@ class RunSession:
         return exit_
 
     def _tell_answer(self, result: RunResult) -> None:
-        words = answer_words(result.answer)
-        is_kept = self._manner.file and self._is_written(
-            answer_words(result.answer, is_shown=False)
-        )
-        if is_kept:
-            return
-        streamed = clean(self._watch.streamed)
-        if streamed and words.startswith(streamed):
-            words = words[len(streamed) :].lstrip("\n")
-        if words:
-            output.result(words)
+        """The answer alone, for a pipe or a file; on stderr, what speaks against it and what is missing."""
+        kept = output_words(result.answer.output)
+        if not (self._manner.file and self._is_written(kept)):
+            words, streamed = clean(kept), clean(self._watch.streamed)
+            if streamed and words.startswith(streamed):
+                words = words[len(streamed) :].lstrip("\n")
+            if words:
+                output.result(words)
+        for line in doubt_lines(result.answer):
+            output.say(line)
 
     def _is_written(self, words: str) -> bool:
         """Write the result into its file; what cannot be written is printed rather than lost."""

@@ -53,24 +53,25 @@ def one_line(text: str, most: int = 100) -> str:
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
-def answer_words(answer: Answer, *, is_shown: bool = True) -> str:
-    """An answer as people read it, with what speaks against it and what is missing.
+def answer_words(answer: Answer) -> str:
+    """An answer as people read it, with what speaks against it and what is missing."""
+    parts = [clean(output_words(answer.output)), *doubt_lines(answer)]
+    return "\n".join(part for part in parts if part)
 
-    Where it is not shown but kept, in a file, the output stays as it is.
-    """
-    words = output_words(answer.output)
-    parts = [clean(words) if is_shown else words]
-    parts += [
+
+def doubt_lines(answer: Answer) -> list[str]:
+    """What speaks against an answer, and what is missing from it."""
+    contradictions = [
         f"contradiction: {one_line(pair.first.text, 300)} ({', '.join(pair.first.tasks)}) | "
         f"{one_line(pair.second.text, 300)} ({', '.join(pair.second.tasks)})"
         for pair in answer.contradictions
     ]
-    parts += [
+    gaps = [
         f"missing: {_gap_words(gap.task)} ({gap.state})"
         + (f": {one_line(gap.why, 300)}" if gap.why else "")
         for gap in answer.gaps
     ]
-    return "\n".join(part for part in parts if part)
+    return contradictions + gaps
 
 
 def _gap_words(task: str) -> str:
