@@ -196,6 +196,33 @@ def test_a_refresh_that_fails_leaves_the_recording_as_it_was(small: Callable[...
     assert load_suite(suite).recording.read_bytes() == before
 
 
+def test_a_model_that_cannot_be_opened_is_no_figure(
+    small: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    suite = small()
+    text = suite.read_text(encoding="utf-8").replace("model.py:model", "openai:gpt-5-mini")
+    suite.write_text(text, encoding="utf-8")
+    done = run(suite, "--refresh")
+    assert done.exit_code == 2
+    assert "OPENAI_API_KEY" in done.stderr
+    assert done.stdout == ""
+    assert not load_suite(suite).recording.exists()
+
+
+def test_the_models_of_a_suite_do_not_pass_over_those_of_a_finished_supervisor(
+    small: Callable[..., Path],
+) -> None:
+    suite = small()
+    source = "import chargehand as ch\nboss = ch.Supervisor([], model='offline')\n"
+    (suite.parent / "boss.py").write_text(source, encoding="utf-8")
+    text = suite.read_text(encoding="utf-8") + '[[crew]]\nname = "own"\nfile = "boss.py:boss"\n'
+    suite.write_text(text, encoding="utf-8")
+    done = run(suite, "--refresh")
+    assert done.exit_code == 2
+    assert "finished Supervisor with a model of its own" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [

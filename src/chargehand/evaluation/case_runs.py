@@ -202,7 +202,13 @@ class _CaseRun:
         if file.endswith(".toml"):
             return toml_crew(folder / file, files or [folder], stand_in=self._session.model)
         offered = {"model": self._model or None, "files": files}
-        return python_crew(str(folder / file), offered)[0]
+        crew, taken = python_crew(str(folder / file), offered)
+        if self._model and isinstance(crew, Supervisor) and "model" not in taken:
+            raise UsageError(
+                f"crew {self._crew.name!r} is a finished Supervisor with a model of its own; leave [suite] models out, "
+                f"or make {file} a function with a parameter named model"
+            )
+        return crew
 
     def _choice(self, crew: Crew) -> ModelChoice:
         if not self._model and crew.model is None:

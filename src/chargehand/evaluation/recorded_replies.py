@@ -17,7 +17,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.errors import ModelDenied, ModelError, NeedsRefresh, UsageError
+from chargehand.errors import (
+    ChargehandError,
+    ModelDenied,
+    ModelError,
+    NeedsRefresh,
+    UsageError,
+)
 from chargehand.facts.outcome import Usage
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.durable_files import write_whole
@@ -242,6 +248,10 @@ class ReplySession:
         if isinstance(error, ModelError):
             self._failed[key] = f"{model}: {error}"
 
+    def fail(self, model: str, error: ChargehandError) -> None:
+        """Note that a model could not be opened."""
+        self._failed[ReplyKey(model, self._sample, 0)] = f"{model}: {error}"
+
     def count(self, reply: RecordedReply, model: "RecordedModel") -> ModelReply:
         self._failed.pop(reply.key, None)
         if model.abilities.is_metered:
@@ -333,5 +343,11 @@ class RecordedModel:
 
     def _real(self) -> Model:
         if self._model is None:
-            self._model = self._opened()
+            try:
+                self._model = self._opened()
+            except (
+                ChargehandError
+            ) as error:  # no key, no such model: nothing that a case could miss
+                self._session.fail(self.name, error)
+                raise
         return self._model
