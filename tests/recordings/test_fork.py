@@ -144,7 +144,7 @@ async def test_a_fork_says_beforehand_what_it_keeps(tmp_path: Path) -> None:
         first = await boss.run(chain("a", "b", "c"))
         told = await boss.fork_plan(first.id, redo=["b"])
         assert told.keeps == ("a",)
-        assert told.redone == {"b": "it is to be done again", "c": "it needs b"}
+        assert told.redone == {"b": "you asked for it", "c": "it needs b"}
         whole = plan_of(*first_tasks(first)[:2], changed("x", "Look at something new", "a"))
         told = await boss.fork_plan(first.id, plan=whole)
         assert told.keeps == ("a", "b")
@@ -374,7 +374,7 @@ def test_the_command_changes_a_task_and_prints_the_answer(crew: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert called(crew) == ["b", "c"]
     assert "1 of 3 tasks are kept" in result.stderr
-    assert "b is done: another description" in result.stderr
+    assert "b will be done again: another description" in result.stderr
     assert "part c of it done" in result.stdout
 
 
@@ -412,6 +412,7 @@ def test_the_command_forks_a_recording_into_another_journal(crew: Path) -> None:
         (["--prompt", "x"], "name it with --task"),
         (["--task", "b", "--prompt", "x", "--plan", "plan.json"], "leave --plan out"),
         (["--task", "z"], "there is no such task"),
+        (["--task", "b", "--worker", "nobody", "--dry-run"], "'nobody' is not on the roster"),
         (["--at", "99"], "no event 99"),
     ],
 )

@@ -67,7 +67,7 @@ def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
         **asyncio.run(_tasks(boss, run, plan, options)),
     }
     if options["dry_run"]:
-        _tell(asyncio.run(_planned(boss, run, changes)), as_json=options["as_json"])
+        _tell(asyncio.run(_dry_run(boss, run, changes)), as_json=options["as_json"])
         return
     watch = RunView(manner)
     forked: list[str] = []
@@ -80,7 +80,7 @@ def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
 
     async def start() -> None:
         if not manner.quiet:
-            for line in _words(await boss.fork_plan(run, **changes)):
+            for line in _words(await _planned(boss, run, changes)):
                 output.say(line)
         boss.on(*KINDS.values())(hear)
         await boss.fork(
@@ -130,9 +130,16 @@ def _changed(task: Task, prompt: str | None, worker: str | None) -> Task:
     return task if worker is None else replace(task, worker=worker, skill="")
 
 
-async def _planned(boss: Supervisor, run: str, changes: dict[str, Any]) -> ForkPlan:
+async def _dry_run(boss: Supervisor, run: str, changes: dict[str, Any]) -> ForkPlan:
     async with boss:
-        return await boss.fork_plan(run, **changes)
+        return await _planned(boss, run, changes)
+
+
+async def _planned(boss: Supervisor, run: str, changes: dict[str, Any]) -> ForkPlan:
+    """What the fork keeps and does again. Raises `PlanRefused` for a plan that the fork would refuse."""
+    fork = await boss.fork_plan(run, **changes)
+    fork.plan.refuse_faults(boss.roster.names, fork.requested.limits)
+    return fork
 
 
 def _tell(fork: ForkPlan, *, as_json: bool) -> None:
@@ -150,6 +157,7 @@ def _words(fork: ForkPlan) -> Iterator[str]:
     yield f"fork of run {fork.requested.run} at event {fork.seq}: {len(kept)} of {len(fork.plan.tasks)} tasks are kept"
     for task, why in fork.redone.items():
         steps = ", after its recorded steps" if task in fork.continues else ""
-        yield f"  {clean(task)} is done{steps}: {one_line(why, 200)}"
+        again = "" if why in ("it was not done yet", "it is new") else " again"
+        yield f"  {clean(task)} will be done{again}{steps}: {one_line(why, 200)}"
     for task, names in fork.effects.items():
         yield f"  {clean(task)} repeats: {one_line(', '.join(names), 200)}"

@@ -202,7 +202,7 @@ def _why_changed(
         parts = [part for part, value in now.items() if before[0].get(part) != value]
         return f"another {', '.join(parts) or 'task'}"
     if task.id in changes.redo:
-        return "it is to be done again"
+        return "you asked for it"
     who = node.worker or task.worker
     return f"{who} is not as it was" if who in workers else ""
 
