@@ -186,7 +186,7 @@ def _usual_model(say: Say) -> str:
 
 def _taken(boss: Supervisor, choice: Choice, taken: frozenset[str]) -> Supervisor:
     """A supervisor that its author has made; only where it keeps its runs may still be chosen."""
-    given = {"model": choice.model, "parallel": choice.parallel}
+    given = {"model": choice.model, "files": choice.files, "parallel": choice.parallel}
     refused = [flag for flag, value in given.items() if value and flag not in taken]
     if refused:
         raise UsageError(

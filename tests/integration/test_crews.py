@@ -542,6 +542,8 @@ def test_a_finished_supervisor_is_not_changed_by_flags() -> None:
     Path("made.py").write_text(TOOLS + "\nboss = ch.Supervisor([shout])\n")
     with pytest.raises(UsageError, match=r"--model cannot change made.py:boss"):
         supervisor_for(Choice(crew="made.py:boss", model="offline"))
+    with pytest.raises(UsageError, match=r"--files cannot change made.py:boss"):
+        supervisor_for(Choice(crew="made.py:boss", files=[Path.cwd()]))
 
 
 # Lengths of time
