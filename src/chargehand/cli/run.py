@@ -159,7 +159,9 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     Exit code: 0 done, 1 failed, 2 wrong usage, 3 partial answer, 4 a person is needed,
     5 over budget, 130 interrupted.
     """
-    if (request is None) == (plan_file is None):
+    if request is not None and plan_file is not None:
+        raise click.UsageError("give a REQUEST or --plan FILE, not both")
+    if request is None and plan_file is None:
         raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
     asked = given_request(request) if plan_file is None else given_plan(plan_file)
     choice = choice_of(options)
