@@ -340,11 +340,17 @@ def test_a_question_of_a_run_that_was_handed_over_is_asked_at_the_terminal(place
 
 def test_ctrl_c_ends_the_following_and_not_the_run(place: Path) -> None:
     with serving(place):
-        follower = start(place, "run", "--plan", "slow.json", *HERE)
+        tasks = [
+            {"id": "first", "description": "Do the first thing", "worker": "clerk"},
+            {"id": "t0", "description": "Do the rest", "worker": "slow", "needs": ["first"]},
+        ]
+        (place / "both.json").write_text(json.dumps({"goal": "Get it done", "tasks": tasks}))
+        follower = start(place, "run", "--plan", "both.json", *HERE)
         heard = read_until(follower, "t0 started")
         follower.send_signal(signal.SIGINT)
-        _, rest = follower.communicate(timeout=20)
-        assert follower.returncode == 130
+        out, rest = follower.communicate(timeout=20)
+        assert (follower.returncode, out) == (130, "")  # the answer is still to come
+        assert "missing" not in rest
         run = run_in(heard)
         assert f"the run goes on; follow it again:  chargehand watch {run}" in rest
         assert told(place, "runs")[0]["status"] == "running"
@@ -359,6 +365,13 @@ def test_who_follows_is_told_that_no_process_leads_the_run_any_more(place: Path)
         server.kill()
         heard += read_until(follower, "is gone")
         assert f"go on with:  chargehand resume {run_in(heard)} --crew crew.py:boss" in heard
+        watcher = start(place, "watch", "last", "--journal", "runs.db")
+        read_until(watcher, "t0 started")
+        watcher.send_signal(signal.SIGINT)
+        _, rest = watcher.communicate(timeout=20)
+        assert "is gone; start one that serves" in rest
+        assert "the run goes on" not in rest
+        assert f"follow it again:  chargehand watch {run_in(heard)}" in rest
     with serving(place):
         (place / "go").touch()
         out, _ = follower.communicate(timeout=30)

@@ -29,7 +29,8 @@ def follow(boss: Supervisor, run: str, manner: WatchOptions) -> int:
     """Follow a run to its end, show it, close the supervisor, and return the exit code."""
     view = RunView(manner, run)
     followed = FollowedRun(boss, view, manner)
-    return RunSession(boss, view, manner, leave=followed.leave).conduct(followed.follow)
+    session = RunSession(boss, view, manner, leave=followed.leave, unled=followed.unled)
+    return session.conduct(followed.follow)
 
 
 async def server_for(boss: Supervisor, choice: Choice, *, quiet: bool) -> Server | None:
@@ -159,14 +160,14 @@ class FollowedRun:
         while True:
             await asyncio.sleep(LOOK)
             try:
-                words = await self._unled()
+                words = await self.unled()
             except JournalError:  # who follows says so
                 continue
             missed = missed + 1 if words else 0
             if missed == LOOKS and not self._manner.quiet:
                 output.say(words)
 
-    async def _unled(self) -> str:
+    async def unled(self) -> str:
         """How the run goes on if nobody leads it and nobody is about to; empty otherwise."""
         run, journal, choice = self._view.run, self._boss.journal, self._manner.choice
         servers, place = await servers_of(journal), journal_place(choice.journal)

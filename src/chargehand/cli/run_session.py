@@ -54,7 +54,8 @@ _OF_STATUS = {
 class RunSession:
     """Leads one run to its end, or to where it cannot go on without a person, or to Ctrl-C.
 
-    With `leave`, another process leads the run: this one only follows it, until that is called.
+    With `leave`, another process leads the run: this one only follows it, until that is called. `unled` then
+    says how the run goes on if no process leads it.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class RunSession:
         watch: RunView,
         manner: WatchOptions,
         leave: Callable[[], None] | None = None,
+        unled: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self._leave = leave
+        self._unled = unled
         self._boss = boss
         self._watch = watch
         self._manner = manner
@@ -86,6 +89,8 @@ class RunSession:
         try:
             await self._do(start)
             result = await self._boss.look(self._watch.run)
+            if self._unled is not None and self._is_detached(result):
+                return self._tell_detached(result.id, await self._unled())
             return await asyncio.to_thread(self._tell, result)  # outputs may lie in blobs
         finally:
             await self._boss.close()
@@ -204,6 +209,19 @@ class RunSession:
             output.say(line)
         return exit_
 
+    def _is_detached(self, result: RunResult) -> bool:
+        """Whether only the following has ended, not the run: its answer is still to come."""
+        is_open = not isinstance(result.status, RunStatus) and not result.parked
+        return is_open and self._exit(result) is Exit.INTERRUPTED
+
+    def _tell_detached(self, run: str, unled: str) -> Exit:
+        if unled:
+            output.say(unled)
+        goes_on = "" if unled else "the run goes on; "
+        output.say(f"{goes_on}follow it again:  {again('watch', run, self._manner.choice)}")
+        output.say(f"end it with:  {again('cancel', run, self._manner.choice)}")
+        return Exit.INTERRUPTED
+
     def _tell_answer(self, result: RunResult) -> None:
         """The answer alone, for a pipe or a file; on stderr, what speaks against it and what is missing."""
         kept = output_words(result.answer.output)
@@ -248,9 +266,6 @@ class RunSession:
                 lines.append(f"answer it:  {again('answer', question.id, choice)} TEXT")
             lines += [f"waits for {words}" for words in _absent(result)[:3]]
             lines.append(f"then:       {go_on}")
-        elif not isinstance(result.status, RunStatus) and is_led:
-            lines.append(f"the run goes on; follow it again:  {go_on}")
-            lines.append(f"end it with:  {again('cancel', result.id, choice)}")
         elif not isinstance(result.status, RunStatus):
             lines += [one_line(result.parked, 400)] if result.parked else []
             lines.append(f"what is done is kept; go on with:  {go_on}")
