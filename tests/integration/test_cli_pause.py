@@ -110,3 +110,43 @@ def test_status_lists_nothing_where_nothing_is_under_way(place: Path, leader: Le
     assert "nothing is under way" in on(place, "status")
     assert on(place, "status", "--json") == ""
     assert "has ended: succeeded" in on(place, "pause", "last")
+
+
+def test_status_says_how_far_the_items_of_a_task_are_and_a_pause_is_said_once(place: Path) -> None:
+    task = {"id": "each", "worker": "walker", "description": "Walk", "for_each": list(range(30))}
+    (place / "each.json").write_text(json.dumps({"goal": "Walk", "tasks": [task]}))
+    (place / "crew.py").write_text(CREW.replace("[walker]", "[walker], parallel=2"))
+    leader = start(place, "run", "--plan", "each.json", *BY_HAND)
+    try:
+        read_until(leader, "each started by walker for 30 items")
+        shown = on(place, "status")
+        while "2 running" not in shown:
+            shown = on(place, "status")
+        assert "  running  1 running  Walk" in shown
+        assert "each: 0 of 30 items done, 2 running" in shown
+        assert "each[2] and 27 more wait for a place at walker" in shown
+        assert shown.count("each[") == 1
+        on(place, "pause", "last")
+        said = read_until(leader, "chargehand unpause")
+        shown = on(place, "status")
+        assert "each[0] and 29 more wait for its run to go on, which is paused" in shown
+        assert shown.count("chargehand unpause") == 1
+        (place / "enough").touch()
+        on(place, "unpause", "last")
+        said += leader.communicate(timeout=30)[1]
+        assert said.count("chargehand unpause") == 1
+    finally:
+        leader.kill()
+        leader.communicate()
+
+
+def test_status_says_how_to_go_on_with_a_run_whose_leader_was_killed(
+    place: Path, leader: Leader
+) -> None:
+    leader.kill()
+    leader.wait()
+    warned = ""
+    while "nobody leads it" not in warned:
+        warned = chargehand(place, "status", "--journal", "runs.db").stderr
+    run = json.loads(on(place, "runs", "--json"))["run"]
+    assert f"chargehand resume {run} --journal runs.db goes on with it" in warned

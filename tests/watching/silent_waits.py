@@ -73,7 +73,8 @@ class Watcher(logging.Handler):
                     is_said = self.is_said("model_waits")
                 else:
                     lines = [line for _, line in self._heard if f"run_waits run={run} " in line]
-                    is_named = any(f" task={wait.task} " in line for line in lines)
+                    named = "unpause" if wait.cause is Cause.PAUSE else f" task={wait.task} "
+                    is_named = any(named in line for line in lines)
                     is_said = is_named or len(lines) >= 5  # of more, five are named
                 self.note(f"{wait.cause}: run {run}: {wait.task} {wait.what}", is_said=is_said)
         self.watch_runs(announcer)

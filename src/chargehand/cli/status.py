@@ -1,6 +1,7 @@
 """`chargehand status`: the runs that have not ended, what each of them waits for, and who serves."""
 
 import asyncio
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,20 +13,20 @@ from chargehand.cli import output
 from chargehand.cli.find_run import FoundRun, heads_in, standing_of
 from chargehand.cli.followed_run import untaken_words
 from chargehand.cli.options import journal_option, json_option
-from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom
+from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom, Trouble
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
 from chargehand.journal.base import Process
 from chargehand.presentation.plain_text import one_line
-from chargehand.presentation.progress_lines import task_counts
+from chargehand.presentation.progress_lines import item_counts, task_counts
 from chargehand.presentation.status_words import is_nested, looked_at, process_words
 from chargehand.settings import JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offer import Server, servers_of
 
-#: of a run that are shown; `show` has them all
+#: of a run that are shown; `--json` has them all
 MOST_WAITS = 5
 #: characters of what does not go well
 WARNING = 400
@@ -89,7 +90,7 @@ async def _standing(place: JournalPlace, *, warns: bool) -> _Standing:
         servers = await servers_of(boss.journal)
         looked = await looked_at(heads, lambda head: standing_of(boss, head))
         owned = {head.stream for head in heads if head.owner}
-        warnings = await _warnings(boss, owned) if warns and heads else []
+        warnings = await _warnings(boss, owned, place) if warns and heads else []
     runs = [
         each
         for _, each in looked
@@ -98,7 +99,7 @@ async def _standing(place: JournalPlace, *, warns: bool) -> _Standing:
     return _Standing(runs, servers, warnings)
 
 
-async def _warnings(boss: Supervisor, owned: Collection[str]) -> list[str]:
+async def _warnings(boss: Supervisor, owned: Collection[str], place: JournalPlace) -> list[str]:
     """Troubles other than open questions, and runs that are in each other's way."""
     coordinator = boss.coordinator(recent=RECENT)
     health = await coordinator.health()
@@ -107,9 +108,15 @@ async def _warnings(boss: Supervisor, owned: Collection[str]) -> list[str]:
     troubles = [each for each in troubles if each.kind is not Symptom.UNLED or each.run in owned]
     conflicts = [each for each in await coordinator.conflicts() if not each.is_settled]
     return [
-        *(f"trouble: {one_line(str(each), WARNING)}" for each in troubles),
+        *(f"trouble: {one_line(_trouble_words(each, str(place)), WARNING)}" for each in troubles),
         *(f"conflict: {one_line(str(each), WARNING)}" for each in conflicts),
     ]
+
+
+def _trouble_words(trouble: Trouble, journal: str) -> str:
+    """A trouble with a command that can be pasted: it names the journal."""
+    resume = f"chargehand resume {trouble.run}"
+    return str(trouble).replace(resume, f"{resume} --journal {shlex.quote(journal)}")
 
 
 def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
@@ -123,13 +130,21 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
         yield f"    led by {process_words(standing.leader)}{_since(result.led_at)}"
     if standing.submission is not None:
         return
+    mapped = {id_: words for id_, task in result.tasks.items() if (words := item_counts(task))}
+    for id_, words in mapped.items():
+        yield f"    {one_line(f'{id_}: {words}', 400)}"
+    shared: dict[tuple[str, Cause, str, str], list[WaitReason]] = {}
+    for wait in result.waits:
+        if wait.run != result.id or wait.task not in mapped:
+            shared.setdefault((wait.run, wait.cause, wait.what, wait.question), []).append(wait)
     # What waits only for other tasks of the run comes last.
-    waits = sorted(result.waits, key=lambda wait: wait.cause is Cause.NEEDS)
-    for wait in waits[:MOST_WAITS]:
-        below = "" if wait.run == result.id else f"{wait.run}: "
-        yield f"    {below}{one_line(_wait_words(wait, standing.answered, journal), 400)}"
-    if len(waits) > MOST_WAITS:
-        yield f"    and {len(waits) - MOST_WAITS} more; chargehand show {result.id} has them all"
+    groups = sorted(shared.values(), key=lambda group: group[0].cause is Cause.NEEDS)
+    for group in groups[:MOST_WAITS]:
+        below = "" if group[0].run == result.id else f"{group[0].run}: "
+        yield f"    {below}{one_line(_wait_words(group, standing.answered, journal), 400)}"
+    if len(groups) > MOST_WAITS:
+        more = sum(map(len, groups[MOST_WAITS:]))
+        yield f"    and {more} more; chargehand status --json has them all"
 
 
 def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
@@ -153,12 +168,14 @@ def _since(at: datetime | None) -> str:
     return f" since {at.astimezone():%Y-%m-%d %H:%M:%S} ({length})"
 
 
-def _wait_words(wait: WaitReason, answered: Mapping[str, str], journal: str) -> str:
-    """What is waited for, and what ends the wait where a person can."""
+def _wait_words(group: Sequence[WaitReason], answered: Mapping[str, str], journal: str) -> str:
+    """What several tasks wait for, said once, and what ends the wait where a person can."""
+    wait = group[0]
+    words = wait.words(others=len(group) - 1)
     if wait.question in answered:
         return f"{wait.task} is answered: {answered[wait.question]}; it goes on when the run is led"
     is_personal = wait.cause in (Cause.PERSON, Cause.PAUSE)
-    return f"{wait}; end it with: {way_out(wait, journal)}" if is_personal else str(wait)
+    return f"{words}; end it with: {way_out(wait, journal)}" if is_personal else words
 
 
 def _facts(found: FoundRun, standing: _Standing) -> dict[str, Any]:

@@ -53,8 +53,13 @@ class WaitReason(Struct, frozen=True, kw_only=True):
         """Whether workers have other work to do first: then it does not stand still."""
         return self.cause is Cause.PLACE and self.what.startswith("a place ")
 
+    def words(self, others: int = 0) -> str:
+        """As text, also for so many other tasks that wait for the same."""
+        who = f"{self.task} and {others:,} more wait" if others else f"{self.task} waits"
+        return f"{who} for {self.what}, {_length(self.seconds)}"
+
     def __str__(self) -> str:
-        return f"{self.task} waits for {self.what}, {_length(self.seconds)}"
+        return self.words()
 
 
 def way_out(wait: WaitReason, journal: str = "") -> str:

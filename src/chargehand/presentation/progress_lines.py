@@ -14,7 +14,7 @@ from chargehand.facts.events import Event
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task, each_words, item_of
 from chargehand.presentation.plain_text import clock_words, counted, money_words, one_line
-from chargehand.result import RunResult
+from chargehand.result import RunResult, TaskResult
 
 #: tasks of a plan that are listed when it is adopted
 LONGEST_TABLE = 50
@@ -289,8 +289,23 @@ def gain_of(result: RunResult) -> float | None:
     return round(result.speedup, 3) if is_any_done else None
 
 
+def item_counts(task: TaskResult) -> str:
+    """How far a task with `for_each` is, in words; empty unless its items are under way."""
+    states = [] if task.state.is_settled else [item.state for item in task.items]
+    if not states:
+        return ""
+    counts = [(states.count(state), state.value) for state in (TaskState.RUNNING, TaskState.FAILED)]
+    others = "".join(f", {count:,} {word}" for count, word in counts if count)
+    return f"{states.count(TaskState.DONE):,} of {counted(len(states), 'item')} done{others}"
+
+
 def task_counts(result: RunResult) -> str:
     """How many tasks are in which state, in words."""
-    states = [task.state for task in result.tasks.values()]
+    states = [
+        TaskState.RUNNING
+        if any(item.state is TaskState.RUNNING for item in task.items)
+        else task.state
+        for task in result.tasks.values()
+    ]
     counts = [(states.count(state), state.value) for state in TaskState]
     return ", ".join(f"{count} {word}" for count, word in counts if count) or "none"

@@ -70,7 +70,11 @@ class WaitWarnings:
             waits = list(self._new(run))
             if not waits:
                 self._asking.discard(run)
-            for wait in [each for each in waits if each.seconds >= SILENCE][:MOST_WAITS]:
+            due: dict[tuple[str, str, Cause, str], WaitReason] = {}
+            for each in waits:
+                if each.seconds >= SILENCE:
+                    due.setdefault(self._key(each), each)
+            for wait in list(due.values())[:MOST_WAITS]:
                 self._say(wait)
             young += [each.seconds for each in waits if each.seconds < SILENCE]
         if young:
@@ -92,19 +96,22 @@ class WaitWarnings:
                     continue
             wait = explainer.why(task)
             # A provider that is waited for is named by the models themselves, once for all tasks.
-            if wait is None or wait.cause is Cause.PROVIDER or _key(wait) in self._said:
+            if wait is None or wait.cause is Cause.PROVIDER or self._key(wait) in self._said:
                 continue
             if not (self._kernel.busy and wait.is_behind_work):
                 yield wait
 
     def _say(self, wait: WaitReason) -> None:
-        self._said.add(_key(wait))
+        self._said.add(self._key(wait))
         until = "" if wait.until_at is None else f" until={wait.until_at:%Y-%m-%dT%H:%M:%SZ}"
         log.warning(
             "run_waits run=%s task=%s for=%r%s; end the wait with: %s",
             *(wait.run, wait.task, wait.what, until, way_out(wait, self._place)),
         )
 
-
-def _key(wait: WaitReason) -> tuple[str, str, Cause, str]:
-    return (wait.run, wait.task, wait.cause, wait.question or str(wait.since_at))
+    def _key(self, wait: WaitReason) -> tuple[str, str, Cause, str]:
+        """Waits with one key are said once: a pause holds up all tasks of a run, and one command ends it."""
+        if wait.cause is Cause.PAUSE:
+            paused_at = self._kernel.runs[wait.run].schedule.paused_at
+            return (wait.run, "", wait.cause, str(paused_at))
+        return (wait.run, wait.task, wait.cause, wait.question or str(wait.since_at))
