@@ -295,7 +295,7 @@ def test_run_hands_over_to_a_server_with_the_same_crew_and_says_so(place: Path) 
         (("--here", *HERE), ""),
         (("--parallel", "2", "--crew", "crew.py:team", "--journal", "runs.db"), "--parallel"),
         (("--crew", "crew.py:team", "--journal", "runs.db", "--model", "local:none"), "another model"),
-        ((*HERE, "--files", "crew.py"), "other files"),
+        (("--crew", "crew.py:team", "--journal", "runs.db", "--files", "crew.py"), "other files"),
         (("--crew", "crew.py:wider", "--journal", "runs.db"), "another crew (smith is gone)"),
     ],
     ids=["here", "parallel", "model", "files", "crew"],
