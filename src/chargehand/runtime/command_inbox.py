@@ -256,6 +256,9 @@ class Leader(Protocol):
     def kernel(self) -> Kernel: ...
 
     @property
+    def is_open(self) -> bool: ...
+
+    @property
     def is_serving(self) -> bool: ...
 
     async def peers(self) -> Sequence[str]:
@@ -306,8 +309,11 @@ class CommandInbox:
             await self._mail.wait_changed()
 
     async def _take_up(self, letters: Sequence[Mail]) -> None:
-        """Take up runs that were submitted: our share at once, what nobody else takes a second later."""
-        if not letters or self._leader.kernel.is_draining:
+        """Take up runs that were submitted: our share at once, what nobody else takes a second later.
+
+        Only a supervisor that is open does: a program that leads one run of its own ends with it.
+        """
+        if not letters or not self._leader.is_open or self._leader.kernel.is_draining:
             return
         now = asyncio.get_running_loop().time()
         self._noticed = {letter.id: self._noticed.get(letter.id, now) for letter in letters}

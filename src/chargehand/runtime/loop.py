@@ -152,6 +152,8 @@ class Runtime:
         self._is_closing = False
         #: the supervisor's `async with` is over: nobody brings answers any more
         self.is_left = False
+        #: in the supervisor's `async with`, or while it serves: submitted runs are taken up
+        self.is_open = False
         #: it takes runs of others; when it stops, those who stand by go on with them and nobody has to resume them
         self.is_serving = False
         #: finds the processes that share submitted runs with this one

@@ -89,14 +89,14 @@ class Runtimes:
 
     def open(self) -> None:
         """Stay at work until `exit`: here is who can bring answers."""
-        self.enter()
+        self.enter().is_open = True
         self.is_entered = True
 
     async def exit(self) -> None:
         """Let go of runs that wait for people, and end when the others have."""
         runtime = self.current
         if runtime is not None:
-            self.is_entered = False
+            self.is_entered = runtime.is_open = False
             runtime.leave_waiting()
             self.leave(runtime)
             await runtime.closed()
