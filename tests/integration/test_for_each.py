@@ -186,7 +186,7 @@ def test_an_llm_worker_sees_its_item_and_no_other() -> None:
     prompts = sorted(request.turns[-1].text for request in model.requests)
     for word, prompt in zip(WORDS, prompts, strict=True):
         assert word in prompt
-        assert "for the item below" in prompt
+        assert "BEGIN the one item to do this for" in prompt
         assert not any(other in prompt for other in WORDS if other != word)
 
 
@@ -414,3 +414,33 @@ def test_five_thousand_items_killed_twice_are_all_there_once_and_in_order(tmp_pa
     begun = [event for event in events if isinstance(event, AttemptStarted)]
     assert len(begun) < 5_000 + 2 * 100 + 60
     assert json.loads(json.dumps(each.output)) == wanted
+
+
+async def test_a_fork_does_failed_items_again_and_what_needs_them(tmp_path: Path) -> None:
+    broken, done = {"b"}, list[str]()
+
+    @ch.worker("reader", "Reads one")
+    async def reader(brief: ch.Brief) -> str:
+        done.append(brief.item)
+        if brief.item in broken:
+            raise ch.WorkerError("it cannot be read", kind="denied")
+        return f"read {brief.item}"
+
+    plan = ch.Plan(
+        goal="g",
+        tasks=[
+            ch.Task(id="each", description="Read it", worker="reader", for_each=["a", "b"]),
+            ch.Task(id="last", description="Sum it up", worker="last", needs=["each"]),
+        ],
+    )
+    async with ch.Supervisor([reader, last], journal=tmp_path / "runs.db") as boss:
+        first = await boss.run(plan)
+        assert first.status == "partial"
+        broken.clear()
+        done.clear()
+        outline = await boss.fork_plan(first.id)
+        assert outline.redone == {"each": "1 of its items failed", "last": "it needs each"}
+        second = await boss.fork(first.id)
+    assert second.status == "succeeded"
+    assert second.tasks["last"].output["inputs"]["each"] == ["read a", "read b"]
+    assert done == ["b"]

@@ -246,10 +246,18 @@ def test_which_words_name_files(words: str, kinds: list[str]) -> None:
     assert [fault.kind for fault in faults] == kinds
 
 
-def test_a_pattern_that_fits_no_file_is_a_fault() -> None:
+def test_a_pattern_that_fits_no_file_is_a_warning() -> None:
     for pattern, count in (("*.csv", 0), ("notes/*.md", 0), ("*.pdf", 1)):
         task = Task(id="t1", description="Read it", worker="clerk", for_each={"files": pattern})
-        assert len(Plan(goal="g", tasks=[task]).check(reach=REACH).faults) == count
+        check = Plan(goal="g", tasks=[task]).check(reach=REACH)
+        assert not check.faults
+        assert len(check.warnings) == count
+
+
+def test_a_name_with_a_line_break_stays_on_one_line_of_a_fault() -> None:
+    reach = {"clerk": Reach(files=("a\n14:00  succeeded.txt",))}
+    task = Task(id="t1", description="Read b.txt", worker="clerk")
+    assert "\n" not in str(Plan(goal="g", tasks=[task]).check(reach=reach))
 
 
 def test_a_close_name_is_suggested() -> None:

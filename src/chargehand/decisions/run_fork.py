@@ -24,7 +24,7 @@ from chargehand.facts.events import (
     TaskAdded,
 )
 from chargehand.facts.outcome import Done
-from chargehand.facts.plan import Plan, Task, item_of
+from chargehand.facts.plan import Plan, Task, item_id, item_of
 
 #: of a task: what its result does not rest on
 _MANNER = frozenset(
@@ -86,6 +86,8 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
     redone: dict[str, str] = {}
     keeps: list[str] = []
     continues: list[str] = []
+    #: done but for some items, which are done again
+    in_part: set[str] = set()
     for task in plan.tasks:
         node = past.schedule.nodes.get(task.id)
         why = _why_changed(task, node, written, changes, workers)
@@ -93,15 +95,21 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
         if why:
             redone[task.id] = why
         elif node is not None and node.state is TaskState.DONE and task.id in past.results.outputs:
-            keeps.append(task.id)
+            failed = _failed_items(past, task.id)
+            if failed:
+                redone[task.id] = f"{failed} of its items failed"
+                in_part.add(task.id)
+            else:
+                keeps.append(task.id)
         else:
             redone[task.id] = "it was not done yet"
+            in_part.add(task.id)
             if task.id in past.results.steps and task.id not in past.results.nested:
                 continues.append(task.id)  # a nested run has an id of its own, so it begins anew
     kept, going = set(keeps), set(continues)
     for id_ in past.results.outputs:
         if (item := item_of(id_)) is not None and item[0] in kept | set(redone):
-            is_unchanged = item[0] in kept or redone[item[0]] == "it was not done yet"
+            is_unchanged = item[0] in kept | in_part
             keeps += [id_] if is_unchanged and not isinstance(_over(plan, item[0]), dict) else []
     return ForkPlan(
         requested=requested,
@@ -156,6 +164,13 @@ def _changed_plan(run: str, past: LiveRun, changes: ForkChanges) -> Plan:
     if lost:
         raise PlanRefused([Fault("unknown_task", id_, "there is no such task") for id_ in lost])
     return plan
+
+
+def _failed_items(past: LiveRun, task: str) -> int:
+    """How many items of a task with `for_each` came to nothing."""
+    nodes, count = past.schedule.nodes, past.schedule.mapped.get(task, 0)
+    items = (nodes[item_id(task, index)] for index in range(count))
+    return sum(item.state is not TaskState.DONE for item in items)
 
 
 def _planned(nodes: Mapping[str, TaskNode]) -> list[TaskNode]:

@@ -47,6 +47,7 @@ FAULTS = {
     "vague": "a description too vague to be checked (a warning)",
     "nobody_else": "a failure policy that hands over to nobody (a warning)",
     "missing_file": "a file that the worker cannot find",
+    "no_items": "a pattern of files in `for_each` that no file fits (a warning)",
     "missing_table": "a table that the worker cannot find",
     "bad_for_each": "something to map a task over that is no list, no need and no pattern of files",
 }
@@ -260,7 +261,8 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         """
         check = _check(self, roster, limits or Limits())
         if reach:
-            check = Check((*check.faults, *faults_of_reach(self.tasks, reach)), check.warnings)
+            faults = (*check.faults, *faults_of_reach(self.tasks, reach))
+            check = Check(faults, (*check.warnings, *_unmatched(self.tasks, reach)))
         if not in_order:
             return check
         return Check(check.faults, (*check.warnings, *_forward_needs(self.tasks)))
@@ -351,11 +353,17 @@ def faults_of_reach(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterab
         for name in _TABLE.findall(task.description):
             if own.tables and name.casefold() not in {each.casefold() for each in own.tables}:
                 yield Fault("missing_table", task.id, _missing("table", name, own.tables))
-        over = task.for_each
-        if isinstance(over, dict) and own.files and over.get(FILES):
+
+
+def _unmatched(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
+    """Patterns of `for_each` that no file fits: such a task has nothing to do."""
+    for task in tasks:
+        own, over = reach.get(task.worker), task.for_each
+        if own is not None and isinstance(over, dict) and over.get(FILES):
             pattern = over[FILES].casefold()
             if not any(fits(path.casefold(), pattern) for path in own.files):
-                yield Fault("missing_file", task.id, _missing("file", over[FILES], own.files))
+                words = f"no file fits for_each={over}; " + _there("file", own.files)
+                yield Fault("no_items", task.id, words)
 
 
 def _files_named(words: str) -> Iterable[str]:
@@ -388,9 +396,16 @@ def _is_known(name: str, known: set[str]) -> bool:
 def _missing(kind: str, name: str, there: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, there, n=1)
     meant = f"did you mean {close[0]!r}? " if close else ""
-    listed = ", ".join(there[:SHOWN_NAMES])
-    more = f" and {len(there) - SHOWN_NAMES} more" if len(there) > SHOWN_NAMES else ""
-    return f"it names the {kind} {name!r}, which is not there; {meant}there are: {listed}{more}"
+    return f"it names the {kind} {name!r}, which is not there; {meant}{_there(kind, there)}"
+
+
+def _there(kind: str, names: Sequence[str]) -> str:
+    """What there is instead, on one line whatever the names hold."""
+    if not names:
+        return f"there is no {kind} at all"
+    plain = [name if name.isprintable() else repr(name) for name in names[:SHOWN_NAMES]]
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"there are: {', '.join(plain)}{more}"
 
 
 def find_cycle(tasks: Sequence[Task]) -> list[str]:

@@ -16,6 +16,7 @@ from chargehand.decisions.tool_rules import Rules
 from chargehand.engines.brief import Brief
 from chargehand.errors import ToolError, WorkerError
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Question
+from chargehand.facts.plan import ITEM
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.models import base
 from chargehand.roles import worker_refusal
@@ -36,6 +37,8 @@ REPAIRS = 2
 REPEATS = 3
 #: failures of one tool in the same way, one after another, after which the attempt has failed
 SAME_FAILURES = 6
+#: the name under which a model sees what a task with `for_each` is done for
+THE_ITEM = "the one item to do this for"
 #: told to a model that makes a call again which failed in the attempt before
 NOT_AGAIN = "This very call failed in the attempt before, and was not made again: change it."
 LONGEST_RESULT = 1024 * 1024
@@ -465,10 +468,11 @@ class ToolLoop:
         brief, task = self._brief, self._brief.task
         given = f"Given: {canonical(task.args).decode()}\n" if task.args else ""
         inputs = missing = ""
-        if brief.index is not None:
-            given += "Do this for the item below, and for no other.\n"
         if brief.values or brief.missing:
-            inputs = "".join(fenced(name, value) for name, value in brief.inputs.items())
+            inputs = "".join(
+                fenced(THE_ITEM if name == ITEM and brief.index is not None else name, value)
+                for name, value in brief.inputs.items()
+            )
             missing = "".join(
                 f"Not available: {name} ({why})\n" for name, why in brief.missing.items()
             )
