@@ -444,3 +444,29 @@ async def test_a_fork_does_failed_items_again_and_what_needs_them(tmp_path: Path
     assert second.status == "succeeded"
     assert second.tasks["last"].output["inputs"]["each"] == ["read a", "read b"]
     assert done == ["b"]
+
+
+def test_tasks_that_list_at_once_share_the_limit_and_none_loses_items_in_silence() -> None:
+    tasks = [
+        ch.Task(id=id_, description="Do it", worker="doer", for_each=list(range(6)))
+        for id_ in ("a", "b")
+    ]
+    result = run(ch.Plan(goal="g", tasks=tasks), limits=ch.Limits(items=10))
+    states = {id_: task.state.value for id_, task in result.tasks.items()}
+    assert sorted(states.values()) == ["done", "failed"]
+    (failed,) = [task for task in result.tasks.values() if task.state == "failed"]
+    assert "more than Limits(items=10) allows" in str(failed.error)
+
+
+def test_a_deadline_of_the_run_keeps_the_items_that_are_done() -> None:
+    @ch.worker("slow", "Takes a second")
+    async def slow(brief: ch.Brief) -> int:
+        await asyncio.sleep(1)
+        return int(brief.item)
+
+    tasks = [ch.Task(id="each", description="Do it", worker="slow", for_each=list(range(50)))]
+    limits = ch.Limits(deadline=10, parallel=2)
+    result = run(ch.Plan(goal="g", tasks=tasks), slow, limits=limits)
+    assert result.status == "partial"
+    assert result.tasks["each"].output[:4] == [0, 1, 2, 3]
+    assert None in result.tasks["each"].output

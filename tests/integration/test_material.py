@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.errors import PlanRefused, ToolError
+from chargehand.errors import ToolError
 from chargehand.facts.events import PlanAdopted, TaskAdded
 from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.models.base import ModelRequest, ToolCall
@@ -68,7 +68,7 @@ async def test_what_fits_the_request_comes_first_and_the_rest_is_counted(tmp_pat
     holders = await material_of(Roster([ch.Worker("r", "Reads", tools=files(tmp_path))]))
     words = in_words(holders, "What does the contract with Tiller say?", MOST_BYTES)
     assert words.splitlines()[1] == "- d7/tiller_contract.md (1 bytes)"
-    assert "more (" in words.splitlines()[-1]
+    assert "419 more, in d" in words.splitlines()[-1]
     assert len(words.encode()) <= MOST_BYTES
 
 
@@ -90,21 +90,29 @@ async def test_a_name_stays_on_its_line_whatever_is_in_it() -> None:
     assert len(words) < 400
 
 
-async def test_a_tool_that_cannot_say_what_it_holds_fails_the_planning_in_words() -> None:
+@pytest.mark.parametrize("fate", ["raises", "exits", "wrong"])
+async def test_a_tool_that_cannot_say_what_it_holds_is_left_out_with_a_warning(
+    fate: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def holds() -> Material:
-        raise ToolError("the shelf is locked")
+        if fate == "raises":
+            raise ToolError("the shelf is locked")
+        if fate == "exits":
+            raise SystemExit
+        return {"files": []}  # type: ignore[return-value]  # on purpose
 
     @ch.tool(effect="pure", holds=holds)
     async def look() -> str:
         """Look."""
         return ""
 
-    boss = ch.Supervisor(
-        [ch.Worker("r", "Reads", tools=[look])], model=ch.ScriptedModel(["never asked"])
+    mind = ch.ScriptedModel(
+        [plan_of({"id": "t1", "worker": "r", "description": "Read it all"}), "ok"]
     )
-    result = await boss.run("Read")
-    assert result.status == "failed"
-    assert "the shelf is locked" in str(result.answer)
+    reader = ch.Worker("r", "Reads", tools=[look], model=ch.ScriptedModel(["read"]))
+    result = await ch.Supervisor([reader], model=mind).run("Read")
+    assert result.status == "succeeded", result.answer
+    assert "material_not_read tool=look" in caplog.text
 
 
 # planning
@@ -182,14 +190,27 @@ async def test_a_hostile_file_name_sends_nothing_out_unasked(tmp_path: Path) -> 
     assert not sent
 
 
-async def test_a_plan_of_yours_that_names_what_is_not_there_is_refused_before_it_runs(
-    supply: Path,
+async def test_a_plan_of_yours_that_names_what_is_not_there_runs_with_a_warning(
+    supply: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = Plan.from_json(plan_of(MISSING))
-    mind = ch.ScriptedModel(["never asked"])
-    with pytest.raises(PlanRefused, match="which is not there"):
-        await ch.Supervisor(crew(supply, model=mind)).run(plan)
-    assert not mind.requests
+    result = await ch.Supervisor(crew(supply, model=ch.ScriptedModel(["0"]))).run(plan)
+    assert result.status == "succeeded"
+    assert "which is not there" in caplog.text
+
+
+def test_a_file_that_a_task_writes_may_be_read_by_another() -> None:
+    tasks = [
+        Task(id="t1", description="Write clean.csv", worker="clerk"),
+        Task(id="t2", description="Count the rows of clean.csv", worker="clerk", needs=["t1"]),
+    ]
+    assert not Plan(goal="g", tasks=tasks).check(reach=REACH).warnings
+
+
+def test_a_list_that_is_not_whole_proves_nothing_missing() -> None:
+    reach = {"clerk": Reach(files=("a.csv",), is_whole=False)}
+    task = Task(id="t1", description="Read far.csv", worker="clerk")
+    assert not Plan(goal="g", tasks=[task]).check(reach=reach).warnings
 
 
 async def test_a_written_plan_without_a_run_sees_the_material_too(supply: Path) -> None:
@@ -215,7 +236,7 @@ async def test_a_crew_without_such_tools_is_told_nothing() -> None:
 # names in words
 
 
-REACH = {"clerk": Reach(files=("orders.csv", "notes/May.md"), tables=("orders",))}
+REACH = {"clerk": Reach(files=("orders.csv", "notes/May.md", "a b.csv"), tables=("orders",))}
 
 
 @pytest.mark.parametrize(
@@ -238,12 +259,16 @@ REACH = {"clerk": Reach(files=("orders.csv", "notes/May.md"), tables=("orders",)
         ("Query the table 'deliveries'", ["missing_table"]),
         ("Make a table of suppliers", []),
         ("Read *.csv", []),
+        ("Count the rows of 'a b.csv'", []),
+        ("Check whether budget.csv exists", []),
+        ("Convert orders.csv to out.json", []),
     ],
 )
 def test_which_words_name_files(words: str, kinds: list[str]) -> None:
     task = Task(id="t1", description=words, worker="clerk")
-    faults = Plan(goal="g", tasks=[task]).check(["clerk"], reach=REACH).faults
-    assert [fault.kind for fault in faults] == kinds
+    check = Plan(goal="g", tasks=[task]).check(["clerk"], reach=REACH)
+    assert not check.faults
+    assert [fault.kind for fault in check.warnings] == kinds
 
 
 def test_a_pattern_that_fits_no_file_is_a_warning() -> None:
@@ -262,7 +287,7 @@ def test_a_name_with_a_line_break_stays_on_one_line_of_a_fault() -> None:
 
 def test_a_close_name_is_suggested() -> None:
     task = Task(id="t1", description="Read ordrs.csv", worker="clerk")
-    (fault,) = Plan(goal="g", tasks=[task]).check(reach=REACH).faults
+    (fault,) = Plan(goal="g", tasks=[task]).check(reach=REACH).warnings
     assert "did you mean 'orders.csv'?" in str(fault)
 
 

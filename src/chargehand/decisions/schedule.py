@@ -424,15 +424,16 @@ class Schedule:
     def _is_told_to_stop(self, task: str) -> bool:
         node = self.nodes[task]
         is_expired = task in self._deadlines.expired_tasks
-        if self._stop_reason != CANCELLED and not self._deadlines.is_closed and self._sums_up(task):
+        if self._stop_reason != CANCELLED and self._sums_up(task):
             return is_expired
         is_removed = node.membership is Membership.REMOVED
         return bool(self._stop_reason) or is_expired or is_removed
 
     def _sums_up(self, task: str) -> bool:
         """Whether this task is made of what there is, so that it is done even if the work is stopped."""
-        is_mapped = task in self.mapped and self.nodes[task].membership is Membership.PLANNED
-        return task == ANSWER or is_mapped
+        if task == ANSWER:
+            return not self._deadlines.is_closed
+        return task in self.mapped and self.nodes[task].membership is Membership.PLANNED
 
     @property
     def _may_hedge(self) -> bool:

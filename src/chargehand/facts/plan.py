@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,9 +47,9 @@ FAULTS = {
     "empty_description": "nothing is said of what to do",
     "vague": "a description too vague to be checked (a warning)",
     "nobody_else": "a failure policy that hands over to nobody (a warning)",
-    "missing_file": "a file that the worker cannot find",
+    "missing_file": "a file that the worker cannot find (a warning)",
     "no_items": "a pattern of files in `for_each` that no file fits (a warning)",
-    "missing_table": "a table that the worker cannot find",
+    "missing_table": "a table that the worker cannot find (a warning)",
     "bad_for_each": "something to map a task over that is no list, no need and no pattern of files",
 }
 
@@ -61,8 +62,19 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 _WRITES = re.compile(
-    r"\b(?:writ|creat|sav|produc|export|generat|call)(?:e|es|ed|ing)?\b", re.IGNORECASE
+    r"\b(?:writ|creat|sav|produc|export|generat|call|put|stor|compil|render|draft|convert|renam|append|dump|build|"
+    r"prepar|output|nam)(?:e|es|ed|ing|s)?\b",
+    re.IGNORECASE,
 )
+#: a file that is to be written, or that is asked for, need not be there
+_EXCUSES = re.compile(
+    rf"{_WRITES.pattern}|\bexists?\b|\bwhether\b|\bif (?:there|any)\b", re.IGNORECASE
+)
+_ENDS = (". ", "; ", ": ", "! ", "? ", ".\n", "\n")
+#: of a description: characters, and names of files, that are looked at
+LONGEST_CHECKED, MOST_NAMED = 20_000, 50
+#: characters of a name in a fault
+LONGEST_NAME = 100
 #: a table that words name: in quotes or backticks, beside the word
 _TABLE = re.compile(r"\btable\s+['\"`](\w+)['\"`]", re.IGNORECASE)
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
@@ -256,13 +268,14 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         """Find all faults of this plan, not only the first.
 
         `roster` holds the names of workers and skills; without it, workers are not checked. `reach`
-        says which files and tables each worker can reach: a task that names another one is a fault.
+        says which files and tables each worker can reach: a task that names another one is a warning,
+        because words can name a file that is not meant to be there. A planner has to correct it.
         Tasks may be in any order; with `in_order`, a need of a later task is a warning.
         """
         check = _check(self, roster, limits or Limits())
         if reach:
-            faults = (*check.faults, *faults_of_reach(self.tasks, reach))
-            check = Check(faults, (*check.warnings, *_unmatched(self.tasks, reach)))
+            unmatched = (*_out_of_reach(self.tasks, reach), *_unmatched(self.tasks, reach))
+            check = Check(check.faults, (*check.warnings, *unmatched))
         if not in_order:
             return check
         return Check(check.faults, (*check.warnings, *_forward_needs(self.tasks)))
@@ -323,6 +336,8 @@ class Reach(Struct, frozen=True):
 
     files: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
+    #: False: there are more files than were listed
+    is_whole: bool = True
 
 
 class Check(Struct, frozen=True):
@@ -340,16 +355,21 @@ class Check(Struct, frozen=True):
         return "\n".join(lines) or "no faults"
 
 
-def faults_of_reach(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
+def _out_of_reach(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
     """Files and tables that tasks name and their workers cannot find."""
+    written = {name.casefold() for task in tasks for name in _files_written(task.description)}
     for task in tasks:
         own = reach.get(task.worker)
         if own is None:
             continue
         known = _spellings(own.files)
-        for name in _files_named(task.description):
-            if own.files and not _is_known(name.casefold(), known):
-                yield Fault("missing_file", task.id, _missing("file", name, own.files))
+        for name in dict.fromkeys(_files_read(task.description)):
+            is_known = _is_known(name.casefold(), known) or name.casefold() in written
+            if own.files and own.is_whole and not is_known:
+                words = task.description.casefold()
+                spaced = [path for path in known if path.endswith(f" {name.casefold()}")]
+                if not any(path in words for path in spaced):
+                    yield Fault("missing_file", task.id, _missing("file", name, own.files))
         for name in _TABLE.findall(task.description):
             if own.tables and name.casefold() not in {each.casefold() for each in own.tables}:
                 yield Fault("missing_table", task.id, _missing("table", name, own.tables))
@@ -366,15 +386,27 @@ def _unmatched(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fa
                 yield Fault("no_items", task.id, words)
 
 
-def _files_named(words: str) -> Iterable[str]:
-    for found in _FILE.finditer(words):
-        sentence = re.split(r"[.;:!?]\s", words[: found.start()])[-1]
-        if not _WRITES.search(sentence):  # a file that is yet to be written need not be there
-            yield found[1]
+def _files_read(words: str) -> Iterable[str]:
+    """The files that words name as something there is."""
+    return (name for name, sentence in _files_named(words) if not _EXCUSES.search(sentence))
+
+
+def _files_written(words: str) -> Iterable[str]:
+    return (name for name, sentence in _files_named(words) if _WRITES.search(sentence))
+
+
+def _files_named(words: str) -> Iterable[tuple[str, str]]:
+    """Each file that words name, with the words before it in its sentence; the first of many."""
+    for found in itertools.islice(_FILE.finditer(words[:LONGEST_CHECKED]), MOST_NAMED):
+        begin = max(words.rfind(mark, 0, found.start()) for mark in _ENDS)
+        end = re.match(r"\W*(?:exists?|is there)?", words[found.end() :])
+        yield found[1], words[begin + 1 : found.start()] + (end[0] if end else "")
 
 
 def fits(path: str, pattern: str) -> bool:
     """Whether a pattern like `*.md` or `notes/*` fits a path or, without a slash, its last part."""
+    if pattern.startswith("**/") and fits(path, pattern[3:]):
+        return True  # of which there may be no folder at all
     name = path if "/" in pattern else path.rpartition("/")[2]
     return fnmatch.fnmatchcase(name, pattern)
 
@@ -395,15 +427,17 @@ def _is_known(name: str, known: set[str]) -> bool:
 
 def _missing(kind: str, name: str, there: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, there, n=1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    return f"it names the {kind} {name!r}, which is not there; {meant}{_there(kind, there)}"
+    meant = f"did you mean {close[0][:LONGEST_NAME]!r}? " if close else ""
+    named = name[:LONGEST_NAME]
+    return f"it names the {kind} {named!r}, which is not there; {meant}{_there(kind, there)}"
 
 
 def _there(kind: str, names: Sequence[str]) -> str:
     """What there is instead, on one line whatever the names hold."""
     if not names:
         return f"there is no {kind} at all"
-    plain = [name if name.isprintable() else repr(name) for name in names[:SHOWN_NAMES]]
+    cut = [name[:LONGEST_NAME] for name in names[:SHOWN_NAMES]]
+    plain = [name if name.isprintable() else repr(name) for name in cut]
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return f"there are: {', '.join(plain)}{more}"
 

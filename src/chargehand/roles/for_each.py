@@ -12,7 +12,7 @@ from chargehand.errors import WorkerError
 from chargehand.facts.events import ItemsListed
 from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import FILES, Task, item_id
-from chargehand.facts.value import Value, canonical, part_of
+from chargehand.facts.value import MOST_BYTES, Value, canonical, part_of
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
@@ -36,17 +36,18 @@ async def list_items(brief: Brief, seat: PlanningContext, _: Resources) -> Outco
     except WorkerError as error:
         return Failed(kind=ErrorClass(error.kind), message=str(error), error="NoItems")
     most = seat.live_run.schedule.limits.items
-    others = sum(count for task, count in seat.live_run.schedule.listed.items() if task != id_)
+    others = others_in(seat, id_)
     if others + len(items) > most:
-        so_far = f" beside {others:,} of other tasks" if others else ""
-        words = f"{len(items):,} items{so_far} are more than Limits(items={most}) allows; raise it, or list fewer"
-        return Failed(kind=ErrorClass.LOGIC, message=words, error="TooManyItems")
+        return _too_many(len(items), others, most)
     for first, part in _in_parts(items):
         stored = tuple([await seat.store(value) for value in part])
         event = ItemsListed(task=id_, first=first, items=stored, at=seat.now())
-        if await seat.propose(event) is None:
+        if await seat.propose(event) is not None:
+            continue
+        if node.state.is_settled or seat.live_run.schedule.stop_reason:
             brief.progress(f"{id_} is not mapped: the run has moved on meanwhile")
             return NOTHING_DONE
+        return _too_many(len(items), others_in(seat, id_), most)  # another list was faster
     return Done(Value.of({"items": len(items)}))
 
 
@@ -62,9 +63,24 @@ async def collect(brief: Brief, seat: PlanningContext, _: Resources) -> Outcome:
     for node in nodes:
         value = live_run.results.outputs.get(node.task.id)
         parts.append(b"null" if value is None else bytes((await seat.bring(value)).json))
+    size = sum(map(len, parts)) + len(parts) + 1
+    if size > MOST_BYTES:
+        words = f"the results of {len(parts):,} items have {size:,} bytes, and {MOST_BYTES:,} are the most"
+        return Failed(kind=ErrorClass.RESOURCE, message=words, error="TooLarge", is_final=True)
     together = Value(json=msgspec.Raw(b"[" + b",".join(parts) + b"]"))
     gaps = () if task.at_least is not None else tuple(_gaps(live_run.results.items, task, nodes))
     return Done(together, gaps=gaps)
+
+
+def others_in(seat: PlanningContext, task: str) -> int:
+    """How many items other tasks of the run have."""
+    return sum(count for id_, count in seat.live_run.schedule.listed.items() if id_ != task)
+
+
+def _too_many(count: int, others: int, most: int) -> Failed:
+    so_far = f" beside {others:,} of other tasks" if others else ""
+    words = f"{count:,} items{so_far} are more than Limits(items={most}) allows; raise it, or list fewer"
+    return Failed(kind=ErrorClass.LOGIC, message=words, error="TooManyItems")
 
 
 async def _items(seat: PlanningContext, node: TaskNode) -> list[Value]:

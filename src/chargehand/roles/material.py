@@ -1,5 +1,7 @@
 """What a crew can reach, in words: files and tables by name, for planners; with a sample row for their own workers."""
 
+import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
@@ -7,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.engines.brief import Brief
+from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Reach
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.roster import Roster
@@ -15,14 +18,18 @@ from chargehand.threads import in_thread
 from chargehand.tools.base import Tool
 from chargehand.tools.material import FileEntry, Material, TableEntry
 
+log = logging.getLogger("chargehand")
+
 #: bytes of all names together in a prompt: at most 2,000 tokens
 MOST_BYTES = 5_600
 #: the same in the prompt of a worker, for what its own tools reach
 OWN_BYTES = 2_800
 LONGEST_NAME = 120
 MOST_COLUMNS = 24
-#: of what is not named: folders that are counted
-MOST_FOLDERS = 12
+#: of what is not named: folders that are, and entries that are looked at for a shorter one
+MOST_FOLDERS, MOST_SKIPPED = 12, 500
+#: seconds that all tools together have to say what they hold
+PATIENCE = 20.0
 _WORD = re.compile(r"[^\W_]{3,}|\d+")
 #: letters by which words are compared: "delivered" finds "deliveries"
 STEM = 5
@@ -43,16 +50,17 @@ async def material_of(roster: Roster) -> list[MaterialHolder]:
         worker.name: [each for each in getattr(worker, "toolbox", ()) if each.holds is not None]
         for worker in roster
     }
-    if not any(tools.values()):
-        return []
-    found: list[MaterialHolder] = await in_thread(_held, tools)
-    return found
+    return await _held_in_time(tools) if any(tools.values()) else []
 
 
 async def reach_of(roster: Roster) -> dict[str, Reach]:
     """By worker: the names of the files and tables that it can reach."""
     return {
-        worker: Reach(_paths_in(holder.material), tuple(t.name for t in holder.material.tables))
+        worker: Reach(
+            _paths_in(holder.material),
+            tuple(table.name for table in holder.material.tables),
+            holder.material.is_whole,
+        )
         for holder in await material_of(roster)
         for worker in holder.workers
     }
@@ -99,7 +107,7 @@ async def told_to_worker(brief: Brief, tools: Iterable[Tool]) -> str:
         return ""
 
     async def look() -> MaterialWords:
-        holders: list[MaterialHolder] = await in_thread(_held, {"": own})
+        holders = await _held_in_time({"": own})
         taint = dict.fromkeys(source for holder in holders for source in holder.taint)
         words = in_words(holders, brief.task.description, OWN_BYTES, has_samples=True)
         return MaterialWords(words, tuple(taint))
@@ -121,15 +129,27 @@ def _has_holders(roster: Roster) -> bool:
     )
 
 
+async def _held_in_time(tools: "dict[str, list[Tool]]") -> list[MaterialHolder]:
+    """What the tools hold, asked in a thread; nothing, with a warning, if that takes too long."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            found: list[MaterialHolder] = await in_thread(_held, tools)
+            return found
+    except TimeoutError:
+        names = ", ".join(dict.fromkeys(tool.name for own in tools.values() for tool in own))
+        log.warning("material_not_read tools=%s; it took longer than %g s", names, PATIENCE)
+        return []
+
+
 def _held(tools: "dict[str, list[Tool]]") -> list[MaterialHolder]:
     """What the tools of each worker hold, workers with the same together; each source is asked once."""
     asked: dict[object, Material] = {}
     groups: dict[tuple[Callable[[], Material], ...], list[str]] = {}
     for worker, own in tools.items():
         sources = tuple(dict.fromkeys(tool.holds for tool in own if tool.holds is not None))
-        for source in sources:
-            if source not in asked:
-                asked[source] = source()
+        for tool in own:
+            if tool.holds is not None and tool.holds not in asked:
+                asked[tool.holds] = _asked(tool)
         if sources:
             groups.setdefault(sources, []).append(worker)
     holders = []
@@ -137,9 +157,22 @@ def _held(tools: "dict[str, list[Tool]]") -> list[MaterialHolder]:
         files = tuple(file for source in sources for file in asked[source].files)
         tables = tuple(table for source in sources for table in asked[source].tables)
         taint = [f"tool:{tool.name}" for tool in tools[workers[0]] if tool.untrusted]
-        material = Material(files, tables)
+        material = Material(files, tables, all(asked[source].is_whole for source in sources))
         holders.append(MaterialHolder(tuple(workers), material, tuple(dict.fromkeys(taint))))
     return holders
+
+
+def _asked(tool: Tool) -> Material:
+    """What a tool says that it holds; nothing, with a warning, if it cannot say."""
+    assert tool.holds is not None  # noqa: S101 - for the type checker
+    try:
+        found = tool.holds()
+        if isinstance(found, Material):
+            return found
+        raise TypeError(f"holds returned {type(found).__name__}, not a Material")  # noqa: TRY301 - said as the others
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - nobody's plan fails for it
+        log.warning("material_not_read tool=%s error=%s", tool.name, failed_by(error).message)
+        return Material()
 
 
 def in_words(
@@ -180,15 +213,21 @@ def _listed(
 
     left = room - len(head) - 200  # for what is said of the rest
     shown: list[str] = []
+    rest: list[str] = []
     ranked = sorted(entries, key=rank)  # stable: otherwise as they were found
     for entry in ranked:
         line = f"- {_words_of(entry, has_samples=has_samples)}"
         left -= len(line.encode()) + 1
         if left < 0:
-            break
+            left += len(line.encode()) + 1
+            if len(rest) > MOST_SKIPPED:
+                break
+            rest.append(entry.path)  # a long one hides no short one behind it
+            continue
         shown.append(line)
-    more = [_counted([entry.path for entry in ranked[len(shown) :]])]
-    return "\n".join([head, *shown, *(more if len(shown) < len(ranked) else [])])
+    hidden = len(ranked) - len(shown)
+    more = [_counted(rest, hidden)] if hidden else []
+    return "\n".join([head, *shown, *more])
 
 
 def _sought_in(entry: FileEntry | TableEntry) -> str:
@@ -197,21 +236,20 @@ def _sought_in(entry: FileEntry | TableEntry) -> str:
     return f"{entry.name} {entry.path} {' '.join(name for name, _ in entry.columns)}"
 
 
-def _counted(paths: Sequence[str]) -> str:
+def _counted(paths: Sequence[str], count: int) -> str:
     folders: dict[str, int] = {}
     for path in paths:
         folder = path.rpartition("/")[0] or "."
         folders[folder] = folders.get(folder, 0) + 1
     most = sorted(folders.items(), key=lambda each: -each[1])[:MOST_FOLDERS]
-    told = ", ".join(f"{count} in {_name(folder)}" for folder, count in most)
-    return f"and {len(paths)} more ({told})"[:200]
+    return f"and {count} more, in {', '.join(_name(folder) for folder, _ in most)}"[:200]
 
 
 def _words_of(entry: FileEntry | TableEntry, *, has_samples: bool) -> str:
     if isinstance(entry, FileEntry):
         return f"{_name(entry.path)} ({_size(entry.bytes)})"
     table = entry
-    columns = ", ".join(f"{_name(name)} {kind}" for name, kind in table.columns[:MOST_COLUMNS])
+    columns = ", ".join(_name(f"{name} {kind}") for name, kind in table.columns[:MOST_COLUMNS])
     more = ", …" if len(table.columns) > MOST_COLUMNS else ""
     rows = "" if table.rows is None else f"; {table.rows} rows"
     sample = f"; first: {_name(table.sample)}" if has_samples and table.sample else ""

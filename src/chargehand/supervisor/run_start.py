@@ -1,6 +1,7 @@
 """How runs are begun and taken up."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 
 from msgspec.structs import replace
@@ -9,11 +10,11 @@ from chargehand.decisions.budget import Account, all_runs_below
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.run_fork import ForkChanges, ForkPlan, effects_in, fork_plan
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.errors import NotLeading, PlanRefused, RosterMismatch, UnknownRun, UsageError
+from chargehand.errors import NotLeading, RosterMismatch, UnknownRun, UsageError
 from chargehand.facts.events import Approach, RunRequested, RunStatus
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.output_schema import shape_of
-from chargehand.facts.plan import Plan, faults_of_reach
+from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.past_runs import fold, is_known
@@ -24,6 +25,8 @@ from chargehand.runtime.command_inbox import Submission
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
 from chargehand.supervisor.run_control import Run, RunControl
+
+log = logging.getLogger("chargehand")
 
 
 class RunStart:
@@ -168,16 +171,17 @@ class RunStart:
         paces = await self._config.paces.paces(self._journal)
         accepted = self.requests.accept(request, terms, paces, origin or RunParent())
         if isinstance(request, Plan) and any(map(has_tools, self._roster)):
-            await self._refuse_unreachable(request)
+            await self._warn_of_unreachable(request)
         return accepted
 
-    async def _refuse_unreachable(self, plan: Plan) -> None:
-        """Raise `PlanRefused` for a plan that names files or tables which are not there."""
+    async def _warn_of_unreachable(self, plan: Plan) -> None:
+        """Say that a plan names files or tables which are not there."""
         from chargehand.roles.material import reach_of
 
-        faults = tuple(faults_of_reach(plan.tasks, await reach_of(self._roster)))
-        if faults:
-            raise PlanRefused(faults)
+        known = plan.check().warnings
+        for warning in plan.check(reach=await reach_of(self._roster)).warnings:
+            if warning not in known:
+                log.warning("plan_warning %s", warning)
 
     async def plan(self, request: str, terms: RunOptions) -> Plan:
         """The plan that a run would carry out for this request."""

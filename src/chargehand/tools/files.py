@@ -11,7 +11,7 @@ from chargehand.tools.base import Tool, tool
 from chargehand.tools.document_text import read_document
 from chargehand.tools.material import FileEntry, FreshMaterial, Material
 from chargehand.tools.passage_index import PassageIndex
-from chargehand.tools.safe_open import NoSuchFile, PathLike, Roots, Stamp, matches
+from chargehand.tools.safe_open import MOST_FILES, NoSuchFile, PathLike, Roots, Stamp, matches
 
 MOST_LISTED = 500
 MOST_LINES = 2_000
@@ -55,7 +55,8 @@ class FileTools:
 
     def material(self) -> Material:
         """All files that can be read."""
-        return Material(tuple(FileEntry(path, stamp.size) for path, stamp in self._roots.files()))
+        found = tuple(FileEntry(path, stamp.size) for path, stamp in self._roots.files())
+        return Material(found, is_whole=len(found) < MOST_FILES)
 
     def list_files(self, pattern: str = "*") -> dict[str, Any]:
         """List the files that can be read and searched, with their sizes in bytes.

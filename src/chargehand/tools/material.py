@@ -37,6 +37,8 @@ class Material(Struct, frozen=True):
 
     files: tuple[FileEntry, ...] = ()
     tables: tuple[TableEntry, ...] = ()
+    #: False: there are more files than these
+    is_whole: bool = True
 
 
 class FreshMaterial:

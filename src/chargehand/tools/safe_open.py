@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import errno
-import fnmatch
 import functools
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 from chargehand.errors import ToolError, UsageError
+from chargehand.facts.plan import fits
 
 PathLike: TypeAlias = str | os.PathLike[str]
 LONGEST_PATH = 1_024
@@ -187,8 +187,7 @@ def _real(name: str) -> str:
 
 def matches(path: str, pattern: str) -> bool:
     """Whether a pattern like `*.md` or `notes/*` fits a path or, without a slash, its last part."""
-    name = path if "/" in pattern else path.rpartition("/")[2]
-    return fnmatch.fnmatchcase(name.casefold(), pattern.casefold())
+    return fits(path.casefold(), pattern.casefold())
 
 
 _Folder: TypeAlias = tuple[tuple[str, ...], list[str], list[str], Callable[[str], os.stat_result]]
