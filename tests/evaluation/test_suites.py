@@ -201,8 +201,10 @@ def test_a_model_that_cannot_be_opened_is_no_figure(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     suite = small()
-    text = suite.read_text(encoding="utf-8").replace("model.py:model", "openai:gpt-5-mini")
-    suite.write_text(text, encoding="utf-8")
+    text = suite.read_text(encoding="utf-8").replace('mode = "plan"', 'mode = "run"')
+    suite.write_text(text + '[[crew]]\nname = "own"\nfile = "crew.toml"\n', encoding="utf-8")
+    worker = '[[worker]]\nname = "analyst"\ndescription = "Counts"\nmodel = "openai:gpt-5-mini"\n'
+    (suite.parent / "crew.toml").write_text(worker, encoding="utf-8")
     done = run(suite, "--refresh")
     assert done.exit_code == 2
     assert "OPENAI_API_KEY" in done.stderr
