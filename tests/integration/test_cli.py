@@ -1,5 +1,6 @@
 """The command line in this process: what each command prints where, and with which exit code."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from chargehand.cli import COMMANDS, main
 from chargehand.facts import events
+from chargehand.journal.open_journal import open_journal
 from chargehand.presentation.plain_text import clean, clean_json, one_line, table
 
 ROOT = Path(__file__).parents[2]
@@ -628,3 +630,23 @@ def test_the_page_on_the_command_line_is_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate_cli.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_result_never_replaces_a_journal(tmp_path: Path) -> None:
+    database = tmp_path / "runs.db"
+
+    async def made() -> None:
+        journal = open_journal(database)
+        await journal.heads()
+        await journal.close()
+
+    asyncio.run(made())
+    for name in ("runs.db", "runs.db-head"):
+        told = CliRunner().invoke(main, ["run", "Anything", "--output", str(tmp_path / name)])
+        assert told.exit_code == 2
+        assert "belongs to a journal" in told.output
+    kept = database.read_bytes()
+    CliRunner().invoke(
+        main, ["record", "last", "--journal", str(database), "-o", str(database), "--force"]
+    )
+    assert database.read_bytes()[:16] == kept[:16]

@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.errors import UsageError
+from chargehand.errors import JournalDamaged, UsageError
 from chargehand.facts.events import Event, RunFinished, RunLed, RunReleased
-from chargehand.journal.base import Journal
+from chargehand.journal.base import Journal, Mail
 from tests.guide.conftest import make_plan, make_task
 from tests.postgres_server import PostgresServer, programs, running_server
 
@@ -324,3 +324,17 @@ def test_submitted_at_the_command_line_served_and_watched_in_others(tmp_path: Pa
     assert server.returncode == 0, said
     assert f"{run} is led here" in said
     assert f"{run} ended: succeeded" in said
+
+
+async def test_a_server_whose_journal_is_damaged_ends_with_that_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss = ch.Supervisor([clerk], journal=str(tmp_path / "runs.db"))
+
+    async def unread(*_: object) -> list[Mail]:
+        raise JournalDamaged("a letter cannot be read")
+
+    monkeypatch.setattr(type(boss.journal.mail), "unread", unread)
+    with pytest.raises(JournalDamaged):
+        async with asyncio.timeout(20):
+            await boss.serve()

@@ -30,6 +30,7 @@ from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head
+from chargehand.journal.durable_files import is_part_of_journal
 from chargehand.person_at_terminal import is_terminal
 from chargehand.presentation.status_words import process_words
 from chargehand.settings import Choice, journal_place, reader_of
@@ -47,6 +48,8 @@ def _writable(_: click.Context, __: click.Parameter, file: str) -> str:
         raise click.BadParameter(f"there is no folder {place.parent}; make it first")
     if place.is_dir():
         raise click.BadParameter(f"{place} is a folder; name a file in it")
+    if is_part_of_journal(place):
+        raise click.BadParameter(f"{place} belongs to a journal; choose another place")
     if not os.access(place if place.exists() else place.parent, os.W_OK):
         raise click.BadParameter(f"{place} must not be written; choose another place")
     return file

@@ -28,6 +28,7 @@ from chargehand.facts.board import BOARD, decode_board
 from chargehand.facts.events import decode, encode
 from chargehand.facts.value import MOST_BYTES, digest_of
 from chargehand.journal.base import GENESIS, Key, StoredKey, StoredRow, StreamCopy
+from chargehand.journal.durable_files import is_part_of_journal
 from chargehand.journal.hash_chain import (
     chain_hash,
     entry_hash,
@@ -151,6 +152,8 @@ async def _write_file(archive: RunArchive, path: Path, *, content: bool, force: 
 
 
 def _refuse_existing(path: Path, *, force: bool) -> None:
+    if is_part_of_journal(path):
+        raise UsageError(f"{path} belongs to a journal, and is never replaced; give another name")
     if not force and os.path.lexists(path):
         raise _exists(path)
 

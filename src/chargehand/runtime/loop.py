@@ -162,6 +162,8 @@ class Runtime:
         self.drained = asyncio.Event()
         self.is_stopping = False
         self.is_over = False
+        #: why nothing is led here any more, if nobody wanted that
+        self.failure: BaseException | None = None
         self._unanswered: list[object] = []
         self._runs: dict[str, asyncio.Future[LiveRun]] = {}
         #: done when the run that was begun last is written down
@@ -751,6 +753,7 @@ class Runtime:
         left = {run: self.kernel.runs.get(run) for run in self._runs}
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if not is_cancelled:
+            self.failure = error
             log.error("runtime_failed error=%r", error)
         elif left:
             log.warning("runtime_cancelled; the event loop ends: resume %s", ", ".join(left))

@@ -48,8 +48,10 @@ class Standby:
         self._on_trial = ""
 
     async def watch(self, runtime: Runtime) -> None:
-        """Take up abandoned runs until the runtime stops."""
+        """Take up abandoned runs until the runtime stops. Raises what made it fail."""
         while not runtime.kernel.is_draining:
+            if runtime.failure is not None:
+                raise runtime.failure  # a process that leads nothing must not look as if it served
             try:
                 for run in await self._journal.leases.abandoned():
                     # It may be led here: our own lease is over while the journal does not answer in time.
