@@ -489,7 +489,10 @@ def boss():
 """
 
 
-def test_a_question_of_a_nested_run_is_asked_answered_and_the_run_resumed() -> None:
+def test_a_question_of_a_nested_run_is_asked_answered_and_the_run_resumed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "crew", raising=False)  # of another folder
     Path("nested.py").write_text(NESTED)
     crew = ("--crew", "nested.py:boss")
     asked = chargehand("run", "--plan", plan(a="painters", b="quick"), *crew)

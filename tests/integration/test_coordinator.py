@@ -364,7 +364,8 @@ async def test_a_run_whose_leader_was_killed_is_named(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert told.stderr == f"trouble: {trouble}\n"
+    way_out = f"chargehand resume {trouble.run}"
+    assert told.stderr == f"trouble: {trouble}\n".replace(way_out, f"{way_out} --journal {place}")
     assert trouble.run in told.stdout
 
 

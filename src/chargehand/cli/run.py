@@ -29,8 +29,7 @@ from chargehand.decisions.schedule import RunState
 from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
-from chargehand.journal.base import Head
-from chargehand.journal.durable_files import is_part_of_journal
+from chargehand.journal.base import Head, is_part_of_journal
 from chargehand.person_at_terminal import is_terminal
 from chargehand.presentation.status_words import process_words
 from chargehand.settings import Choice, journal_place, reader_of

@@ -7,7 +7,9 @@ Eight small ports. An adapter offers all eight: `journal.append(…)`, `journal.
 
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Raw, Struct
@@ -30,6 +32,8 @@ UNNAMED_GRACE = timedelta(days=1)
 GENESIS = bytes(16)
 #: why a run that retention deleted cannot be read
 FORGOTTEN = "retention deleted its events; a new request needs another id or idempotency key"
+#: how every SQLite database begins
+SQLITE = b"SQLite format 3\0"
 _BLOB = re.compile(rb'"blob":"([0-9a-f]{32})"')
 
 
@@ -407,3 +411,14 @@ def named_blobs(payload: bytes) -> list[str]:
     # A quote inside a string is escaped, so no text of a user can look like a name of ours; a JSON
     # value of a user can, and then a blob lives longer than it had to.
     return [name.decode() for name in _BLOB.findall(payload)] if b'"blob":"' in payload else []
+
+
+def is_part_of_journal(path: Path) -> bool:
+    """Whether this file is a database, or lies beside one and belongs to it: nothing may replace it."""
+    for suffix in ("", "-head", "-wal", "-shm"):
+        if path.name.endswith(suffix):
+            database = path.with_name(path.name.removesuffix(suffix))
+            with suppress(OSError), database.open("rb") as file:
+                if file.read(len(SQLITE)) == SQLITE:
+                    return True
+    return False

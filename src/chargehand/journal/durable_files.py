@@ -6,7 +6,6 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -19,8 +18,6 @@ if sys.platform != "win32":
 
 #: before it, two connections that reset the WAL at once could corrupt the file
 OLDEST_SQLITE = (3, 51, 3)
-#: how every database begins
-SQLITE = b"SQLite format 3\0"
 
 _NETWORK = {
     *(
@@ -166,14 +163,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def is_part_of_journal(path: Path) -> bool:
-    """Whether this file is a database, or lies beside one and belongs to it: nothing may replace it."""
-    for suffix in ("", "-head", "-wal", "-shm"):
-        if path.name.endswith(suffix):
-            database = path.with_name(path.name.removesuffix(suffix))
-            with suppress(OSError), database.open("rb") as file:
-                if file.read(len(SQLITE)) == SQLITE:
-                    return True
-    return False

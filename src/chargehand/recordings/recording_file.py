@@ -27,8 +27,14 @@ from chargehand.errors import JournalDamaged, JournalVersion, UsageError
 from chargehand.facts.board import BOARD, decode_board
 from chargehand.facts.events import decode, encode
 from chargehand.facts.value import MOST_BYTES, digest_of
-from chargehand.journal.base import GENESIS, Key, StoredKey, StoredRow, StreamCopy
-from chargehand.journal.durable_files import is_part_of_journal
+from chargehand.journal.base import (
+    GENESIS,
+    Key,
+    StoredKey,
+    StoredRow,
+    StreamCopy,
+    is_part_of_journal,
+)
 from chargehand.journal.hash_chain import (
     chain_hash,
     entry_hash,

@@ -170,8 +170,8 @@ class RunStart:
             terms = {"default": default, **terms}
         paces = await self._config.paces.paces(self._journal)
         accepted = self.requests.accept(request, terms, paces, origin or RunParent())
-        if isinstance(request, Plan) and any(map(has_tools, self._roster)):
-            await self._warn_of_unreachable(request)
+        if accepted[1] is not None and any(map(has_tools, self._roster)):
+            await self._warn_of_unreachable(accepted[1])
         return accepted
 
     async def _warn_of_unreachable(self, plan: Plan) -> None:
