@@ -170,8 +170,7 @@ def _is_final(failure: Failed) -> bool:
 
 
 def _attempts(run: RunStory, task: TaskStory) -> int:
-    # What failed last decides: a network that fails after nonsense is tried again like any other.
-    is_nonsense = bool(task.failures) and task.failures[-1].kind is ErrorClass.LOGIC
+    is_nonsense = any(failure.kind is ErrorClass.LOGIC for failure in task.failures)
     most = task.task.limits.attempts or run.limits.attempts
     if is_nonsense and task.task.id.startswith("@"):
         # A model that talked nonsense in spite of all objections is not asked again, but for the answer.

@@ -1113,7 +1113,8 @@ class Schedule:
 
     def _attempts_of(self, node: TaskNode, failure: Failed) -> int:
         most = node.task.limits.attempts or self.limits.attempts
-        if is_system_task(node.task.id) and failure.kind is ErrorClass.LOGIC:
+        is_nonsense = ErrorClass.LOGIC in (failure.kind, *node.failures)
+        if is_nonsense and is_system_task(node.task.id):
             # It has told the model what was wrong, time and again; but all the work hangs on the answer.
             return min(most, 2) if node.task.id == ANSWER else 1
         return most
