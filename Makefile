@@ -76,8 +76,9 @@ $(VENV)/.installed: pyproject.toml
 
 # strace: the tests that kill a process at its n-th write. bubblewrap: one way to make a sandbox.
 # PostgreSQL and pgbouncer: journals on a server, and behind a pooler; the tests start their own.
-TOOLS := strace bwrap pg_ctlcluster pgbouncer
-PACKAGES := strace bubblewrap postgresql pgbouncer
+# Chromium: the tests of the dashboard.
+TOOLS := strace bwrap pg_ctlcluster pgbouncer chromium
+PACKAGES := strace bubblewrap postgresql pgbouncer chromium
 # Read by Debian's package: the tests need the programs, and no server that runs by itself.
 NO_CLUSTER := /etc/postgresql-common/createcluster.conf
 export PATH := $(PATH):/usr/sbin

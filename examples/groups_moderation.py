@@ -14,11 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-try:
-    from rich.console import Console
-    from rich.markup import escape
-except ImportError:
-    raise SystemExit("this example draws with rich: pip install 'chargehand[examples]'") from None
+from rich.console import Console
+from rich.markup import escape
 
 import chargehand as ch
 from chargehand.facts.board import BlockRefused

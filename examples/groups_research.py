@@ -19,12 +19,9 @@ from pathlib import Path
 from statistics import correlation
 from textwrap import shorten
 
-try:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.padding import Padding
-except ImportError:
-    raise SystemExit("this example draws with rich: pip install 'chargehand[examples]'") from None
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
 
 import chargehand as ch
 from chargehand.models.base import ModelRequest, ToolCall

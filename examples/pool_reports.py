@@ -12,10 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-try:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-except ImportError:
-    raise SystemExit("this example draws with rich: pip install 'chargehand[examples]'") from None
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import chargehand as ch
 from chargehand.patterns.pool import (

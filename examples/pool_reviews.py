@@ -16,10 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-try:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-except ImportError:
-    raise SystemExit("this example draws with rich: pip install 'chargehand[examples]'") from None
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import chargehand as ch
 from chargehand.patterns.pool import AgentConfig, supervisor_worker_workflow
