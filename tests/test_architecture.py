@@ -377,7 +377,21 @@ def sets_state_of_another(attribute: ast.Attribute) -> bool:
 
 MACHINE_PATH = re.compile(r"(?<![\w.)}*~-])/(?:home|Users|root|work|tmp|private/var)/\w+")
 UNNUMBERED = re.compile(r"(?:#|--|//|<!--).*\b(?:TO[D]O|FIX[M]E)\b(?!\W{0,3}(?:issue )?\d)")
-TEXTS = {".py", ".md", ".toml", ".yml", ".yaml", ".sql", ".sh", ".cfg", ".ini", ""}
+TEXTS = {
+    ".py",
+    ".ts",
+    ".tsx",
+    ".css",
+    ".md",
+    ".toml",
+    ".yml",
+    ".yaml",
+    ".sql",
+    ".sh",
+    ".cfg",
+    ".ini",
+    "",
+}
 
 
 def text_faults(folder: Path) -> list[str]:
@@ -397,7 +411,8 @@ def texts_under(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
         if path.is_dir():
             hidden = path.name.startswith(".") and path.name != ".ci"
-            if not hidden and path.name not in {"__pycache__", "site", "build", "dist", "data"}:
+            built = {"__pycache__", "site", "build", "dist", "data", "node_modules", "static"}
+            if not hidden and path.name not in built:
                 yield from texts_under(path)
         elif path.suffix in TEXTS and not path.name.startswith("."):
             yield path
