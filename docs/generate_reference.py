@@ -103,7 +103,7 @@ PAGES = (
         "What an attempt returns, and the answer of a run.",
         (
             of_chargehand("Done", "Failed", "NeedsInput", "Cancelled", "ErrorClass", "Question"),
-            of_chargehand("Usage", "Effect", "Answer", "AnswerPiece", "Claim", "Gap"),
+            of_chargehand("Usage", "Effect", "Answer", "AnswerPiece", "TaskPiece", "Claim", "Gap"),
             of_chargehand("Contradiction", "Candidate"),
         ),
     ),

@@ -43,6 +43,7 @@ from chargehand.facts.answer import (
     Claim,
     Contradiction,
     Gap,
+    TaskPiece,
 )
 from chargehand.result import FailedItem, RunResult, TaskResult
 from chargehand.supervisor import Run, Supervisor
@@ -199,6 +200,7 @@ __all__ = [
     "Supervisor",
     "Task",
     "TaskLimits",
+    "TaskPiece",
     "TaskResult",
     "TaskState",
     "TerminalRule",

@@ -14,6 +14,7 @@ from chargehand.clock import Clock
 from chargehand.decisions.board import diff
 from chargehand.decisions.budget import Account
 from chargehand.decisions.task_outputs import StepLog, StepRecord
+from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (
     BlockChanged,
     ModelError,
@@ -197,8 +198,8 @@ class PlanningHost(Protocol):
 class AttemptHost(Protocol):
     """What an attempt may ask of its supervisor: of the loop, of a pool, from a worker process.
 
-    Every report is refused with `Fenced` once the task is lost. `nesting` and `planning` are None
-    where a host cannot do that.
+    Every report is refused with `Fenced` once the task is lost. `nesting`, `planning` and
+    `text_streams` are None where a host cannot do that.
     """
 
     @property
@@ -207,6 +208,10 @@ class AttemptHost(Protocol):
 
     @property
     def planning(self) -> PlanningHost | None:
+        return None
+
+    @property
+    def text_streams(self) -> TextStreams | None:
         return None
 
     async def begin_step(self, brief: "Brief", step: StepRecord, *, is_urgent: bool) -> None:

@@ -19,6 +19,7 @@ from chargehand.engines.brief import (
     PlanningHost,
     SharedBoard,
 )
+from chargehand.engines.text_streams import TextStreams
 from chargehand.facts.argument_checks import LONGEST
 from chargehand.facts.events import (
     AttemptFinished,
@@ -127,6 +128,7 @@ class JournalHost(AttemptHost):
         *,
         nesting: NestingHost | None = None,
         planning: PlanningHost | None = None,
+        texts: TextStreams | None = None,
     ) -> None:
         self._writer = writer
         self._clock = clock
@@ -135,6 +137,7 @@ class JournalHost(AttemptHost):
         self._boards = boards
         self._nesting = nesting
         self._planning = planning
+        self._texts = texts
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -144,6 +147,10 @@ class JournalHost(AttemptHost):
     @property
     def planning(self) -> PlanningHost | None:
         return self._planning
+
+    @property
+    def text_streams(self) -> TextStreams | None:
+        return self._texts
 
     async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
         _refuse_preempted(brief)

@@ -60,6 +60,20 @@ class AnswerPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind")
     at: datetime
 
 
+class TaskPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
+    """A piece of what a model writes for a task, as it comes. It is streamed on request, never stored."""
+
+    task: str
+    attempt: int
+    #: the model call of the attempt that writes it, counted from 1
+    call: int
+    text: str
+    #: discard the earlier pieces of this call: the reply broke off and is written again
+    begins_anew: bool = False
+    #: characters of this task that are missing before this piece: its reader was too slow for them
+    skipped: int = 0
+
+
 class Answer(Struct, frozen=True, kw_only=True):
     """The answer of a run, and what is missing from it."""
 

@@ -84,6 +84,7 @@ class StoredEvent(
     tag=True,
     tag_field="kind",
     omit_defaults=True,
+    repr_omit_defaults=True,
     forbid_unknown_fields=True,
     gc=False,
 ):

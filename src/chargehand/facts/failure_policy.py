@@ -69,6 +69,7 @@ class OnFailure(
     metaclass=CheckedKeywords,
     frozen=True,
     omit_defaults=True,
+    repr_omit_defaults=True,
     forbid_unknown_fields=True,
 ):
     """What happens when a task fails: the first step handles the first failure, and so on.

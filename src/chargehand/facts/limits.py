@@ -17,7 +17,14 @@ from chargehand.facts.argument_checks import (
 )
 
 
-class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True):
+class Limits(
+    Struct,
+    metaclass=CheckedKeywords,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+):
     """Caps of one run and all runs nested in it."""
 
     #: in the currency of the price list; None: no cap
@@ -63,7 +70,14 @@ class Limits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_
         _check_spending(self)
 
 
-class TaskLimits(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True, omit_defaults=True):
+class TaskLimits(
+    Struct,
+    metaclass=CheckedKeywords,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+):
     """Caps of one task; None means the cap of the run."""
 
     attempts: int | None = None

@@ -43,7 +43,9 @@ class ErrorClass(StrEnum):
         return self in (ErrorClass.DENIED, ErrorClass.CANCELLED)
 
 
-class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Usage(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False
+):
     """What was spent: calls, tokens and money."""
 
     calls: int = 0
@@ -73,7 +75,7 @@ ONE_CALL = Usage(calls=1)
 MOST_TOLD = 2**53
 
 
-class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """Something that only a person can answer. The rest of the run continues meanwhile."""
 
     id: str
@@ -129,7 +131,15 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.json.decode(json) if json else None
 
 
-class Done(Struct, frozen=True, tag="done", tag_field="is", omit_defaults=True, gc=False):
+class Done(
+    Struct,
+    frozen=True,
+    tag="done",
+    tag_field="is",
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    gc=False,
+):
     """The task has its result."""
 
     value: Value = Value()
@@ -139,7 +149,14 @@ class Done(Struct, frozen=True, tag="done", tag_field="is", omit_defaults=True, 
 
 
 class Failed(
-    Struct, frozen=True, kw_only=True, tag="failed", tag_field="is", omit_defaults=True, gc=False
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag="failed",
+    tag_field="is",
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    gc=False,
 ):
     """The attempt failed, and why."""
 
@@ -165,7 +182,14 @@ class Failed(
 
 
 class Cancelled(
-    Struct, frozen=True, kw_only=True, tag="cancelled", tag_field="is", omit_defaults=True, gc=False
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag="cancelled",
+    tag_field="is",
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    gc=False,
 ):
     """The attempt stopped because it was cancelled."""
 
@@ -176,7 +200,13 @@ class Cancelled(
 
 
 class NeedsInput(
-    Struct, frozen=True, kw_only=True, tag="needs_input", tag_field="is", omit_defaults=True
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag="needs_input",
+    tag_field="is",
+    omit_defaults=True,
+    repr_omit_defaults=True,
 ):
     """The attempt cannot continue before a person has answered."""
 

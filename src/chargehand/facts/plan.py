@@ -112,6 +112,7 @@ class _PlanPart(
     metaclass=CheckedKeywords,
     frozen=True,
     omit_defaults=True,
+    repr_omit_defaults=True,
     forbid_unknown_fields=True,
     gc=False,
 ):

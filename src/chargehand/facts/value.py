@@ -17,6 +17,8 @@ INLINE_BYTES = 64 * 1024
 
 #: of one value; more belongs in a file whose name is passed on
 MOST_BYTES = 256 * 2**20
+#: characters of a value that are printed
+LONGEST_SHOWN = 200
 #: lists and objects inside each other; a reader that is itself deep in calls must still get through
 DEPTH = 200
 
@@ -33,7 +35,7 @@ def plain(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-class Value(Struct, frozen=True, gc=False, omit_defaults=True):
+class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_defaults=True):
     """A JSON value as it is stored.
 
     It is kept as bytes, so that what a reader gets while a run is live is exactly what it would get
@@ -77,6 +79,11 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
             _refuse_lost_floats(data)
         return cls(json=Raw(encoded), taint=taint)
 
+    def __repr__(self) -> str:
+        """The data as JSON, cut where it is long."""
+        shown = f"{self.size:,} bytes in blob {self.blob}" if self.blob else _shown(self.json)
+        return f"Value({shown}{f', taint={self.taint}' if self.taint else ''})"
+
     def derived_from(self, sources: tuple[str, ...]) -> "Value":
         """The same data, said to derive from these untrusted sources too. Taint is never taken away."""
         taint = tuple(dict.fromkeys((*self.taint, *sources)))
@@ -97,6 +104,12 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True):
     def digest(self) -> str:
         """The same for equal bytes, wherever they are kept."""
         return self.blob or digest_of(bytes(self.json))
+
+
+def _shown(json: Raw) -> str:
+    text = bytes(memoryview(json)[: 4 * LONGEST_SHOWN]).decode(errors="ignore")
+    is_cut = len(json) > 4 * LONGEST_SHOWN or len(text) > LONGEST_SHOWN
+    return text[:LONGEST_SHOWN] + "…" if is_cut else text
 
 
 def canonical(data: object) -> bytes:

@@ -164,14 +164,16 @@ class ModelGateway:
         Raises `Parked` for a caller that may park, if no model is available within a few
         seconds.
         """
-        if hear is not None or not self._is_repeatable(request):
+        if not self._is_repeatable(request):
             return await self._ask_chain(models, request, priority, hear, terms=terms)
         key = digest_of(canonical([[model.name for model in models], request]))
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)
+            if hear is not None:
+                hear(known.reply.text)
             return replace(known, source=ModelSource.CACHE, sends=0, waited=0.0, doubtful=0)
-        return await self._ask_shared(key, models, request, priority, terms=terms)
+        return await self._ask_shared(key, models, request, priority, hear, terms=terms)
 
     def states(self) -> dict[str, BreakerState]:
         """The state of the circuit breaker of every account that was called."""
@@ -186,18 +188,21 @@ class ModelGateway:
         models: Sequence[Model],
         request: ModelRequest,
         priority: int,
+        hear: Hear | None,
         *,
         terms: CallTerms,
     ) -> Call:
-        """Ask once for all who want the same just now."""
+        """Ask once for all who want the same just now; the first of them hears it piece by piece."""
         is_first = key not in self._asking
-        chain = self._ask_chain(models, request, priority, terms=terms)
+        chain = self._ask_chain(models, request, priority, hear, terms=terms)
         try:
             call, pays = await self._asking.join(key, chain)
         except Parked:
             if terms.may_park or is_first:
                 raise
-            return await self._ask_chain(models, request, priority, terms=terms)
+            return await self._ask_chain(models, request, priority, hear, terms=terms)
+        if not is_first and hear is not None:
+            hear(call.reply.text)
         if not pays:
             return replace(call, source=ModelSource.SHARED, sends=0, doubtful=0)
         self._known[key] = call

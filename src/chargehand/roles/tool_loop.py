@@ -26,6 +26,7 @@ from chargehand.roles.material import told_to_worker
 from chargehand.roles.model_calls import DurableModelCaller, in_fewer_words, unusable
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
+from chargehand.roles.task_stream import TaskStream
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.toolbox import Toolbox
 
@@ -85,6 +86,8 @@ class ToolLoop:
         self._models = models
         self._caller = DurableModelCaller(brief, resources, models)
         self._turns = [worker.opening]
+        #: model calls so far, replayed ones included
+        self._calls = 0
         #: turns that the last model call had already
         self._told = 0
         #: of all turns so far: what a model call is known by
@@ -201,7 +204,16 @@ class ToolLoop:
         said = self._digest.hex() if name == "model" else request.turns
         identity = [self._caller.names, said, tools, request.choice]
         about = {"models": self._caller.names, "turns": new, "tools": tools}
-        return await self._caller.ask_as(name, request, identity, about)
+        if name != "model":
+            return await self._caller.ask_as(name, request, identity, about)
+        self._calls += 1
+        streams = self._brief.host.text_streams
+        if streams is None or not streams.wants_tokens(self._brief.run):
+            return await self._caller.ask_as(name, request, identity, about)
+        stream = TaskStream(self._brief, streams, self._resources.redactor, self._calls)
+        reply = await self._caller.ask_as(name, request, identity, about, stream.hear)
+        stream.end()
+        return reply
 
     # tools
 

@@ -25,6 +25,7 @@ from chargehand.decisions.task_outputs import Takeover
 from chargehand.engines.base import Ending, Engine, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.engines.journal_host import NOT_ITS_TASK, JournalHost, end_of
+from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (
     InternalError,
     JournalBusy,
@@ -40,7 +41,7 @@ from chargehand.errors import (
     WorkerError,
     WrongLoop,
 )
-from chargehand.facts.answer import AnswerPiece
+from chargehand.facts.answer import AnswerPiece, TaskPiece
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
@@ -77,7 +78,7 @@ Hook: TypeAlias = Callable[[str, Any], object]
 
 Hooks: TypeAlias = dict[type[Any], list[Hook]]
 
-Heard: TypeAlias = Event | AnswerPiece | None
+Heard: TypeAlias = Event | AnswerPiece | TaskPiece | None
 """What listeners hear; None: there is no more."""
 
 
@@ -121,6 +122,7 @@ class Runtime:
         clock: Clock,
         hooks: Hooks,
         notices: RunNotices | None = None,
+        texts: TextStreams | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.kernel = kernel
@@ -142,8 +144,9 @@ class Runtime:
         self._place = str(getattr(journal, "path", ""))
         self._engine = engine
         self._attempt_factory = attempts
+        self._texts = texts = texts or TextStreams()
         self._host = JournalHost(
-            self, clock, attempts.spill, self._board_for, nesting=self, planning=self
+            self, clock, attempts.spill, self._board_for, nesting=self, planning=self, texts=texts
         )
         self._inbox: list[RunMessage] = []
         self._wake = asyncio.Event()
@@ -226,10 +229,14 @@ class Runtime:
     def leads(self, run: str) -> bool:
         return run in self._runs
 
-    def listen(self, run: str) -> "asyncio.Queue[Heard]":
-        """Every event of a run from now on, once it is durable, and its answer as it grows."""
+    def listen(self, run: str, *, tokens: bool = False) -> "asyncio.Queue[Heard]":
+        """Every event of a run from now on, once it is durable, and its answer as it grows.
+
+        With `tokens`, also what models write for its tasks.
+        """
         queue: asyncio.Queue[Heard] = asyncio.Queue()
         self._listeners.setdefault(run, []).append(queue)
+        self._texts.add(run, queue, tokens=tokens)
         return queue
 
     def told(self, run: str) -> int:
@@ -238,8 +245,7 @@ class Runtime:
 
     def say(self, run: str, piece: str | None) -> None:
         heard = AnswerPiece(text=piece or "", begins_anew=piece is None, at=self._clock.now())
-        for queue in self._listeners.get(run, ()):
-            queue.put_nowait(heard)
+        self._texts.say(run, heard)
 
     def post(self, run: str, event: Event) -> None:
         """Have this written down in the next batch."""
@@ -270,6 +276,7 @@ class Runtime:
                 future.set_exception(ending)
         for queue in self._listeners.pop(run, ()):
             queue.put_nowait(None)
+            self._texts.remove(run, queue)
         self._wake.set()
 
     def _stop_all(self, run: str, live_run: LiveRun, why: str) -> None:

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.engines.base import Engine
-from chargehand.engines.brief import NestingHost
+from chargehand.engines.brief import AttemptHost
 from chargehand.engines.local_engine import LocalEngine
+from chargehand.engines.text_streams import TextStreams
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.retry_policy import RetryPolicy
@@ -43,11 +44,14 @@ class SupervisorConfig(Struct, frozen=True, kw_only=True):
     engine: Callable[[], Engine] = LocalEngine
     hooks: Hooks = field(default_factory=dict)
     paces: PastPaces = field(default_factory=PastPaces)
+    #: shared with the supervisors below
+    text_streams: TextStreams = field(default_factory=TextStreams)
     #: it works below another one, which sends what is to be sent when all is over
     is_nested: bool = False
 
-    def below(self, above: Resources, host: NestingHost | None) -> "SupervisorConfig":
+    def below(self, above: Resources, attempt_host: AttemptHost) -> "SupervisorConfig":
         """The same below another supervisor: on its journal and clock, through its gateway."""
+        host = attempt_host.nesting
         if host is None:
             journal, clock = self.journal, self.clock
         else:
@@ -59,5 +63,6 @@ class SupervisorConfig(Struct, frozen=True, kw_only=True):
             resources=self.resources.below(above),
             journal=journal,
             clock=clock,
+            text_streams=attempt_host.text_streams or self.text_streams,
             is_nested=True,
         )

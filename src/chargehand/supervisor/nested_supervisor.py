@@ -104,7 +104,7 @@ def work_below(
 
     async def perform(brief: Brief) -> Outcome:
         if not nested:
-            below = config.below(above, brief.host.nesting)
+            below = config.below(above, brief.host)
             nested.append(NestedSupervisor(name, plan_for, below))
         return await nested[0].lead_for(brief)
 

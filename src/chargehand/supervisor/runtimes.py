@@ -72,6 +72,7 @@ class Runtimes:
             config.clock,
             config.hooks,
             resources.notices,
+            config.text_streams,
         )
         workers.serve(runtime)
         return runtime

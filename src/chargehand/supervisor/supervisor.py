@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -23,13 +23,15 @@ from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.run_fork import ForkChanges, ForkPlan
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
+from chargehand.engines.text_streams import TextStreams, with_pieces
 from chargehand.errors import JournalError, UnknownQuestion, UsageError
-from chargehand.facts.answer import AnswerPiece
+from chargehand.facts.answer import AnswerPiece, TaskPiece
 from chargehand.facts.argument_checks import (
     FUNCTION,
     Duration,
     arguments_checked,
     duration,
+    instance,
     one_of,
     shown,
 )
@@ -218,20 +220,32 @@ class Supervisor:
         """Write the plan that `run` would carry out for this request: to read, edit, save and run later."""
         return await self._start.plan(request, terms)
 
+    @overload
+    def stream(
+        self, request: str | Plan, *, tokens: Literal[False] = False, **terms: Unpack[RunOptions]
+    ) -> AsyncIterator[Event | AnswerPiece]: ...
+
+    @overload
+    def stream(
+        self, request: str | Plan, *, tokens: bool, **terms: Unpack[RunOptions]
+    ) -> AsyncIterator[Event | AnswerPiece | TaskPiece]: ...
+
     async def stream(
-        self, request: str | Plan, **terms: Unpack[RunOptions]
-    ) -> AsyncIterator[Event | AnswerPiece]:
+        self, request: str | Plan, *, tokens: bool = False, **terms: Unpack[RunOptions]
+    ) -> AsyncIterator[Event | AnswerPiece | TaskPiece]:
         """Stream everything that happens to a run, each event once it is durable, from first to last.
 
         If a model composes the answer, its pieces are streamed as they are written. The
         pieces since the last one with `begins_anew` are the answer, even if rules composed
-        it in the end. A run with a known key is streamed from its beginning, whether it has
-        ended or not. Leaving the loop cancels the run.
+        it in the end. With `tokens`, what models write for tasks is streamed as well, as
+        `TaskPiece`s; a slow reader misses some of them. A run with a known key is streamed
+        from its beginning, whether it has ended or not. Leaving the loop cancels the run.
         """
+        instance(tokens, "boss.stream: tokens", bool)
         said = ""
         async with self._runtimes.at_work() as runtime:
             run, _ = await self._start.begin(runtime, request, terms, asking=self._asking(terms))
-            queue = runtime.listen(run.id) if runtime.leads(run.id) else None
+            queue = runtime.listen(run.id, tokens=tokens) if runtime.leads(run.id) else None
             before = None if queue is None else runtime.told(run.id)
             try:
                 async for told in self._history(run.id, before):
@@ -248,6 +262,11 @@ class Supervisor:
             except (asyncio.CancelledError, GeneratorExit):
                 await asyncio.shield(self.cancel(run.id, "its caller was cancelled"))
                 raise
+
+    @property
+    def text_streams(self) -> TextStreams:
+        """What models write while they write it, of the runs that are led here and below."""
+        return self._config.text_streams
 
     async def _history(self, run_id: str, most: int | None) -> AsyncIterator[Event]:
         """The first events of a run, so many or all."""
@@ -567,13 +586,32 @@ class Supervisor:
         with contextlib.suppress(JournalError):  # others see its lease end
             await self.journal.processes.withdraw()
 
-    async def watch(self, run_id: str) -> AsyncIterator[Event]:
+    @overload
+    def watch(self, run_id: str, *, tokens: Literal[False] = False) -> AsyncIterator[Event]: ...
+
+    @overload
+    def watch(
+        self, run_id: str, *, tokens: bool
+    ) -> AsyncIterator[Event | AnswerPiece | TaskPiece]: ...
+
+    async def watch(
+        self, run_id: str, *, tokens: bool = False
+    ) -> AsyncIterator[Event | AnswerPiece | TaskPiece]:
         """Everything that happens to a run, wherever it is led: from its first event to its last.
 
-        Leaving the loop changes nothing about the run.
+        With `tokens`, also the pieces of its answer and of what models write for its tasks,
+        as they come from now on, if this supervisor leads the run. Leaving the loop changes
+        nothing about the run.
         """
-        async for event in self.control.watch(run_id):
-            yield event
+        instance(tokens, "boss.watch: tokens", bool)
+        events = self.control.watch(run_id)
+        if not tokens:
+            async for event in events:
+                yield event
+            return
+        with self.text_streams.reading(run_id, tokens=True) as pieces:
+            async for heard in with_pieces(events, pieces):
+                yield heard
 
     async def stop(self, grace: Duration = GRACE) -> None:
         """Stop gently: start nothing new, give running attempts `grace` to finish, leave the rest resumable."""

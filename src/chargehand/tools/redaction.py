@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from chargehand.errors import UsageError
@@ -11,6 +12,11 @@ from chargehand.errors import UsageError
 SHORTEST_SECRET = 6
 
 _WRAPPINGS = ("\\r", "\\n", "\r", "\n", " ", "\t")
+_WRAPPED = "(?:" + "|".join(map(re.escape, _WRAPPINGS)) + ")*"
+#: an escape that a piece of text may end within
+_HALF_ESCAPE = r"(?:(?:%[0-9a-fA-F]{0,4})+|(?:\\+[ux]?[0-9a-fA-F]{0,4})+|&#?[0-9a-zA-Z]{0,9})?"
+#: characters of a secret that do not occur by chance: text is held back from there on
+_TELLING = 12
 _NORMAL = (
     ("-", "+"),
     ("_", "/"),
@@ -35,6 +41,9 @@ class Redactor:
         self._secrets = dict(secrets or {})
         longest_first = sorted(self._secrets.items(), key=lambda item: -len(item[1]))
         self._traces = [_Trace(name, value) for name, value in longest_first]
+        #: one secret is within another: which of them it is shows only when enough text follows
+        values = self._secrets.values()
+        self._is_nested = any(a != b and a in b for a in values for b in values)
         self._is_numeric = any(_looks_numeric(value) for value in self._secrets.values())
 
     def __repr__(self) -> str:
@@ -62,6 +71,25 @@ class Redactor:
             text = trace.removed_from(text)
         return text
 
+    def divided(self, text: str) -> tuple[str, str]:
+        """What can be shown of a text that goes on, redacted, and the rest, in which a secret may have begun."""
+        if self._is_nested:
+            cut = self._cut_in(text)
+            return self.text(text[:cut]), text[cut:]
+        text = self.text(text)
+        begun = (trace.begun_at(text, self.margin) for trace in self._traces)
+        cut = min(begun, default=len(text))
+        return text[:cut], text[cut:]
+
+    def _cut_in(self, text: str) -> int:
+        """A place that no secret lies across, far enough from the end that none is incomplete before it."""
+        if len(text) > 2 * self.margin:
+            whole = self.text(text)
+            for cut in range(len(text) - self.margin, self.margin // 2, -1):
+                if self.text(text[:cut]) + self.text(text[cut:]) == whole:
+                    return cut
+        return 0
+
     def data(self, data: Any) -> Any:
         """The same JSON data without secrets, in keys as well as in values."""
         if not self._traces:
@@ -77,6 +105,24 @@ class Redactor:
             cleaned = self.text(shown)
             return data if cleaned == shown else cleaned
         return data
+
+
+class RedactedStream:
+    """Redacts text that comes in pieces: what may be the beginning of a secret waits for the rest of it."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+
+    def take(self, piece: str) -> str:
+        """What can be shown now."""
+        shown, self._held = self._redactor.divided(self._held + piece)
+        return shown
+
+    def rest(self) -> str:
+        """What was held back, once no more comes."""
+        held, self._held = self._held, ""
+        return self._redactor.text(held)
 
 
 class _Trace:
@@ -95,6 +141,23 @@ class _Trace:
         self._escapes = set("%\\&") | ({"+"} if " " in value else set())
         self._escaped = re.compile("".join(map(_any_form, value)))
         self._encoded = re.compile("|".join(map(_core_pattern, self._cores)))
+
+    @cached_property
+    def _begun(self) -> re.Pattern[str]:
+        """The first characters of the secret in any form, or at the end of a text as many as there are."""
+        forms = [
+            list(map(_any_form, self._value[:_TELLING])),
+            [f"(?i:{digit})" for digit in self._hex[:_TELLING]],
+            *([f"{_spelt(c)}{_WRAPPED}" for c in core[:_TELLING]] for core in self._cores),
+        ]
+        whole = "|".join("".join(form) for form in forms)
+        parts = "|".join(map(_nested, forms))
+        return re.compile(f"(?:{whole})|(?:{parts})?{_HALF_ESCAPE}\\Z")
+
+    def begun_at(self, text: str, margin: int) -> int:
+        # One that began before the margin would be complete.
+        found = self._begun.search(text, max(0, len(text) - margin))
+        return len(text) if found is None else found.start()
 
     def removed_from(self, text: str) -> str:
         if self._value in text:
@@ -157,9 +220,19 @@ def _base64_cores(secret: bytes) -> tuple[str, ...]:
 
 
 def _core_pattern(core: str) -> str:
-    wrapping = "(?:" + "|".join(map(re.escape, _WRAPPINGS)) + ")*"
-    spelt = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:[/_]|\\/|%2[fF])"}
-    return wrapping.join(spelt.get(character, character) for character in core)
+    return _WRAPPED.join(map(_spelt, core))
+
+
+def _spelt(character: str) -> str:
+    return {"+": r"(?:[+-]|%2[bB])", "/": r"(?:[/_]|\\/|%2[fF])"}.get(character, character)
+
+
+def _nested(elements: list[str]) -> str:
+    """A pattern of one or more of these, in order from the first."""
+    pattern = ""
+    for element in reversed(elements):
+        pattern = f"{element}(?:{pattern})?" if pattern else element
+    return pattern
 
 
 def _unwrapped(text: str) -> str:
