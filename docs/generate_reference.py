@@ -239,6 +239,15 @@ PAGES = (
         "Evaluate crews, prompts and models on suites of cases.",
         (Door.of("chargehand.evaluation"),),
     ),
+    Page(
+        "documents.md",
+        "Documents",
+        "Reports with tables and charts, whose figures name their sources.",
+        (
+            Door.of("chargehand.documents"),
+            Door.of("chargehand.presentation.shown_progress", "show_progress"),
+        ),
+    ),
 )
 #: names of `chargehand` that are documented as a whole on pages of their own
 ELSEWHERE = {

@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "chargehand"
 
 PORTS = ("journal", "models", "tools", "engines", "notify", "telemetry")
 WINDOWS = (
-    *("settings", "crews", "interop", "testing", "recorder", "alerts"),
+    *("settings", "crews", "interop", "testing", "recorder", "alerts", "documents"),
     *("evaluation", "presentation", "cli", "server"),
 )
 ROWS = (

@@ -158,7 +158,12 @@ def test_the_reference_is_up_to_date() -> None:
 
 DOORS = ["chargehand", "chargehand.patterns", "chargehand.patterns.groups"]
 DOORS += ["chargehand.patterns.pool", "chargehand.interop", "chargehand.notify"]
-DOORS += ["chargehand.tools.mcp", "chargehand.server.mcp", "chargehand.evaluation"]
+DOORS += [
+    "chargehand.tools.mcp",
+    "chargehand.server.mcp",
+    "chargehand.evaluation",
+    "chargehand.documents",
+]
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -1,5 +1,6 @@
-"""`chargehand init`: a crew file to start from."""
+"""`chargehand init`: a crew file to start from, or a copy of a whole example."""
 
+import shutil
 from importlib.resources import files
 from pathlib import Path
 
@@ -8,12 +9,26 @@ import click
 from chargehand.cli.output import say
 from chargehand.errors import UsageError
 
+#: in the package that is installed, or in a checkout
+_PACKAGE = Path(__file__).parents[1]
+_EXAMPLES = _PACKAGE / "examples", _PACKAGE.parents[1] / "examples"
+
 
 @click.command()
-@click.argument("path", default="crew.toml", type=click.Path(path_type=Path))
-def init(path: Path) -> None:
-    """Write a commented crew file to PATH (default: crew.toml) and say what to try next."""
-    target = path / "crew.toml" if path.is_dir() else path
+@click.argument("path", default=None, required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--example", metavar="NAME", help="Copy a complete example instead, such as contract-review."
+)
+def init(path: Path | None, example: str | None) -> None:
+    """Write a commented crew file to PATH (default: crew.toml) and say what to try next.
+
+    With --example, PATH is the new folder (default: the name of the example).
+    """
+    if example is not None:
+        _copy_example(example, path)
+        return
+    target = path or Path("crew.toml")
+    target = target / "crew.toml" if target.is_dir() else target
     if target.suffix != ".toml":
         raise UsageError(f"{target} does not end in .toml, as crew files do; try {target}.toml")
     template = files("chargehand.crews").joinpath("template.toml").read_text(encoding="utf-8")
@@ -29,3 +44,28 @@ def init(path: Path) -> None:
     say(f"{target}: three workers, ready to be changed. Try:")
     say(f'  chargehand plan --crew {target} "What do these files say about …?"')
     say(f'  chargehand run --crew {target} --files PATH "What do these files say about …?"')
+
+
+def examples() -> dict[str, Path]:
+    """The complete examples by name: folders with replies that a model would give."""
+    found = (replies.parent for root in _EXAMPLES for replies in root.glob("*/replies.toml"))
+    return {folder.name.replace("_", "-"): folder for folder in sorted(found)}
+
+
+def _copy_example(name: str, path: Path | None) -> None:
+    known = examples()
+    source = known.get(name.replace("_", "-"))
+    if source is None:
+        raise UsageError(f"no example is called {name!r}; there are {', '.join(known) or 'none'}")
+    target = path or Path(name)
+    script = target / f"{source.name}.py"
+    try:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "__init__.py"))
+    except FileExistsError:
+        raise UsageError(
+            f"{target} is there already and is left alone; give another path"
+        ) from None
+    except (OSError, shutil.Error) as error:
+        raise UsageError(f"{target} cannot be written: {error}") from None
+    say(f"{target}: a complete example with its data; see {target / 'README.md'}. Try:")
+    say(f"  python {script}")

@@ -67,7 +67,7 @@ PROVIDERS = {
     ),
 }
 #: models that live in modules of their own, and the extra that each needs
-INSIDE = {"local": "local", "offline": "", "pydantic_ai": "pydantic-ai"}
+INSIDE = {"local": "local", "offline": "", "pydantic_ai": "pydantic-ai", "written": ""}
 ADAPTERS = {
     "chat": ("openai", "OpenAIModel"),
     "responses": ("responses", "ResponsesModel"),
@@ -120,7 +120,7 @@ def open_model(
 
 
 def _unknown(model: str) -> UsageError:
-    known = [*(f"{name}:…" for name in (*PROVIDERS, "local", "pydantic_ai")), "offline"]
+    known = [*(f"{name}:…" for name in (*PROVIDERS, "local", "pydantic_ai", "written")), "offline"]
     return UsageError(
         f"no model is called {model!r}; write provider:model, with one of {', '.join(known)}"
     )

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -82,7 +82,7 @@ class ScriptedModel:
 
     def assert_complete(self) -> None:
         """Fail unless every line was used and every request had a line."""
-        faults = [f"a request without a line: {_shown(each)}" for each in self._unforeseen]
+        faults = [f"a request without a line: {request_line(each)}" for each in self._unforeseen]
         faults += [f"a line that nobody asked for: {line!r}"[:300] for line in self._left]
         if faults:
             listed = "".join(f"\n  - {fault}" for fault in faults)
@@ -99,9 +99,8 @@ class ScriptedModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
         reply = await self.ask(request)
-        for piece in _PIECE.findall(reply.text):
-            if piece:
-                yield piece
+        for piece in pieces(reply):
+            yield piece
         yield reply
 
     def _take(self, request: ModelRequest) -> Said:
@@ -114,7 +113,7 @@ class ScriptedModel:
                 return line.line
         self._unforeseen.append(request)
         raise ModelDenied(
-            f"the script of {self.name} has no line for this request: {_shown(request)}; "
+            f"the script of {self.name} has no line for this request: {request_line(request)}; "
             "add one, or find out why it was asked"
         )
 
@@ -122,7 +121,7 @@ class ScriptedModel:
 def _reply(line: object, request: ModelRequest) -> ModelReply:
     match line:
         case ModelReply():
-            return line if line.usage != NO_USAGE else _counted(line, request)
+            return line if line.usage != NO_USAGE else counted(line, request)
         case str():
             parts: tuple[Part, ...] = (Text(line),) if line else ()
         case ToolCall():
@@ -137,10 +136,15 @@ def _reply(line: object, request: ModelRequest) -> ModelReply:
             raise UsageError(f"{line!r} is no line of a script; see ScriptedModel")
     is_calling = any(isinstance(part, ToolCall) for part in parts)
     stop = StopReason.TOOLS if is_calling else StopReason.END
-    return _counted(ModelReply(parts=parts, stop=stop, model="scripted"), request)
+    return counted(ModelReply(parts=parts, stop=stop, model="scripted"), request)
 
 
-def _counted(reply: ModelReply, request: ModelRequest) -> ModelReply:
+def pieces(reply: ModelReply) -> Iterator[str]:
+    """The text of a reply word by word, as a stream brings it."""
+    return filter(None, _PIECE.findall(reply.text))
+
+
+def counted(reply: ModelReply, request: ModelRequest) -> ModelReply:
     """With a usage as if four letters were a token: budgets can be tested, and no two runs differ."""
     said = sum(map(_length, reply.parts))
     heard = sum(_length(part) for turn in request.turns for part in turn.parts)
@@ -157,7 +161,7 @@ def _length(part: Part) -> int:
     return 0
 
 
-def _shown(request: ModelRequest) -> str:
+def request_line(request: ModelRequest) -> str:
     """The last thing said to the model, in one line."""
     last = request.turns[-1] if request.turns else None
     said = [getattr(part, "text", type(part).__name__) for part in last.parts] if last else []

@@ -1,0 +1,28 @@
+"""Finished documents from a run: Markdown and HTML with tables, charts, sources, and figures that are checked."""
+
+from chargehand.documents.document import (
+    BarChart,
+    Callout,
+    Cell,
+    Document,
+    LineChart,
+    Paragraph,
+    Section,
+    Table,
+)
+from chargehand.documents.figures import CheckedFigure, Figure, FigureCheck, figures_in
+
+__all__ = [
+    "BarChart",
+    "Callout",
+    "Cell",
+    "CheckedFigure",
+    "Document",
+    "Figure",
+    "FigureCheck",
+    "LineChart",
+    "Paragraph",
+    "Section",
+    "Table",
+    "figures_in",
+]

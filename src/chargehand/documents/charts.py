@@ -1,0 +1,88 @@
+"""Bar and line charts as SVG. Each bar and point has a title that a pointer shows and a reader can read."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from chargehand.documents.figures import Figure
+from chargehand.errors import UsageError
+
+_WIDTH, _LABEL, _ROW = 720, 210, 26
+#: of a line chart
+_HEIGHT, _EDGE = 260, 56
+_COLOURS = ("var(--bar)", "#2a855a", "#8b4fd9", "#c2500a", "#6b727b", "#cf3434")
+
+
+def bar_chart_svg(title: str, bars: Sequence[tuple[str, Figure]]) -> str:
+    """Horizontal bars from a common zero line."""
+    values = [_number(each, title) for _, each in bars]
+    low, high = min([0.0, *values]), max([0.0, *values])
+    scale = (_WIDTH - _LABEL - 110) / ((high - low) or 1.0)
+    zero = _LABEL - low * scale
+    rows = []
+    for row, ((label, figure), value) in enumerate(zip(bars, values, strict=True)):
+        y, length = row * _ROW, max(abs(value) * scale, 1.0)
+        x = zero if value >= 0 else zero - length
+        rows.append(
+            f"<g><title>{escape(label)}: {escape(str(figure))}</title>"
+            f'<text x="{_LABEL - 8}" y="{y + 17}" text-anchor="end">{escape(_short(label))}</text>'
+            f'<rect x="{x:.1f}" y="{y + 4}" width="{length:.1f}" height="18" rx="3" fill="var(--bar)"/>'
+            f'<text class="soft" x="{x + length + 6:.1f}" y="{y + 17}">{escape(str(figure))}</text></g>'
+        )
+    return _svg(title, len(bars) * _ROW, rows)
+
+
+def line_chart_svg(title: str, axis: Sequence[str], lines: Mapping[str, Sequence[Figure]]) -> str:
+    """Lines over one axis, each with its name."""
+    numbers = {name: [_number(each, title) for each in line] for name, line in lines.items()}
+    every = [value for line in numbers.values() for value in line]
+    low, high = min(every, default=0.0), max(every, default=1.0)
+    rise = (high - low) or 1.0
+
+    def x(place: int) -> float:
+        return _EDGE + place * (_WIDTH - 2 * _EDGE) / max(len(axis) - 1, 1)
+
+    def y(value: float) -> float:
+        return 16 + (high - value) / rise * (_HEIGHT - 72)
+
+    drawn = [
+        f'<text class="soft" x="{_EDGE - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:,.4g}</text>'
+        f'<line x1="{_EDGE}" x2="{_WIDTH - _EDGE}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="var(--line)"/>'
+        for value in dict.fromkeys((low, (low + high) / 2, high))
+    ]
+    every_nth = max(1, len(axis) // 8)
+    drawn += [
+        f'<text class="soft" x="{x(i):.1f}" y="{_HEIGHT - 36}" text-anchor="middle">{escape(_short(at, 12))}</text>'
+        for i, at in enumerate(axis)
+        if i % every_nth == 0
+    ]
+    for place, (name, line) in enumerate(numbers.items()):
+        colour = _COLOURS[place % len(_COLOURS)]
+        points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in enumerate(line))
+        drawn.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        )
+        drawn += [
+            f'<circle cx="{x(i):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}">'
+            f"<title>{escape(name)}, {escape(axis[i])}: {escape(str(lines[name][i]))}</title></circle>"
+            for i, value in enumerate(line)
+        ]
+        left = _EDGE + place * 160
+        drawn.append(
+            f'<rect x="{left}" y="{_HEIGHT - 20}" width="10" height="10" rx="2" fill="{colour}"/>'
+            f'<text x="{left + 16}" y="{_HEIGHT - 11}">{escape(_short(name, 22))}</text>'
+        )
+    return _svg(title, _HEIGHT, drawn)
+
+
+def _svg(title: str, height: int, drawn: Sequence[str]) -> str:
+    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg>'
+
+
+def _number(figure: Figure, chart: str) -> float:
+    if isinstance(figure.value, str):
+        raise UsageError(f"chart {chart!r}: {figure.value!r} is no number and cannot be drawn")
+    return figure.value
+
+
+def _short(text: str, most: int = 30) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,343 @@
+"""A finished document: sections, tables and charts, as Markdown and as one HTML page.
+
+The page loads nothing and runs no script. Each figure carries the number of its source, and the list of sources at the
+end says whether the figure was found there.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from chargehand.documents.charts import bar_chart_svg, line_chart_svg
+from chargehand.documents.figures import Figure, FigureCheck
+from chargehand.errors import UsageError
+from chargehand.presentation.plain_text import clean
+from chargehand.result import RunResult
+
+Cell: TypeAlias = "str | int | float | Figure"
+
+
+class Paragraph(Struct, frozen=True):
+    """Text with figures in it: `Paragraph(["We spent ", total, " on energy."])`."""
+
+    parts: Sequence[Cell]
+
+
+class Callout(Struct, frozen=True):
+    """Something that a reader must not miss, such as a contradiction between two sources."""
+
+    title: str
+    parts: Sequence[Cell] = ()
+
+
+class Table(Struct, frozen=True):
+    """Rows under column names. Numbers and figures are set to the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+
+
+class BarChart(Struct, frozen=True):
+    """One bar per label."""
+
+    title: str
+    bars: Sequence[tuple[str, Figure]]
+
+
+class LineChart(Struct, frozen=True):
+    """One line per name, each with a figure per point of the axis."""
+
+    title: str
+    axis: Sequence[str]
+    lines: dict[str, Sequence[Figure]]
+
+
+class Section(Struct, frozen=True):
+    """A heading."""
+
+    title: str
+
+
+Block: TypeAlias = Section | Paragraph | Callout | Table | BarChart | LineChart | str
+
+
+class Document:
+    """A document that is made from a run: its blocks, then what is missing, then the sources.
+
+    `data` is the folder in which the figures are looked up. Without it no figure counts as checked.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        blocks: Sequence[Block],
+        *,
+        result: RunResult | None = None,
+        data: "str | Path | None" = None,
+        label: str = "",
+    ) -> None:
+        self.title = title
+        self.blocks = list(blocks)
+        self.label = label
+        self._result = result
+        #: all figures, in the order in which they stand in the document
+        self.figures = list(dict.fromkeys(_figures_of(self.blocks)))
+        self._number = {figure: place for place, figure in enumerate(self.figures, 1)}
+        check = None if data is None else FigureCheck(data)
+        #: by figure: why it was not found in its source; empty: it was found
+        self.faults = {each: check.fault(each) for each in self.figures} if check else {}
+
+    def write(self, path: "str | Path") -> tuple[Path, Path]:
+        """Write PATH.md and PATH.html, and return both paths."""
+        base = Path(path)
+        made = (base.with_suffix(".md"), self.markdown()), (base.with_suffix(".html"), self.html())
+        try:
+            base.parent.mkdir(parents=True, exist_ok=True)
+            for target, text in made:
+                target.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{base.parent} cannot be written: {error.strerror}") from None
+        return made[0][0], made[1][0]
+
+    # Markdown
+
+    def markdown(self) -> str:
+        """The document as Markdown; charts are tables in it."""
+        parts = [f"# {_line(self.title)}"]
+        if self.label:
+            parts.append(f"*{_line(self.label)}*")
+        parts += [self._markdown_of(block) for block in self.blocks]
+        parts += [
+            f"## {title}\n\n" + "\n".join(f"- {_line(e)}" for e in lines)
+            for title, lines in self._ending()
+        ]
+        if self.figures:
+            sources = [f"{n}. {_line(source)}" for n, source in enumerate(self._sources(), 1)]
+            parts.append("## Sources\n\n" + "\n".join(sources))
+        return "\n\n".join(parts) + "\n"
+
+    def _markdown_of(self, block: Block) -> str:
+        match block:
+            case str():
+                return _text(block)
+            case Section():
+                return f"## {_line(block.title)}"
+            case Paragraph():
+                return self._words(block.parts)
+            case Callout():
+                return f"> **{_line(block.title)}** {self._words(block.parts)}".rstrip()
+            case Table():
+                return self._markdown_table(block.columns, block.rows, block.caption)
+            case BarChart():
+                return self._markdown_table(("", block.title), block.bars, "")
+            case LineChart():
+                rows = _points(block)
+                return self._markdown_table(("", *block.lines), rows, block.title)
+
+    def _markdown_table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str
+    ) -> str:
+        lines = [[_line(each) for each in columns], ["---"] * len(columns)]
+        lines += [[self._words([cell]) for cell in row] for row in rows]
+        table = "\n".join(
+            "| " + " | ".join(each.replace("|", "\\|") for each in line) + " |" for line in lines
+        )
+        return f"**{_line(caption)}**\n\n{table}" if caption else table
+
+    def _words(self, parts: Sequence[Cell]) -> str:
+        return "".join(
+            f"{_line(str(each), keep=True)} [{self._number[each]}]"
+            if isinstance(each, Figure)
+            else _line(_shown(each), keep=True)
+            for each in parts
+        )
+
+    # HTML
+
+    def html(self) -> str:
+        """The document as one page: no script, and nothing is loaded from elsewhere."""
+        body = [f"<h1>{escape(self.title)}</h1>"]
+        if self.label:
+            body.append(f'<p class="label">{escape(self.label)}</p>')
+        body += [self._html_of(block) for block in self.blocks]
+        for title, lines in self._ending():
+            items = "".join(f"<li>{escape(each)}</li>" for each in lines)
+            body.append(f"<h2>{escape(title)}</h2><ul>{items}</ul>")
+        if self.figures:
+            items = "".join(
+                f'<li id="s{n}" class="{"bad" if self.faults.get(figure) else ""}">{escape(source)}</li>'
+                for n, (figure, source) in enumerate(
+                    zip(self.figures, self._sources(), strict=True), 1
+                )
+            )
+            body.append(f'<h2>Sources</h2><ol class="sources">{items}</ol>')
+        return clean(
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width">'
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+            "style-src 'unsafe-inline'\">"
+            f"<title>{escape(self.title)}</title><style>{_STYLE}</style></head>\n"
+            f"<body><main>{''.join(body)}</main></body></html>\n"
+        )
+
+    def _html_of(self, block: Block) -> str:
+        match block:
+            case str():
+                return "".join(f"<p>{_lines(each)}</p>" for each in block.strip().split("\n\n"))
+            case Section():
+                return f"<h2>{escape(block.title)}</h2>"
+            case Paragraph():
+                return f"<p>{self._spans(block.parts)}</p>"
+            case Callout():
+                return f"<aside><strong>{escape(block.title)}</strong> {self._spans(block.parts)}</aside>"
+            case Table():
+                return self._html_table(block)
+            case BarChart():
+                drawn = bar_chart_svg(block.title, [(name, each) for name, each in block.bars])
+                marks = " ".join(
+                    self._spans([name, " ", each]) + "<br>" for name, each in block.bars
+                )
+                return _drawn(block.title, drawn, marks)
+            case LineChart():
+                table = Table(("", *block.lines), _points(block))
+                return _drawn(
+                    block.title,
+                    line_chart_svg(block.title, block.axis, block.lines),
+                    self._html_table(table),
+                )
+
+    def _html_table(self, table: Table) -> str:
+        head = "".join(
+            f"<th{_side(any(_is_number(row[i]) for row in table.rows))}>{escape(each)}</th>"
+            for i, each in enumerate(table.columns)
+        )
+        rows = (
+            "<tr>"
+            + "".join(f"<td{_side(_is_number(cell))}>{self._spans([cell])}</td>" for cell in row)
+            + "</tr>"
+            for row in table.rows
+        )
+        caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+        return (
+            f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        )
+
+    def _spans(self, parts: Sequence[Cell]) -> str:
+        return "".join(
+            f'<span class="figure{" bad" if self.faults.get(each) else ""}" title="{escape(each.source)}">'
+            f'{escape(str(each))}<sup><a href="#s{self._number[each]}">{self._number[each]}</a></sup></span>'
+            if isinstance(each, Figure)
+            else _lines(_shown(each))
+            for each in parts
+        )
+
+    # What every document ends with
+
+    def _ending(self) -> list[tuple[str, list[str]]]:
+        """Gaps, contradictions and how it was made, as far as there are any."""
+        if self._result is None:
+            return []
+        result, answer = self._result, self._result.answer
+        missing = [str(gap) for gap in answer.gaps]
+        unfound = [f"{each}: {fault}" for each, fault in self.faults.items() if fault]
+        made = [
+            f"Run {result.id}: {result.status.value}",
+            f"Confidence: {answer.confidence:.2f} of 1",
+            f"Composed by: {answer.by}",
+            f"Model calls: {result.usage.calls}",
+        ]
+        if self.faults:
+            found = len(self.figures) - len(unfound)
+            made.append(f"Figures found in their sources: {found} of {len(self.figures)}")
+        endings = [
+            ("What is missing", missing),
+            ("Figures that were not found in their sources", unfound),
+            ("Contradictions", [str(pair) for pair in answer.contradictions]),
+            ("How this was made", made),
+        ]
+        return [(title, lines) for title, lines in endings if lines]
+
+    def _sources(self) -> list[str]:
+        return [
+            f"{figure}: {figure.source}"
+            + (f" (NOT FOUND: {fault})" if (fault := self.faults.get(figure)) else "")
+            for figure in self.figures
+        ]
+
+
+def _figures_of(blocks: Sequence[Block]) -> list[Figure]:
+    cells: list[object] = []
+    for block in blocks:
+        match block:
+            case Paragraph() | Callout():
+                cells += block.parts
+            case Table():
+                cells += [cell for row in block.rows for cell in row]
+            case BarChart():
+                cells += [figure for _, figure in block.bars]
+            case LineChart():
+                cells += [figure for line in block.lines.values() for figure in line]
+    return [each for each in cells if isinstance(each, Figure)]
+
+
+def _points(chart: LineChart) -> list[list[Cell]]:
+    return [[at, *(line[i] for line in chart.lines.values())] for i, at in enumerate(chart.axis)]
+
+
+def _drawn(title: str, drawn: str, words: str) -> str:
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>{drawn}"
+        f"<details><summary>Figures and sources</summary>{words}</details></figure>"
+    )
+
+
+def _is_number(cell: Cell) -> bool:
+    return not isinstance(cell.value if isinstance(cell, Figure) else cell, str)
+
+
+def _side(is_number: bool) -> str:
+    return ' class="number"' if is_number else ""
+
+
+def _shown(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else f"{cell:,.10g}"
+
+
+def _line(text: str, *, keep: bool = False) -> str:
+    """Text of a model or a file on one line of Markdown, without marks that would mean something there."""
+    line = clean(text).replace("\n", " ")
+    for mark in "\\`*_<[":
+        line = line.replace(mark, f"\\{mark}")
+    return line if keep else line.strip()
+
+
+def _text(text: str) -> str:
+    return "\n\n".join(_line(each) for each in text.strip().split("\n\n"))
+
+
+def _lines(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
+
+
+_STYLE = """
+:root{color-scheme:light dark;--ink:#17191c;--ink2:#50565e;--bg:#fbfbfa;--panel:#fff;--line:#e3e4e2;--bar:#2f6fed;--bad:#cf3434;--note:#fbeeee}
+@media (prefers-color-scheme:dark){:root{--ink:#eceef0;--ink2:#a9b0b8;--bg:#121416;--panel:#181b1e;--line:#2a2e33;--bar:#4c8bff;--bad:#ef5b5b;--note:#2a1c1e}}
+body{font:15px/1.55 system-ui,sans-serif;margin:0;background:var(--bg);color:var(--ink)}
+main{max-width:56rem;margin:2.5rem auto;padding:0 1.25rem}
+h1{font-size:1.7rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}
+.label,caption,figcaption{color:var(--ink2)}caption,figcaption{text-align:left;margin-bottom:.4rem;font-weight:600}
+table{border-collapse:collapse;width:100%;margin:1rem 0;background:var(--panel);font-size:.93rem}
+th,td{border-bottom:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}
+th{overflow-wrap:normal}.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+figure{margin:1.2rem 0;padding:1rem;background:var(--panel);border:1px solid var(--line);border-radius:6px}
+svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--ink2)}
+details{margin-top:.6rem;color:var(--ink2)}summary{cursor:pointer}
+aside{margin:1rem 0;padding:.8rem 1rem;border-left:3px solid var(--bad);background:var(--note)}
+sup{line-height:0}sup a{color:var(--ink2);text-decoration:none;padding:0 .15em}.bad{color:var(--bad)}.sources{color:var(--ink2);font-size:.88rem;overflow-wrap:anywhere}
+:target{background:var(--note)}
+@media print{main{max-width:none;margin:0}}
+"""

@@ -1,0 +1,135 @@
+"""Figures that name their source, and the check that finds each one there."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field
+
+from chargehand.errors import ToolError
+from chargehand.tools.files import FileTools
+from chargehand.tools.safe_open import PathLike, Roots
+from chargehand.tools.sql_tables import TableStore
+
+_LINES = re.compile(r"(?P<path>.+?):(?P<first>\d+)(?:-(?P<last>\d+))?")
+_NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+#: of a query
+_LONGEST = timedelta(seconds=30)
+
+
+class Figure(BaseModel):
+    """A number or a short text from the data, with the place where it stands.
+
+    Use it in the model of a typed result (`output=…`), so that an LLM must name the source of each figure.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    #: a number, or a date or term as it stands in the source
+    value: float | str
+    unit: str = ""
+    source: str = Field(
+        description="where the value stands: path:line or path:line-line, or sql: and a query over the "
+        "tables that gives exactly this one value"
+    )
+
+    def __str__(self) -> str:
+        value = self.value if isinstance(self.value, str) else f"{self.value:,.10g}"
+        return f"{value} {self.unit}".strip() if self.unit != "%" else f"{value} %"
+
+
+class CheckedFigure(Struct, frozen=True):
+    """A figure, and why it was not found in its source; empty: it was."""
+
+    figure: Figure
+    fault: str = ""
+
+
+class FigureCheck:
+    """Finds figures in the files and tables that they name.
+
+    check = FigureCheck("data")
+    faults = [each for each in check.all(figures_in(result.output)) if each.fault]
+    """
+
+    def __init__(self, root: PathLike | Sequence[PathLike]) -> None:
+        roots = Roots(root)
+        self._files = FileTools(roots)
+        self._tables = TableStore(roots, _LONGEST)
+
+    def all(self, figures: Iterable[Figure]) -> list[CheckedFigure]:
+        """Each figure with the fault that was found."""
+        return [CheckedFigure(each, self.fault(each)) for each in figures]
+
+    def fault(self, figure: Figure) -> str:
+        """Why the figure is not found in its source; empty if it is."""
+        source = figure.source.strip()
+        try:
+            if source[:4].casefold() == "sql:":
+                return self._fault_in_tables(figure, source[4:].strip())
+            lines = _LINES.fullmatch(source)
+            if lines is None:
+                return f"{source!r} is no source: write path:line, or sql: and a query"
+            return self._fault_in_lines(figure, lines)
+        except ToolError as error:
+            return f"{source}: {error}"
+
+    def _fault_in_tables(self, figure: Figure, sql: str) -> str:
+        rows = self._tables.query_tables(sql, 2)["rows"]
+        if len(rows) != 1 or len(rows[0]) != 1:
+            return f"the query gives {len(rows)} rows instead of one value: {sql}"
+        found = rows[0][0]
+        return (
+            ""
+            if _is_same(figure.value, found)
+            else f"the query gives {found}, not {_shown(figure.value)}"
+        )
+
+    def _fault_in_lines(self, figure: Figure, lines: re.Match[str]) -> str:
+        path, first = lines["path"], int(lines["first"])
+        last = int(lines["last"] or first)
+        text = self._files.text(path).splitlines()
+        if not 1 <= first <= last <= len(text):
+            return f"{path} has {len(text)} lines: there is no line {max(first, last)}"
+        told = "\n".join(text[first - 1 : last])
+        if isinstance(figure.value, str):
+            is_there = _squeezed(figure.value) in _squeezed(told)
+        else:
+            numbers = (each.replace(",", "").replace("−", "-") for each in _NUMBER.findall(told))
+            is_there = any(_is_same(figure.value, float(each)) for each in numbers)
+        return "" if is_there else f"{_shown(figure.value)} does not stand in {lines[0]}"
+
+
+def figures_in(value: Any) -> list[Figure]:
+    """All figures of a typed result, in order, wherever they stand in it."""
+    match value:
+        case Figure():
+            return [value]
+        case BaseModel():
+            return figures_in([getattr(value, name) for name in type(value).model_fields])
+        case dict():
+            return figures_in(list(value.values()))
+        case list() | tuple():
+            return [figure for each in value for figure in figures_in(each)]
+    return []
+
+
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.10g}"
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _is_same(stated: float | str, found: object) -> bool:
+    """Whether a stated figure is the one that was found, rounded as it is stated."""
+    try:
+        wanted, given = Fraction(str(stated)), Fraction(str(found))
+    except (ValueError, ZeroDivisionError):
+        return _squeezed(str(stated)) == _squeezed(str(found))
+    digits = str(stated).rstrip("0").partition(".")[2]
+    return abs(wanted - given) <= Fraction(1, 2 * 10 ** len(digits))

@@ -1,0 +1,149 @@
+"""A model whose replies stand in a file: `written:replies.toml`. For demos and tests without a network.
+
+A reply is found by what the request says, not by its place in a script. So a run may be killed and resumed,
+and tasks may run in any order, and each request still gets the same reply.
+"""
+
+import tomllib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.errors import ModelRefused, UsageError
+from chargehand.models.base import (
+    Abilities,
+    ModelReply,
+    ModelRequest,
+    Part,
+    Role,
+    StopReason,
+    Text,
+    ToolCall,
+)
+from chargehand.models.scripted import counted, pieces, request_line
+
+Purpose: TypeAlias = Literal["plan", "work", "check", "answer"]
+
+
+class WrittenTurn(Struct, forbid_unknown_fields=True, rename={"arguments": "with"}):
+    """One turn of the model: a text, or the call of a tool."""
+
+    say: str = ""
+    #: the name of a tool
+    call: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class WrittenReply(Struct, forbid_unknown_fields=True):
+    """What is said to requests that fit: in one turn, or in several with tool calls between them."""
+
+    #: texts that must all stand in the request
+    when: list[str] = []
+    #: texts of which none may stand in it, such as `@missing` for an answer that needs every result
+    unless: list[str] = []
+    #: which call it answers; none: any
+    to: Purpose | None = None
+    say: str = ""
+    turns: list[WrittenTurn] = []
+
+    def fits(self, purpose: Purpose, asked: str) -> bool:
+        is_meant = all(words in asked for words in self.when)
+        return self.to in (None, purpose) and is_meant and not any(w in asked for w in self.unless)
+
+
+class WrittenReplies(Struct, forbid_unknown_fields=True):
+    """A file of replies."""
+
+    #: who wrote them, and how; shown to people
+    note: str
+    #: what they answer
+    request: str
+    reply: list[WrittenReply]
+
+
+class WrittenModel:
+    """Answers requests with the replies of a file. It is no language model, and says so."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = f"written:{path}"
+        self.account = self.name
+        self.abilities = Abilities(is_real=False)
+        self.replies = _read(path)
+        self._path = path
+
+    def __repr__(self) -> str:
+        return f"<WrittenModel {self._path}, {len(self.replies.reply)} replies>"
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        purpose, asked = purpose_of(request), _asked(request)
+        for each in self.replies.reply:
+            if each.fits(purpose, asked):
+                return self._reply(each, request)
+        raise ModelRefused(
+            f"{self._path} answers only the request {self.replies.request!r}; for anything else choose a model, such as "
+            f"--model openai:gpt-5-mini. It has no reply to this ({purpose}): {request_line(request)}"
+        )
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
+        reply = await self.ask(request)
+        for piece in pieces(reply):
+            yield piece
+        yield reply
+
+    def _reply(self, written: WrittenReply, request: ModelRequest) -> ModelReply:
+        turns = written.turns or [WrittenTurn(say=written.say)]
+        said = sum(turn.role is Role.MODEL for turn in request.turns)
+        # Asked again, because something was wrong with the last turn: there is no other.
+        turn = turns[min(said, len(turns) - 1)]
+        if turn.call:
+            arguments = msgspec.json.encode(turn.arguments).decode()
+            parts: tuple[Part, ...] = (ToolCall(f"call-{said}", turn.call, arguments),)
+            reply = ModelReply(parts=parts, stop=StopReason.TOOLS, model="written")
+        else:
+            reply = ModelReply(parts=(Text(turn.say),), stop=StopReason.END, model="written")
+        return counted(reply, request)
+
+
+def open_model(name: str) -> WrittenModel:
+    """The model of `written:PATH`."""
+    if not name:
+        raise UsageError("written models are called written:PATH, with a file of replies")
+    return WrittenModel(Path(name))
+
+
+def purpose_of(request: ModelRequest) -> Purpose:
+    """Which call of the supervisor or of a worker this is, by the form that it asks for."""
+    asked_for = (request.schema or {}).get("properties", {})
+    if "tasks" in asked_for:
+        return "plan"
+    if "claims" in asked_for:
+        return "answer"
+    return "check" if "met" in asked_for else "work"
+
+
+def _asked(request: ModelRequest) -> str:
+    """All that the request says; the model's own turns are no part of it."""
+    return "\n".join(turn.text for turn in request.turns if turn.role is not Role.MODEL)
+
+
+def _read(path: Path) -> WrittenReplies:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise UsageError(f"{path} cannot be read as a file of replies: {why}") from None
+    try:
+        replies = msgspec.convert(tomllib.loads(text), WrittenReplies)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"{path} is no file of replies: {error}; see the models page") from None
+    for number, each in enumerate(replies.reply, 1):
+        if bool(each.say) is bool(each.turns) or any(
+            bool(t.say) is bool(t.call) for t in each.turns
+        ):
+            raise UsageError(
+                f"{path}: reply {number} needs either `say` or `turns`, and each turn either `say` or `call`"
+            )
+    return replies

@@ -1,0 +1,36 @@
+"""Shows the progress of a supervisor's runs on stderr, for scripts: `show_progress(boss)`."""
+
+import sys
+
+from chargehand.facts.events import KINDS, Event
+from chargehand.presentation.plain_text import clean
+from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.presentation.status_words import nested_in
+from chargehand.supervisor import Supervisor
+
+
+def show_progress(boss: Supervisor) -> Supervisor:
+    """Print each change of its runs and of the runs nested in them, as `chargehand run` does; returns `boss`.
+
+    boss = show_progress(ch.Supervisor(workers, model="openai:gpt-5-mini"))
+    result = boss.run_sync("…")
+    """
+    _listen(boss, "")
+    for where, nested in nested_in(boss):
+        _listen(nested, where)
+    return boss
+
+
+def _listen(boss: Supervisor, where: str) -> None:
+    runs: dict[str, ProgressLines] = {}
+
+    def hear(run: str, event: Event) -> None:
+        if run not in runs:
+            runs[run] = ProgressLines(_say, where)
+        runs[run].hear(event)
+
+    boss.on(*KINDS.values())(hear)
+
+
+def _say(words: str) -> None:
+    print(clean(words), file=sys.stderr, flush=True)

@@ -1,0 +1,103 @@
+"""What must hold for every complete example."""
+
+import importlib
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import chargehand as ch
+from chargehand import testing as kit
+from chargehand.documents import Document, FigureCheck
+from chargehand.models.written import WrittenModel
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: elements of HTML that have no end
+_VOID = {"meta", "br", "rect", "line", "circle", "polyline", "path", "link", "hr", "img", "input"}
+_OUTSIDE = re.compile(r"""(?:src|href)=["'](?!#)|url\(|@import|<script""", re.IGNORECASE)
+
+
+class Example:
+    """A folder of `examples/`: its script, its data, its replies."""
+
+    def __init__(self, name: str) -> None:
+        self.folder = EXAMPLES / name
+        self.script = self.folder / f"{name}.py"
+        self.module: ModuleType = importlib.import_module(f"examples.{name}.{name}")
+        self.data: Path = self.module.DATA
+        self.request: str = self.module.REQUEST
+
+    def written(self) -> WrittenModel:
+        return WrittenModel(self.folder / "replies.toml")
+
+    def run(self, model: Any = None, *, breaks: Sequence[str] = (), **terms: Any) -> ch.RunResult:
+        """Run the request with replies of the file, with workers that fail for good."""
+        boss = self.module.boss(model or self.written(), self.data)
+        for worker in breaks:
+            kit.replace_worker(boss, worker, kit.fails)
+        result: ch.RunResult = boss.run_sync(self.request, output=self.module.OUTPUT, **terms)
+        return result
+
+    def document(self, result: ch.RunResult) -> Document:
+        made: Document = self.module.document(result, self.data, "label")
+        return made
+
+
+def assert_document_holds(document: Document, data: Path, *, figures: int) -> None:
+    """Valid pages, nothing from outside, and every figure in the data that it cites."""
+    page = document.html()
+    assert_valid_html(page)
+    assert not _OUTSIDE.search(page), _OUTSIDE.search(page)
+    assert len(document.figures) >= figures
+    assert not [e for e in FigureCheck(data).all(document.figures) if e.fault]
+    numbers = f"Figures found in their sources: {len(document.figures)} of {len(document.figures)}"
+    assert numbers in document.markdown()
+
+
+def assert_data_is_made_by(example: Example, tmp_path: Path) -> None:
+    """The script that makes the data makes exactly the files that ship."""
+    maker = importlib.import_module(f"examples.{example.folder.name}.make_data")
+    maker.main(tmp_path)
+    made = {
+        path.relative_to(tmp_path): path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
+    shipped = {
+        p.relative_to(example.data): p.read_bytes() for p in example.data.rglob("*") if p.is_file()
+    }
+    assert made == shipped
+
+
+def assert_survives_kills(example: Example, tmp_path: Path, at_steps: Sequence[int]) -> None:
+    """Killed with SIGKILL at these steps, one after another, it goes on and ends as if nothing had been."""
+    ended = kit.kill_and_resume(
+        example.script,
+        "--journal",
+        "runs.db",
+        "--key",
+        "one",
+        at_steps=list(at_steps),
+        cwd=tmp_path,
+    )
+    assert "succeeded" in ended.stdout
+
+
+def assert_valid_html(page: str) -> None:
+    """Every element that is opened is closed, in order."""
+    open_: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            if tag not in _VOID:
+                open_.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag not in _VOID:
+                assert open_, f"</{tag}> closes nothing"
+                assert open_.pop() == tag
+
+    Reader().feed(page)
+    assert not open_, f"never closed: {open_}"

@@ -1,0 +1,128 @@
+"""Documents: figures are looked up where they say, and hostile text stays text."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+import chargehand as ch
+from chargehand.documents import (
+    BarChart,
+    Callout,
+    Document,
+    Figure,
+    FigureCheck,
+    LineChart,
+    Paragraph,
+    Section,
+    Table,
+    figures_in,
+)
+from tests.complete_examples.checks import assert_valid_html
+
+HOSTILE = '<script>alert(1)</script> "quoted" | `code` \x1b[31m \u202e [link](http://x)'
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> FigureCheck:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "orders.csv").write_text("supplier,units,price\nTiller,3500,3.8\nHale,1200,0.125\n")
+    (folder / "notes.md").write_text(
+        "one\nTiller sent 3,500 units.\nIt fell by −4.5 %.\n  Ends on\n 2026-01-31\n"
+    )
+    return FigureCheck(folder)
+
+
+@pytest.mark.parametrize(
+    ("value", "source"),
+    [
+        (3500, "notes.md:2"),
+        (3500, "notes.md:1-3"),
+        (-4.5, "notes.md:3"),
+        ("Tiller sent", "notes.md:2"),
+        ("ends on 2026-01-31", "notes.md:4-5"),
+        (4700, "sql: SELECT sum(units) FROM orders"),
+        (0.13, "SQL: SELECT price FROM orders WHERE supplier = 'Hale'"),
+        ("Hale", "sql: SELECT supplier FROM orders WHERE units < 2000"),
+    ],
+)
+def test_a_figure_that_stands_in_its_source_is_found(
+    check: FigureCheck, value: float | str, source: str
+) -> None:
+    assert check.fault(Figure(value=value, source=source)) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "words"),
+    [
+        (350, "notes.md:2", "350 does not stand in notes.md:2"),
+        (3500, "notes.md:9", "has 5 lines"),
+        (3500, "notes.md:0", "there is no line"),
+        (3500, "notes.md:3-2", "there is no line"),
+        (1, "gone.md:1", "gone.md"),
+        (1, "../secret.md:1", "../secret.md"),
+        (1, "somewhere", "is no source"),
+        (4701, "sql: SELECT sum(units) FROM orders", "gives 4700, not 4701"),
+        (0.12, "sql: SELECT max(price) FROM orders", "gives 3.8"),
+        (1, "sql: SELECT units FROM orders", "2 rows instead of one value"),
+        (1, "sql: SELECT nonsense FROM orders", "the query failed"),
+        (1, "sql: DROP TABLE orders", "sql: DROP TABLE orders"),
+    ],
+)
+def test_a_figure_that_does_not_is_a_fault_that_says_why(
+    check: FigureCheck, value: float | str, source: str, words: str
+) -> None:
+    assert words in check.fault(Figure(value=value, source=source))
+
+
+def test_figures_are_found_wherever_they_stand_in_a_result() -> None:
+    class Part(BaseModel):
+        figure: Figure
+        more: dict[str, list[Figure]] = {}
+
+    first, second = Figure(value=1, source="a:1"), Figure(value=2, source="b:1")
+    assert figures_in([Part(figure=first, more={"x": [second]}), "text"]) == [first, second]
+
+
+def test_a_figure_needs_a_source() -> None:
+    with pytest.raises(ValidationError, match="source"):
+        Figure.model_validate({"value": 1})
+
+
+def test_hostile_text_stays_text_in_both_forms() -> None:
+    figure = Figure(value=HOSTILE, source=HOSTILE)
+    number = Figure(value=-3, unit=HOSTILE, source="a:1")
+    document = Document(
+        HOSTILE,
+        [
+            HOSTILE,
+            Section(HOSTILE),
+            Paragraph([HOSTILE, figure, 1234.5]),
+            Callout(HOSTILE, [HOSTILE]),
+            Table([HOSTILE], [[HOSTILE], [figure]], HOSTILE),
+            BarChart(HOSTILE, [(HOSTILE, number)]),
+            LineChart(HOSTILE, [HOSTILE, "b"], {HOSTILE: [number, number]}),
+        ],
+        label=HOSTILE,
+    )
+    page, text = document.html(), document.markdown()
+    assert_valid_html(page)
+    assert "<script" not in page
+    for raw in ("\x1b", "\u202e"):
+        assert raw not in page
+        assert raw not in text
+    assert "<script" not in text.replace("\\<script", "")
+    assert "[link](" not in text.replace("\\[link](", "")
+    assert "1,234.5" in page
+
+
+def test_a_chart_of_words_is_refused_by_name() -> None:
+    document = Document("t", [BarChart("Growth", [("a", Figure(value="much", source="a:1"))])])
+    with pytest.raises(ch.UsageError, match="'Growth': 'much' is no number"):
+        document.html()
+
+
+def test_a_document_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ch.UsageError, match="cannot be written"):
+        Document("t", []).write(tmp_path / "file" / "report")

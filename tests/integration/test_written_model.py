@@ -1,0 +1,83 @@
+"""Written replies: found by what is asked, and refused in words that help."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chargehand as ch
+from chargehand.models.base import ModelRequest, user
+from chargehand.models.written import WrittenModel, open_model, purpose_of
+
+HEAD = 'note = "by hand"\nrequest = "Add one and two"\n'
+WHOLE = (
+    HEAD
+    + """
+[[reply]]
+to = "work"
+when = ["Task: Add", "one"]
+turns = [{ call = "add", with = { a = 1, b = 2 } }, { say = "It is 3." }]
+
+[[reply]]
+when = ["Task: Say"]
+unless = ["not that"]
+say = "Hello."
+"""
+)
+
+
+@ch.tool(effect="pure")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def test_replies_are_found_by_what_is_asked_in_any_order(tmp_path: Path) -> None:
+    (tmp_path / "replies.toml").write_text(WHOLE)
+    model = f"written:{tmp_path / 'replies.toml'}"
+    crew = [ch.Worker("adder", "Adds", tools=[add]), ch.Worker("talker", "Talks")]
+    tasks = [
+        ch.Task(id="say", description="Say hello", worker="talker"),
+        ch.Task(id="sum", description="Add one and two", worker="adder"),
+        ch.Task(id="no", description="Say not that", worker="talker", optional=True),
+    ]
+    result = ch.Supervisor(crew, model=model).run_sync(ch.Plan(goal="Add", tasks=tasks))
+    assert result.tasks["say"].output == "Hello."
+    assert result.tasks["sum"].output == "It is 3.", result.tasks["sum"].why
+    assert "answers only the request 'Add one and two'" in result.tasks["no"].why
+    assert "--model" in result.tasks["no"].why
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "No such file"),
+        ("note = 1", "is no file of replies"),
+        ("not toml", "is no file of replies"),
+        (HEAD + 'reply = [{ when = ["a"] }]', "reply 1 needs either `say` or `turns`"),
+        (HEAD + 'reply = [{ say = "a", turns = [{ say = "b" }] }]', "reply 1 needs either"),
+        (HEAD + "reply = [{ turns = [{ }] }]", "each turn either `say` or `call`"),
+        (HEAD + 'reply = [{ say = "a", whne = ["b"] }]', "whne"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_by_name(
+    tmp_path: Path, text: str | None, words: str
+) -> None:
+    path = tmp_path / "replies.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ch.UsageError, match=r"replies\.toml") as refused:
+        WrittenModel(path)
+    assert words in str(refused.value)
+
+
+def test_a_written_model_needs_its_file() -> None:
+    with pytest.raises(ch.UsageError, match="written:PATH"):
+        open_model("")
+
+
+def test_the_purpose_of_a_call_is_told_by_the_form_it_asks_for() -> None:
+    forms = {"plan": "tasks", "answer": "claims", "check": "met", "work": "anything"}
+    for purpose, name in forms.items():
+        schema: dict[str, Any] = {"properties": {name: {}}}
+        assert purpose_of(ModelRequest(turns=(user("?"),), schema=schema)) == purpose
