@@ -28,7 +28,10 @@ ROWS = (
     ("errors",),
     ("facts",),
     ("decisions",),
-    ("clock", "background_loop", "threads", "interrupt_signals", "person_at_terminal", "subreaper"),
+    (
+        *("clock", "background_loop", "threads", "interrupt_signals", "person_at_terminal"),
+        *("regular_file", "subreaper"),
+    ),
     PORTS,
     ("roles",),
     ("result", "past_runs", "recordings"),

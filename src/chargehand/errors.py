@@ -6,9 +6,12 @@ ChargehandError
 │   ├── NotJSON                 a value that JSON cannot hold
 │   ├── UnknownKeyword          an unknown argument; the nearest name is suggested
 │   ├── UnknownRun              no run with that id in this journal
+│   ├── NotBegun                a run that was submitted and that no supervisor has taken up yet
 │   ├── UnknownQuestion         no open question with that id
 │   │   └── QuestionTaken         it is already answered
 │   ├── KeyConflict             one idempotency key, two different bodies
+│   ├── ImportedKey             an idempotency key whose run was imported from a recording
+│   ├── RecordingTooLarge       a recording that would unpack to more than is allowed
 │   ├── RunDiffers              a run with that id is there, with other events
 │   ├── BlockChanged            the block was written since it was read
 │   ├── BlockDenied             a block that this role may not read or write
@@ -104,6 +107,17 @@ class UnknownRun(UsageError):
         super().__init__(f"run {run!r} is not in this journal; {why}")
 
 
+class NotBegun(UsageError):
+    """A run was submitted and has not begun, so there is nothing of it to read yet."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(
+            f"run {run!r} was submitted and has no events yet, because no supervisor has taken it up; "
+            "chargehand serve takes it up, and chargehand status says which crew it needs"
+        )
+
+
 class UnknownQuestion(UsageError):
     """No question with this id is open."""
 
@@ -133,6 +147,30 @@ class KeyConflict(UsageError):
         self.key = key
         super().__init__(
             f"key {key!r} was used before with another body; use a new key, or send the same body"
+        )
+
+
+class ImportedKey(UsageError):
+    """The run of this idempotency key was imported from a recording, which anybody could have written."""
+
+    def __init__(self, key: str, run: str) -> None:
+        self.key = key
+        self.run = run
+        super().__init__(
+            f"key {key!r} belongs to run {run!r}, which was imported from a recording; recordings are not signed, "
+            f"so it does not answer for the key: use another key, or read the run with chargehand show {run}"
+        )
+
+
+class RecordingTooLarge(UsageError):
+    """A recording would unpack to more bytes than are allowed; nothing of it was read."""
+
+    def __init__(self, path: str, size: int, most: int) -> None:
+        self.size = size
+        self.most = most
+        super().__init__(
+            f"{path} would unpack to {size:,} bytes, and {most:,} are allowed; it was not read. If you trust it: "
+            "max_size=…, at the command line --max-size 2GB"
         )
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from chargehand.decisions.budget import runs_below, spent_in
 from chargehand.decisions.duration_estimates import learn
 from chargehand.decisions.live_run import LiveRun, mistake_in
-from chargehand.errors import JournalDamaged, KeyConflict, UnknownRun
+from chargehand.errors import ImportedKey, JournalDamaged, KeyConflict, UnknownRun
 from chargehand.facts.events import Event, Pace, PlanAdopted, RunFinished, RunRequested
 from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import Plan
 from chargehand.facts.retry_policy import RetryPolicy
-from chargehand.journal.base import Journal
+from chargehand.journal.base import IMPORTED, Journal
 from chargehand.journal.open_journal import open_journal
 
 log = logging.getLogger("chargehand")
@@ -46,7 +46,24 @@ async def spent_below(journal: Journal, history: Sequence[Event]) -> dict[str, U
 
 
 async def is_known(journal: Journal, requested: RunRequested, plan: Plan | None, key: str) -> bool:
-    """Whether this key was used before, for the same request. Raises `KeyConflict` for another."""
+    """Whether this key was used before, for the same request. Raises `KeyConflict` for another.
+
+    Raises `ImportedKey` if its run came from a recording, unless the run that it is nested in did, too.
+    """
+    if not await _is_same(journal, requested, plan, key):
+        return False
+    is_foreign = await _is_imported(journal, requested.run)
+    if is_foreign and not (requested.parent and await _is_imported(journal, requested.parent)):
+        raise ImportedKey(key, requested.run)
+    return True
+
+
+async def _is_imported(journal: Journal, run: str) -> bool:
+    """Whether events of this run came from a recording, and not from a journal."""
+    return any(each.key.name == IMPORTED for each in await journal.streams.keys(run))
+
+
+async def _is_same(journal: Journal, requested: RunRequested, plan: Plan | None, key: str) -> bool:
     try:
         async for entry in journal.read(requested.run):
             match entry.event:

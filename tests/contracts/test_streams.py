@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from chargehand.errors import JournalDamaged, KeyConflict, NotLeading, RunDiffers, UnknownRun
-from chargehand.facts.board import NoteQuery, stream_of
-from chargehand.journal.base import Journal, Key, StreamCopy
+from chargehand.facts.board import NoteQuery, board_of_run, stream_of
+from chargehand.journal.base import Journal, Key, StoredKey, StreamCopy
 from chargehand.journal.memory import MemoryJournal
 from tests.contracts.test_board import note, write
 from tests.contracts.test_journal import NOON, entries_of, finished, notes
@@ -146,3 +146,40 @@ async def test_two_who_copy_at_once_store_it_once(
     added = await asyncio.gather(journal.streams.adopt(copy), neighbour.streams.adopt(copy))
     assert sorted(added) == [0, 2]
     assert len(await entries_of(neighbour)) == 2
+
+
+@pytest.mark.parametrize("is_swept", [True, False])
+async def test_a_deleted_run_is_restored_from_its_copy(journal: Journal, *, is_swept: bool) -> None:
+    """With its board, whether its events have been cleared away yet or not; another run is refused."""
+    name = f"run-{is_swept}"
+    board = stream_of(board_of_run(name))
+    await journal.append(name, [*notes("a", "b"), finished()])
+    await journal.boards.append(board_of_run(name), note("seen"))
+    copies = [await copy_of(journal, stream) for stream in (board, name)]
+    copies[1] = replace(copies[1], keys=[StoredKey(Key(name, "mark", ""), 3)])
+    assert await journal.storage.forget([name], known=())
+    if is_swept:
+        assert [each async for each in journal.storage.sweep()]
+    async with MemoryJournal() as other:
+        await other.append(name, [*notes("a", "c"), finished()])
+        with pytest.raises(RunDiffers, match="3 events when retention deleted it"):
+            await journal.streams.adopt(await copy_of(other, name))
+    assert [await journal.streams.adopt(copy) for copy in copies] == [1, 3]
+    assert await copy_of(journal, name) == copies[1]
+    (found,) = await journal.boards.notes(board_of_run(name), NoteQuery())
+    assert found.content == "seen"
+    (head,) = [each for each in await journal.heads(forgotten=False) if each.stream == name]
+    assert (head.seq, head.is_ended) == (3, True)
+    assert [await journal.streams.adopt(copy) for copy in copies] == [0, 0]
+    assert await journal.storage.forget([name], known=()), "it can be deleted again"
+
+
+async def test_keys_of_entries_that_are_here_are_not_taken_from_a_copy(
+    journal: Journal, elsewhere: Journal
+) -> None:
+    await elsewhere.append("run", notes("a"))
+    copy = await copy_of(elsewhere)
+    await journal.streams.adopt(copy)
+    forged = StreamCopy("run", copy.rows, [StoredKey(Key("run", "order-7", "1"), 1)])
+    await journal.streams.adopt(forged)
+    assert await journal.streams.keys("run") == []

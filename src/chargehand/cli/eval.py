@@ -11,6 +11,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.errors import NeedsRefresh, UsageError
+from chargehand.regular_file import refuse_special_file
 
 if TYPE_CHECKING:
     from chargehand.evaluation import CaseResult, Result
@@ -64,6 +65,8 @@ def eval(  # noqa: A001 - the name of the command; the built-in is banned here a
     from chargehand.evaluation.figures import Result
 
     chosen = load_suite(suite).only(crews=crews, cases=cases)
+    if earlier is not None:
+        refuse_special_file(earlier)
     before = None if earlier is None else Result.from_json(earlier.read_bytes(), str(earlier))
     try:
         result = asyncio.run(evaluate(chosen, refresh=refresh, progress=_say_misses))

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from chargehand.errors import UnknownRun, UsageError
+from chargehand.errors import NotBegun, UnknownRun, UsageError
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import FORGOTTEN, Head, Process
@@ -102,16 +102,32 @@ async def find_run(typed: str, place: JournalPlace) -> Head:
     raise await _unknown(typed, place, nearest)
 
 
+async def find_begun(typed: str, place: JournalPlace) -> str:
+    """The id of the run that is meant. Raises `NotBegun` if it was only submitted."""
+    return refuse_submitted(await find_run(typed, place)).stream
+
+
+def refuse_submitted(head: Head) -> Head:
+    """Raise `NotBegun` for a run that has no events yet."""
+    if not head.seq:
+        raise NotBegun(head.stream)
+    return head
+
+
 async def _unknown(typed: str, place: JournalPlace, why: str) -> UnknownRun:
     """Why there is no such run: retention deleted it, or it never was."""
+    return UnknownRun(typed, FORGOTTEN if typed in await deleted_in(place) else why)
+
+
+async def deleted_in(place: JournalPlace) -> set[str]:
+    """The runs that retention deleted."""
     if not place.exists():
-        return UnknownRun(typed, why)
+        return set()
     journal = open_journal(place)
     try:
-        is_deleted = typed in {head.stream for head in await journal.heads() if head.is_forgotten}
+        return {head.stream for head in await journal.heads() if head.is_forgotten}
     finally:
         await journal.close()
-    return UnknownRun(typed, FORGOTTEN if is_deleted else why)
 
 
 async def with_run(typed: str, journal: str, then: Callable[[Supervisor, Head], Awaitable[T]]) -> T:

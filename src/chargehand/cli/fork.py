@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from chargehand import recordings
 from chargehand.cli import output
-from chargehand.cli.find_run import find_run, with_run
-from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
+from chargehand.cli.find_run import find_begun, with_run
+from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, recording_option
 from chargehand.cli.plan_input import given_plan
 from chargehand.cli.run import manner_of, showing_options
 from chargehand.cli.run_events import RunView
@@ -45,6 +45,7 @@ from chargehand.supervisor import Supervisor
 @click.option(
     "--dry-run", is_flag=True, help="Say what is kept and what is done again; start nothing."
 )
+@recording_option
 @crew_options
 @showing_options
 def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
@@ -56,7 +57,7 @@ def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
     """
     choice = choice_of(options)
     plan = None if plan_file is None else given_plan(plan_file)
-    run, source = asyncio.run(_found(run_id, choice.journal))
+    run, source = asyncio.run(_found(run_id, choice.journal, options["max_size"]))
     choice = choice.or_as(source)
     manner = manner_of(choice, options)
     boss = boss_for(choice, quiet=manner.quiet)
@@ -94,17 +95,17 @@ def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
     sys.exit(RunSession(boss, watch, manner).conduct(start))
 
 
-async def _found(given: str, journal: str) -> tuple[str, Mapping[str, Any]]:
+async def _found(given: str, journal: str, max_size: int) -> tuple[str, Mapping[str, Any]]:
     """The run, and where its crew comes from; a recording is imported into the journal first."""
     if is_recording(given):
         place = journal_place(journal).with_folder()
-        (copied,) = await recordings.copy([given], place, place)
+        (copied,) = await recordings.copy([given], place, place, max_size=max_size)
         given = copied.run
 
     async def source(boss: Supervisor, run: str) -> Mapping[str, Any]:
         return (await boss.look(run)).source
 
-    run = (await find_run(given, journal_place(journal))).stream
+    run = await find_begun(given, journal_place(journal))
     return run, await with_run(run, journal, lambda boss, head: source(boss, head.stream))
 
 

@@ -11,6 +11,7 @@ import click
 from chargehand.cli.output import say
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
+from chargehand.facts.sizes import size_of
 from chargehand.result import RunResult
 from chargehand.settings import Choice, journal_place, supervisor_for
 from chargehand.supervisor import Supervisor
@@ -24,6 +25,25 @@ def length(_: click.Context, __: click.Parameter, value: str | None) -> timedelt
         return None if value is None else length_of(value)
     except UsageError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """What an option that is a size becomes."""
+    try:
+        return None if value is None else size_of(value)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def recording_option(command: Command) -> Command:
+    return click.option(
+        "--max-size",
+        default="256MiB",
+        show_default=True,
+        callback=size,
+        metavar="SIZE",
+        help="Refuse a recording that unpacks to more.",
+    )(command)
 
 
 class PathsCommand(click.Command):

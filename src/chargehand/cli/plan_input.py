@@ -12,6 +12,7 @@ from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.argument_checks import LONGEST_REQUEST
 from chargehand.facts.plan import Plan
 from chargehand.presentation.plain_text import clean, outline
+from chargehand.regular_file import refuse_special_file
 
 STDIN = "-"
 
@@ -31,6 +32,8 @@ def given_request(typed: str | None) -> str:
 
 def given_plan(file: str) -> Plan:
     """The plan in a file, or from stdin. Raises `UsageError` that names the file and the place."""
+    if file != STDIN:
+        refuse_special_file(Path(file), "to read a plan from a pipe, give - and pipe it in")
     try:
         text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -9,24 +9,17 @@ from typing import Any, TypeVar
 import click
 
 from chargehand.cli import output
-from chargehand.cli.options import journal_option, json_option, length
+from chargehand.cli.options import journal_option, json_option, length, size
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
 from chargehand.facts.retention import Retention
-from chargehand.facts.sizes import shown_size, size_of
+from chargehand.facts.sizes import shown_size
 from chargehand.journal.open_journal import open_journal
 from chargehand.journal.prune import PrunedRun, Pruner
 from chargehand.presentation.plain_text import counted, table
 from chargehand.settings import JournalPlace, journal_place
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else size_of(value)
-    except UsageError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def retention_options(before: str = "") -> Callable[[Command], Command]:
@@ -49,7 +42,7 @@ def retention_options(before: str = "") -> Callable[[Command], Command]:
         click.option(
             f"--{before}max-size",
             "max_size",
-            callback=_size,
+            callback=size,
             metavar="SIZE",
             help="Delete the oldest runs until the journal fits, such as 500MB or 2GB.",
         ),

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from chargehand import recordings
 from chargehand.cli import output
-from chargehand.cli.find_run import find_run, heads_in
-from chargehand.cli.options import journal_option, json_option
+from chargehand.cli.find_run import deleted_in, find_begun, heads_in
+from chargehand.cli.options import journal_option, json_option, recording_option
 from chargehand.decisions.replay import task_of
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
@@ -56,7 +56,7 @@ def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, jou
     place = journal_place(journal)
 
     async def write() -> tuple[RunArchive, Path]:
-        run = (await find_run(run_id, place)).stream
+        run = await find_begun(run_id, place)
         target = file or Path(f"{run}{SUFFIX}")
         kept = await recordings.record(run, target, place, content=not no_content, force=force)
         return kept, target
@@ -73,14 +73,15 @@ def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, jou
 @click.argument("run_id", metavar="RUN|FILE")
 @click.option("--events", is_flag=True, help="List the events too, with the numbers for fork --at.")
 @journal_option
+@recording_option
 @json_option("As one JSON object.")
-def replay(run_id: str, journal: str, *, events: bool, as_json: bool) -> None:
+def replay(run_id: str, journal: str, *, events: bool, max_size: int, as_json: bool) -> None:
     """Replay a RUN, or the FILE of a recording: compute every decision again, and compare.
 
     Calls no model and no tool and needs no network. Prints the answer and the hash of all events. If a
     decision comes out otherwise than it was recorded, the first one is named, and the exit code is 1.
     """
-    archive, report = asyncio.run(_replayed(run_id, journal))
+    archive, report = asyncio.run(_replayed(run_id, journal, max_size))
     listed = list(_listed(archive)) if events else []
     if as_json:
         told = {**msgspec.to_builtins(report), "is_same": report.difference is None}
@@ -109,17 +110,17 @@ def _listed(archive: RunArchive) -> Iterator[ListedEvent]:
         yield ListedEvent(seq, event.at, type(event).__name__, task_of(event))
 
 
-async def _replayed(given: str, journal: str) -> tuple[RunArchive, ReplayReport]:
-    archive = await _loaded(given, journal)
+async def _replayed(given: str, journal: str, max_size: int) -> tuple[RunArchive, ReplayReport]:
+    archive = await _loaded(given, journal, max_size)
     return archive, await recordings.replay(archive)
 
 
-async def _loaded(given: str, journal: str) -> RunArchive:
+async def _loaded(given: str, journal: str, max_size: int) -> RunArchive:
     """The run that is meant: in the file of a recording, or in the journal."""
     if is_recording(given):
-        return await recordings.load(given, "")
+        return await recordings.load(given, "", max_size=max_size)
     place = journal_place(journal)
-    return await recordings.load((await find_run(given, place)).stream, place)
+    return await recordings.load(await find_begun(given, place), place)
 
 
 def _replay_lines(archive: RunArchive, report: ReplayReport) -> Iterator[str]:
@@ -141,15 +142,17 @@ def _replay_lines(archive: RunArchive, report: ReplayReport) -> Iterator[str]:
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @journal_option
+@recording_option
 @json_option("As one JSON object.")
-def diff(a: str, b: str, journal: str, *, as_json: bool) -> None:
+def diff(a: str, b: str, journal: str, *, max_size: int, as_json: bool) -> None:
     """Compare two runs, A and B, each the id of a run or the file of a recording.
 
     Exit code 1 if they differ in request, plan, outcomes or answer; time and cost alone do not count.
     """
 
     async def compared() -> RunComparison:
-        return await recordings.compare(await _loaded(a, journal), await _loaded(b, journal))
+        sides = [await _loaded(each, journal, max_size) for each in (a, b)]
+        return await recordings.compare(*sides)
 
     found = asyncio.run(compared())
     if as_json:
@@ -225,25 +228,43 @@ def _lengths(pair: Pair) -> str:
 @click.option(
     "--to", "target", required=True, metavar="FILE|DSN", help="The journal to copy them to."
 )
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Let imported recordings answer for the idempotency keys of their runs.",
+)
 @journal_option
+@recording_option
 @json_option("One JSON object per run.")
-def copy(run_ids: tuple[str, ...], *, all_: bool, target: str, journal: str, as_json: bool) -> None:
+def copy(
+    run_ids: tuple[str, ...],
+    *,
+    all_: bool,
+    target: str,
+    trust: bool,
+    journal: str,
+    max_size: int,
+    as_json: bool,
+) -> None:
     """Copy each RUN to another journal, with its nested runs, boards and blobs, or import recordings.
 
     From SQLite to PostgreSQL, and back. Events keep their numbers and hashes; the runs stay where they were,
     too. Copying twice changes nothing. A run that a process leads right now is refused, and so is one that is
-    there with other events.
+    there with other events. A run that retention deleted there is restored if you name it; --all leaves it out.
     """
     if bool(run_ids) is all_:
         raise click.UsageError("say which runs to copy: ids or files of recordings, or --all")
     place, there = journal_place(journal), JournalPlace(target)
 
     async def copied() -> list[recordings.CopiedRun]:
-        runs = list(run_ids) if run_ids else await _all_runs(place)
-        found = [
-            each if is_recording(each) else (await find_run(each, place)).stream for each in runs
-        ]
-        return await recordings.copy(found, place, there.with_folder())
+        if run_ids:
+            found = [
+                each if is_recording(each) else await find_begun(each, place) for each in run_ids
+            ]
+        else:
+            found = await _all_runs(place, there)
+        to = there.with_folder()
+        return await recordings.copy(found, place, to, trust=trust, max_size=max_size)
 
     for each in asyncio.run(copied()):
         if as_json:
@@ -253,8 +274,18 @@ def copy(run_ids: tuple[str, ...], *, all_: bool, target: str, journal: str, as_
             output.result(f"run {each.run}: {how}")
 
 
-async def _all_runs(place: JournalPlace) -> list[str]:
+async def _all_runs(place: JournalPlace, there: JournalPlace) -> list[str]:
+    """The runs that can be copied; the others are named."""
     heads = await heads_in(place)
     if not heads:
         raise UsageError(f"{place} holds no runs; name another journal with --journal")
-    return [head.stream for head in reversed(heads) if not is_nested(head)]
+    deleted = await deleted_in(there)
+    found = []
+    for head in reversed(heads):
+        if not head.seq:
+            output.say(f"run {head.stream}: skipped, it was submitted and has not begun")
+        elif head.stream in deleted:
+            output.say(f"run {head.stream}: skipped, retention deleted it in {there}")
+        elif not is_nested(head):
+            found.append(head.stream)
+    return found

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from chargehand.cli import output
-from chargehand.cli.find_run import FoundRun, heads_in, standing_of, with_run
+from chargehand.cli.find_run import FoundRun, heads_in, refuse_submitted, standing_of, with_run
 from chargehand.cli.options import journal_option, json_option
 from chargehand.cli.run_details import shown, shown_json
 from chargehand.decisions.task_graph import TaskState
@@ -142,6 +142,7 @@ def trace(run_id: str | None, journal: str, *, schema: bool, no_content: bool) -
         raise click.UsageError("say which run: an id, the beginning of one, or last")
 
     async def told(boss: Supervisor, head: Head) -> str:
+        refuse_submitted(head)
         result = await boss.look(head.stream)
         found = await asyncio.to_thread(lambda: result.trace)
         return found.to_json(content=not no_content)

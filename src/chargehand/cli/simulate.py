@@ -28,6 +28,7 @@ from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
 from chargehand.past_runs import LEARNED_RUNS, PastPaces
 from chargehand.presentation.plain_text import clean, counted, money_words, one_line
+from chargehand.regular_file import refuse_special_file
 from chargehand.settings import JournalPlace, journal_place
 
 #: of past runs that are read for what their tasks have cost
@@ -144,6 +145,7 @@ def _refuse_unknown(file: str, names: Sequence[str], plan: Plan) -> None:
 
 def _given(file: str) -> tuple[dict[str, Range], dict[str, float]]:
     """Lengths and prices from a file, by worker."""
+    refuse_special_file(Path(file))
     try:
         content = json.loads(Path(file).read_text(encoding="utf-8-sig"))
     except OSError as error:

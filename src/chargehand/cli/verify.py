@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from chargehand.cli import output
-from chargehand.cli.find_run import find_run
+from chargehand.cli.find_run import find_begun
 from chargehand.cli.options import journal_option, json_option
 from chargehand.errors import JournalDamaged, UsageError
 from chargehand.journal.open_journal import open_journal
@@ -54,7 +54,7 @@ async def _check(place: JournalPlace, typed: str | None) -> list[Finding]:
         found.append(Finding(run="", faults=(str(error),)))
         journal = open_journal(place, accept_damage=True)
     try:
-        only = None if typed is None else (await find_run(typed, place)).stream
+        only = None if typed is None else await find_begun(typed, place)
         found += [each async for each in verified(journal, only)]
     finally:
         await journal.close()

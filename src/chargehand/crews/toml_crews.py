@@ -42,6 +42,7 @@ from chargehand.models.base import Model, ModelSettings
 from chargehand.models.open_model import open_model
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.notify.open_notifier import open_notifiers
+from chargehand.regular_file import refuse_special_file
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker
 
@@ -73,6 +74,7 @@ def toml_crew(
 
 
 def _document(path: Path, place: Path) -> dict[str, Any]:
+    refuse_special_file(path)
     try:
         return tomllib.loads(place.read_text(encoding="utf-8-sig"))  # some editors put a mark first
     except FileNotFoundError:

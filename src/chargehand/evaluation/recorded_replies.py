@@ -29,6 +29,7 @@ from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.durable_files import write_whole
 from chargehand.models.base import Abilities, Model, ModelReply, ModelRequest
 from chargehand.models.prices import price_of
+from chargehand.regular_file import refuse_special_file
 
 FORMAT, VERSION = "chargehand-model-recording", 1
 #: bytes of a file; a suite that needs more should be several
@@ -156,6 +157,7 @@ class ModelRecording:
 
 def _lines_of(path: Path) -> Iterable[_Line]:
     """The lines of a recording, once all of them are known to be sound."""
+    refuse_special_file(path)
     try:
         data = path.read_bytes()
     except OSError as error:

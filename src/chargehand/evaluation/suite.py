@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from chargehand.errors import UsageError
 from chargehand.evaluation.plan_scores import PlanTask
+from chargehand.regular_file import refuse_special_file
 
 Mode: TypeAlias = Literal["run", "plan"]
 Metric: TypeAlias = Literal[
@@ -145,6 +146,7 @@ class Suite(NamedTuple):
 def load_suite(path: str | Path) -> Suite:
     """The suite in this file. Raises `UsageError` that names the file, the place and the fault."""
     place = Path(path)
+    refuse_special_file(place)
     try:
         document = tomllib.loads(place.read_text(encoding="utf-8-sig"))
         form = msgspec.convert(document, _SuiteFile)

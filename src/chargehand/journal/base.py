@@ -32,6 +32,8 @@ UNNAMED_GRACE = timedelta(days=1)
 GENESIS = bytes(16)
 #: why a run that retention deleted cannot be read
 FORGOTTEN = "retention deleted its events; a new request needs another id or idempotency key"
+#: name of the key that marks a run which was imported from a recording; its scope is the run
+IMPORTED = "@imported"
 #: how every SQLite database begins
 SQLITE = b"SQLite format 3\0"
 _BLOB = re.compile(rb'"blob":"([0-9a-f]{32})"')
@@ -105,6 +107,11 @@ class Mail(Struct, frozen=True, kw_only=True):
     body: bytes
     #: given by the mailbox
     id: int = 0
+
+
+def submission_key(run: str) -> str:
+    """The key of the mail that submits this run."""
+    return f"submit {run}"
 
 
 class Leases(Protocol):
@@ -418,6 +425,8 @@ def is_part_of_journal(path: Path) -> bool:
     for suffix in ("", "-head", "-wal", "-shm"):
         if path.name.endswith(suffix):
             database = path.with_name(path.name.removesuffix(suffix))
+            if not database.is_file():
+                continue  # to open a pipe would wait
             with suppress(OSError), database.open("rb") as file:
                 if file.read(len(SQLITE)) == SQLITE:
                     return True

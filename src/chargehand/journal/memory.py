@@ -60,7 +60,7 @@ from chargehand.journal.base import (
 from chargehand.journal.change_signal import Changes
 from chargehand.journal.hash_chain import EPOCH, chain_hash, draft, header, header_start
 from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
-from chargehand.journal.stream_copies import check_chain, rows_to_add
+from chargehand.journal.stream_copies import check_chain, keys_to_add, rows_to_add, rows_to_restore
 
 #: of the entries of boards, which are not chained here
 _NO_AUTHOR = ""
@@ -105,7 +105,16 @@ class _Events:
 class _Stream:
     """Events as they came, and who wrote from which number on. Hashes are made when asked for."""
 
-    __slots__ = ("epoch", "events", "hashes", "head", "is_ended", "owner", "spans")
+    __slots__ = (
+        "epoch",
+        "events",
+        "hashes",
+        "head",
+        "is_ended",
+        "last_hash",
+        "owner",
+        "spans",
+    )
 
     def __init__(self) -> None:
         self.events = _Events()
@@ -115,6 +124,7 @@ class _Stream:
         self.owner = ""
         self.is_ended = False
         self.head: Head | None = None  # of a forgotten stream: what is left of it
+        self.last_hash = GENESIS  # the same: of its last event
 
     def add(self, events: Sequence[Event], author: str) -> None:
         if not self.spans or self.spans[-1][1:] != (self.epoch, author):
@@ -531,28 +541,32 @@ class _Streams:
     def _adopt_run(self, copy: StreamCopy) -> int:
         store, stream = self._store, copy.stream
         kept = store.streams.get(stream)
-        if kept is not None and kept.head is not None:
-            raise UnknownRun(stream, FORGOTTEN)
         if kept is not None and kept.owner in store.nodes:
             raise led_by(stream, kept.owner)
         seq = 0 if kept is None else len(kept.events)
-        common = self._rows(stream)[: len(copy.rows)][-1].hash if seq and copy.rows else None
-        rows = rows_to_add(copy, seq, common, "this journal")
+        if kept is not None and kept.head is not None:
+            rows = rows_to_restore(copy, kept.head.seq, kept.last_hash, "this journal")
+        else:
+            common = self._rows(stream)[: len(copy.rows)][-1].hash if seq and copy.rows else None
+            rows = rows_to_add(copy, seq, common, "this journal")
         events = [decode(row.payload, row.version) for row in rows]
         if rows:
+            if kept is not None and kept.head is not None:
+                store.streams[stream] = _Stream()
             kept = store.stream_of(stream)
             for row, event in zip(rows, events, strict=True):
                 kept.epoch = row.epoch
                 kept.add([event], row.author)
-        for each in copy.keys:
+        for each in keys_to_add(copy, seq):
             place = Position(stream, each.seq, is_new=False)
             store.keys.setdefault((each.key.scope, each.key.name), (each.key.digest, place))
         return len(rows)
 
     def _adopt_board(self, copy: StreamCopy) -> int:
         store, board = self._store, copy.stream.removeprefix(BOARD)
-        store.check_board(board, self._node)
+        store.forgotten_boards.discard(board)  # it comes back with its run
         kept = store.boards.get(board) or _Board()
+        seq = len(kept.entries)
         rows = copy.rows[len(kept.entries) :]
         events = [decode_board(row.payload, row.version) for row in copy.rows]
         if any(e.event != event for e, event in zip(kept.entries, events, strict=False)):
@@ -560,7 +574,7 @@ class _Streams:
         for event in events[len(kept.entries) :]:
             kept.enter(board, event)
             store.boards[board] = kept
-        for each in copy.keys:
+        for each in keys_to_add(copy, seq):
             name, entry = (each.key.scope, each.key.name), kept.entries[each.seq - 1]
             store.board_keys.setdefault(name, (each.key.digest, entry))
         return len(rows)
@@ -663,7 +677,8 @@ class _Storage:
         stream.is_ended, stream.owner = True, ""
         head = stream.tell_head(run)
         assert head is not None  # noqa: S101 - a run that has ended has events
-        stream.head = replace(head, is_forgotten=True)
+        stream.hash_up_to(run, len(stream.events))
+        stream.head, stream.last_hash = replace(head, is_forgotten=True), stream.hashes[-1]
         stream.events, stream.hashes, stream.spans = _Events(), [], []
         if store.boards.pop(board_of_run(run), None) is not None:
             store.forgotten_boards.add(board_of_run(run))

@@ -63,7 +63,7 @@ from chargehand.journal.postgres_reader import (
     all_heads,
     unread_mail,
 )
-from chargehand.journal.postgres_storage import PostgresStorage
+from chargehand.journal.postgres_storage import PostgresStorage, clear_deleted
 from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
 from chargehand.journal.postgres_writer import (
     POLL,
@@ -76,7 +76,9 @@ from chargehand.journal.reader import ChainCheck
 from chargehand.journal.sqlite_transaction import HeadRow, check_leads
 from chargehand.journal.stream_copies import (
     check_chain,
+    keys_to_add,
     rows_to_add,
+    rows_to_restore,
     stored_row,
     undecoded,
 )
@@ -803,16 +805,28 @@ class _Streams:
         is_board = stream.startswith(BOARD)
 
         async def enter(transaction: PostgresTransaction) -> int:
-            head = _living_head(transaction, stream)
+            head = transaction.head(stream)
+            known = 0 if head is None else head.seq
             if head is not None and head.owner in (transaction.node, *transaction.nodes):
                 raise led_by(stream, head.owner)
-            common = await _hash_at(transaction, head, len(copy.rows))
-            rows = rows_to_add(copy, 0 if head is None else head.seq, common, place)
+            is_deleted = head is not None and bool(head.forgotten)
+            if head is not None and is_deleted:
+                rows, known = rows_to_restore(copy, head.seq, head.hash, place), 0
+            else:
+                common = await _hash_at(transaction, head, len(copy.rows))
+                rows = rows_to_add(copy, known, common, place)
             # All that can be refused is refused before anything is entered.
-            new_keys = [each for each in copy.keys if transaction.find_key(each.key) is None]
+            keys_here = keys_to_add(copy, known)
+            new_keys = [
+                each for each in keys_here if is_deleted or transaction.find_key(each.key) is None
+            ]
             events = [decode_board(row.payload, row.version) for row in rows] if is_board else []
             if rows:
                 head = head or transaction.new_head(stream)
+                if head.forgotten:
+                    await clear_deleted(transaction, head)
+                    await transaction.claim([each.key for each in new_keys])
+                    head.restart()
                 transaction.adopt_rows(head, rows)
                 for row, event in zip(rows, events, strict=False):
                     transaction.index(stream.removeprefix(BOARD), head, event, row.seq)

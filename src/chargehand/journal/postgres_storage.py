@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from chargehand.errors import JournalDamaged, JournalVersion
+from chargehand.errors import JournalBusy, JournalDamaged, JournalVersion
 from chargehand.facts.board import BOARD, board_of_run, stream_of
 from chargehand.facts.events import RunRequested, decode
 from chargehand.journal.base import BLOB_GRACE, UNNAMED_GRACE
 from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
 from chargehand.journal.sqlite_storage import PIECE, ROW
+from chargehand.journal.sqlite_transaction import HeadRow
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -116,6 +117,17 @@ async def _drop(transaction: PostgresTransaction, name: str, stream: int) -> int
     if name.startswith(BOARD):
         await run(POSTGRES["drop_board"], stream)
     return swept
+
+
+async def clear_deleted(transaction: PostgresTransaction, head: HeadRow) -> None:
+    """Clear away what is left of a deleted stream, so that its events can be kept again."""
+    if not await transaction.connection.fetchval(POSTGRES["one_sweep"]):
+        raise JournalBusy(
+            f"run {head.name!r} cannot be restored while another process clears deleted runs away; "
+            "try again in a moment"
+        )
+    while await _drop(transaction, head.name, head.id):
+        pass
 
 
 async def _drop_unnamed(transaction: PostgresTransaction) -> int:

@@ -135,6 +135,12 @@ class PostgresTransaction:
         rows = await self.connection.fetch(POSTGRES["lock_heads"], self.namespace, names)
         return {row[0]: HeadRow(*row) for row in rows}
 
+    async def claim(self, keys: Sequence[Key]) -> None:
+        """Claim these keys, whose rows this transaction has deleted."""
+        columns = _columns([(each.scope, each.name, each.digest) for each in keys])
+        if columns:
+            await self.connection.fetch(POSTGRES["claim_keys"], self.namespace, *columns)
+
     async def lock_mail(self, numbers: list[int]) -> None:
         """Lock this mail, to be checked and taken."""
         rows = await self.connection.fetch(POSTGRES["lock_mail"], self.namespace, numbers)

@@ -15,7 +15,7 @@ from chargehand.journal.blob_store import FileBlobs
 from chargehand.journal.reader import EventSource, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import all_rows, facet_number
-from chargehand.journal.sqlite_transaction import Transaction
+from chargehand.journal.sqlite_transaction import HeadRow, Transaction
 from chargehand.journal.writer import Writer
 
 #: events of deleted runs that one transaction clears away: a few milliseconds, in which no append is written
@@ -159,6 +159,14 @@ def _drop_entries(sheet: Transaction, name: str, stream: int) -> int:
             execute(SQL["drop_guards"], (stream,))
     sheet.once_committed(_nothing_more)
     return swept
+
+
+def revive(sheet: Transaction, head: HeadRow) -> None:
+    """Make a deleted stream an empty one, so that its events can be kept again."""
+    while _drop_entries(sheet, head.name, head.id):
+        pass
+    head.restart()
+    sheet.change(head)
 
 
 def _drop_facets(sheet: Transaction, board: str, stream: int, end: int | None) -> None:

@@ -2,16 +2,23 @@
 
 from collections.abc import AsyncIterator
 
-from chargehand.errors import UnknownRun
 from chargehand.facts.board import BOARD, decode_board
-from chargehand.journal.base import FORGOTTEN, Key, StoredKey, StoredRow, StreamCopy, led_by
+from chargehand.journal.base import Key, StoredKey, StoredRow, StreamCopy, led_by
 from chargehand.journal.hash_chain import seal
 from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import damaged
+from chargehand.journal.sqlite_storage import revive
 from chargehand.journal.sqlite_transaction import HeadRow, Transaction
-from chargehand.journal.stream_copies import check_chain, rows_to_add, stored_row, undecoded
+from chargehand.journal.stream_copies import (
+    check_chain,
+    keys_to_add,
+    rows_to_add,
+    rows_to_restore,
+    stored_row,
+    undecoded,
+)
 from chargehand.journal.writer import Writer
 
 
@@ -41,19 +48,25 @@ class SqliteStreams:
     def _adopt(self, sheet: Transaction, copy: StreamCopy) -> int:
         check_chain(copy, "the copy")
         stream, head = copy.stream, sheet.head(copy.stream)
-        if head is not None and head.forgotten:
-            raise UnknownRun(stream, FORGOTTEN)
+        known = 0 if head is None else head.seq
         if head is not None and head.owner and self._writer.node.is_alive(sheet, head.owner):
             raise led_by(stream, head.owner)
         sheet.flush()  # some of the stream may be of this very sheet
-        common = _hash_at(sheet, head, len(copy.rows))
-        rows = rows_to_add(copy, 0 if head is None else head.seq, common, str(sheet.path))
+        is_deleted = head is not None and bool(head.forgotten)
+        if head is not None and is_deleted:
+            rows, known = rows_to_restore(copy, head.seq, head.hash, str(sheet.path)), 0
+        else:
+            common = _hash_at(sheet, head, len(copy.rows))
+            rows = rows_to_add(copy, known, common, str(sheet.path))
         # All that can be refused is refused before anything is entered.
-        new_keys = [each for each in copy.keys if sheet.find_key(each.key) is None]
+        keys = keys_to_add(copy, known)
+        new_keys = [each for each in keys if is_deleted or sheet.find_key(each.key) is None]
         is_board = stream.startswith(BOARD)
         events = [decode_board(row.payload, row.version) for row in rows] if is_board else []
         if rows:
             head = head or sheet.new_head(stream)
+            if head.forgotten:
+                revive(sheet, head)
             sheet.adopt_rows(head, rows)
             if is_board:
                 self._boards.index_rows(sheet, head, rows, events)

@@ -56,6 +56,10 @@ class HeadRow(Struct):
             is_forgotten=bool(self.forgotten),
         )
 
+    def restart(self) -> None:
+        """Make it the head of a stream that retention deleted and that is kept again from its first event."""
+        self.seq, self.hash, self.ended, self.began_at, self.forgotten = 0, GENESIS, 0, None, 0
+
 
 def advance(head: HeadRow, rows: Sequence[StoredRow]) -> None:
     """Bring a head up to date with rows that were added to its stream."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from chargehand.errors import JournalDamaged, RunDiffers
 from chargehand.facts.events import VERSION
-from chargehand.journal.base import GENESIS, Entry, StoredRow, StreamCopy
+from chargehand.journal.base import GENESIS, Entry, StoredKey, StoredRow, StreamCopy
 from chargehand.journal.hash_chain import entry_hash, microseconds
 
 
@@ -68,6 +68,22 @@ def check_chain(copy: StreamCopy, place: str) -> None:
                 "nothing of it was taken: get a whole copy"
             )
         previous, epoch = row.hash, row.epoch
+
+
+def rows_to_restore(copy: StreamCopy, seq: int, last: bytes, place: str) -> list[StoredRow]:
+    """All rows, if the copy is the stream that retention deleted: it had `seq` events, the last with this hash.
+
+    Raises `RunDiffers` for other contents: what retention kept of a stream tells its copy from a forged one.
+    """
+    if len(copy.rows) != seq or (seq and copy.rows[-1].hash != last):
+        fact = f"it had {seq} events when retention deleted it, and the copy has others"
+        raise RunDiffers(copy.stream, place, fact)
+    return copy.rows
+
+
+def keys_to_add(copy: StreamCopy, seq: int) -> list[StoredKey]:
+    """The keys of entries that come with a copy; the journal knows those of the first `seq` itself."""
+    return [each for each in copy.keys if each.seq > seq]
 
 
 def rows_to_add(copy: StreamCopy, seq: int, common: bytes | None, place: str) -> list[StoredRow]:

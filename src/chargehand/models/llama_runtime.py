@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chargehand.errors import ModelRefused, UsageError
+from chargehand.regular_file import refuse_special_file
 
 Json = dict[str, Any]
 
@@ -152,6 +153,7 @@ def _check_installed() -> None:
 
 def check_weights(path: Path) -> None:
     """Raise `UsageError` unless there is a file that begins as weights in GGUF do."""
+    refuse_special_file(path)
     try:
         with path.open("rb") as file:
             start = file.read(len(MAGIC))

@@ -12,7 +12,7 @@ from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.base import GENESIS
 from chargehand.journal.hash_chain import chain_hash, header, header_start, payload_digest
 from chargehand.recordings.content_removal import without_content
-from chargehand.recordings.run_archive import RunArchive, result_in
+from chargehand.recordings.run_archive import RunArchive, impossible, result_in
 
 
 class ReplayedRun(Struct, frozen=True, kw_only=True):
@@ -75,7 +75,10 @@ def replay_run(
     previous, difference = GENESIS, None
     rows = archive.streams[run].rows
     for row, event in zip(rows, archive.events(run), strict=True):
-        difference = replay.take(event)
+        try:
+            difference = replay.take(event)
+        except Exception as error:
+            raise impossible(run, row.seq, event, error) from error
         if difference is not None:
             break
         # Over the decisions as they were computed just now, not over the stored bytes.

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from chargehand.decisions.budget import OVER_BUDGET
+from chargehand.decisions.budget import NESTED, OVER_BUDGET
 from chargehand.decisions.deadlines import CANCELLED, OUT_OF_TIME
 from chargehand.decisions.schedule import SILENT
+from chargehand.decisions.task_outputs import MODEL_CALL
 from chargehand.facts.events import Event, decode, encode
 from chargehand.facts.failure_policy import (
     ABOUT_BUDGET,
@@ -31,7 +32,7 @@ LEFT_OUT = "(left out)"
 _KEPT = frozenset({
     "active", "approach", "at", "avoid", "cap", "cause", "crew", "deadline", "deadline_at",
     "digest", "due_at", "effect", "epoch", "error", "expect", "first", "grace", "how", "id",
-    "is", "key", "kind", "least", "mean", "missing", "name", "namespace", "node", "parent",
+    "is", "key", "kind", "least", "mean", "missing", "namespace", "node", "parent",
     "patience", "question", "removed", "replaced", "reported", "retry_after", "reused", "run",
     "skill", "status", "steps", "strategy", "task", "then", "timeout", "version", "worker",
 })
@@ -56,8 +57,11 @@ _RECORDS = frozenset(
 _BY_NAME = frozenset({"kinds", "paces", "policies"})
 #: fields that are left out altogether
 _DROPPED = frozenset({"earlier", "evidence", "members", "output", "source", "stack", "taint"})
-#: fields that decisions compare: a digest tells whether two were the same
-_COMPARED = frozenset({"args", "description"})
+#: fields that decisions compare: a digest tells whether two were the same. Functions and models make up the
+#: names of steps and inputs as they go, so these are content, too
+_COMPARED = frozenset({"args", "description", "name"})
+#: names of steps that are ours: a model call, a nested run, a call of a tool
+_OUR_STEPS = re.compile(rf"{MODEL_CALL}|{NESTED}|tool [\w.-]{{1,64}}")
 #: words of ours, which decisions go by
 _WORDS = {
     "reason": frozenset({OVER_BUDGET, OUT_OF_TIME, CANCELLED}),
@@ -74,10 +78,14 @@ def without_content(event: Event) -> Event:
 
 
 def _fields(given: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(given.get("for_each"), str):
+        given = given | {"for_each": _mapped_over(given)}
     return {name: _kept(name, value) for name, value in given.items() if name not in _DROPPED}
 
 
 def _kept(name: str, value: Any) -> Any:
+    if name == "name" and _OUR_STEPS.fullmatch(value):
+        return value
     if name in _COMPARED and value:
         return _mark(value)
     if name == "for_each":
@@ -112,6 +120,13 @@ def _mark(value: Any) -> Any:
     if isinstance(value, str):
         return value if _MARK.fullmatch(value) else mark
     return value if set(value) == {LEFT_OUT} else {LEFT_OUT: mark}
+
+
+def _mapped_over(task: dict[str, Any]) -> Any:
+    """The need that a task is mapped over: its id is kept, and a name of its own is left out."""
+    needs = [need for need in task.get("needs", ()) if isinstance(need, dict)]
+    over = task["for_each"]
+    return _mark(over) if any(over == need.get("name") for need in needs) else over
 
 
 def _for_each(over: Any) -> Any:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from chargehand.errors import NotLeading
 from chargehand.facts.events import RunRequested
 from chargehand.journal.base import Journal
-from chargehand.recordings.recording_file import is_recording, load
+from chargehand.recordings.recording_file import MAX_SIZE, is_recording, load
 from chargehand.recordings.run_archive import (
     JournalLike,
     RunArchive,
@@ -29,12 +29,18 @@ class CopiedRun(Struct, frozen=True, kw_only=True):
 
 
 async def copy(
-    runs: Sequence[str | os.PathLike[str]], source: JournalLike, target: JournalLike
+    runs: Sequence[str | os.PathLike[str]],
+    source: JournalLike,
+    target: JournalLike,
+    *,
+    trust: bool = False,
+    max_size: int = MAX_SIZE,
 ) -> list[CopiedRun]:
     """Copy runs from one journal to another, with nested runs, boards and blobs; or import recordings.
 
     Their events keep their numbers, authors and hashes. Copying twice changes nothing. Raises `NotLeading`
-    for a run that is led right now and `RunDiffers` for one that is there with other events.
+    for a run that is led right now, `NotBegun` for one that was only submitted and `RunDiffers` for one that is
+    there with other events. An imported recording answers for the idempotency key of its run only with `trust`.
     """
     done = []
     async with AsyncExitStack() as stack:
@@ -42,8 +48,8 @@ async def copy(
         here: Journal | None = None
         for run in runs:
             if is_recording(run):
-                archive = await load(run, there)
-                added = await store_archive(archive.refuse_without_content(), there)
+                archive = (await load(run, there, max_size=max_size)).refuse_without_content()
+                added = await store_archive(archive if trust else archive.imported(), there)
             else:
                 if here is None:
                     here = await stack.enter_async_context(journal_at(source))

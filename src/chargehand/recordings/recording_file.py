@@ -23,12 +23,14 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from chargehand.errors import JournalDamaged, JournalVersion, UsageError
-from chargehand.facts.board import BOARD, decode_board
+from chargehand.decisions.budget import all_runs_below
+from chargehand.errors import JournalDamaged, JournalVersion, RecordingTooLarge, UsageError
+from chargehand.facts.board import BOARD, board_of_run, decode_board, stream_of
 from chargehand.facts.events import decode, encode
 from chargehand.facts.value import MOST_BYTES, digest_of
 from chargehand.journal.base import (
     GENESIS,
+    IMPORTED,
     Key,
     StoredKey,
     StoredRow,
@@ -45,6 +47,7 @@ from chargehand.journal.hash_chain import (
 from chargehand.journal.stream_copies import check_chain
 from chargehand.recordings.content_removal import without_content
 from chargehand.recordings.run_archive import JournalLike, RunArchive, archive_of, journal_at
+from chargehand.regular_file import refuse_special_file
 
 FORMAT = "chargehand recording"
 #: of the file; a reader refuses a higher one
@@ -54,8 +57,12 @@ SUFFIX = ".chargehand"
 
 _HEADER = "recording.json"
 _NAMES = re.compile(r"recording\.json|streams/\d{1,6}\.jsonl|blobs/[0-9a-f]{32}")
-#: bytes of the header, of one event, of all that is in a file; and how many members it has
-_MOST_HEADER, _MOST_LINE, _MOST_WHOLE, _MOST_MEMBERS = 2**26, 2**26, 2**35, 200_000
+#: bytes that a recording may unpack to, unless the caller allows more
+MAX_SIZE = 2**28
+#: bytes of the header, of one event; and how many members a file has
+_MOST_HEADER, _MOST_LINE, _MOST_MEMBERS = 2**26, 2**26, 200_000
+#: how members may be packed: these are unpacked piece by piece, whatever a member claims
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: what unpacking a damaged member raises
 _UNPACKING = (zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, EOFError)
 #: all members have the same date, so that the same run gives the same file
@@ -117,10 +124,15 @@ async def record(
     return archive
 
 
-async def load(run: str | os.PathLike[str], journal: JournalLike) -> RunArchive:
-    """A run with all that belongs to it: from the file of a recording, or by its id from a journal."""
+async def load(
+    run: str | os.PathLike[str], journal: JournalLike, *, max_size: int = MAX_SIZE
+) -> RunArchive:
+    """A run with all that belongs to it: from the file of a recording, or by its id from a journal.
+
+    Raises `RecordingTooLarge` for a file that would unpack to more than `max_size` bytes.
+    """
     if is_recording(run):
-        return await asyncio.to_thread(read_recording, Path(run))
+        return await asyncio.to_thread(read_recording, Path(run), max_size)
     async with journal_at(journal) as source:
         archive = await archive_of(source, os.fspath(run))
         if source is journal:
@@ -202,7 +214,11 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 def _head_of(copy: StreamCopy) -> _StreamHead:
-    keys = [(each.key.scope, each.key.name, each.key.digest, each.seq) for each in copy.keys]
+    keys = [
+        (each.key.scope, each.key.name, each.key.digest, each.seq)
+        for each in copy.keys
+        if each.key.name != IMPORTED  # it tells of the journal, and not of the run
+    ]
     last = copy.rows[-1].hash.hex() if copy.rows else ""
     return _StreamHead(copy.stream, len(copy.rows), last, keys)
 
@@ -237,13 +253,14 @@ def is_recording(given: str | os.PathLike[str]) -> bool:
         return False
 
 
-def read_recording(path: Path) -> RunArchive:
+def read_recording(path: Path, max_size: int = MAX_SIZE) -> RunArchive:
     """The archive in this file. Blobs are read when they are asked for.
 
-    Raises `UsageError` for a file that is none, `JournalVersion` for one of a newer version and
-    `JournalDamaged` for one that is not as it was written.
+    Raises `UsageError` for a file that is none, `RecordingTooLarge` for one that unpacks to more than
+    `max_size` bytes, `JournalVersion` for one of a newer version and `JournalDamaged` for one that is not as it
+    was written.
     """
-    with _opened(path) as file:
+    with _opened(path, max_size) as file:
         head = _read_header(path, file)
         _check_names(path, file.namelist())
         found: dict[str, StreamCopy] = {}
@@ -256,7 +273,7 @@ def read_recording(path: Path) -> RunArchive:
     async def blob(digest: str) -> bytes:
         if digest not in digests:
             raise _damaged(path, f"blob {digest} is missing")
-        with _opened(path) as again:
+        with _opened(path, max_size) as again:
             data = _read(path, again, f"blobs/{digest}", MOST_BYTES)
         if digest_of(data) != digest:
             raise _damaged(path, f"blob {digest} was changed")
@@ -273,16 +290,29 @@ def read_recording(path: Path) -> RunArchive:
     missing = [digest for digest in archive.blobs() if digest not in digests]
     if missing or len(digests) != head.blobs:
         raise _damaged(path, f"blob {missing[0]} is missing" if missing else "blobs are missing")
+    _refuse_strangers(path, archive)
     return archive
 
 
+def _refuse_strangers(path: Path, archive: RunArchive) -> None:
+    """Refuse streams that the recorded run does not lead to: they would be imported with it."""
+    related = {archive.root}
+    for run in archive.runs:  # nested runs stand behind those that they are nested in
+        if run in related:
+            related.update(all_runs_below(archive.events(run)))
+    related |= {stream_of(board_of_run(run)) for run in related}
+    if strange := next((name for name in archive.streams if name not in related), None):
+        raise _damaged(path, f"it holds {strange[:80]!r}, which does not belong to {archive.root}")
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _opened(path: Path, max_size: int) -> Iterator[zipfile.ZipFile]:
     if not path.exists():
         raise UsageError(f"there is no file {path}; chargehand record RUN -o {path} makes one")
+    refuse_special_file(path)
     try:
         with zipfile.ZipFile(path) as file:
-            _check_size(path, file)
+            _check_size(path, file, max_size)
             yield file
     except zipfile.BadZipFile as error:
         if _begins_like_zip(path):
@@ -299,14 +329,15 @@ def _begins_like_zip(path: Path) -> bool:
         return file.read(4) == b"PK\x03\x04"
 
 
-def _check_size(path: Path, file: zipfile.ZipFile) -> None:
+def _check_size(path: Path, file: zipfile.ZipFile, max_size: int) -> None:
     members = file.infolist()
     whole = sum(member.file_size for member in members)
-    if len(members) > _MOST_MEMBERS or whole > _MOST_WHOLE:
-        raise UsageError(
-            f"{path} would unpack to {whole:,} bytes in {len(members):,} parts, and {_MOST_WHOLE:,} in "
-            f"{_MOST_MEMBERS:,} are the most; it was not read"
-        )
+    if whole > max_size:
+        raise RecordingTooLarge(str(path), whole, max_size)
+    if len(members) > _MOST_MEMBERS:
+        raise _damaged(path, f"it has {len(members):,} parts, and {_MOST_MEMBERS:,} are the most")
+    if any(member.compress_type not in _PACKED for member in members):
+        raise _damaged(path, "it is packed in a way that no recording is")
 
 
 def _check_names(path: Path, names: list[str]) -> None:
@@ -372,6 +403,8 @@ def _read_stream(
         rows.append(StoredRow(*place, payload=payload, hash=kept))
         digests.append(digest)
     keys = [StoredKey(Key(scope, name, digest), seq) for scope, name, digest, seq in head.keys]
+    if any(each.key.scope != head.name or not 0 < each.seq <= len(rows) for each in keys):
+        raise _damaged(path, f"a key of {head.name!r} is for none of its events")
     copy = StreamCopy(head.name, rows, keys)
     last = rows[-1].hash.hex() if rows else ""
     if len(rows) != head.events or last != head.hash:

@@ -6,13 +6,22 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.decisions.budget import all_runs_below
 from chargehand.decisions.live_run import LiveRun
-from chargehand.errors import UnknownRun, UsageError
+from chargehand.errors import JournalDamaged, NotBegun, UnknownRun, UsageError
 from chargehand.facts.board import BOARD, board_of_run, stream_of
 from chargehand.facts.events import Event, decode
-from chargehand.journal.base import Journal, StreamCopy, named_blobs
+from chargehand.journal.base import (
+    IMPORTED,
+    Journal,
+    Key,
+    StoredKey,
+    StreamCopy,
+    named_blobs,
+    submission_key,
+)
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.open_journal import open_journal
 from chargehand.result import RunResult
@@ -59,6 +68,15 @@ class RunArchive(Struct, frozen=True, kw_only=True):
             )
         return self
 
+    def imported(self) -> "RunArchive":
+        """The same, with its runs marked as imported, so that they do not answer for idempotency keys."""
+        marked = {
+            name: StreamCopy(name, copy.rows, [*copy.keys, _mark(copy)])
+            for name, copy in self.streams.items()
+            if not name.startswith(BOARD) and copy.rows
+        }
+        return replace(self, streams={**self.streams, **marked})
+
     def blobs(self) -> list[str]:
         """The digests of all blobs that its events name."""
         if not self.has_content:
@@ -68,8 +86,16 @@ class RunArchive(Struct, frozen=True, kw_only=True):
 
 
 async def archive_of(journal: Journal, run: str) -> RunArchive:
-    """Read a run, the runs nested in it and their boards. Raises `UnknownRun` if it is not there."""
-    streams = {run: await _copy_of(journal, run)}
+    """Read a run, the runs nested in it and their boards.
+
+    Raises `UnknownRun` if it is not there, and `NotBegun` if it was only submitted.
+    """
+    try:
+        streams = {run: await _copy_of(journal, run)}
+    except UnknownRun:
+        if any(mail.key == submission_key(run) for mail in await journal.mail.unread()):
+            raise NotBegun(run) from None
+        raise
     boards: dict[str, StreamCopy] = {}
     waiting = [run]
     while waiting:
@@ -85,6 +111,19 @@ async def archive_of(journal: Journal, run: str) -> RunArchive:
                     waiting.append(child)
     boards = {name: copy for name, copy in boards.items() if copy.rows}
     return RunArchive(root=run, streams={**streams, **boards}, blob=journal.blobs.get)
+
+
+def impossible(run: str, seq: int, event: Event, error: Exception) -> JournalDamaged:
+    """Why a recorded event cannot have happened: the decisions that it goes through raise an error."""
+    return JournalDamaged(
+        f"event {seq} of run {run}, {type(event).__name__}, cannot have happened after those before it "
+        f"({type(error).__name__}: {error}); the recording was changed, or made by a faulty chargehand: record the "
+        "run again"
+    )
+
+
+def _mark(copy: StreamCopy) -> StoredKey:
+    return StoredKey(Key(copy.stream, IMPORTED, ""), len(copy.rows))
 
 
 async def _copy_of(journal: Journal, stream: str) -> StreamCopy:

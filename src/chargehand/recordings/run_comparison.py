@@ -22,7 +22,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Task
-from chargehand.recordings.run_archive import RunArchive, result_in
+from chargehand.recordings.run_archive import RunArchive, impossible, result_in
 from chargehand.result import RunResult
 
 _ENDINGS = (AttemptFinished, AttemptLost, AttemptParked, AttemptPreempted)
@@ -95,7 +95,11 @@ async def compare(a: RunArchive, b: RunArchive) -> RunComparison:
     sides = []
     for archive in (a, b):
         live_run, events = LiveRun(archive.root), list(archive.events(archive.root))
-        live_run.replay(events)
+        for seq, event in enumerate(events, 1):
+            try:
+                live_run.replay((event,))
+            except Exception as error:
+                raise impossible(archive.root, seq, event, error) from error
         sides.append(_Side(await result_in(archive, live_run), live_run, events))
     return await asyncio.to_thread(_compare, *sides)  # answers may have to be loaded
 

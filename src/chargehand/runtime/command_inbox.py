@@ -38,7 +38,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
-from chargehand.journal.base import Head, Journal, Mail, Mailbox
+from chargehand.journal.base import Head, Journal, Mail, Mailbox, submission_key
 from chargehand.roles.roster import Roster
 
 log = logging.getLogger("chargehand")
@@ -202,7 +202,7 @@ def answer_in_mail(letter: Mail) -> AnswerMail | None:
 
 def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
     body = msgspec.json.encode(SubmitMail(requested, plan))
-    return Mail(key=f"submit {requested.run}", stream="", subject="submit", body=body)
+    return Mail(key=submission_key(requested.run), stream="", subject="submit", body=body)
 
 
 def told_by(letter: Mail, now: datetime) -> Event | None:

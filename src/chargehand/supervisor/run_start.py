@@ -10,7 +10,7 @@ from chargehand.decisions.budget import Account, all_runs_below
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.run_fork import ForkChanges, ForkPlan, effects_in, fork_plan
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.errors import NotLeading, RosterMismatch, UnknownRun, UsageError
+from chargehand.errors import NotBegun, NotLeading, RosterMismatch, UnknownRun, UsageError
 from chargehand.facts.events import Approach, RunRequested, RunStatus
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.output_schema import shape_of
@@ -73,7 +73,12 @@ class RunStart:
 
     async def fork_plan(self, run_id: str, at: int | None, changes: ForkChanges) -> ForkPlan:
         """What a fork of this run would keep and what it would do anew."""
-        events = [entry.event async for entry in self._journal.read(run_id)]
+        try:
+            events = [entry.event async for entry in self._journal.read(run_id)]
+        except UnknownRun:
+            if await self._control.submission(run_id) is None:
+                raise
+            raise NotBegun(run_id) from None
         first = events[0] if events else None
         if isinstance(first, RunRequested) and first.members:
             now = self._roster.members(self._config.resources)

@@ -47,7 +47,7 @@ from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.base import Journal
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
-from chargehand.past_runs import JournalHandle
+from chargehand.past_runs import JournalHandle, is_known
 from chargehand.person_at_terminal import is_interactive
 from chargehand.result import RunResult
 from chargehand.roles.function_worker import Where
@@ -355,10 +355,13 @@ class Supervisor:
     async def post(self, request: str | Plan, **terms: Unpack[RunOptions]) -> str:
         """Leave a run to any process on this journal that has the workers for it; returns its id.
 
-        A supervisor takes such runs while it is open: `async with boss:` keeps it open.
+        A supervisor takes such runs while it is open: `async with boss:` keeps it open. A run with a known
+        key is not left a second time.
         """
         requested, plan = await self._start.request(request, terms)
-        await self.journal.mail.post(submit_mail(requested, plan))
+        key = terms.get("key")
+        if not key or not await is_known(self.journal, requested, plan, key):
+            await self.journal.mail.post(submit_mail(requested, plan))
         return requested.run
 
     @property
