@@ -109,7 +109,9 @@ function signature(task: FoldTask, stackNumber: Map<string, number>, stacks: str
     if (stack === undefined) single.push(need);
     else inStack.set(stack, (inStack.get(stack) ?? 0) + 1);
   }
-  const shares = [...inStack].map(([stack, count]) => `${stack}:${count === stacks[stack]!.length ? "all" : count}`);
+  const shares = [...inStack].map(
+    ([stack, count]) => `${stack}:${count === stacks[stack]!.length ? "all" : count}`,
+  );
   return JSON.stringify([!!task.system, task.map_key ?? task.worker, single.sort(), shares.sort()]);
 }
 

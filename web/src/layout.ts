@@ -311,7 +311,13 @@ function crossings(columns: number[][], after: Adjacency, at: Float64Array): num
 }
 
 /** Give every vertex of one part its y. Returns the lowest edge. */
-function place(columns: number[][], layout: Layout, before: Adjacency, after: Adjacency, top: number): number {
+function place(
+  columns: number[][],
+  layout: Layout,
+  before: Adjacency,
+  after: Adjacency,
+  top: number,
+): number {
   const { y, heights } = layout;
   for (const column of columns) {
     let at = 0;
@@ -434,7 +440,9 @@ function placeBeside(layout: Layout, count: number, previous: Layout): void {
     isPlaced[v] = 1;
     slots(x[v]!).take(y[v]!, heights[v]!);
   }
-  const inOrder = Array.from({ length: rank.length }, (_, v) => v).sort((a, b) => rank[a]! - rank[b]! || a - b);
+  const inOrder = Array.from({ length: rank.length }, (_, v) => v).sort(
+    (a, b) => rank[a]! - rank[b]! || a - b,
+  );
   for (const v of inOrder) {
     if (isPlaced[v]) continue;
     let sum = 0;

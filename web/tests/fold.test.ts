@@ -8,7 +8,11 @@ const shape = (tasks: FoldTask[], options = on) =>
   foldTasks(tasks, options).nodes.map((node) => node.members.join(" "));
 
 test("siblings with the same worker and the same needs become one stack", () => {
-  const tasks = [task("plan", "p"), ...["a", "b", "c"].map((id) => task(id, "read", "plan")), task("end", "w", "a", "b", "c")];
+  const tasks = [
+    task("plan", "p"),
+    ...["a", "b", "c"].map((id) => task(id, "read", "plan")),
+    task("end", "w", "a", "b", "c"),
+  ];
   expect(shape(tasks)).toEqual(["plan", "a b c", "end"]);
 });
 
@@ -21,7 +25,11 @@ test("one-to-one followers fold with them", () => {
 test("tasks that each join two of a stack fold too, but not with one that joins all", () => {
   const reads = ["a", "b", "c", "d"].map((id) => task(id, "read"));
   const pairs = [task("ab", "join", "a", "b"), task("bc", "join", "b", "c"), task("cd", "join", "c", "d")];
-  expect(shape([...reads, ...pairs, task("all", "join", "a", "b", "c", "d")])).toEqual(["a b c d", "ab bc cd", "all"]);
+  expect(shape([...reads, ...pairs, task("all", "join", "a", "b", "c", "d")])).toEqual([
+    "a b c d",
+    "ab bc cd",
+    "all",
+  ]);
 });
 
 test("other workers, other map keys, other needs and pairs stay apart", () => {
@@ -29,12 +37,21 @@ test("other workers, other map keys, other needs and pairs stay apart", () => {
   expect(shape([task("a", "x"), task("b", "x")])).toHaveLength(2);
   const keyed = ["k1", "k2", "k3"].map((map_key) => ({ ...task(map_key, "x"), map_key }));
   expect(shape(keyed)).toHaveLength(3);
-  const after = [task("r", "x"), task("s", "y"), task("a", "z", "r"), task("b", "z", "s"), task("c", "z", "r", "s")];
+  const after = [
+    task("r", "x"),
+    task("s", "y"),
+    task("a", "z", "r"),
+    task("b", "z", "s"),
+    task("c", "z", "r", "s"),
+  ];
   expect(shape(after)).toHaveLength(5);
 });
 
 test("an opened stack stands apart, and the others stay folded", () => {
-  const tasks = [...["a", "b", "c"].map((id) => task(id, "read")), ...["d", "e", "f"].map((id) => task(id, "write"))];
+  const tasks = [
+    ...["a", "b", "c"].map((id) => task(id, "read")),
+    ...["d", "e", "f"].map((id) => task(id, "write")),
+  ];
   const folded = foldTasks(tasks, { on: true, open: new Set([stackId("a")]) });
   expect(folded.nodes.map((node) => node.members.join(" "))).toEqual(["a", "b", "c", "d e f"]);
 });
@@ -50,10 +67,13 @@ describe("on 100 random plans", () => {
     for (const seed of seeds) {
       const tasks = randomTasks(seed);
       const folded = foldTasks(tasks, on);
-      expect(folded.nodes.flatMap((node) => node.members).sort()).toEqual(tasks.map((each) => each.id).sort());
+      expect(folded.nodes.flatMap((node) => node.members).sort()).toEqual(
+        tasks.map((each) => each.id).sort(),
+      );
       const expected = new Set<string>();
       for (const each of tasks) {
-        for (const need of each.needs) expected.add(`${folded.nodeOf.get(need)}>${folded.nodeOf.get(each.id)}`);
+        for (const need of each.needs)
+          expected.add(`${folded.nodeOf.get(need)}>${folded.nodeOf.get(each.id)}`);
       }
       const edges = new Set<string>();
       for (let e = 0; e < folded.edges.length; e += 2) edges.add(`${folded.edges[e]}>${folded.edges[e + 1]}`);

@@ -22,7 +22,8 @@ export function randomTasks(seed: number, count?: number): FoldTask[] {
     const needs = new Set<string>();
     const wanted = Math.floor(random() * density * 2);
     for (let n = 0; n < wanted && at > 0; n++) {
-      const back = random() < 0.8 ? 1 + Math.floor(random() * Math.min(at, 12)) : 1 + Math.floor(random() * at);
+      const back =
+        random() < 0.8 ? 1 + Math.floor(random() * Math.min(at, 12)) : 1 + Math.floor(random() * at);
       needs.add(`t${at - back}`);
     }
     return { id: `t${at}`, worker: `w${Math.floor(random() * workers)}`, needs: [...needs] };

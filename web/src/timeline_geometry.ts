@@ -1,0 +1,351 @@
+// The geometry of the timeline, without drawing. Pure; times are milliseconds.
+//
+//   bars(data) → Bar[]                    attempts, and the expected ones of tasks that have not begun
+//   lanes(bars, mode, …) → Lane[]         groups by worker, phase or task, each with as many rows as it needs
+//   parallelism(bars) → { at, count }     how many attempts were at work
+//   new TimeScale(from, to, bars)         time ↔ pixels, with long idle gaps collapsed
+import type { AttemptOutcome, AttemptRow, TaskRow, TaskState } from "./types";
+
+export type TimelineMode = "worker" | "phase" | "task";
+
+/** One attempt, or the one that is expected. */
+export interface Bar {
+  task: string;
+  attempt: number;
+  worker: string;
+  phase: number;
+  outcome: AttemptOutcome | "expected";
+  /** How it is drawn. */
+  state: TaskState;
+  start: number;
+  /** Now, of one that runs. */
+  end: number;
+  isOpen: boolean;
+  /** When its needs were met: the line before the bar. */
+  readyAt: number;
+  /** When it should end; null: unknown, or over. */
+  expectedEnd: number | null;
+  /** A later attempt took its place. */
+  isSuperseded: boolean;
+  /** Attempts at the same task before this one. */
+  earlier: number;
+  isSystem: boolean;
+}
+
+export interface TimelineFacts {
+  tasks: ReadonlyMap<string, TaskRow>;
+  attempts: readonly AttemptRow[];
+  estimates: Readonly<Record<string, number>>;
+  now: number;
+  cap: number | null;
+  isEnded: boolean;
+}
+
+const OUTCOME_STATES: Record<AttemptOutcome, TaskState> = {
+  done: "done",
+  failed: "failed",
+  lost: "failed",
+  preempted: "cancelled",
+  parked: "cancelled",
+  running: "running",
+  needs: "needs",
+};
+
+/** All attempts in order of their start, then what is expected of the tasks that have not begun. */
+export function barsOf(facts: TimelineFacts): Bar[] {
+  const last = new Map<string, number>();
+  for (const each of facts.attempts) {
+    last.set(each.task, Math.max(last.get(each.task) ?? 0, each.attempt));
+  }
+  const bars = facts.attempts.map((each) => barOf(each, facts, last.get(each.task)!));
+  if (!facts.isEnded) bars.push(...expected(facts, bars));
+  return bars.sort((a, b) => a.start - b.start || a.end - b.end || (a.task < b.task ? -1 : 1));
+}
+
+export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: number): Bar {
+  const task = facts.tasks.get(each.task);
+  const start = Date.parse(each.started_at);
+  const end = each.ended_at === null ? Math.max(facts.now, start) : Date.parse(each.ended_at);
+  const isLast = each.attempt >= lastAttempt;
+  const isOpen = each.ended_at === null;
+  const estimate = facts.estimates[each.task];
+  const waited = isLast ? (task?.wait_seconds ?? 0) : 0;
+  let state = OUTCOME_STATES[each.outcome] ?? "cancelled";
+  if (isLast && task && (task.state === "needs" || task.state === "retrying") && isOpen) state = task.state;
+  return {
+    task: each.task,
+    attempt: each.attempt,
+    worker: each.worker,
+    phase: task?.phase ?? 0,
+    outcome: each.outcome,
+    state,
+    start,
+    end,
+    isOpen,
+    readyAt: start - waited * 1000,
+    expectedEnd: isOpen && estimate && !facts.isEnded ? Math.max(start + estimate * 1000, end) : null,
+    isSuperseded: !isLast,
+    earlier: each.attempt - 1,
+    isSystem: task?.system ?? each.task.startsWith("@"),
+  };
+}
+
+/** When tasks that have not begun should run: in plan order of readiness, on as many slots as the cap allows. */
+function expected(facts: TimelineFacts, bars: readonly Bar[]): Bar[] {
+  const typical = typicalSeconds(facts);
+  const secondsOf = (task: TaskRow) =>
+    facts.estimates[task.id] ?? typical.get(task.worker) ?? typical.get("");
+  const ends = new Map<string, number>();
+  const free: number[] = [];
+  for (const bar of bars) {
+    if (bar.isSuperseded) continue;
+    const end = bar.isOpen ? (bar.expectedEnd ?? facts.now) : bar.end;
+    ends.set(bar.task, Math.max(end, bar.isOpen ? facts.now : end));
+    if (bar.isOpen && !bar.isSystem) push(free, end);
+  }
+  const slots = facts.cap ?? Number.POSITIVE_INFINITY;
+  const found: Bar[] = [];
+  for (const task of readyOrder(facts.tasks)) {
+    const isAhead = task.state === "waiting" || task.state === "ready";
+    if (!isAhead || task.system) continue;
+    const seconds = secondsOf(task);
+    const needsEnd = Math.max(facts.now, ...task.needs.map((need) => ends.get(need) ?? facts.now));
+    const slotFree = free.length >= slots ? pop(free) : facts.now;
+    const start = Math.max(needsEnd, slotFree);
+    const end = start + (seconds ?? 0) * 1000;
+    push(free, end);
+    ends.set(task.id, end);
+    if (seconds === undefined) continue;
+    found.push({
+      task: task.id,
+      attempt: task.attempts + 1,
+      worker: task.worker,
+      phase: task.phase,
+      outcome: "expected",
+      state: task.state,
+      start,
+      end,
+      isOpen: true,
+      readyAt: start,
+      expectedEnd: end,
+      isSuperseded: false,
+      earlier: 0,
+      isSystem: false,
+    });
+  }
+  return found;
+}
+
+/** Mean seconds of finished tasks by worker, and of all under "". */
+function typicalSeconds(facts: TimelineFacts): Map<string, number> {
+  const sums = new Map<string, [number, number]>();
+  for (const task of facts.tasks.values()) {
+    if (task.state !== "done" || task.seconds === null || task.system) continue;
+    for (const key of [task.worker, ""]) {
+      const sum = sums.get(key) ?? [0, 0];
+      sum[0] += task.seconds;
+      sum[1]++;
+      sums.set(key, sum);
+    }
+  }
+  return new Map([...sums].map(([key, [sum, count]]) => [key, sum / count]));
+}
+
+function readyOrder(tasks: ReadonlyMap<string, TaskRow>): TaskRow[] {
+  return [...tasks.values()].sort((a, b) => a.phase - b.phase);
+}
+
+/** A heap of times, least first. */
+function push(heap: number[], value: number): void {
+  heap.push(value);
+  let at = heap.length - 1;
+  while (at > 0 && heap[(at - 1) >> 1]! > heap[at]!) {
+    const up = (at - 1) >> 1;
+    [heap[up], heap[at]] = [heap[at]!, heap[up]!];
+    at = up;
+  }
+}
+
+function pop(heap: number[]): number {
+  const least = heap[0]!;
+  const last = heap.pop()!;
+  if (!heap.length) return least;
+  heap[0] = last;
+  for (let at = 0; ; ) {
+    let small = at;
+    for (const down of [2 * at + 1, 2 * at + 2]) {
+      if (down < heap.length && heap[down]! < heap[small]!) small = down;
+    }
+    if (small === at) return least;
+    [heap[small], heap[at]] = [heap[at]!, heap[small]!];
+    at = small;
+  }
+}
+
+/** A group of the timeline. */
+export interface Lane {
+  key: string;
+  label: string;
+  /** Bars in each row; those of one row do not overlap. */
+  rows: Bar[][];
+}
+
+/** With `fold`, attempts that a later one replaced are left out, except those of `shown`. */
+export function lanesOf(
+  bars: readonly Bar[],
+  mode: TimelineMode,
+  options: { fold: boolean; shown?: string | null },
+): Lane[] {
+  const groups = new Map<string, Bar[]>();
+  for (const bar of bars) {
+    if (options.fold && bar.isSuperseded && bar.task !== options.shown) continue;
+    const key = groupOf(bar, mode);
+    const group = groups.get(key);
+    if (group) group.push(bar);
+    else groups.set(key, [bar]);
+  }
+  const lanes = [...groups].map(([key, group]) => ({
+    key,
+    label: labelOf(key, group[0]!, mode),
+    rows: rowsOf(group),
+  }));
+  // Groups come in the order of their first attempt; the supervisor's own work goes first.
+  if (mode === "worker") return lanes.sort((a, b) => Number(a.key !== "") - Number(b.key !== ""));
+  return mode === "phase" ? lanes.sort((a, b) => Number(a.key) - Number(b.key)) : lanes;
+}
+
+function groupOf(bar: Bar, mode: TimelineMode): string {
+  if (mode === "task") return bar.task;
+  if (mode === "worker") return bar.isSystem ? "" : bar.worker;
+  return bar.isSystem ? (bar.task.startsWith("@answer") ? "1e9" : "-1") : String(bar.phase);
+}
+
+function labelOf(key: string, first: Bar, mode: TimelineMode): string {
+  if (mode === "task") return first.task;
+  if (mode === "worker") return key || "supervisor";
+  return first.isSystem ? (key === "-1" ? "planning" : "answer") : `phase ${Number(key) + 1}`;
+}
+
+/** Bars, ordered by start, in as few rows as keep them apart. */
+export function rowsOf(bars: readonly Bar[]): Bar[][] {
+  const rows: Bar[][] = [];
+  const inUse: { end: number; row: number }[] = [];
+  for (const bar of bars) {
+    let found = -1;
+    for (const use of inUse) {
+      if (use.end <= bar.start && (found < 0 || use.row < found)) found = use.row;
+      if (found === 0) break;
+    }
+    if (found < 0) {
+      found = rows.length;
+      rows.push([]);
+      inUse.push({ end: 0, row: found });
+    }
+    rows[found]!.push(bar);
+    inUse[found]!.end = Math.max(bar.end, bar.expectedEnd ?? 0);
+  }
+  return rows;
+}
+
+/** Steps: from at[i] on, count[i] attempts are at work. System tasks and what is only expected do not count. */
+export function parallelism(bars: readonly Bar[]): { at: number[]; count: number[] } {
+  const changes: [number, number][] = [];
+  for (const bar of bars) {
+    if (bar.outcome === "expected" || bar.isSystem || bar.end <= bar.start) continue;
+    changes.push([bar.start, 1], [bar.end, -1]);
+  }
+  changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const at: number[] = [];
+  const count: number[] = [];
+  let working = 0;
+  for (const [time, change] of changes) {
+    working += change;
+    if (at.length && at[at.length - 1] === time) count[count.length - 1] = working;
+    else {
+      at.push(time);
+      count.push(working);
+    }
+  }
+  return { at, count };
+}
+
+export interface Gap {
+  from: number;
+  to: number;
+}
+
+/** Stretches longer than `share` of the whole in which nothing was at work. */
+export function idleGaps(bars: readonly Bar[], from: number, to: number, share = 0.1): Gap[] {
+  const busy = bars.map((bar) => [bar.start, Math.max(bar.end, bar.expectedEnd ?? 0)] as const);
+  busy.sort((a, b) => a[0] - b[0]);
+  const gaps: Gap[] = [];
+  let reached = from;
+  for (const [start, end] of [...busy, [to, to] as const]) {
+    if (start - reached > (to - from) * share) gaps.push({ from: reached, to: Math.min(start, to) });
+    reached = Math.max(reached, end);
+  }
+  return gaps;
+}
+
+/** A collapsed gap takes this share of the width that is left. */
+const GAP_SHARE = 0.03;
+
+/** Time with its idle gaps collapsed: `place` gives 0…1 over the whole, `time` the way back. */
+export class TimeScale {
+  /** Pairs of time and place, ascending; between them it is linear. */
+  private readonly times: number[] = [];
+  private readonly places: number[] = [];
+  readonly gaps: Gap[];
+
+  constructor(
+    readonly from: number,
+    readonly to: number,
+    gaps: Gap[],
+  ) {
+    this.gaps = gaps;
+    const idle = gaps.reduce((sum, gap) => sum + gap.to - gap.from, 0);
+    const worked = Math.max(1, to - from - idle);
+    const room = 1 - gaps.length * GAP_SHARE;
+    let place = 0;
+    let reached = from;
+    const add = (time: number, share: number) => {
+      place += share;
+      this.times.push(time);
+      this.places.push(place);
+      reached = time;
+    };
+    add(from, 0);
+    for (const gap of gaps) {
+      add(gap.from, ((gap.from - reached) / worked) * room);
+      add(gap.to, GAP_SHARE);
+    }
+    add(Math.max(to, from + 1), ((to - reached) / worked) * room);
+    this.places[this.places.length - 1] = 1;
+  }
+
+  place(time: number): number {
+    return between(this.times, this.places, time);
+  }
+
+  time(place: number): number {
+    return between(this.places, this.times, place);
+  }
+}
+
+function between(from: number[], to: number[], value: number): number {
+  let at = 1;
+  while (at < from.length - 1 && from[at]! < value) at++;
+  const span = from[at]! - from[at - 1]!;
+  const share = span > 0 ? (value - from[at - 1]!) / span : 0;
+  return to[at - 1]! + share * (to[at]! - to[at - 1]!);
+}
+
+const STEPS = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
+  3600, 7200, 10_800, 21_600, 43_200, 86_400,
+];
+
+/** A round number of seconds between two ticks that are at least `least` seconds apart. */
+export function tickStep(least: number): number {
+  return STEPS.find((step) => step >= least) ?? Math.ceil(least / 86_400) * 86_400;
+}
