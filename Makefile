@@ -14,13 +14,20 @@ BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench chaos chaos-table docs clean tools mutants
+.PHONY: help demo examples test test-all check bench chaos chaos-table docs clean tools mutants
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed ## a request over bundled documents and tables, answered with sources
 	@$(BIN)/python examples/demo.py
+
+examples: $(VENV)/.installed ## every complete example, offline; the documents go to .examples/
+	@mkdir -p .examples
+	@for replies in examples/*/replies.toml; do \
+		name=$$(basename $$(dirname $$replies)); echo "== $$name"; \
+		$(BIN)/python examples/$$name/$$name.py --out .examples/$$name || exit 1; \
+	done
 
 test: $(VENV)/.installed tools check ## the checks, then every test; prints the ten slowest
 	@$(BIN)/pytest -n 2 --dist worksteal --durations=10 $(PYTEST_ARGS)
@@ -61,7 +68,7 @@ docs: $(VENV)/.installed ## the documentation, built strictly into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too
-	@rm -rf $(VENV) .venv-* site build dist .demo .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .venv-* site build dist .demo .examples .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Dependency groups need pip 25.1, and Python brings older ones.

@@ -697,12 +697,20 @@ def test_i17_there_are_at_most_ten_direct_dependencies() -> None:
     assert len(project["dependencies"]) <= 10
 
 
+def complete() -> list[Path]:
+    """The folders of the complete examples."""
+    return [replies.parent for replies in (ROOT / "examples").glob("*/replies.toml")]
+
+
 def test_i17_the_wheel_holds_the_package_and_nothing_that_python_runs_by_itself() -> None:
     """No `.pth` file, and no build hook or data folder that could bring one in."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert settings["build-system"]["build-backend"] == "hatchling.build"
     build = settings["tool"]["hatch"]["build"]
+    # The complete examples, below the package, and nothing else.
+    included = build["targets"]["wheel"].pop("force-include")
+    assert included == {f"examples/{e.name}": f"chargehand/examples/{e.name}" for e in complete()}
     assert build == {"targets": {"wheel": {"packages": ["src/chargehand"]}}}
-    names = {path.name for path in SOURCE.rglob("*")}
+    names = {path.name for root in (SOURCE, *complete()) for path in root.rglob("*")}
     assert not {name for name in names if name.endswith((".pth", ".so", ".pyd"))}
     assert not names & {"sitecustomize.py", "usercustomize.py"}
