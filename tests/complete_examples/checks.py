@@ -11,6 +11,7 @@ from typing import Any
 import chargehand as ch
 from chargehand import testing as kit
 from chargehand.documents import Document, FigureCheck
+from chargehand.evaluation import evaluate_sync, load_suite
 from chargehand.models.written import WrittenModel
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -83,6 +84,16 @@ def assert_survives_kills(example: Example, tmp_path: Path, at_steps: Sequence[i
         cwd=tmp_path,
     )
     assert "succeeded" in ended.stdout
+
+
+def assert_suite_passes(example: Example) -> None:
+    """`chargehand eval suite.toml` passes its gate, and asks what the example asks."""
+    suite = load_suite(example.folder / "suite.toml")
+    assert suite.cases[0].request == example.request
+    result = evaluate_sync(suite)
+    assert [each.misses for each in result.cases] == [()] * len(suite.cases)
+    assert result.passes
+    assert "right" in suite.gate
 
 
 def assert_valid_html(page: str) -> None:

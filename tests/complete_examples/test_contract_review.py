@@ -11,6 +11,7 @@ from tests.complete_examples.checks import (
     Example,
     assert_data_is_made_by,
     assert_document_holds,
+    assert_suite_passes,
     assert_survives_kills,
     assert_valid_html,
 )
@@ -44,6 +45,10 @@ def test_another_request_says_that_it_needs_a_model(example: Example) -> None:
     result = boss.run_sync("What is the weather?", output=example.module.OUTPUT)
     assert result.status is ch.RunStatus.FAILED
     assert "--model" in str(result.answer)
+
+
+def test_its_suite_passes(example: Example) -> None:
+    assert_suite_passes(example)
 
 
 def test_killed_twice_it_goes_on(example: Example, tmp_path: Path) -> None:

@@ -386,3 +386,89 @@ async def test_python_evaluates_as_the_command_does(small: Callable[..., Path]) 
     assert [case.case for case in seen] == ["tiller"]
     with pytest.raises(UsageError, match="nothing measures right"):
         result.figure("right")
+
+
+WRITTEN_SUITE = """
+[suite]
+models = ["written:replies.toml"]
+
+[[crew]]
+name = "painters"
+file = "painters.py:boss"
+
+[[case]]
+id = "wall"
+request = "Paint the wall"
+output = "painters.py:Wall"
+answers = ["blue", "red"]
+checks = { contains = ['"colour":"red"'] }
+
+[gate]
+right = { min = 1.0 }
+"""
+PAINTERS = """
+import chargehand as ch
+from pydantic import BaseModel
+
+class Wall(BaseModel):
+    colour: str
+
+@ch.worker("painter", "Paints walls")
+async def painter(brief: ch.Brief) -> str:
+    return "a wall in " + await brief.ask("Which colour?", choices=["green", "red"])
+
+def boss(model):
+    return ch.Supervisor([painter], model=model)
+"""
+REPLIES = """
+note = "written by hand"
+request = "Paint the wall"
+
+[[reply]]
+to = "plan"
+when = ["Paint the wall"]
+say = '{"goal": "A wall", "instruction": "", "strategy": "merge", "tasks": [{"id": "t1", "needs": [], "worker": "painter", "description": "Paint the wall", "accept": "", "optional": false, "for_each": ""}]}'
+
+[[reply]]
+to = "answer"
+when = ["a wall in red"]
+say = '{"answer": {"colour": "red"}, "claims": [], "contradictions": [], "confidence": 1}'
+"""
+
+
+@pytest.fixture
+def painters(tmp_path: Path) -> Path:
+    """A suite whose crew asks a person, with written replies."""
+    (tmp_path / "painters.py").write_text(PAINTERS)
+    (tmp_path / "replies.toml").write_text(REPLIES)
+    (tmp_path / "suite.toml").write_text(WRITTEN_SUITE)
+    return tmp_path / "suite.toml"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--refresh"]])
+def test_written_replies_are_not_recorded(
+    painters: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """From any folder: the path of the replies is relative to the suite."""
+    monkeypatch.chdir("/")
+    done = run(painters, *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["cases"][0]["calls"] == 2
+    assert not painters.with_name("suite.recording.jsonl").exists()
+
+
+def test_a_question_that_no_answer_of_the_case_fits_fails(painters: Path) -> None:
+    painters.write_text(WRITTEN_SUITE.replace('"blue", "red"', '"blue"'))
+    done = run(painters)
+    assert done.exit_code == 1
+    assert "gate: " in done.stderr
+
+
+def test_a_case_with_a_type_and_a_schema_is_refused(painters: Path) -> None:
+    checks = "checks = { schema = { type = 'object' } }"
+    painters.write_text(
+        WRITTEN_SUITE.replace('checks = { contains = [\'"colour":"red"\'] }', checks)
+    )
+    done = run(painters)
+    assert done.exit_code == 2
+    assert "either output or checks.schema" in done.stderr

@@ -23,7 +23,7 @@ from chargehand.evaluation.plan_scores import PlanTask, score
 from chargehand.evaluation.recorded_replies import ModelRecording, RecordedModel, ReplySession
 from chargehand.evaluation.suite import Case, CrewEntry, Suite
 from chargehand.facts.events import RunStatus
-from chargehand.facts.outcome import ONE_CALL
+from chargehand.facts.outcome import ONE_CALL, Question
 from chargehand.facts.plan import Task
 from chargehand.models.base import Model
 from chargehand.models.gateway import ModelGateway
@@ -35,6 +35,8 @@ from chargehand.settings import supervisor_of
 from chargehand.supervisor import Supervisor
 
 TOOL_STEP = "tool "
+#: models whose replies stand in a file
+WRITTEN = "written:"
 #: what a worker's refusal is to a model; it is no tool of the crew
 _NO_TOOLS = {"cannot"}
 
@@ -162,15 +164,27 @@ class _CaseRun:
         return _Outcome(tuple(map(_seen, plan.tasks)), self._session.calls)
 
     async def _carried_out(self, boss: Supervisor) -> _Outcome:
-        checks = self._case.checks
+        case = self._case
+        schema = None if case.checks is None else case.checks.schema
         result = await boss.run(
-            self._case.request,
+            case.request,
             approach=self._suite.options.approach,
-            output=None if checks is None else checks.schema,
-            on_question="fail",
+            output=load(case.output, self._suite.folder) if case.output else schema,
+            on_question="return" if case.answers else "fail",
             clarify=False,
         )
+        while result.questions:
+            is_answered = [await self._is_answered(boss, each) for each in result.questions]
+            result = await boss.resume(
+                result.id, on_question="return" if all(is_answered) else "fail"
+            )
         return _outcome_of(result)
+
+    async def _is_answered(self, boss: Supervisor, question: Question) -> bool:
+        for text in filter(question.accepts, self._case.answers):
+            await boss.answer(question.id, text, by="suite")
+            return True
+        return False
 
     def _supervisor(self, journal: Path) -> Supervisor:
         crew = self._crew_of()
@@ -222,6 +236,9 @@ class _CaseRun:
             return model
         if not isinstance(model, str):
             return self._session.model(model.name, lambda: model)
+        if model.startswith(WRITTEN):
+            place = self._suite.folder / model.removeprefix(WRITTEN)
+            return self._session.written(model, partial(open_model, f"{WRITTEN}{place}"))
         is_own = ".py:" in model
         opened = (
             partial(_loaded, model, self._suite.folder) if is_own else partial(open_model, model)

@@ -95,12 +95,11 @@ class ModelRecording:
         self._abilities: dict[str, Abilities] = {}
         #: asked or found in this evaluation
         self._used: set[ReplyKey] = set()
-        if path.exists() or not refresh:
+        self._is_there = path.exists()
+        if self._is_there:
             self._read()
 
     def _read(self) -> None:
-        if not self.path.exists():
-            raise NeedsRefresh(f"{self.path} is not there: nothing is recorded; needs --refresh")
         if self.path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{self.path} is larger than {MOST_BYTES} bytes; divide the suite")
         for line in _lines_of(self.path):
@@ -124,7 +123,8 @@ class ModelRecording:
             self._abilities[model] = opened().abilities
         known = self._abilities.get(model)
         if known is None:
-            raise NeedsRefresh(f"{self.path} has no reply of {model}; needs --refresh")
+            has = f"has no reply of {model}" if self._is_there else "is not there"
+            raise NeedsRefresh(f"{self.path} {has}; needs --refresh")
         # Nothing is sent: neither the ban on real models nor a missing price list stands against it.
         return known if self.is_refreshed else replace(known, is_real=False, may_cost=False)
 
@@ -142,6 +142,8 @@ class ModelRecording:
     def write(self, *, is_whole: bool) -> None:
         """Replace the file in one step; after a whole evaluation, without replies nobody asked for."""
         kept = [e for key, e in sorted(self._replies.items()) if not is_whole or key in self._used]
+        if not kept and not self._is_there:
+            return
         lines: list[_Line] = [_Head(FORMAT, VERSION, self._note)]
         lines += [
             _RecordedAbilities(name, self._abilities[name]) for name in sorted(self._abilities)
@@ -228,6 +230,10 @@ class ReplySession:
             self._models[name] = RecordedModel(name, self, opened, self._recording)
         return self._models[name]
 
+    def written(self, name: str, opened: Callable[[], Model]) -> Model:
+        """A model whose replies stand in a file: they are counted, and not recorded a second time."""
+        return _CountedModel(opened(), name, self)
+
     def refuse_missing(self) -> None:
         """Raise if a reply was missing, or a model failed to give one."""
         if self.missing:
@@ -261,6 +267,27 @@ class ReplySession:
         self.calls += 1
         self.seconds += reply.seconds
         return reply.reply
+
+
+class _CountedModel:
+    """Another model, under this name; its replies are counted in the session."""
+
+    def __init__(self, model: Model, name: str, session: ReplySession) -> None:
+        self.name = self.account = name
+        self.abilities = model.abilities
+        self._model = model
+        self._session = session
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        reply = await self._model.ask(request)
+        self._session.calls += 1
+        return reply
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[str | ModelReply, None]:
+        async with aclosing(self._model.stream(request)) as pieces:  # type: ignore[type-var]  # generators, all of them
+            async for piece in pieces:
+                self._session.calls += isinstance(piece, ModelReply)
+                yield piece
 
 
 class RecordedModel:

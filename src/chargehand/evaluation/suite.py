@@ -67,6 +67,10 @@ class Case(_Table, frozen=True):
     workers: tuple[str, ...] | None = None
     #: the only tools that may be called
     tools: tuple[str, ...] | None = None
+    #: path.py:name of the type that the run returns
+    output: str = ""
+    #: what a person answers: to each question the first of these that it accepts; none: nobody is there
+    answers: tuple[str, ...] = ()
     checks: AnswerChecks | None = None
 
 
@@ -180,6 +184,8 @@ def _faults_of(suite: Suite) -> list[str]:
         faults += [f"case {case.id!r}: there is no file {file!r}" for file in missing]
         if case.checks is not None and case.checks.judge and not suite.options.judge:
             faults.append(f"case {case.id!r} asks a judge; name its model: [suite] judge = …")
+        if case.output and case.checks is not None and case.checks.schema is not None:
+            faults.append(f"case {case.id!r}: state either output or checks.schema, not both")
         known = [task.id for task in case.plan or ()]
         unknown = [n for task in case.plan or () for n in task.needs if n not in known]
         faults += [f"case {case.id!r}: the gold plan has no task {need!r}" for need in unknown]
