@@ -26,8 +26,14 @@ def test_the_data_is_made_by_its_script(example: Example, tmp_path: Path) -> Non
     assert_data_is_made_by(example, tmp_path)
 
 
-def test_it_flags_the_annex_that_contradicts_the_fixed_fee(example: Example) -> None:
-    result = example.run()
+@pytest.fixture(scope="module")
+def result(example: Example) -> ch.RunResult:
+    return example.run()
+
+
+def test_it_flags_the_annex_that_contradicts_the_fixed_fee(
+    example: Example, result: ch.RunResult
+) -> None:
     kit.assert_succeeded(result)
     flagged = [each for each in result.output.contradictions if each.supplier == "Norvale Cloud"]
     assert {term.source for each in flagged for term in each.terms} == {
@@ -72,8 +78,10 @@ def test_a_provider_with_429s_is_waited_for(example: Example) -> None:
     assert model.struck
 
 
-def test_half_of_the_budget_gives_the_best_partial_document(example: Example) -> None:
-    result = example.run(limits=kit.half_budget(example.run()))
+def test_half_of_the_budget_gives_the_best_partial_document(
+    example: Example, result: ch.RunResult
+) -> None:
+    result = example.run(limits=kit.half_budget(result))
     assert result.status is ch.RunStatus.PARTIAL
     assert "What is missing" in example.document(result).markdown()
 
