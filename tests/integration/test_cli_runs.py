@@ -40,6 +40,7 @@ boss = ch.Supervisor(workers, parallel=1)
 PROGRAM = [sys.executable, "-m", "chargehand"]
 UNWANTED = ("CI", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CHARGEHAND_MODEL", "CHARGEHAND_JOURNAL")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in UNWANTED}
+ENVIRONMENT["CHARGEHAND_HTTP"] = "off"  # tests/server has servers that listen
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ COMMANDS = {
     "simulate": ("simulate", "Say how long a plan will take, and with how many workers."),
     "eval": ("eval", "Evaluate crews, prompts and models on a suite of cases."),
     "serve": ("background_runs", "Stay, and lead runs that are submitted, or whose leader died."),
+    "tokens": ("web_options", "Make, list, rotate and revoke tokens of the HTTP API."),
     "submit": ("background_runs", "Post a request to a supervisor that serves."),
     "watch": ("background_runs", "Follow a run that any process leads."),
     "resume": ("run", "Go on with a run that was interrupted."),

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +27,7 @@ from chargehand.cli.plan_input import given_plan, given_request
 from chargehand.cli.prune import retention_of, retention_options
 from chargehand.cli.run import request_options, run_terms
 from chargehand.cli.run_events import WatchOptions
+from chargehand.cli.web_options import web_options, web_options_of
 from chargehand.facts.events import Event, RunFinished, RunLed
 from chargehand.facts.retention import Retention
 from chargehand.interrupt_signals import counting_signals
@@ -33,19 +36,26 @@ from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offer import servers_of
 from chargehand.supervisor.runtimes import GRACE
 
+if TYPE_CHECKING:
+    from chargehand.server.http.web_server import WebOptions, WebServer
+
 
 @click.command(cls=PathsCommand)
 @crew_options
 @notify_option
 @retention_options("prune-")
+@web_options
 def serve(**options: Any) -> None:
     """Stay, and lead the runs that `chargehand submit` posts and those whose leader has died.
+
+    With the server extra, the HTTP API and the dashboard are served too; the address with its token is printed.
 
     Several may serve one journal: one leads a run, the others stand by. Ctrl-C or SIGTERM starts nothing new,
     gives what runs 30 seconds to end and leaves the rest to the others; a second one stops at once.
     """
     retention, choice = retention_of(options), choice_of(options)
-    serving = _Serving(boss_for(choice), choice, retention)
+    web = web_options_of(options, choice)
+    serving = _Serving(boss_for(choice), choice, retention, web)
     with counting_signals(serving.interrupted):
         asyncio.run(serving.run())
 
@@ -60,8 +70,16 @@ class _Said(logging.Handler):
 class _Serving:
     """A supervisor that serves until it is told to stop."""
 
-    def __init__(self, boss: Supervisor, choice: Choice, retention: Retention | None) -> None:
+    def __init__(
+        self,
+        boss: Supervisor,
+        choice: Choice,
+        retention: Retention | None,
+        web: "WebOptions | None" = None,
+    ) -> None:
         self._boss = boss
+        self._web_options = web
+        self._web: WebServer | None = None
         self._source = choice.source()
         self._retention = retention
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -76,10 +94,29 @@ class _Serving:
         self._loop = asyncio.get_running_loop()
         output.say(f"serving {getattr(self._boss.journal, 'path', 'a journal')}; Ctrl-C stops")
         try:
-            await self._boss.serve(source=self._source, retention=self._retention)
+            async with self._listening():
+                await self._boss.serve(source=self._source, retention=self._retention)
             await asyncio.gather(*self._stops)
         finally:
             await self._boss.close()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        """Serve the HTTP API meanwhile, if there is one."""
+        if self._web_options is None:
+            yield
+            return
+        from chargehand.server.http.web_server import WebServer
+
+        self._web = web = WebServer(self._boss, self._web_options)
+        fragment = "" if web.owner is None else f"#token={web.owner.token}"
+        output.say(f"dashboard and API: {web.url}{fragment}")
+        listening = asyncio.ensure_future(web.run())
+        try:
+            yield
+        finally:
+            web.stop()
+            await listening
 
     def interrupted(self, times: int) -> None:
         """Called between any two lines of the main thread, so it only leaves a note for the loop."""
@@ -89,6 +126,8 @@ class _Serving:
 
     def _stop(self, grace: timedelta) -> None:
         output.say(f"stopping: what runs has {grace.total_seconds():g} s to end")
+        if self._web is not None:
+            self._web.stop()
         self._stops.add(asyncio.ensure_future(self._boss.stop(grace)))
 
 

@@ -37,6 +37,21 @@ class Starts(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
         count(self.burst, "Starts: burst", least=1)
 
 
+class WorkerLoad(Struct, frozen=True, kw_only=True):
+    """What one worker has to do."""
+
+    name: str
+    #: attempts under way, and how many there may be at once
+    active: int
+    capacity: int
+    #: it gets nothing new
+    is_draining: bool
+    #: it keeps failing, so it gets nothing for a while
+    is_resting: bool
+    #: run, task and number of each attempt
+    held: tuple[tuple[str, str, int], ...]
+
+
 class Dispatch:
     """Gives free places to the most urgent offers.
 
@@ -91,6 +106,23 @@ class Dispatch:
     def held_by(self, worker: str) -> list[tuple[str, str, int]]:
         """The attempts that hold a place of this worker: run, task and number of each."""
         return [key for key, (holder, _, _) in self._held.items() if holder.name == worker]
+
+    def loads(self) -> list[WorkerLoad]:
+        """What each worker has to do now."""
+        held: dict[str, list[Key]] = {}
+        for key, (holder, _, _) in self._held.items():
+            held.setdefault(holder.name, []).append(key)
+        return [
+            WorkerLoad(
+                name=slot.name,
+                active=slot.active,
+                capacity=slot.capacity,
+                is_draining=slot.is_draining,
+                is_resting=slot.is_resting,
+                held=tuple(held.get(slot.name, ())),
+            )
+            for slot in self._staff
+        ]
 
     def succeeded(self, worker: str) -> None:
         """An attempt of this worker's is done: it works."""

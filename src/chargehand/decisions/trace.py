@@ -209,9 +209,13 @@ def trace_of(history: Iterable[events.Event]) -> Trace:
 
 
 class AttemptSpans:
-    """A fold over a run's events that keeps who worked on what, when, and what it took."""
+    """A fold over a run's events that keeps who worked on what, when, and what it took.
 
-    def __init__(self) -> None:
+    Without `content`, what went into steps and came out of attempts and steps is left out.
+    """
+
+    def __init__(self, *, content: bool = True) -> None:
+        self._content = content
         self.attempts: list[AttemptSpan] = []
         self.usage: Usage = NO_USAGE
         self._ways = CriticalPaths()
@@ -260,6 +264,11 @@ class AttemptSpans:
         """What the end of the run waited for."""
         return self._ways.links(self.attempts)
 
+    def step(self, event: events.StepStarted) -> StepSpan | None:
+        """The step that this event has begun, if its attempt was open."""
+        begun = self._begun.get((event.task, event.name, event.ordinal))
+        return None if begun is None else begun[1]
+
     def _start(self, event: events.AttemptStarted) -> None:
         task = event.task
         ready_at = self._ways.ready_at(task) or self._began_at or event.at
@@ -280,6 +289,7 @@ class AttemptSpans:
             return
         if isinstance(outcome, Done):
             _keep_value(span, outcome.value)
+            span.value = span.value if self._content else None
             span.gaps, span.reused = outcome.gaps, event.reused
         elif isinstance(outcome, Failed):
             span.stack = outcome.stack
@@ -309,9 +319,11 @@ class AttemptSpans:
             return
         step = StepSpan(event.name, event.ordinal, event.effect.value, event.at)
         step.given, step.reserve = event.about.read(), event.reserve
-        step.kind = _kind_of(event.name, step.given)
+        step.kind = step_kind(event.name, step.given)
         if step.kind is StepKind.MODEL:
             step.model = next(iter(step.given["models"]), "")
+        if not self._content and step.kind is not StepKind.RUN:
+            step.given = None
         span.steps.append(step)
         self._begun[event.task, event.name, event.ordinal] = span, step
 
@@ -325,6 +337,7 @@ class AttemptSpans:
         if isinstance(outcome, Done):
             _keep_value(step, outcome.value)
             _read_outcome(step)
+            step.value = step.value if self._content else None
         self._spend(span, outcome.usage)
 
 
@@ -342,7 +355,7 @@ def _keep_value(span: StepSpan | AttemptSpan, value: Value) -> None:
     span.blob, span.size, span.taint = value.blob, value.size, value.taint
 
 
-def _kind_of(name: str, given: object) -> StepKind:
+def step_kind(name: str, given: object) -> StepKind:
     """What a step was for, by how such steps are written down."""
     if isinstance(given, dict):
         if isinstance(given.get("models"), list):

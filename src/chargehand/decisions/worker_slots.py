@@ -1,7 +1,7 @@
 """The staff of a pool: who can do what, who has room, who rests, and whose turn it is."""
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeAlias
@@ -128,6 +128,9 @@ class WorkerSlots:
         self._turns = 0
         #: what the worker that got least has got, and the turn as of which that is so
         self._least: tuple[int, float] | None = None
+
+    def __iter__(self) -> Iterator[SlotState]:
+        return iter(self._workers.values())
 
     # coming and going
 

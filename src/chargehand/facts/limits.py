@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from chargehand.facts.argument_checks import (
     CheckedKeywords,
@@ -68,6 +68,16 @@ class Limits(
         force_setattr(self, "active", duration(self.active, "Limits: active"))
         force_setattr(self, "grace", duration(self.grace, "Limits: grace", may_be_zero=True))
         _check_spending(self)
+
+
+def tightened(own: Limits, **wanted: float | None) -> Limits:
+    """These limits, and tighter ones where a client wants them; never wider."""
+    tighter = {
+        name: value if (cap := getattr(own, name)) is None else min(cap, value)
+        for name, value in wanted.items()
+        if value is not None
+    }
+    return replace(own, **tighter)
 
 
 class TaskLimits(

@@ -70,6 +70,8 @@ class RunOptions(TypedDict, total=False):
     source: dict[str, Any]
     #: whether a person is asked when no plan can be made of the request; else the run fails
     clarify: bool
+    #: whose run it is, where several teams share one server: its tokens see their own namespace only
+    namespace: str
 
 
 class RunParent(Struct, frozen=True):
@@ -135,7 +137,7 @@ class RequestBuilder:
         approach = self._approach(request, terms)
         now = self._clock.now()
         requested = RunRequested(
-            run=origin.run or run_id(terms.get("key")),
+            run=origin.run or run_id(terms.get("key"), terms.get("namespace", "")),
             request=request if isinstance(request, str) else (plan or request).goal,
             limits=limits,
             seed=random.SystemRandom().getrandbits(48),
@@ -146,6 +148,7 @@ class RequestBuilder:
             deadline_at=None if deadline is None else now + deadline,
             parent=origin.parent,
             depth=origin.depth,
+            namespace=terms.get("namespace", ""),
             paces=dict(paces),
             approach=approach,
             default=self._default(terms),
@@ -205,7 +208,7 @@ class RequestBuilder:
         """The terms, if each is known and of its kind, as plain values."""
         refuse_unknown(terms, RunOptions.__annotations__, "run")
         given: dict[str, Any] = {**terms}
-        for field in ("key", "after", "reuse", "default"):
+        for field in ("key", "after", "reuse", "default", "namespace"):
             if given.get(field) is not None:
                 given[field] = text(given[field], field, most=LONGEST_NAME)
         if "priority" in given:
@@ -367,8 +370,16 @@ def refuse_unknown_fallbacks(policy: OnFailure, roster: Roster, whose: str) -> N
             )
 
 
-def run_id(key: str | None) -> str:
-    """A new id, or the one that belongs to a caller's key."""
+def request_or_plan(request: str, plan: dict[str, Any] | None) -> str | Plan:
+    """What a client of a server wants done: words, or a plan as JSON. Raises `UsageError` unless it is one."""
+    if bool(request.strip()) == bool(plan):
+        raise UsageError("say what is to be done: either a request, or a plan")
+    return request if plan is None else Plan.from_json(bytes(Value.of(plan).json))
+
+
+def run_id(key: str | None, namespace: str = "") -> str:
+    """A new id, or the one that belongs to a caller's key. Every namespace has its own keys."""
     if key is None:
         return f"r{uuid.uuid4().hex[:15]}"
-    return f"k{digest_of(key.encode())[:15]}"
+    own = f"{namespace}\0{key}" if namespace else key
+    return f"k{digest_of(own.encode())[:15]}"

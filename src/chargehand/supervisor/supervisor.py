@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from chargehand.background_loop import wait_in_background
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
-from chargehand.decisions.dispatch import Balance, Place, Starts
+from chargehand.decisions.dispatch import Balance, Place, Starts, WorkerLoad
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.run_fork import ForkChanges, ForkPlan
 from chargehand.decisions.task_graph import TaskState
@@ -36,7 +36,7 @@ from chargehand.facts.argument_checks import (
     shown,
 )
 from chargehand.facts.argument_checks import name as checked_name
-from chargehand.facts.events import KINDS, Event, RunFinished
+from chargehand.facts.events import KINDS, Event, Pace, RunFinished
 from chargehand.facts.failure_policy import OnFailure, on_failure_of
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking, OnQuestion, on_question_of
@@ -439,6 +439,18 @@ class Supervisor:
         """
         within = duration(grace, "grace", may_be_zero=True)
         await self._config.workers.leave(name, within)
+
+    async def paces(self) -> Mapping[str, Pace]:
+        """By worker: how long its attempts took in past runs."""
+        return await self._config.paces.paces(self.journal)
+
+    def worker_loads(self) -> list[WorkerLoad]:
+        """What each worker has to do now, in this process."""
+        runtime = self._runtimes.current
+        dispatch = (
+            self._config.workers.new_dispatch() if runtime is None else runtime.kernel.dispatch
+        )
+        return dispatch.loads()
 
     async def look(self, run_id: str) -> RunResult:
         """The current state of a run, whichever process leads it, and what each of its tasks waits for."""

@@ -4,7 +4,6 @@ import asyncio
 import hmac
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
@@ -12,11 +11,9 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     redirect_stdout,
-    suppress,
 )
 from datetime import timedelta
 from importlib.metadata import version
-from ipaddress import ip_address
 
 import uvicorn
 from mcp.server.mcpserver import MCPServer
@@ -27,6 +24,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chargehand.errors import UsageError
+from chargehand.server.listener import address_of, is_loopback, listening, refuse_body
 from chargehand.server.mcp.tools import McpTools
 from chargehand.supervisor import Supervisor
 
@@ -103,7 +101,7 @@ async def serve_http(
             f"{host} can be reached from other machines, and whoever reaches it can use this crew; "
             "set CHARGEHAND_MCP_TOKEN, or serve on 127.0.0.1"
         )
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         async with boss, McpTools(boss, approvals=approvals) as calls:
             app = _app(server_for(calls), host, token)
             config = uvicorn.Config(
@@ -111,7 +109,7 @@ async def serve_http(
             )
             web = uvicorn.Server(config)
             with _heeding_signals(lambda _: setattr(web, "should_exit", True)):
-                say(f"serving MCP at {_address(listener)}")
+                say(f"serving MCP at http://{address_of(listener)}/mcp")
                 await web.serve(sockets=[listener])
             await boss.stop(GRACE)
 
@@ -121,14 +119,6 @@ async def _keeping_off_stdout(_: object) -> AsyncIterator[None]:
     """Have workers print to stderr: what stdout still held at the end would go to the client."""
     with redirect_stdout(sys.stderr):
         yield
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server there."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class TooLarge(Exception):
@@ -196,21 +186,8 @@ def _bounded(receive: Receive) -> Receive:
 
 
 async def _refuse_body(receive: Receive, send: Send) -> None:
-    """Say that a body is too large, at once; what still comes is thrown away for a moment.
-
-    A connection that is closed while the other side writes is reset, and the answer lost with it.
-    """
     words = f"a request has {MOST_BODY:,} bytes at most; put the rest into files\n".encode()
-    length = str(len(words)).encode()
-    headers = [(b"content-length", length), (b"content-type", b"text/plain; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": words, "more_body": True})
-    with suppress(TimeoutError):
-        async with asyncio.timeout(GRACE.total_seconds()):
-            while (message := await receive())["type"] == "http.request":
-                if not message.get("more_body"):
-                    break
-    await send({"type": "http.response.body", "body": b""})
+    await refuse_body(receive, send, words, [(b"content-type", b"text/plain; charset=utf-8")], 413)
 
 
 def _app(server: MCPServer[None], host: str, token: str) -> ASGIApp:
@@ -219,19 +196,6 @@ def _app(server: MCPServer[None], host: str, token: str) -> ASGIApp:
     security = None if is_loopback(host) else any_host
     app: ASGIApp = server.streamable_http_app(host=host, transport_security=security)
     return Guarded(app, token)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"nobody can listen at {host}:{port}: {error}; name another") from None
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
 
 
 @contextmanager

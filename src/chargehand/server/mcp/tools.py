@@ -5,7 +5,6 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, ParamSpec, Self, TypeVar
 
-import msgspec
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import InputRequiredResult
 from pydantic import Field
@@ -13,10 +12,9 @@ from pydantic import Field
 from chargehand.errors import ChargehandError, InternalError, UsageError
 from chargehand.facts.durations import length_of
 from chargehand.facts.events import RunStatus
-from chargehand.facts.limits import Limits
+from chargehand.facts.limits import tightened
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
-from chargehand.facts.value import Value
 from chargehand.presentation.run_listener import RunListener
 from chargehand.presentation.status_words import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
@@ -31,7 +29,7 @@ from chargehand.server.mcp.tool_replies import (
     StatusReply,
 )
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.requests import RunOptions
+from chargehand.supervisor.requests import RunOptions, request_or_plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -112,13 +110,13 @@ class McpTools:
         client = await self._client(context)
         if client.run:
             return await self._follow(client.run, client)
-        limits = _limits(self._boss.limits, money=money, tokens=tokens, calls=model_calls)
+        limits = tightened(self._boss.limits, money=money, tokens=tokens, calls=model_calls)
         terms = RunOptions(priority=priority, limits=limits, key=key or None, after=after or None)
         if deadline:
             own = self._boss.limits.deadline
             wanted = length_of(deadline)
             terms["deadline"] = wanted if own is None else min(own, wanted)
-        run = await self._begin(_asked(request, plan), terms)
+        run = await self._begin(request_or_plan(request, plan), terms)
         return await self._follow(run, client) if wait else await self._reply(run)
 
     @told
@@ -331,19 +329,3 @@ async def _first_of(ending: "asyncio.Task[Any]", heard: Follower) -> None:
     await heard.changed.wait()
     heard.changed.clear()
     ending.remove_done_callback(wake)
-
-
-def _asked(request: str, plan: dict[str, Any] | None) -> str | Plan:
-    if bool(request.strip()) == bool(plan):
-        raise UsageError("say what is to be done: either a request, or a plan")
-    return request if plan is None else Plan.from_json(bytes(Value.of(plan).json))
-
-
-def _limits(own: Limits, **wanted: float | None) -> Limits:
-    """The supervisor's limits, and tighter ones where the client wants them; never wider."""
-    tighter = {
-        name: value if (cap := getattr(own, name)) is None else min(cap, value)
-        for name, value in wanted.items()
-        if value is not None
-    }
-    return msgspec.structs.replace(own, **tighter)

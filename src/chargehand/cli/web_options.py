@@ -1,0 +1,177 @@
+"""Options of `chargehand serve` for its HTTP API, and `chargehand tokens`."""
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.options import journal_option, json_option
+from chargehand.journal.dsn import is_dsn
+from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens, Scope
+from chargehand.settings import Choice, journal_place
+
+if TYPE_CHECKING:
+    from chargehand.server.http.web_server import WebOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+OFF = "off"
+TOKENS = "tokens.json"
+INSTALL = "pip install 'chargehand[server]'"
+
+
+def web_options(command: Command) -> Command:
+    """Where the HTTP API listens, and who may use it."""
+    options = (
+        click.option(
+            "--http",
+            metavar="HOST:PORT",
+            envvar="CHARGEHAND_HTTP",
+            default="",
+            help="Where the HTTP API and the dashboard listen; off: nowhere. Default: 127.0.0.1:8642, or a free port.",
+        ),
+        click.option(
+            "--allow-host",
+            "hosts",
+            multiple=True,
+            metavar="NAME",
+            help="A further name that requests may be addressed to, as behind a proxy; may be given several times.",
+        ),
+        click.option(
+            "--base-path", default="", metavar="PATH", help="The path that a proxy serves it under."
+        ),
+        click.option(
+            "--https-proxy",
+            "is_secure",
+            is_flag=True,
+            help="A proxy in front speaks https: cookies are sent over https only.",
+        ),
+        click.option(
+            "--tls-cert", default="", metavar="FILE", help="Serve https with this certificate."
+        ),
+        click.option("--tls-key", default="", metavar="FILE", help="The key of the certificate."),
+        click.option("--read-only", is_flag=True, help="Let the API change nothing."),
+        token_file_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def token_file_option(command: Command) -> Command:
+    return click.option(
+        "--token-file",
+        default="",
+        metavar="FILE",
+        help="Where tokens are kept. Default: tokens.json beside the journal.",
+    )(command)
+
+
+def web_options_of(options: dict[str, Any], choice: Choice) -> "WebOptions | None":
+    """Take the options of the API out of a command's; None if it is switched off or not installed."""
+    http = options.pop("http")
+    given = {
+        "hosts": tuple(options.pop("hosts")),
+        "base": options.pop("base_path"),
+        "is_secure": options.pop("is_secure"),
+        "certificate": options.pop("tls_cert"),
+        "key": options.pop("tls_key"),
+        "is_read_only": options.pop("read_only"),
+    }
+    token_file = options.pop("token_file") or str(token_file_beside(choice.journal))
+    if http == OFF:
+        return None
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        if http:
+            raise click.UsageError(f"--http needs the server extra: {INSTALL}")
+        output.say(f"no HTTP API and no dashboard: {INSTALL} adds them; runs are led all the same")
+        return None
+    from chargehand.server.http.web_server import HOST, WebOptions
+
+    host, port = _place(http) if http else (HOST, None)
+    return WebOptions(
+        host=host,
+        port=port,
+        token_file=token_file,
+        token=os.environ.get(TOKEN_VARIABLE, "").strip(),
+        source=choice.source(),
+        **given,
+    )
+
+
+def token_file_beside(journal: str) -> Path:
+    """Where the tokens of a journal's server are kept."""
+    place = os.fspath(journal_place(journal))
+    if is_dsn(place):
+        state = os.environ.get("XDG_STATE_HOME", "") or str(Path.home() / ".local" / "state")
+        return Path(state) / "chargehand" / TOKENS
+    return Path(place.removeprefix("sqlite:")).absolute().parent / TOKENS
+
+
+def _place(http: str) -> tuple[str, int]:
+    host, colon, port = http.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65_535:
+        raise click.UsageError(f"--http {http!r} is not HOST:PORT, such as 127.0.0.1:8642; or off")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@click.group()
+def tokens() -> None:
+    """Make, list, rotate and revoke tokens of the HTTP API. A running server heeds it at once."""
+
+
+def _kept(token_file: str, journal: str) -> AccessTokens:
+    return AccessTokens(Path(token_file) if token_file else token_file_beside(journal))
+
+
+@tokens.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    type=click.Choice([each.value for each in Scope]),
+    default=Scope.OPERATE.value,
+    help="read: look only; operate: submit, control and answer too; admin: everything.",
+)
+@click.option("--namespace", default="", help="The token sees the runs of this namespace only.")
+@token_file_option
+@journal_option
+def add(name: str, scope: str, namespace: str, token_file: str, journal: str) -> None:
+    """Make a token and print it. It is shown this once."""
+    output.result(_kept(token_file, journal).add(name, Scope(scope), namespace)[1])
+
+
+@tokens.command("list")
+@token_file_option
+@journal_option
+@json_option("One JSON object per token.")
+def list_tokens(token_file: str, journal: str, *, as_json: bool) -> None:
+    """List the tokens by name, without showing them."""
+    for grant in _kept(token_file, journal).grants:
+        facts = {"name": grant.name, "scope": grant.scope.value, "namespace": grant.namespace}
+        if as_json:
+            output.as_json(facts)
+        else:
+            where = f"  namespace {grant.namespace}" if grant.namespace else ""
+            output.result(f"{grant.name}  {grant.scope.value}{where}")
+
+
+@tokens.command()
+@click.argument("name")
+@token_file_option
+@journal_option
+def rotate(name: str, token_file: str, journal: str) -> None:
+    """Replace a token and print the new one. The old one is refused at once."""
+    output.result(_kept(token_file, journal).rotate(name))
+
+
+@tokens.command()
+@click.argument("name")
+@token_file_option
+@journal_option
+def revoke(name: str, token_file: str, journal: str) -> None:
+    """Refuse a token from now on."""
+    _kept(token_file, journal).revoke(name)
+    output.say(f"the token {name!r} is refused from now on")

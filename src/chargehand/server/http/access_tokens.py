@@ -1,0 +1,240 @@
+"""Access tokens: who may use the HTTP API, for what, and in which namespace."""
+
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.errors import UsageError
+
+TOKEN_VARIABLE = "CHARGEHAND_TOKEN"  # noqa: S105 - the name of a variable
+#: characters of a token that a person chose; ours have 43
+SHORTEST = 16
+#: seconds that a browser stays logged in
+SESSION = 30 * 24 * 3600
+#: the token that `chargehand serve` makes and prints
+OWNER = "owner"
+
+
+class Scope(StrEnum):
+    """What a token allows. Each scope includes those before it."""
+
+    READ = "read"  #: look at runs, events, results and questions
+    OPERATE = "operate"  #: submit, cancel, pause, steer and answer
+    ADMIN = "admin"  #: drain workers, rotate tokens
+
+    @property
+    def included(self) -> tuple["Scope", ...]:
+        """This scope and those that it includes."""
+        return tuple(Scope)[: tuple(Scope).index(self) + 1]
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """One token of the token file. Only the owner's is stored in the clear, to be printed and read."""
+
+    name: str
+    scope: Scope
+    #: a token sees the runs of its namespace only
+    namespace: str = ""
+    #: SHA-256 of the token, in hex
+    digest: str
+    #: the token itself, of the owner only
+    token: str = ""
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether this token may do what needs this scope."""
+        return scope in self.scope.included
+
+
+class _TokenFile(Struct, frozen=True):
+    tokens: tuple[Grant, ...] = ()
+
+
+def digest_of_token(token: str) -> str:
+    """What is stored of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class AccessTokens:
+    """The tokens of a server, kept in a file that only its owner can read.
+
+    The file is read again when it has changed, so a token that is revoked is refused at once.
+    """
+
+    def __init__(self, path: Path | None, given: str = "") -> None:
+        self.path = path
+        self._given: tuple[Grant, ...] = ()
+        self._grants: tuple[Grant, ...] = ()
+        self._seen: tuple[int, int] | None = None
+        #: sessions that were logged out, with the instant at which they would have ended
+        self._ended: dict[str, float] = {}
+        if given:
+            refuse_weak(given)
+            owner = Grant(name=OWNER, scope=Scope.ADMIN, digest=digest_of_token(given), token=given)
+            self._given = (owner,)
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """All tokens that are valid now."""
+        self._read()
+        return (*self._given, *(each for each in self._grants if not self._is_given(each.name)))
+
+    def owner(self) -> Grant:
+        """The owner's token; made and stored if there is none."""
+        known = next((each for each in self.grants if each.name == OWNER and each.token), None)
+        return known or self.add(OWNER, Scope.ADMIN)[0]
+
+    def add(self, name: str, scope: Scope, namespace: str = "") -> tuple[Grant, str]:
+        """Make a token of this name; returns it with its text, which is stored for the owner only."""
+        if not name or not name.isprintable() or "." in name:
+            raise UsageError(f"{name!r} is no name of a token; use letters, digits and dashes")
+        if any(each.name == name for each in self.grants):
+            raise UsageError(f"there is a token {name!r}; rotate or revoke it")
+        token = secrets.token_urlsafe(32)
+        grant = Grant(
+            name=name,
+            scope=scope,
+            namespace=namespace,
+            digest=digest_of_token(token),
+            token=token if name == OWNER else "",
+        )
+        self._write((*self._grants, grant))
+        return grant, token
+
+    def rotate(self, name: str) -> str:
+        """Replace a token. The old one, and the browsers that logged in with it, are refused at once."""
+        old = self._stored(name)
+        token = secrets.token_urlsafe(32)
+        shown = token if old.name == OWNER else ""
+        new = replace(old, digest=digest_of_token(token), token=shown)
+        self._write(new if each is old else each for each in self._grants)
+        return token
+
+    def revoke(self, name: str) -> None:
+        """Refuse a token from now on."""
+        old = self._stored(name)
+        self._write(each for each in self._grants if each is not old)
+
+    def find(self, token: str) -> Grant | None:
+        """The grant of this token. Every known token is compared, each in constant time."""
+        digest = digest_of_token(token)
+        found = None
+        for grant in self.grants:
+            if hmac.compare_digest(grant.digest, digest):
+                found = grant
+        return found
+
+    # sessions of browsers: a signed cookie, so that they outlive a restart of the server
+
+    def open_session(self, grant: Grant, now: float | None = None) -> str:
+        """The value of a cookie that stands for this token."""
+        ends = int((time.time() if now is None else now) + SESSION)
+        nonce = secrets.token_hex(8)
+        return f"{grant.name}.{ends}.{nonce}.{_signature(grant, ends, nonce)}"
+
+    def find_session(self, cookie: str, now: float | None = None) -> Grant | None:
+        """The grant that a cookie stands for; None once it has ended or its token was replaced."""
+        now = time.time() if now is None else now
+        parts = cookie.split(".")
+        if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdigit()) or len(parts[1]) > 12:
+            return None
+        name, ends, nonce, signature = parts
+        found = None
+        for grant in self.grants:
+            expected = _signature(grant, int(ends), nonce)
+            if (
+                hmac.compare_digest(
+                    expected, signature.encode("utf-8", "replace").decode("ascii", "replace")
+                )
+                and grant.name == name
+            ):
+                found = grant
+        is_over = int(ends) < now or signature in self._ended
+        return None if is_over else found
+
+    def end_session(self, cookie: str, now: float | None = None) -> None:
+        """Refuse this cookie from now on."""
+        now = time.time() if now is None else now
+        self._ended = {each: ends for each, ends in self._ended.items() if ends >= now}
+        if self.find_session(cookie, now) is not None:
+            *_, ends, _, signature = cookie.split(".")
+            self._ended[signature] = float(ends)
+
+    # the file
+
+    def _is_given(self, name: str) -> bool:
+        return any(each.name == name for each in self._given)
+
+    def _stored(self, name: str) -> Grant:
+        self._read()
+        found = next((each for each in self._grants if each.name == name), None)
+        if self._is_given(name):
+            raise UsageError(
+                f"the token {name!r} comes from {TOKEN_VARIABLE}; change it there and restart the server"
+            )
+        if found is None:
+            names = ", ".join(each.name for each in self._grants) or "none"
+            raise UsageError(f"there is no token {name!r}; there are: {names}")
+        return found
+
+    def _read(self) -> None:
+        if self.path is None:
+            return
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            self._grants, self._seen = (), None
+            return
+        mark = (status.st_mtime_ns, status.st_ino)
+        if mark == self._seen:
+            return
+        if status.st_mode & 0o077:
+            raise UsageError(f"{self.path} can be read by others; run: chmod 600 {self.path}")
+        try:
+            self._grants = msgspec.json.decode(self.path.read_bytes(), type=_TokenFile).tokens
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{self.path} is no file of tokens ({error}); delete it and make them anew"
+            ) from None
+        self._seen = mark
+
+    def _write(self, grants: Iterable[Grant]) -> None:
+        if self.path is None:
+            raise UsageError("this server keeps no tokens; start it with --token-file FILE")
+        grants = tuple(grants)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".tokens-")  # of mode 0600
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(_TokenFile(grants)), indent=2))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        self._seen = None
+        self._read()
+
+
+def refuse_weak(token: str) -> None:
+    """Raise `UsageError` for a token that could be guessed, or that no header can carry."""
+    if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(
+            f"{TOKEN_VARIABLE} must have at least {SHORTEST} ASCII characters and no spaces; "
+            "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+
+
+def _signature(grant: Grant, ends: int, nonce: str) -> str:
+    words = f"{grant.name}.{ends}.{nonce}".encode()
+    return hmac.new(grant.digest.encode(), words, hashlib.sha256).hexdigest()

@@ -1,0 +1,108 @@
+"""What the routes of the API share: the supervisor, its runs, the tokens and the open streams."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import Depends
+from msgspec import Struct
+from starlette.requests import Request
+
+from chargehand.errors import UnknownRun
+from chargehand.server.http.access_tokens import OWNER, AccessTokens, Grant, Scope
+from chargehand.server.http.error_bodies import Refusal
+from chargehand.server.http.event_stream import EventStreams
+from chargehand.server.http.request_guard import GuardRules
+from chargehand.server.http.run_directory import RunDirectory
+from chargehand.supervisor import Supervisor
+from chargehand.supervisor.run_control import me
+
+#: seconds that a request waits for what it has begun, before it says that it was accepted
+PATIENCE = 5.0
+
+
+def granted(request: Request) -> Grant:
+    """The token of a request. The guard has checked it; without one, nothing is returned here either."""
+    grant = request.scope.get("grant")
+    if not isinstance(grant, Grant):
+        raise Refusal(401, "NotLoggedIn", "this needs a token")
+    return grant
+
+
+def granted_admin(request: Request) -> Grant:
+    """The token of a request that only an administrator may make."""
+    grant = granted(request)
+    if not grant.allows(Scope.ADMIN):
+        raise Refusal(403, "ScopeMissing", f"the token {grant.name!r} is no administrator's")
+    return grant
+
+
+Caller = Annotated[Grant, Depends(granted)]
+Admin = Annotated[Grant, Depends(granted_admin)]
+
+
+class ServerFacts(Struct, frozen=True, kw_only=True):
+    """What a server was started with."""
+
+    version: str
+    #: where the crew comes from
+    source: dict[str, Any]
+    #: the model that plans and answers
+    models: tuple[str, ...] = ()
+
+
+class ApiContext:
+    """One server: everything that its routes need."""
+
+    def __init__(
+        self, boss: Supervisor, tokens: AccessTokens, rules: GuardRules, facts: ServerFacts
+    ) -> None:
+        self.boss = boss
+        self.tokens = tokens
+        self.rules = rules
+        self.facts = facts
+        self.runs = RunDirectory(boss)
+        self.streams = EventStreams(boss.journal)
+        self._begun: set[asyncio.Task[Any]] = set()
+
+    def name_of(self, grant: Grant) -> str:
+        """Who acts with this token, as the journal keeps it."""
+        return me() if grant.name == OWNER else grant.name
+
+    async def begin(
+        self, work: Coroutine[Any, Any, Any], until: Coroutine[Any, Any, None] | None = None
+    ) -> None:
+        """Do something that may take long; returns when it, or `until`, is done. Raises what it raises by then."""
+        task = asyncio.ensure_future(work)
+        self._begun.add(task)
+        task.add_done_callback(self._forget)
+        begun = {task} if until is None else {task, asyncio.ensure_future(until)}
+        _, left = await asyncio.wait(begun, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        for each in left - {task}:
+            each.cancel()
+        if task.done():
+            task.result()
+
+    async def led_here(self, run: str) -> None:
+        """Return once this process leads a run."""
+        signal, node = self.boss.journal.boards.signal, self.boss.journal.leases.node
+        while True:
+            known = signal.count
+            with suppress(UnknownRun):
+                record = await self.runs.records.read(run)
+                if record.node == node or record.ended_at is not None:
+                    return
+            await signal.wait(since=known)
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._begun.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever began it was told, or the run tells
+
+    async def close(self) -> None:
+        """End what was begun and has not ended; runs stay as they are."""
+        self.streams.stop()
+        for task in self._begun:
+            task.cancel()
+        await asyncio.gather(*self._begun, return_exceptions=True)

@@ -1,0 +1,161 @@
+"""Routes that change the course of a run, whichever process leads it."""
+
+import uuid
+
+from fastapi import APIRouter, Request
+from msgspec import Struct
+from starlette.responses import Response
+
+from chargehand.decisions.system_tasks import is_planned
+from chargehand.decisions.task_graph import TaskState
+from chargehand.errors import UsageError
+from chargehand.server.http.api_context import ApiContext, Caller
+from chargehand.server.http.error_bodies import json_response
+from chargehand.server.http.openapi_schemas import body_of, returns, takes
+from chargehand.server.http.run_records import RunRecord
+from chargehand.server.http.run_routes import RunAccepted
+from chargehand.supervisor.requests import run_id
+
+#: characters of a reason or a note
+LONGEST = 20_000
+
+
+class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a run is ended; with `answer_now`, it answers from what there is."""
+
+    reason: str = ""
+    answer_now: bool = False
+
+
+class ReasonBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: str = ""
+
+
+class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is wanted of the unfinished part of a run. The same key again changes nothing."""
+
+    note: str
+    key: str = ""
+
+
+class BudgetBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """New caps of a run; those that are left out stay."""
+
+    money: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+
+
+class ResumeBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether it goes on although the crew has changed."""
+
+    accept: bool = False
+
+
+class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tasks that are done again; none: those that failed. `repeat_effects` repeats steps that changed something."""
+
+    tasks: list[str] = []
+    repeat_effects: bool = False
+
+
+def control_routes(api: ApiContext) -> APIRouter:
+    """The routes, for this server."""
+    router = APIRouter(prefix="/runs/{run}", tags=["control"])
+    boss = api.boss
+
+    @router.post("/cancel", **returns(RunAccepted, 202), **takes(CancelBody, required=False))
+    async def cancel(request: Request, run: str, grant: Caller) -> Response:
+        """End a run, wherever it is led."""
+        body = await body_of(request, CancelBody)
+        await api.runs.check(run, grant.namespace)
+        reason = _short(body.reason)
+        if body.answer_now:
+            await boss.answer_now(run, reason or "the answer was wanted at once")
+        else:
+            await api.begin(boss.cancel(run, reason))
+        return json_response(RunAccepted(run), 202)
+
+    @router.post("/pause", **returns(RunAccepted, 202), **takes(ReasonBody, required=False))
+    async def pause(request: Request, run: str, grant: Caller) -> Response:
+        """Start nothing new in a run until it is unpaused."""
+        body = await body_of(request, ReasonBody)
+        await api.runs.check(run, grant.namespace)
+        await boss.pause(run, _short(body.reason))
+        return json_response(RunAccepted(run), 202)
+
+    @router.post("/unpause", **returns(RunAccepted, 202))
+    async def unpause(run: str, grant: Caller) -> Response:
+        """Let a paused run go on."""
+        await api.runs.check(run, grant.namespace)
+        await boss.unpause(run)
+        return json_response(RunAccepted(run), 202)
+
+    @router.post("/steer", **returns(RunAccepted, 202), **takes(SteerBody))
+    async def steer(request: Request, run: str, grant: Caller) -> Response:
+        """Have a model change what is not done yet of a run as the note says."""
+        body = await body_of(request, SteerBody)
+        await api.runs.check(run, grant.namespace)
+        await boss.steer(run, _short(body.note), key=_short(body.key))
+        return json_response(RunAccepted(run), 202)
+
+    _add_continuations(router, api)
+    return router
+
+
+def _add_continuations(router: APIRouter, api: ApiContext) -> None:
+    """Routes by which a run goes on: with another budget, in another process, or once more."""
+    boss = api.boss
+
+    @router.post("/budget", **returns(RunAccepted, 202), **takes(BudgetBody))
+    async def budget(request: Request, run: str, grant: Caller) -> Response:
+        """Raise or lower the budget of a run."""
+        body = await body_of(request, BudgetBody)
+        await api.runs.check(run, grant.namespace)
+        await boss.change_budget(run, money=body.money, tokens=body.tokens, calls=body.calls)
+        return json_response(RunAccepted(run), 202)
+
+    @router.post("/resume", **returns(RunAccepted, 202), **takes(ResumeBody, required=False))
+    async def resume(request: Request, run: str, grant: Caller) -> Response:
+        """Go on with a run that was interrupted, in this process."""
+        body = await body_of(request, ResumeBody)
+        await api.runs.check(run, grant.namespace)
+        await api.begin(boss.resume(run, accept=body.accept), until=api.led_here(run))
+        return json_response(RunAccepted(run), 202)
+
+    @router.post("/retry", **returns(RunAccepted, 202), **takes(RetryBody, required=False))
+    async def retry(request: Request, run: str, grant: Caller) -> Response:
+        """Do failed tasks again, or those that are named, in a new run that keeps the other results."""
+        body = await body_of(request, RetryBody)
+        record = await api.runs.find(run, grant.namespace)
+        key = uuid.uuid4().hex
+        new = run_id(key, grant.namespace)
+        fork = boss.fork(
+            run,
+            redo=body.tasks or failed_tasks(record),
+            repeat_effects=body.repeat_effects,
+            key=key,
+            namespace=grant.namespace,
+            source=api.facts.source,
+        )
+        await api.begin(fork, until=api.led_here(new))
+        return json_response(RunAccepted(new), 202)
+
+
+def failed_tasks(record: RunRecord) -> list[str]:
+    """The tasks of a plan that failed. Raises `UsageError` if there is none."""
+    nodes = record.live_run.schedule.nodes
+    failed = [
+        id_ for id_, node in nodes.items() if is_planned(id_) and node.state is TaskState.FAILED
+    ]
+    if not failed:
+        raise UsageError(f"no task of run {record.run} has failed; name the tasks to do again")
+    return failed
+
+
+def _short(text: str) -> str:
+    if len(text) > LONGEST:
+        raise UsageError(f"a text has {LONGEST:,} characters at most")
+    return text

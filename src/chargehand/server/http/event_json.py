@@ -1,0 +1,120 @@
+"""Events as the API sends them: those of `--json`, with large values cut to a preview."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from chargehand.decisions.trace import step_kind
+from chargehand.decisions.trace_types import StepKind
+from chargehand.facts.events import (
+    AttemptFinished,
+    Event,
+    ItemsListed,
+    PersonAsked,
+    PlanAdopted,
+    PlanAmended,
+    RunRequested,
+    StepFinished,
+    StepStarted,
+    TaskAdded,
+    encode,
+)
+from chargehand.facts.outcome import Done, Failed, NeedsInput
+from chargehand.facts.value import Value
+
+#: characters of a value that are sent with an event; the rest is fetched where it is wanted
+PREVIEW = 200
+#: characters of an error's stack, and bytes of what a plan hands to a task
+MOST_STACK, MOST_ARGS = 2_000, 2_000
+
+
+def event_json(run: str, seq: int, event: Event) -> bytes:
+    """The JSON of one event: its number, its run, and its fields."""
+    fields = msgspec.json.decode(encode(event), type=dict[str, Raw])
+    return msgspec.json.encode({"seq": seq, "run": run, **fields, **_cut(event)})
+
+
+def preview_of(value: Value) -> dict[str, Any]:
+    """How large a value is, and how it begins."""
+    told: dict[str, Any] = {"size": value.size if value.blob else len(value.json), "preview": ""}
+    if not value.blob:
+        told["preview"] = preview_words(value)
+    if value.taint:
+        told["taint"] = value.taint
+    return told
+
+
+def preview_words(value: Value) -> str:
+    """The beginning of a value that is no blob: of a text its words, else of its JSON."""
+    json = bytes(value.json)
+    if json[:1] == b'"':
+        return str(value.read())[:PREVIEW]
+    return json[: 4 * PREVIEW].decode("utf-8", "ignore")[:PREVIEW]
+
+
+def _cut(event: Event) -> dict[str, Any]:
+    """The fields of an event that hold values, without them."""
+    match event:
+        case StepStarted():
+            return {"about": preview_of(event.about), "step": _step(event)}
+        case StepFinished() | AttemptFinished():
+            return {"outcome": _outcome(event.outcome)}
+        case RunRequested():
+            # Without where the crew lies on this machine.
+            return {"earlier": preview_of(event.earlier), "source": {}}
+        case ItemsListed():
+            return {"items": [preview_of(each) for each in event.items]}
+        case PersonAsked():
+            return {"question": _question(event.question)}
+        case PlanAdopted():
+            plan = msgspec.to_builtins(event.plan)
+            return {"plan": {**plan, "tasks": [_task(each) for each in plan["tasks"]]}}
+        case TaskAdded():
+            return {"task": _task(msgspec.to_builtins(event.task))}
+        case PlanAmended() if event.added:
+            return {"added": [_task(each) for each in msgspec.to_builtins(event.added)]}
+        case _:
+            return {}
+
+
+def _step(event: StepStarted) -> dict[str, str]:
+    """What a step is for, so that nobody needs its arguments to name it."""
+    about = None if event.about.blob else event.about.read()
+    kind = step_kind(event.name, about)
+    told = {"kind": kind.value}
+    if isinstance(about, dict):
+        if kind is StepKind.MODEL:
+            told["model"] = next(iter(about["models"]), "")
+        elif kind is StepKind.RUN:
+            told["run"] = str(about["run"])
+    return told
+
+
+def _outcome(outcome: Any) -> dict[str, Any]:
+    told = _fields(outcome)
+    if isinstance(outcome, Done):
+        told["value"] = preview_of(outcome.value)
+    elif isinstance(outcome, NeedsInput):
+        told["question"] = _question(outcome.question)
+    elif isinstance(outcome, Failed) and outcome.stack:
+        told["stack"] = outcome.stack[-MOST_STACK:]
+    return told
+
+
+def _question(question: Any) -> dict[str, Any]:
+    return {**_fields(question), "evidence": preview_of(question.evidence)}
+
+
+def _fields(record: object) -> dict[str, Any]:
+    return msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Raw])
+
+
+def _task(task: dict[str, Any]) -> dict[str, Any]:
+    for field in ("args", "for_each"):
+        given = task.get(field)
+        if isinstance(given, (dict, list)):
+            value = Value.of_record(given)
+            if len(value.json) > MOST_ARGS:
+                task[field] = preview_of(value)
+    return task

@@ -1,0 +1,279 @@
+"""Live events of runs as server-sent events (SSE).
+
+All streams of one run share one feed. The feed reads the journal once for all of them and keeps the newest
+frames, up to a bound. A stream takes frames from there as fast as its reader does; one that falls behind
+the oldest frame is sent `event: resync` and ends. So a slow reader costs neither memory nor time.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+
+from msgspec import Struct
+from starlette.responses import StreamingResponse
+from starlette.types import Receive
+
+from chargehand.errors import JournalBusy, UnknownRun
+from chargehand.facts.events import RunFinished
+from chargehand.journal.base import Journal
+from chargehand.runtime.command_inbox import RETRY
+from chargehand.server.http.error_bodies import Refusal
+from chargehand.server.http.event_json import event_json
+
+log = logging.getLogger("chargehand")
+
+#: seconds between two frames of a run: at most ten a second
+INTERVAL = 0.1
+#: seconds of that for each open stream, so that many streams leave time for the runs themselves
+INTERVAL_PER_STREAM = 0.0005
+#: streams that are woken at once; the event loop turns to other work in between
+AT_ONCE = 8
+#: events of one frame
+MOST_EVENTS = 500
+#: frames, and bytes of frames, that a feed keeps
+MOST_FRAMES, MOST_BYTES = 256, 4 * 2**20
+#: seconds of silence after which a comment is sent
+PING = 15.0
+PING_FRAME = b": ping\n\n"
+BYE = b"event: bye\ndata: {}\n\n"
+RESYNC = b"event: resync\ndata: {}\n\n"
+END = b"event: end\ndata: {}\n\n"
+#: open streams of one server
+MOST_STREAMS = 1_000
+
+
+class Frame(Struct, frozen=True):
+    """Some events, as they are sent."""
+
+    #: the number of the event before its first, and of its last
+    after: int
+    last: int
+    data: bytes
+    #: the run has ended with it
+    is_last: bool = False
+
+
+class RunFeed:
+    """Reads the events of one run for all streams that follow it."""
+
+    def __init__(self, run: str, journal: Journal, after: int, streams: "EventStreams") -> None:
+        self.run = run
+        #: the number of the last event that was read
+        self.seq = after
+        self.followers: set[EventStream] = set()
+        self._journal = journal
+        self._streams = streams
+        self._frames: deque[Frame] = deque()
+        self._bytes = 0
+        self.task = asyncio.ensure_future(self._read_on())
+        self.task.add_done_callback(_log_failure)
+
+    def frame_behind(self, seq: int) -> Frame | None:
+        """The frame that goes on after this event; None if there is nothing new.
+
+        Raises `LookupError` if what comes next is kept no longer.
+        """
+        if seq >= self.seq:
+            return None
+        for frame in reversed(self._frames):
+            if frame.after <= seq:
+                return frame
+        raise LookupError(seq)
+
+    async def _read_on(self) -> None:
+        signal, loop = self._journal.boards.signal, asyncio.get_running_loop()
+        is_over = False
+        while not is_over:
+            known, began = signal.count, loop.time()
+            try:
+                is_over = await self._read()
+            except JournalBusy as error:
+                log.warning("stream_waits run=%s error=%s", self.run, error)
+                await asyncio.sleep(RETRY)
+                continue
+            pause = max(INTERVAL, INTERVAL_PER_STREAM * self._streams.count)
+            await asyncio.sleep(max(pause - (loop.time() - began), 0.0))
+            await signal.wait(since=known)
+
+    async def _read(self) -> bool:
+        """Put what is new into frames; whether the run has ended."""
+        is_over = False
+        with contextlib.suppress(UnknownRun):  # it waits for a supervisor to take it up
+            async for frame in frames(self._journal, self.run, self.seq):
+                is_over = frame.is_last
+                await self._publish(frame)
+        return is_over
+
+    async def _publish(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        self._bytes += len(frame.data)
+        self.seq = frame.last
+        while len(self._frames) > MOST_FRAMES or (
+            self._bytes > MOST_BYTES and len(self._frames) > 1
+        ):
+            self._bytes -= len(self._frames.popleft().data)
+        for number, follower in enumerate(list(self.followers), 1):
+            follower.wake.set()
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+
+class EventStreams:
+    """All open streams of a server."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.is_stopping = False
+        self.count = 0
+        self._feeds: dict[str, RunFeed] = {}
+
+    def stop(self) -> None:
+        """Have every stream say good-bye and end."""
+        self.is_stopping = True
+        for feed in self._feeds.values():
+            for follower in feed.followers:
+                follower.wake.set()
+
+    @contextlib.contextmanager
+    def following(self, stream: "EventStream", after: int) -> Iterator[RunFeed]:
+        """The feed of a run, which reads on while a stream follows it."""
+        feed = self._feeds.get(stream.run)
+        if feed is None or feed.task.done():
+            feed = self._feeds[stream.run] = RunFeed(stream.run, self.journal, after, self)
+        feed.followers.add(stream)
+        try:
+            yield feed
+        finally:
+            feed.followers.discard(stream)
+            if not feed.followers:
+                feed.task.cancel()
+                if self._feeds.get(stream.run) is feed:
+                    del self._feeds[stream.run]
+
+
+class EventStream:
+    """One reader of the events of a run."""
+
+    def __init__(self, streams: EventStreams, run: str, after: int) -> None:
+        self.run = run
+        self.wake = asyncio.Event()
+        self._streams = streams
+        self._seq = after
+        self._is_over = False
+        self._is_gone = False
+
+    def response(self, receive: Receive) -> StreamingResponse:
+        """The stream as a response. Ends when the reader goes away."""
+        if self._streams.count >= MOST_STREAMS:
+            raise Refusal(
+                *(503, "TooManyStreams", f"{MOST_STREAMS} streams are open"),
+                "close some, or read GET runs/{id}/log",
+            )
+        return StreamingResponse(
+            self._counted(receive),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+
+    async def _counted(self, receive: Receive) -> AsyncIterator[bytes]:
+        watch = asyncio.ensure_future(self._watch(receive))
+        self._streams.count += 1
+        try:
+            async for data in self._frames():
+                yield data
+        finally:
+            self._streams.count -= 1
+            watch.cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._is_gone = True
+        self.wake.set()
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        yield b": chargehand\n\n"  # so that the reader has the headers at once
+        self._is_over = await self._has_ended()
+        async for data in self._missed(None):
+            yield data
+        with self._streams.following(self, self._seq) as feed:
+            while not self._is_over and not self._is_gone:
+                if self._streams.is_stopping:
+                    yield BYE
+                    return
+                self.wake.clear()
+                try:
+                    frame = feed.frame_behind(self._seq)
+                except LookupError:
+                    yield RESYNC
+                    return
+                if frame is None and feed.task.done():  # it could not be read any further
+                    yield RESYNC
+                    return
+                if frame is None:
+                    if not await self._is_woken():
+                        yield PING_FRAME
+                elif frame.after == self._seq:
+                    self._seq, self._is_over = frame.last, frame.is_last
+                    yield frame.data
+                else:  # it has read some of these by itself
+                    async for data in self._missed(frame.last):
+                        yield data
+        if self._is_over:
+            yield END
+
+    async def _missed(self, last: int | None) -> AsyncIterator[bytes]:
+        """What is in the journal already, up to an event or all."""
+        if self._is_over:
+            return
+        with contextlib.suppress(UnknownRun):  # it waits for a supervisor to take it up
+            async for frame in frames(self._streams.journal, self.run, self._seq, last):
+                self._seq, self._is_over = frame.last, frame.is_last
+                yield frame.data
+                if self._streams.is_stopping or self._is_gone:
+                    return
+
+    async def _has_ended(self) -> bool:
+        """Whether the event that it goes on from is the last of the run."""
+        with contextlib.suppress(UnknownRun):
+            if self._seq > 0:
+                async for entry in self._streams.journal.read(self.run, self._seq - 1):
+                    return isinstance(entry.event, RunFinished)
+        return False
+
+    async def _is_woken(self) -> bool:
+        try:
+            async with asyncio.timeout(PING):
+                await self.wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+async def frames(
+    journal: Journal, run: str, after: int, last: int | None = None
+) -> AsyncIterator[Frame]:
+    """The events of a run after this one, up to `last`, as frames."""
+    parts: list[bytes] = []
+    seq, is_over = after, False
+    async for entry in journal.read(run, after):
+        if last is not None and entry.seq > last:
+            break
+        parts.append(event_json(run, entry.seq, entry.event))
+        seq, is_over = entry.seq, isinstance(entry.event, RunFinished)
+        if len(parts) == MOST_EVENTS:
+            yield _frame(after, seq, parts, is_over=is_over)
+            after, parts = seq, []
+    if parts:
+        yield _frame(after, seq, parts, is_over=is_over)
+
+
+def _frame(after: int, last: int, parts: list[bytes], *, is_over: bool) -> Frame:
+    return Frame(after, last, b"id: %d\ndata: [%s]\n\n" % (last, b",".join(parts)), is_over)
+
+
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("stream_failed error=%s: %s", type(error).__name__, error)

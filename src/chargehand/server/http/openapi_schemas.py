@@ -1,0 +1,113 @@
+"""The OpenAPI document: schemas of what routes take and return, made from the types that they use."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.requests import Request
+
+from chargehand.server.http.error_bodies import JSON_TYPE, Refusal
+
+T = TypeVar("T")
+REF = "#/components/schemas/{name}"
+_KNOWN: dict[str, type[Any]] = {}
+ERROR_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "Why a request was refused.",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["kind", "message", "hint"],
+            "properties": {
+                "kind": {"type": "string", "description": "The name of the error."},
+                "message": {"type": "string"},
+                "hint": {"type": "string", "description": "What helps; may be empty."},
+            },
+        }
+    },
+}
+_ERRORS = {
+    400: "The request is no proper request.",
+    401: "No valid token.",
+    403: "The token, the host or the origin may not do this.",
+    404: "There is no such thing, or not in the namespace of this token.",
+    408: "The body did not come in time.",
+    409: "It was changed or answered by somebody else meanwhile.",
+    413: "The body is too large.",
+    415: "The body is no JSON.",
+    422: "The body is JSON, and something in it is wrong.",
+    503: "The journal or the server cannot do this just now.",
+}
+
+
+def ref(kind: type[Any]) -> dict[str, str]:
+    """A reference to the schema of this type."""
+    _KNOWN[kind.__name__] = kind
+    return {"$ref": REF.format(name=kind.__name__)}
+
+
+def returns(kind: type[Any] | None = None, status: int = 200, what: str = "") -> dict[str, Any]:
+    """The arguments of a route that returns this type, or nothing, and the errors that all have."""
+    words = what or ("Done." if kind is None else (kind.__doc__ or "").strip().splitlines()[0])
+    told: dict[str, Any] = {"description": words}
+    if kind is not None:
+        told["content"] = {JSON_TYPE: {"schema": ref(kind)}}
+    error = {JSON_TYPE: {"schema": {"$ref": REF.format(name="Error")}}}
+    errors = {code: {"description": words, "content": error} for code, words in _ERRORS.items()}
+    return {"status_code": status, "response_model": None, "responses": {status: told, **errors}}
+
+
+def takes(kind: type[Any], *, required: bool = True) -> dict[str, Any]:
+    """The argument of a route that takes a body of this type."""
+    body = {"required": required, "content": {JSON_TYPE: {"schema": ref(kind)}}}
+    return {"openapi_extra": {"requestBody": body}}
+
+
+async def body_of(request: Request, kind: type[T]) -> T:
+    """The body of a request, checked against its type. An empty one is the type's default."""
+    data = await request.body()
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (
+        msgspec.ValidationError,
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        RecursionError,
+    ) as error:
+        is_json = isinstance(error, msgspec.ValidationError)
+        kind_of_error = "InvalidBody" if is_json else "NotJson"
+        raise Refusal(422 if is_json else 400, kind_of_error, f"the body: {error}") from None
+
+
+def install(app: FastAPI, servers: Sequence[str]) -> None:
+    """Have the application describe itself with these schemas."""
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, servers)
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]  # as FastAPI's documentation says
+
+
+def _document(app: FastAPI, servers: Sequence[str]) -> dict[str, Any]:
+    document = get_openapi(
+        title="chargehand",
+        version=app.version,
+        description="Runs of a supervisor of agents: submit, follow, control, answer.",
+        routes=app.routes,
+        servers=[{"url": each} for each in servers],
+    )
+    _, schemas = msgspec.json.schema_components(list(_KNOWN.values()), ref_template=REF)
+    known = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        known.pop(name, None)
+    known.update({**schemas, "Error": ERROR_SCHEMA})
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+    }
+    document["security"] = [{"bearer": []}]
+    return document

@@ -1,0 +1,319 @@
+"""Checks every request before the API sees it: host, origin, credential, size, time.
+
+What is not allowed here reaches no route, so a new route is closed until its caller has a token.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chargehand.server.http.access_tokens import SESSION, AccessTokens, Grant
+from chargehand.server.http.access_tokens import Scope as AccessScope
+from chargehand.server.http.error_bodies import JSON_TYPE, Refusal, error_body
+from chargehand.server.listener import refuse_body
+
+API = "/api/v1"
+LOGIN, LOGOUT, HEALTH = f"{API}/login", f"{API}/logout", f"{API}/health"
+#: open to all: how one logs in, and whether the server is alive
+OPEN = frozenset({("POST", LOGIN), ("GET", HEALTH), ("HEAD", HEALTH)})
+#: change nothing, though they are sent with POST
+HARMLESS = frozenset({LOGIN, LOGOUT, f"{API}/plan/check"})
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+#: bytes of a body, and of one that comes without a credential
+MOST_BODY, MOST_LOGIN = 4 * 2**20, 4 * 2**10
+#: seconds in which a body must be there
+BODY_TIME = 10.0
+#: lists and objects inside each other, and values in all
+MOST_DEPTH, MOST_VALUES = 100, 200_000
+#: asked of browsers with every response
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "font-src 'self'; connect-src 'self'; worker-src 'self'; manifest-src 'self'; "
+        "base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+
+class GuardRules(Struct, frozen=True, kw_only=True):
+    """How strictly requests are checked."""
+
+    #: names that the server answers to, in small letters and without port
+    hosts: frozenset[str]
+    #: an address in place of a name is fine: no name that was rebound is one
+    any_address: bool = False
+    #: the path that a reverse proxy serves it under; empty: /
+    base: str = ""
+    #: browsers reach it by https, directly or through a proxy
+    is_secure: bool = False
+    is_read_only: bool = False
+    #: of this server: browsers do not tell ports apart
+    cookie: str = "chargehand"
+    body_time: float = BODY_TIME
+
+    def knows(self, host: str) -> bool:
+        """Whether a request with this Host header is meant for this server."""
+        name = _name_in(host)
+        if name in self.hosts:
+            return True
+        try:
+            return self.any_address and bool(ip_address(name))
+        except ValueError:
+            return False
+
+    def session_cookie(self, value: str, age: int = SESSION) -> str:
+        """The Set-Cookie header that begins a session, or ends it with an age of 0."""
+        # Browsers hold `__Host-` to Secure, no Domain and the path /.
+        path = "/" if self.is_secure else f"{self.base}/"
+        secure = "; Secure" if self.is_secure else ""
+        return (
+            f"{self.cookie_name}={value}; HttpOnly; SameSite=Strict; Path={path}; "
+            f"Max-Age={age}{secure}"
+        )
+
+    @property
+    def cookie_name(self) -> str:
+        return f"__Host-{self.cookie}" if self.is_secure else self.cookie
+
+
+class RequestGuard:
+    """An application behind its border. The grant of a request is found in `scope["grant"]`."""
+
+    def __init__(self, app: ASGIApp, tokens: AccessTokens, rules: GuardRules) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        path = _path_below(scope["path"], self._rules.base)
+        is_api = path == "/api" or path.startswith("/api/")
+        send = self._with_headers(send, is_api=is_api)
+        headers = Headers(scope=scope)
+        try:
+            self._check_source(scope["method"], headers, is_api=is_api)
+            scope["grant"] = self._grant_for(scope["method"], path, headers, is_api=is_api)
+            body = await self._body(scope, headers, receive)
+        except Refusal as error:
+            words = error_body(error.kind, str(error), error.hint)
+            await refuse_body(receive, send, words, _error_headers(error), error.status)
+            return
+        await self._app(scope, _replayed(body, receive), send)
+
+    # where it comes from
+
+    def _check_source(self, method: str, headers: Headers, *, is_api: bool) -> None:
+        host, rules = headers.get("host", ""), self._rules
+        if not rules.knows(host):
+            raise Refusal(
+                *(403, "HostRefused", f"this server does not answer to the host {host[:100]!r}"),
+                "start it with --allow-host NAME",
+            )
+        site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
+        if is_api and site in ("cross-site", "same-site"):
+            raise Refusal(403, "OriginRefused", "pages of other sites may not use this server")
+        if origin and not _is_same_origin(origin, host):
+            raise Refusal(
+                *(403, "OriginRefused", f"the origin {origin[:100]!r} is not this server"),
+                "behind a proxy, have it pass the Host header on",
+            )
+        if method not in SAFE and is_api:
+            if headers.get("x-chargehand") != "1":
+                raise Refusal(
+                    *(403, "HeaderMissing", f"{method} needs the header X-Chargehand: 1"),
+                    "browsers let no other site send it",
+                )
+            is_browser_known = site == "same-origin" or bool(origin)
+            if not is_browser_known and "authorization" not in headers and "cookie" in headers:
+                raise Refusal(
+                    *(403, "OriginRefused", "a cookie alone does not tell where this comes from"),
+                    "scripts send Authorization: Bearer TOKEN",
+                )
+
+    # who sends it
+
+    def _grant_for(self, method: str, path: str, headers: Headers, *, is_api: bool) -> Grant | None:
+        if (method, path) in OPEN or (not is_api and method in ("GET", "HEAD")):
+            return None
+        grant = self._credential(headers)
+        if grant is None:
+            raise Refusal(
+                *(401, "NotLoggedIn", "this needs the token that chargehand serve has printed"),
+                "send Authorization: Bearer TOKEN, or log in at the page",
+            )
+        if method in SAFE or path in HARMLESS:
+            return grant
+        if self._rules.is_read_only:
+            raise Refusal(403, "ReadOnly", "this server was started with --read-only")
+        if not grant.allows(AccessScope.OPERATE):
+            raise Refusal(403, "ScopeMissing", f"the token {grant.name!r} may only read")
+        return grant
+
+    def _credential(self, headers: Headers) -> Grant | None:
+        given = headers.get("authorization")
+        if given is not None:
+            kind, _, token = given.partition(" ")
+            return self._tokens.find(token.strip()) if kind.lower() == "bearer" else None
+        cookie = cookie_in(headers, self._rules.cookie_name)
+        return self._tokens.find_session(cookie) if cookie else None
+
+    # what it brings
+
+    async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if not has_body:
+            return b""
+        if scope["method"] in SAFE:
+            raise Refusal(400, "BodyRefused", f"{scope['method']} takes no body")
+        media = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media != JSON_TYPE:
+            raise Refusal(415, "NotJson", "send JSON, with Content-Type: application/json")
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise Refusal(415, "Compressed", "compressed bodies are not read; send it as it is")
+        most = MOST_BODY if scope["grant"] is not None else MOST_LOGIN
+        if _length_in(headers) > most:
+            raise _too_large(most)
+        try:
+            async with asyncio.timeout(self._rules.body_time):
+                body = await _read(receive, most)
+        except TimeoutError:
+            words = f"the body was not there within {self._rules.body_time:g} s"
+            raise Refusal(408, "TooSlow", words) from None
+        refuse_deep(body)
+        return body
+
+    def _with_headers(self, send: Send, *, is_api: bool) -> Send:
+        added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+        if is_api:
+            added.append((b"cache-control", b"no-store"))
+        if self._rules.is_secure:
+            added.append((b"strict-transport-security", b"max-age=31536000"))
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                known = {name for name, _ in message.get("headers", ())}
+                fresh = [each for each in added if each[0] not in known]
+                message = {**message, "headers": [*message.get("headers", ()), *fresh]}
+            await send(message)
+
+        return sending
+
+
+def cookie_in(headers: Headers, name: str) -> str:
+    """The value of this cookie; empty if there is none."""
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return "" if morsel is None else morsel.value
+
+
+def refuse_deep(body: bytes) -> None:
+    """Refuse JSON that is nested too deeply, or holds too many values, before it is parsed."""
+    bare = _STRING.sub(b"0", body)
+    values = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+    if values > MOST_VALUES:
+        raise Refusal(413, "TooManyValues", f"a body holds {MOST_VALUES:,} values at most")
+    depth = deepest = 0
+    for byte in re.sub(rb"[^\[\]{}]", b"", bare):
+        depth += 1 if byte in b"[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > MOST_DEPTH:
+        raise Refusal(413, "TooDeep", f"a body is nested {MOST_DEPTH} levels deep at most")
+
+
+def hosts_for(host: str, allowed: Iterable[str]) -> tuple[frozenset[str], bool]:
+    """The names that a server bound to `host` answers to, and whether any address is fine."""
+    names = {"localhost", "127.0.0.1", "[::1]", *(each.lower() for each in allowed)}
+    is_wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
+    if not is_wildcard:
+        names.add(f"[{host}]" if ":" in host else host.lower())
+    return frozenset(names), is_wildcard
+
+
+def _name_in(host: str) -> str:
+    """A Host header without its port. What is no host is returned as nothing known."""
+    name = host.strip().lower()
+    if name.startswith("["):
+        name, bracket, port = name.partition("]")
+        name, port = name + bracket, port.removeprefix(":")
+    else:
+        name, _, port = name.partition(":")
+    return name.rstrip(".") if not port or port.isdigit() else ""
+
+
+def _is_same_origin(origin: str, host: str) -> bool:
+    # Not the scheme: a proxy may speak https with the browser and http with us.
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.strip().lower()
+
+
+def _path_below(path: str, base: str) -> str:
+    """A path without the base path, whether the proxy has stripped it or not."""
+    return path.removeprefix(base) or "/" if base and f"{path}/".startswith(f"{base}/") else path
+
+
+def _length_in(headers: Headers) -> int:
+    length = headers.get("content-length", "0")
+    return int(length) if length.isdigit() and len(length) < 19 else MOST_BODY + 1
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, "TooLarge", f"a body has {most:,} bytes at most", "put the rest into files")
+
+
+async def _read(receive: Receive, most: int) -> bytes:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Refusal(400, "Disconnected", "the client went away")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            raise _too_large(most)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body that was read, and then whatever else comes: that the client goes away."""
+    is_given = False
+
+    async def receiving() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receiving
+
+
+def _error_headers(error: Refusal) -> list[tuple[bytes, bytes]]:
+    headers = [(b"content-type", JSON_TYPE.encode())]
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    return headers

@@ -1,0 +1,396 @@
+"""Finds the runs that a token may see, and says how each of them stands."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.wait_reasons import Explainer, WaitReason
+from chargehand.errors import InternalError, JournalDamaged, JournalVersion, UnknownRun
+from chargehand.facts.events import RunFinished, RunRequested
+from chargehand.journal.base import Head, Journal, Process, load_value
+from chargehand.presentation.status_words import SUBMITTED, UNREADABLE, is_nested, status_of
+from chargehand.result import RunResult
+from chargehand.runtime.command_inbox import answer_in_mail, submissions
+from chargehand.server.http import run_views as views
+from chargehand.server.http.run_records import AskedQuestion, RunRecord, RunRecords
+from chargehand.server.http.run_shapes import (
+    AnsweredView,
+    ChildView,
+    QuestionView,
+    RunCounts,
+    RunList,
+    RunRow,
+    Snapshot,
+    WaitView,
+)
+from chargehand.supervisor import Supervisor
+
+#: rows of ended runs, and requests of any, that are kept
+MOST_ROWS, MOST_REQUESTS = 2_000, 20_000
+#: runs whose ends are read at once
+AT_ONCE = 16
+#: characters of a request that are kept to be searched
+SEARCHED = 2_000
+#: characters of an id
+LONGEST_ID = 200
+
+
+class RunOrigin(Struct, frozen=True):
+    """What never changes about a run."""
+
+    namespace: str
+    parent: str
+    request: str
+    at: datetime
+
+
+class RunStanding(Struct, frozen=True):
+    """How a run stands, and what it asks."""
+
+    record: RunRecord
+    state: str
+    #: open ones, of nested runs too, each with the run that asks it
+    asked: list[tuple[RunRecord, AskedQuestion]]
+    #: answers that wait for the next leader, by question
+    answers: Mapping[str, AnsweredView]
+    leader: Process | None
+
+
+class RunDirectory:
+    """The runs of a journal, as the holder of a token sees them."""
+
+    def __init__(self, boss: Supervisor) -> None:
+        self.boss = boss
+        self.journal: Journal = boss.journal
+        self.records = RunRecords(self.journal)
+        self._origins: OrderedDict[str, RunOrigin] = OrderedDict()
+        self._ended: dict[str, str] = {}
+        self._rows: OrderedDict[tuple[str, int], RunRow] = OrderedDict()
+
+    # one run
+
+    async def find(self, run: str, namespace: str) -> RunRecord:
+        """A run of this namespace. Raises `UnknownRun` also for one of another, in the same words."""
+        await self.check(run, namespace)
+        return await self.records.read(run)
+
+    async def check(self, run: str, namespace: str) -> None:
+        """Raise `UnknownRun` unless this namespace has this run."""
+        if not run or len(run) > LONGEST_ID or not run.isprintable():
+            raise UnknownRun(run[:LONGEST_ID])
+        if await self.namespace_of(run) != namespace:
+            raise UnknownRun(run)
+
+    async def namespace_of(self, run: str) -> str:
+        """The namespace of a run; a nested one has that of the run above it."""
+        origin = await self._origin(run)
+        while origin.parent:
+            origin = await self._origin(origin.parent)
+        return origin.namespace
+
+    async def _origin(self, run: str) -> RunOrigin:
+        known = self._origins.get(run)
+        if known is None:
+            await self._learn([run])
+            known = self._origins.get(run)
+        if known is None:
+            waiting = {each.requested.run: each for each in await submissions(self.journal.mail)}
+            if run not in waiting:
+                raise UnknownRun(run)
+            known = _origin_of(waiting[run].requested)
+        return known
+
+    async def _learn(self, runs: Iterable[str]) -> None:
+        """Read the requests of these runs, if they are not known."""
+        unknown = [run for run in runs if run not in self._origins]
+        for run, requested in (await self.journal.storage.requests(unknown)).items():
+            self._origins[run] = _origin_of(requested)
+        while len(self._origins) > max(MOST_REQUESTS, len(unknown)):
+            self._origins.popitem(last=False)
+
+    async def standing(self, record: RunRecord) -> RunStanding:
+        """How a run stands now."""
+        schedule = record.live_run.schedule
+        if schedule.status is not None:
+            return RunStanding(record, schedule.status.value, [], {}, None)
+        letters = await self.journal.mail.unread()
+        answers = {
+            mail.question: AnsweredView(mail.by, mail.text, None)
+            for mail in map(answer_in_mail, letters)
+            if mail is not None
+        }
+        below = await self._below(record)
+        if not record.seq:
+            return RunStanding(record, SUBMITTED, [], answers, None)
+        is_ending = any(
+            each.stream == record.run and each.subject in ("cancel", "stop") for each in letters
+        )
+        asked = (
+            []
+            if is_ending
+            else [each for each in _asked(below) if each[1].question.id not in answers]
+        )
+        alive = {each.node: each for each in await self.journal.processes.alive()}
+        leader = alive.get(record.node) if record.node else None
+        result = self.result_of(record, below)
+        state = status_of(result, "" if leader is None else leader.node)
+        return RunStanding(record, state, asked, answers, leader)
+
+    async def _below(self, record: RunRecord) -> dict[str, tuple[RunRecord, Any]]:
+        """This run under the empty name, and by task the runs under way that it waits for."""
+        found: dict[str, tuple[RunRecord, Any]] = {"": (record, None)}
+        schedule = record.live_run.schedule
+        for task, run in list(record.live_run.results.nested.items()):
+            if not schedule.nodes[task].state.is_settled:
+                with suppress(UnknownRun):  # it had no time to begin
+                    child = await self.records.read(run)
+                    found[task] = (child, await self._below(child))
+        return found
+
+    def result_of(
+        self, record: RunRecord, below: Mapping[str, tuple[RunRecord, Any]] | None = None
+    ) -> RunResult:
+        """A run as results show it."""
+        nested = {
+            task: self.result_of(child, deeper)
+            for task, (child, deeper) in (below or {}).items()
+            if task
+        }
+        return RunResult(record.run, record.live_run, self._reading, below=nested)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Journal]:
+        yield self.journal
+
+    async def row(self, record: RunRecord) -> RunRow:
+        """One run in a list."""
+        known = self._rows.get((record.run, record.seq))
+        if known is not None:
+            return known
+        standing = await self.standing(record)
+        row = self.row_of(standing)
+        if record.ended_at is not None:
+            self._rows[record.run, record.seq] = row
+            while len(self._rows) > MOST_ROWS:
+                self._rows.popitem(last=False)
+        return row
+
+    def row_of(self, standing: RunStanding) -> RunRow:
+        leader = views.leader_view(standing.leader, self.journal.leases.node)
+        count, now = len(standing.asked), datetime.now(UTC)
+        return views.run_row(standing.record, standing.state, count, leader, now)
+
+    # all runs
+
+    async def heads(self, namespace: str, *, nested: bool = False) -> list[Head]:
+        """The runs of a namespace, the one that began last first."""
+        waiting = {each.requested.run: each for each in await submissions(self.journal.mail)}
+        heads = await self.journal.heads(forgotten=False)
+        heads = heads if nested else [head for head in heads if not is_nested(head)]
+        await self._learn([head.stream for head in heads])
+        known = {head.stream for head in heads}
+        found = [head for head in heads if await self._is_of(head.stream, namespace)]
+        found += [
+            each.head
+            for run, each in waiting.items()
+            if run not in known and each.requested.namespace == namespace
+        ]
+        return sorted(found, key=_age, reverse=True)
+
+    async def _is_of(self, run: str, namespace: str) -> bool:
+        try:
+            return await self.namespace_of(run) == namespace
+        except UnknownRun:  # its first event cannot be read
+            return namespace == ""
+
+    async def open_runs(self, namespace: str) -> list[RunRecord]:
+        """The runs that have not ended."""
+        found = []
+        for head in await self.heads(namespace):
+            if not head.is_ended:
+                with suppress(UnknownRun, JournalDamaged, JournalVersion, InternalError):
+                    found.append(await self.records.read(head.stream))
+        return found
+
+    async def page(
+        self, namespace: str, *, states: list[str], q: str, before: str, limit: int
+    ) -> RunList:
+        """A page of runs, and how many there are by state."""
+        heads = await self.heads(namespace)
+        found = await self._states(heads)
+        counts = RunCounts(
+            all=len(heads),
+            **{
+                group: sum(views.matches(state, [group]) for state in found.values())
+                for group in ("running", "needs", "failed", "done")
+            },
+        )
+        wanted = [] if "all" in states else states
+        words = q.casefold().split()
+        fitting = [
+            head
+            for head in heads
+            if views.matches(found[head.stream], wanted) and self._is_meant(head.stream, words)
+        ]
+        if before:
+            fitting = [head for head in fitting if cursor_of(head) < before]
+        page = fitting[:limit]
+        rows = [await self._row_at(head, found[head.stream]) for head in page]
+        more = cursor_of(page[-1]) if len(fitting) > limit else None
+        return RunList(rows, more, counts)
+
+    def _is_meant(self, run: str, words: list[str]) -> bool:
+        origin = self._origins.get(run)
+        text = f"{run} {'' if origin is None else origin.request}".casefold()
+        return all(word in text for word in words)
+
+    async def _row_at(self, head: Head, state: str) -> RunRow:
+        known = self._rows.get((head.stream, head.seq))
+        if known is not None:
+            return known
+        try:
+            return await self.row(await self.records.read(head.stream))
+        except (JournalDamaged, JournalVersion, InternalError) as error:
+            words = f"{error}; chargehand verify {head.stream} says what can be saved"
+            id_, at = head.stream, head.began_at
+            return RunRow(
+                id=id_, title=words[:100], request="", state=state, reason=words, began_at=at
+            )
+
+    async def _states(self, heads: list[Head]) -> dict[str, str]:
+        """By run: how it stands. Of an ended run, only its last event is read, once."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def look(head: Head) -> str:
+            async with gate:
+                try:
+                    if not head.is_ended:
+                        record = await self.records.read(head.stream)
+                        return (await self.standing(record)).state
+                    async for entry in self.journal.read(head.stream, head.seq - 1):
+                        if isinstance(entry.event, RunFinished):
+                            self._ended[head.stream] = entry.event.status.value
+                            return entry.event.status.value
+                except (JournalDamaged, JournalVersion, InternalError, UnknownRun):
+                    pass
+                return UNREADABLE
+
+        unknown = [head for head in heads if head.stream not in self._ended]
+        states = await asyncio.gather(*map(look, unknown))
+        found = dict(zip((head.stream for head in unknown), states, strict=True))
+        return {
+            **{h.stream: self._ended[h.stream] for h in heads if h.stream in self._ended},
+            **found,
+        }
+
+    # what a page shows
+
+    async def snapshot(self, record: RunRecord) -> bytes:
+        """Everything about a run but its payloads, as JSON."""
+        standing = await self.standing(record)
+        questions = await self.questions(standing, closed=True)
+        waits = await self._waits(record, standing)
+        children = await self._children(record)
+        async with record.lock:  # so that it does not change while a thread reads it
+            return await asyncio.to_thread(self._snapshot, standing, questions, waits, children)
+
+    def _snapshot(
+        self,
+        standing: RunStanding,
+        questions: list[QuestionView],
+        waits: list[WaitView],
+        children: list[ChildView],
+    ) -> bytes:
+        record = standing.record
+        told = Snapshot(
+            seq=record.seq,
+            run=views.detailed(self.row_of(standing), record),
+            plan=views.plan_of(record),
+            plan_version=record.live_run.schedule.version,
+            tasks=views.task_rows(record),
+            attempts=views.attempt_rows(record.spans.attempts),
+            questions=questions,
+            waits=waits,
+            critical_path=views.critical_path(record),
+            estimates=views.estimates_of(record),
+            children=children,
+            items=views.item_counts(record),
+        )
+        return msgspec.json.encode(told)
+
+    async def _waits(self, record: RunRecord, standing: RunStanding) -> list[WaitView]:
+        if not views.is_open(standing.state) or standing.state == SUBMITTED:
+            return []
+        found: Iterable[WaitReason]
+        if standing.leader is not None and standing.leader.node == self.journal.leases.node:
+            found = (await self.boss.look(record.run)).waits  # it knows who is before whom
+        else:
+            found = Explainer(record.run, record.live_run, datetime.now(UTC)).all()
+        return [
+            WaitView(wait.task, wait.what, wait.since_at, wait.cause.value)
+            for wait in found
+            if wait.run == record.run
+        ]
+
+    async def _children(self, record: RunRecord) -> list[ChildView]:
+        found = []
+        for task, run in list(record.live_run.results.nested.items()):
+            with suppress(UnknownRun):
+                child = await self.records.read(run)
+                state = (await self.standing(child)).state
+                found.append(ChildView(task, run, views.title_of(child.requested.request), state))
+        return found
+
+    async def questions(self, standing: RunStanding, *, closed: bool = False) -> list[QuestionView]:
+        """The open questions of a run and of those nested in it; with `closed`, its own past ones too."""
+        record = standing.record
+        asked = list(standing.asked)
+        if closed:
+            known = {each.question.id for _, each in asked}
+            asked = [
+                *((record, each) for id_, each in record.questions.items() if id_ not in known),
+                *asked,
+            ]
+        found = []
+        for asking, each in asked:
+            evidence = await load_value(each.question.evidence, self.journal.blobs)
+            found.append(views.question_view(asking, each, standing.answers, evidence.read()))
+        return sorted(found, key=lambda question: question.asked_at)
+
+
+def cursor_of(head: Head) -> str:
+    """Where a page ends; larger is newer."""
+    return "~".join(_age(head))
+
+
+def _age(head: Head) -> tuple[str, str]:
+    at = head.began_at
+    return (
+        "" if at is None else at.astimezone(UTC).isoformat(timespec="microseconds"),
+        head.stream,
+    )
+
+
+def _origin_of(requested: RunRequested) -> RunOrigin:
+    return RunOrigin(
+        requested.namespace, requested.parent, requested.request[:SEARCHED], requested.at
+    )
+
+
+def _asked(below: Mapping[str, tuple[RunRecord, Any]]) -> list[tuple[RunRecord, AskedQuestion]]:
+    """What a run and those nested in it ask."""
+    found: list[tuple[RunRecord, AskedQuestion]] = []
+    for task, (record, deeper) in below.items():
+        if task:
+            found += _asked(deeper)
+            continue
+        for node in record.live_run.schedule.nodes.values():
+            if node.question is not None and node.question.id in record.questions:
+                found.append((record, record.questions[node.question.id]))
+    return found

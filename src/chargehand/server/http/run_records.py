@@ -1,0 +1,214 @@
+"""Runs as the API shows them: folded from the journal once, then kept up to date event by event."""
+
+import asyncio
+from collections import OrderedDict
+from datetime import datetime
+
+from msgspec import Struct
+
+from chargehand.decisions.live_run import LiveRun, mistake_in
+from chargehand.decisions.trace import AttemptSpans
+from chargehand.decisions.trace_types import StepSpan
+from chargehand.errors import UnknownRun
+from chargehand.facts.events import (
+    AttemptFinished,
+    Event,
+    PersonAsked,
+    PlanAdopted,
+    PlanAmended,
+    PlanOpened,
+    QuestionAnswered,
+    QuestionExpired,
+    RunFinished,
+    RunLed,
+    RunReleased,
+    RunRequested,
+    StepFinished,
+    StepStarted,
+    TaskRewritten,
+)
+from chargehand.facts.outcome import NeedsInput, Question
+from chargehand.journal.base import Journal
+from chargehand.runtime.command_inbox import Submission, submissions
+
+#: runs whose state is kept in memory
+MOST_RECORDS = 32
+#: events after which the event loop may turn to other work
+SLICE = 200
+
+
+class CallRecord(Struct):
+    """A step of an attempt, and where its arguments and its result are found."""
+
+    #: the number of the event that began it, which is also its id
+    seq: int
+    task: str
+    attempt: int
+    span: StepSpan
+    #: the number of the event that ended it; 0: it has not ended
+    ended: int = 0
+
+
+class AskedQuestion(Struct):
+    """A question of a run, open or not."""
+
+    question: Question
+    task: str
+    asked_at: datetime
+    answered: QuestionAnswered | None = None
+    is_expired: bool = False
+
+
+class PlanChange(Struct, frozen=True):
+    """One version of a plan."""
+
+    version: int
+    at: datetime
+    reason: str
+    #: of the event
+    seq: int
+
+
+class RunRecord:
+    """One run: its state, who worked on what, its calls and its questions. Payloads stay in the journal."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.seq = 0
+        self.live_run = LiveRun(run)
+        self.spans = AttemptSpans(content=False)
+        self.calls: list[CallRecord] = []
+        self.questions: dict[str, AskedQuestion] = {}
+        self.versions: list[PlanChange] = []
+        self.rewrites: dict[str, list[str]] = {}
+        self.ended_at: datetime | None = None
+        self.goal = ""
+        #: the process that leads it, or led it last; empty: it was let go of
+        self.node = ""
+        self.lock = asyncio.Lock()
+        self._begun: dict[tuple[str, str, int], CallRecord] = {}
+
+    @property
+    def requested(self) -> RunRequested:
+        """The request. Raises `UnknownRun` before it is there."""
+        requested = self.live_run.schedule.requested
+        if requested is None:
+            raise UnknownRun(self.run)
+        return requested
+
+    def call(self, seq: int) -> CallRecord | None:
+        """The call that began with this event."""
+        low, high = 0, len(self.calls)
+        while low < high:
+            middle = (low + high) // 2
+            if self.calls[middle].seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        is_there = low < len(self.calls) and self.calls[low].seq == seq
+        return self.calls[low] if is_there else None
+
+    def apply(self, seq: int, event: Event) -> None:
+        """Take in the next event."""
+        try:
+            self.live_run.replay((event,))
+            self.spans.apply(event)
+        except Exception as error:
+            raise mistake_in(self.run, error) from error
+        self.seq = seq
+        match event:
+            case StepStarted():
+                span = self.spans.step(event)
+                if span is not None:
+                    call = CallRecord(seq, event.task, event.attempt, span)
+                    self.calls.append(call)
+                    self._begun[event.task, event.name, event.ordinal] = call
+            case StepFinished():
+                begun = self._begun.get((event.task, event.name, event.ordinal))
+                if begun is not None:
+                    begun.ended = seq
+            case (
+                AttemptFinished(outcome=NeedsInput(question=question))
+                | PersonAsked(question=question)
+            ):
+                asked = AskedQuestion(question, event.task, event.at)
+                self.questions.setdefault(question.id, asked)
+            case QuestionAnswered() if event.question in self.questions:
+                self.questions[event.question].answered = event
+            case QuestionExpired() if event.question in self.questions:
+                self.questions[event.question].is_expired = True
+            case TaskRewritten():
+                self.rewrites.setdefault(event.task, []).append(event.description)
+            case RunFinished():
+                self.ended_at = event.at
+            case RunLed():
+                self.node = event.node
+            case RunReleased():
+                self.node = ""
+            case _:
+                self._note_plan(seq, event)
+
+    def _note_plan(self, seq: int, event: Event) -> None:
+        match event:
+            case PlanAdopted(plan=plan):
+                self.goal = plan.goal
+                self.versions.append(PlanChange(plan.version, event.at, "", seq))
+            case PlanOpened():
+                self.goal = event.goal
+                self.versions.append(PlanChange(1, event.at, "", seq))
+            case PlanAmended():
+                self.versions.append(PlanChange(event.version, event.at, event.reason, seq))
+            case _:
+                pass
+
+
+class RunRecords:
+    """The runs that were looked at last, by id."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._records: OrderedDict[str, RunRecord] = OrderedDict()
+
+    async def read(self, run: str) -> RunRecord:
+        """A run as it stands now. Raises `UnknownRun` if there is none."""
+        record = self._records.get(run)
+        if record is None:
+            record = RunRecord(run)
+        async with record.lock:
+            try:
+                await self._catch_up(record)
+            except UnknownRun:
+                self._records.pop(run, None)
+                return await self._submitted(run)
+        self._records[run] = record
+        self._records.move_to_end(run)
+        while len(self._records) > MOST_RECORDS:
+            self._records.popitem(last=False)
+        return record
+
+    async def _catch_up(self, record: RunRecord) -> None:
+        count = 0
+        async for entry in self.journal.read(record.run, record.seq):
+            record.apply(entry.seq, entry.event)
+            count += 1
+            if count % SLICE == 0:
+                await asyncio.sleep(0)
+
+    async def _submitted(self, run: str) -> RunRecord:
+        """A run that waits for a supervisor to take it up."""
+        waiting = await submission_of(self.journal, run)
+        if waiting is None:
+            # Unknown, or taken up between the two looks.
+            record = RunRecord(run)
+            await self._catch_up(record)
+            return record
+        record = RunRecord(run)
+        for event in waiting.history:
+            record.apply(0, event)
+        return record
+
+
+async def submission_of(journal: Journal, run: str) -> Submission | None:
+    """The run of this id, if it was submitted and nobody has taken it up."""
+    waiting = await submissions(journal.mail)
+    return next((each for each in waiting if each.requested.run == run), None)

@@ -1,0 +1,459 @@
+"""Builds what the API returns about a run from its record. Reads nothing: it may be called in a thread."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from chargehand.decisions.duration_estimates import Estimates
+from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.rule_answer import why_not_done
+from chargehand.decisions.system_tasks import is_planned, is_system_task
+from chargehand.decisions.taint_sources import sources_in
+from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
+from chargehand.decisions.trace_types import AttemptSpan
+from chargehand.facts.events import RunStatus
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import NO_USAGE, Usage
+from chargehand.facts.plan import Plan, item_of
+from chargehand.journal.base import Process
+from chargehand.presentation.status_words import SUBMITTED
+from chargehand.server.http.run_records import AskedQuestion, CallRecord, RunRecord
+from chargehand.server.http.run_shapes import (
+    AnsweredView,
+    AttemptRow,
+    CallRow,
+    ErrorView,
+    ItemCounts,
+    LeaderView,
+    QuestionView,
+    RunRow,
+    TaskCounts,
+    TaskRow,
+)
+
+#: characters of a title
+TITLE = 100
+#: a call is slow if it took longer, or longer than so many times the median of its kind
+SLOW, SLOW_TIMES = 30.0, 5.0
+#: the word of the API for a task that asks a person
+NEEDS = "needs"
+_KINDS = {"plain": "question", "in_doubt": "review", "failure": "review"}
+
+
+def state_word(state: TaskState) -> str:
+    """The state of a task as the API names it."""
+    return NEEDS if state is TaskState.ASKING else state.value
+
+
+def title_of(request: str) -> str:
+    """The first line of a request."""
+    line = next((line.strip() for line in request.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
+
+
+def counts_of(live_run: LiveRun) -> TaskCounts:
+    """How many tasks of the plan are in which state."""
+    counts: dict[str, int] = {}
+    for id_, node in live_run.schedule.nodes.items():
+        if is_planned(id_) and node.membership is not Membership.REMOVED:
+            word = state_word(node.state)
+            counts[word] = counts.get(word, 0) + 1
+    return TaskCounts(total=sum(counts.values()), **counts)
+
+
+def leader_view(process: Process | None, here: str) -> LeaderView | None:
+    """The process that leads a run, seen from the node `here`."""
+    if process is None:
+        return None
+    return LeaderView(process.node, process.pid, process.host, process.node == here)
+
+
+def run_row(
+    record: RunRecord, state: str, questions: int, leader: LeaderView | None, now: datetime
+) -> RunRow:
+    """One run in a list."""
+    requested, schedule = record.requested, record.live_run.schedule
+    usage = record.live_run.results.usage
+    ends = record.ended_at or (now if state != "interrupted" else schedule.last_at) or now
+    return RunRow(
+        id=record.run,
+        title=title_of(requested.request),
+        request=requested.request,
+        state=state,
+        reason=schedule.parked or schedule.reason,
+        began_at=requested.at,
+        ended_at=record.ended_at,
+        wall=max((ends - requested.at).total_seconds(), 0.0),
+        tasks=counts_of(record.live_run),
+        speedup=_speedup(record, ends - requested.at),
+        tokens=usage.tokens_in + usage.tokens_out,
+        cost=usage.money,
+        questions=questions,
+        priority=requested.priority,
+        leader=leader,
+        parent=requested.parent,
+    )
+
+
+def detailed(row: RunRow, record: RunRecord) -> RunRow:
+    """The same with what a list leaves out."""
+    requested, live_run = record.requested, record.live_run
+    answer = live_run.results.outputs.get("@answer")
+    return msgspec.structs.replace(
+        row,
+        approach=requested.approach.value,
+        limits=limits_json(live_run.schedule.limits),
+        usage=msgspec.structs.asdict(live_run.results.usage),
+        deadline_at=requested.deadline_at,
+        after=requested.after,
+        taint=sources_in(live_run),
+        answer_size=0 if answer is None else answer.size or len(answer.json),
+        status_reason=live_run.schedule.reason,
+        node=record.node,
+    )
+
+
+def limits_json(limits: Limits) -> dict[str, Any]:
+    """The limits of a run; lengths of time are seconds."""
+    facts = msgspec.structs.asdict(limits)
+    return {
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in facts.items()
+    }
+
+
+def _speedup(record: RunRecord, wall: timedelta) -> float | None:
+    """The work of finished attempts against the time that the run took; None before anything is done."""
+    busy = record.live_run.schedule.busy
+    if not busy or wall <= timedelta(0):
+        return None
+    return round(busy / wall, 3)
+
+
+# tasks
+
+
+class RunFigures:
+    """What the attempts of a run add up to, by task."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.spans: dict[str, list[AttemptSpan]] = {}
+        self.usage: dict[str, Usage] = {}
+        for span in record.spans.attempts:
+            self.spans.setdefault(span.task, []).append(span)
+            item = item_of(span.task) if not is_system_task(span.task) else None
+            task = span.task if item is None else item[0]
+            self.usage[task] = self.usage.get(task, NO_USAGE) + span.usage
+            if item is not None:
+                self.spans.setdefault(task, []).append(span)
+
+
+def task_rows(record: RunRecord) -> list[TaskRow]:
+    """All tasks in plan order, those of the supervisor itself among them; items are only counted."""
+    figures, phases = RunFigures(record), phases_of(record.live_run)
+    nodes = record.live_run.schedule.nodes
+    return [
+        task_row(node, figures, phases.get(id_, 0))
+        for id_, node in nodes.items()
+        if is_planned(id_) or (is_system_task(id_) and node.attempt)
+    ]
+
+
+def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
+    """One task."""
+    task, spans = node.task, figures.spans.get(node.task.id, [])
+    usage = figures.usage.get(task.id, NO_USAGE)
+    is_over = node.state.is_settled
+    ended = [span.ended_at for span in spans if span.ended_at is not None]
+    budget = msgspec.to_builtins(task.limits)
+    return TaskRow(
+        id=task.id,
+        description=task.description,
+        worker=node.worker or task.worker or task.skill,
+        skill=task.skill,
+        needs=[need.task for need in task.all_needs],
+        required=not task.optional,
+        accept=task.accept,
+        state=state_word(node.state),
+        attempt=node.attempt,
+        attempts=node.attempt - node.parks,
+        started_at=min((span.began_at for span in spans), default=None),
+        ended_at=max(ended, default=None) if is_over else None,
+        seconds=sum((span.length.total_seconds() for span in spans), 0.0),
+        wait_seconds=sum((span.waited for span in spans), 0.0),
+        tokens=usage.tokens_in + usage.tokens_out,
+        cost=usage.money,
+        why=why_not_done(node),
+        error=None if node.cause is None else ErrorView(node.cause.kind.value, node.cause.message),
+        for_each=task.for_each is not None,
+        phase=phase,
+        budget=budget or None,
+        system=is_system_task(task.id),
+        membership=node.membership.value,
+    )
+
+
+def phases_of(live_run: LiveRun) -> dict[str, int]:
+    """By task: how many tasks are before it in the longest chain of needs."""
+    nodes = live_run.schedule.nodes
+    phases: dict[str, int] = {}
+    for first in nodes:
+        waiting = [first] if is_planned(first) else []
+        while waiting:
+            task = waiting[-1]
+            needs = [n.task for n in nodes[task].task.all_needs if n.task in nodes]
+            unknown = [need for need in needs if need not in phases]
+            if unknown:
+                waiting += unknown
+            else:
+                phases[waiting.pop()] = 1 + max((phases[need] for need in needs), default=-1)
+    return phases
+
+
+def attempt_rows(spans: Iterable[AttemptSpan], *, whole: bool = False) -> list[AttemptRow]:
+    """Tries at tasks; with their stacks and notes if `whole`."""
+    rows = []
+    for span in spans:
+        ending = {"needs_input": NEEDS, "": "running"}.get(span.ending, span.ending)
+        row = AttemptRow(
+            task=span.task,
+            attempt=span.attempt,
+            worker=span.worker,
+            started_at=span.began_at,
+            ended_at=span.ended_at,
+            outcome=ending,
+            why=span.why,
+            calls=len(span.steps),
+            wait_seconds=span.waited,
+            tokens=span.usage.tokens_in + span.usage.tokens_out,
+            cost=span.usage.money,
+            error=span.error,
+            stack=span.stack if whole else UNSET,
+            notes=span.notes if whole else UNSET,
+        )
+        rows.append(row)
+    return rows
+
+
+def critical_path(record: RunRecord) -> list[str]:
+    """What the end of the run waits for, or waited for: the longest chain of tasks."""
+    schedule = record.live_run.schedule
+    if schedule.status is not None:
+        return [link.task for link in record.spans.path()]
+    nodes = {
+        id_: node
+        for id_, node in schedule.nodes.items()
+        if is_planned(id_) and node.membership is not Membership.REMOVED
+    }
+    left = [node for node in nodes.values() if not node.state.is_settled]
+    if not left:
+        return []
+    here: TaskNode | None = max(left, key=lambda node: node.path)
+    chain: list[str] = []
+    while here is not None:
+        chain.append(here.task.id)
+        later = [node for node in here.dependents if node.task.id in nodes]
+        here = max(later, key=lambda node: node.path, default=None)
+    return [*_before(chain[0], nodes, RunFigures(record)), *chain]
+
+
+def _before(task: str, nodes: Mapping[str, TaskNode], figures: RunFigures) -> list[str]:
+    """The tasks that led up to this one, each the need that ended last."""
+    chain: list[str] = []
+    here = task
+    while True:
+        needs = [need.task for need in nodes[here].task.all_needs if need.task in nodes]
+        ends = {
+            need: max(str(span.ended_at) for span in figures.spans[need])
+            for need in needs
+            if figures.spans.get(need)
+        }
+        if not ends:
+            return chain[::-1]
+        here = max(ends, key=lambda need: ends[need])
+        chain.append(here)
+
+
+def estimates_of(record: RunRecord) -> dict[str, float]:
+    """Seconds that tasks are expected to take; only where something is known of them."""
+    estimates = Estimates(record.requested.paces)
+    nodes = record.live_run.schedule.nodes
+    is_known = bool(record.requested.paces)
+    return {
+        id_: estimates.seconds(node.task)
+        for id_, node in nodes.items()
+        if is_planned(id_) and not node.state.is_settled and (is_known or node.task.expect)
+    }
+
+
+def item_counts(record: RunRecord) -> dict[str, ItemCounts]:
+    """By task with `for_each`: how far its items are."""
+    counts: dict[str, list[TaskState]] = {task: [] for task in record.live_run.schedule.mapped}
+    for id_, node in record.live_run.schedule.nodes.items():
+        item = item_of(id_) if not is_system_task(id_) else None
+        if item is not None:
+            counts.setdefault(item[0], []).append(node.state)
+    return {
+        task: ItemCounts(
+            len(states),
+            states.count(TaskState.DONE),
+            states.count(TaskState.FAILED),
+            states.count(TaskState.RUNNING),
+        )
+        for task, states in counts.items()
+    }
+
+
+def plan_of(record: RunRecord) -> Plan | None:
+    """The plan as it is now: without tasks that were removed; None before there is one."""
+    schedule = record.live_run.schedule
+    tasks = [
+        node.task
+        for id_, node in schedule.nodes.items()
+        if is_planned(id_) and node.membership is Membership.PLANNED
+    ]
+    if not tasks:
+        return None
+    return Plan(
+        goal=record.goal or record.requested.request,
+        tasks=tasks,
+        instruction=schedule.instruction,
+        strategy=schedule.strategy,
+        version=max(schedule.version, 1),
+    )
+
+
+def editable_tasks(record: RunRecord) -> list[str]:
+    """The tasks that were never started, and so may still be changed."""
+    if record.live_run.schedule.status is not None:
+        return []
+    return [
+        id_
+        for id_, node in record.live_run.schedule.nodes.items()
+        if is_planned(id_)
+        and node.membership is Membership.PLANNED
+        and not node.attempt
+        and not node.state.is_settled
+    ]
+
+
+# questions
+
+
+def waits_behind(record: RunRecord, task: str) -> int:
+    """How many tasks cannot start before this one has ended."""
+    nodes = record.live_run.schedule.nodes
+    start = nodes.get(task)
+    if start is None:
+        return 0
+    if is_system_task(task):  # the rest of the run waits for it
+        return sum(is_planned(id_) and not node.state.is_settled for id_, node in nodes.items())
+    seen, waiting = set[str](), list(start.dependents)
+    while waiting:
+        node = waiting.pop()
+        if node.task.id not in seen and not node.state.is_settled:
+            seen.add(node.task.id)
+            waiting += node.dependents
+    return len(seen)
+
+
+def question_view(
+    record: RunRecord, asked: AskedQuestion, answers: Mapping[str, AnsweredView], evidence: Any
+) -> QuestionView:
+    """A question as people see it. `answers` holds those that no leader has heard of yet."""
+    question, event = asked.question, asked.answered
+    answered = answers.get(question.id)
+    if event is not None:
+        answered = AnsweredView(event.by, event.text, event.at)
+    is_over = record.live_run.schedule.status is not None
+    deadline = None if question.patience is None else asked.asked_at + question.patience
+    is_call = question.about == "approval" and isinstance(evidence, dict)
+    return QuestionView(
+        id=question.id,
+        run=record.run,
+        task=asked.task,
+        asked_at=asked.asked_at,
+        text=question.text,
+        kind=_KINDS.get(question.about, question.about),
+        choices=list(question.choices),
+        telling=question.telling,
+        default=question.default,
+        deadline_at=deadline,
+        evidence=evidence,
+        waits_behind=0 if is_over else waits_behind(record, asked.task),
+        answered=answered,
+        tool=str(evidence.get("tool", "")) if is_call else "",
+        arguments=_arguments(evidence) if is_call else None,
+        taint=question.taint,
+        is_closed=asked.is_expired or is_over,
+    )
+
+
+def _arguments(evidence: dict[str, Any]) -> Any:
+    given = evidence.get("arguments")
+    try:
+        return msgspec.json.decode(given) if isinstance(given, str) else given
+    except msgspec.DecodeError:
+        return given
+
+
+# calls
+
+
+def call_row(call: CallRecord, slow: float) -> CallRow:
+    """One call; it is slow if it took longer than `slow` seconds."""
+    span = call.span
+    seconds = None if span.ended_at is None else (span.ended_at - span.began_at).total_seconds()
+    return CallRow(
+        id=str(call.seq),
+        task=call.task,
+        attempt=call.attempt,
+        kind=span.kind.value,
+        name=span.name,
+        model=span.model,
+        started_at=span.began_at,
+        seconds=seconds,
+        tokens_in=span.usage.tokens_in,
+        tokens_out=span.usage.tokens_out,
+        cost=span.usage.money,
+        error=span.error,
+        is_slow=seconds is not None and seconds > slow,
+        source=span.source,
+    )
+
+
+def slow_bounds(calls: Sequence[CallRecord]) -> dict[str, float]:
+    """By kind of call: the seconds above which one is slow."""
+    lengths: dict[str, list[float]] = {}
+    for call in calls:
+        span = call.span
+        if span.ended_at is not None:
+            took = (span.ended_at - span.began_at).total_seconds()
+            lengths.setdefault(span.kind.value, []).append(took)
+    return {
+        kind: min(max(SLOW_TIMES * sorted(each)[len(each) // 2], 1.0), SLOW)
+        for kind, each in lengths.items()
+    }
+
+
+def is_open(state: str) -> bool:
+    """Whether a run in this state has not ended."""
+    return state not in {*(each.value for each in RunStatus), "unreadable"}
+
+
+def matches(row_state: str, wanted: Collection[str]) -> bool:
+    """Whether a run in this state belongs to a filter; a filter is a state or one of the groups."""
+    return not wanted or row_state in wanted or any(row_state in GROUPS.get(w, ()) for w in wanted)
+
+
+#: filters of the list of runs
+GROUPS: dict[str, tuple[str, ...]] = {
+    "all": (),
+    "running": (SUBMITTED, "planning", "running", "stopping", "paused"),
+    "needs": ("waiting", "parked", "interrupted"),
+    "failed": ("failed", "partial", "unreadable"),
+    "done": ("succeeded", "partial", "cancelled", "failed"),
+}

@@ -1,0 +1,137 @@
+"""Listens for HTTP, and ends within half a second however many streams are open."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from msgspec import Struct
+
+from chargehand.errors import UsageError
+from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens
+from chargehand.server.http.api_context import ApiContext, ServerFacts
+from chargehand.server.http.app import guarded_app
+from chargehand.server.http.request_guard import GuardRules, hosts_for
+from chargehand.server.listener import address_of, is_loopback, listening
+from chargehand.supervisor import Supervisor
+
+#: where it listens if nobody says otherwise; another free port if this one is taken
+HOST, PORT = "127.0.0.1", 8642
+#: seconds that open requests have to end
+GRACE = 1
+#: connections at once; more are answered with 503
+MOST_CONNECTIONS = 2_000
+
+
+class WebOptions(Struct, frozen=True, kw_only=True):
+    """How the API is served."""
+
+    host: str = HOST
+    #: None: the usual one, or any that is free
+    port: int | None = None
+    #: further names that it answers to
+    hosts: tuple[str, ...] = ()
+    #: the path that a reverse proxy serves it under
+    base: str = ""
+    #: behind a proxy that speaks https with browsers
+    is_secure: bool = False
+    is_read_only: bool = False
+    token_file: str = ""
+    #: in place of the owner's token in the file
+    token: str = ""
+    certificate: str = ""
+    key: str = ""
+    #: where the crew comes from
+    source: dict[str, Any] = {}
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command that runs it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class WebServer:
+    """The API of one supervisor on one socket."""
+
+    def __init__(self, boss: Supervisor, options: WebOptions) -> None:
+        base = base_path(options.base)
+        tokens = AccessTokens(
+            Path(options.token_file) if options.token_file else None, options.token
+        )
+        is_public = not is_loopback(options.host)
+        if is_public and not tokens.grants:
+            raise UsageError(
+                f"{options.host} can be reached from other machines, and there is no token yet; make one with "
+                f"chargehand tokens add NAME --token-file {options.token_file or 'FILE'}, or set {TOKEN_VARIABLE}"
+            )
+        self._listener = _listener(options)
+        self.tokens = tokens
+        self.owner = None if is_public else tokens.owner()
+        self.is_secure = bool(options.certificate) or options.is_secure
+        hosts, any_address = hosts_for(options.host, options.hosts)
+        port = self._listener.getsockname()[1]
+        rules = GuardRules(
+            hosts=hosts,
+            any_address=any_address,
+            base=base,
+            is_secure=self.is_secure,
+            is_read_only=options.is_read_only,
+            cookie=f"chargehand-{port}",
+        )
+        facts = ServerFacts(
+            version=version("chargehand"), source=options.source, models=boss.offer().models
+        )
+        self.api = ApiContext(boss, tokens, rules, facts)
+        config = uvicorn.Config(
+            guarded_app(self.api),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE,
+            limit_concurrency=MOST_CONNECTIONS,
+            ssl_certfile=options.certificate or None,
+            ssl_keyfile=options.key or None,
+            ws="none",
+            lifespan="off",
+        )
+        self._server = _Server(config)
+        scheme = "https" if options.certificate else "http"
+        self.url = f"{scheme}://{address_of(self._listener)}{base}/"
+
+    async def run(self) -> None:
+        """Serve until `stop`."""
+        with self._listener:
+            try:
+                await self._server.serve(sockets=[self._listener])
+            finally:
+                await self.api.close()
+
+    def stop(self) -> None:
+        """End soon: streams say good-bye, requests under way have a second."""
+        self.api.streams.stop()
+        self._server.should_exit = True
+
+
+def _listener(options: WebOptions) -> socket.socket:
+    if options.port is not None:
+        return listening(options.host, options.port)
+    try:
+        return listening(options.host, PORT)
+    except UsageError:
+        return listening(options.host, 0)
+
+
+def base_path(given: str) -> str:
+    """A base path without the slash at its end. Raises `UsageError` for what is no path."""
+    base = given.rstrip("/")
+    if base and (not base.startswith("/") or not all(c.isalnum() or c in "/-_.~" for c in base)):
+        raise UsageError(
+            f"--base-path {given!r} must begin with / and hold letters, digits, - and _"
+        )
+    return base

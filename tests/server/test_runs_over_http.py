@@ -1,0 +1,127 @@
+"""Runs over HTTP: submit, follow, look, answer, cancel."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.server.conftest import Served, serving, task
+
+
+async def frames(
+    served: Served, run: str, after: int = 0, **headers: str
+) -> AsyncIterator[tuple[str, str, Any]]:
+    """The frames of a run's stream: the event, the id and the data."""
+    url = f"{served.url}/api/v1/runs/{run}/events?after={after}"
+    sent = {"Authorization": f"Bearer {served.token}", **headers}
+    async with served.session.get(url, headers=sent) as reply:
+        assert reply.status == 200
+        assert reply.content_type == "text/event-stream"
+        found: dict[str, str] = {}
+        async for line in reply.content:
+            text = line.decode().rstrip("\n")
+            if text.startswith(":"):
+                continue
+            if text:
+                name, _, value = text.partition(": ")
+                found[name] = value
+            elif found:
+                yield (
+                    found.get("event", ""),
+                    found.get("id", ""),
+                    msgspec.json.decode(found["data"]),
+                )
+                found = {}
+
+
+async def test_a_plan_is_submitted_followed_and_its_result_read(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a"), task("b", "clerk", "a"))
+        seen = [event async for kind, _, data in frames(served, run) if not kind for event in data]
+        assert [each["seq"] for each in seen] == list(range(1, len(seen) + 1))
+        assert seen[0]["kind"] == "RunRequested"
+        assert seen[-1]["kind"] == "RunFinished"
+        assert (await served.get(f"runs/{run}/result"))["answer"] == "did b"
+        snapshot = await served.get(f"runs/{run}/snapshot")
+        assert snapshot["seq"] == seen[-1]["seq"]
+        assert snapshot["run"]["tasks"]["done"] == 2
+        assert snapshot["critical_path"] == ["a", "b"]
+
+
+async def test_a_stream_resumes_behind_the_last_event(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a"))
+        await served.until(run, "succeeded")
+        whole = (await served.get(f"runs/{run}/log"))["events"]
+        header: dict[str, Any] = {"Last-Event-ID": str(whole[2]["seq"])}
+        heard = [
+            e
+            for kind, _, data in [f async for f in frames(served, run, **header)]
+            if not kind
+            for e in data
+        ]
+        assert heard == whole[3:]
+        assert [f async for f in frames(served, run, after=whole[-1]["seq"])] == [("end", "", {})]
+
+
+async def test_the_first_answer_counts_and_the_second_is_told_which(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a", "asker"))
+        snapshot = await served.until(run, "waiting")
+        (question,) = (await served.get("questions"))["questions"]
+        assert question["id"] == snapshot["questions"][0]["id"]
+        assert (await served.get("attention"))["questions"] == 1
+        assert (
+            await served.post(f"questions/{question['id']}/answer", {"choice": 1})
+        ).status == 200
+        late = await served.post(f"questions/{question['id']}/answer", {"choice": "blue"})
+        assert late.status == 409
+        assert late.json["text"] == "red"
+        assert late.json["by"]
+        await served.until(run, "succeeded")
+        assert (await served.get(f"runs/{run}/result"))["answer"] == "painted red"
+
+
+async def test_a_run_is_cancelled(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a", "stuck"))
+        await served.until(run, "running")
+        assert (await served.post(f"runs/{run}/cancel", {"reason": "enough"})).status == 202
+        await served.until(run, "cancelled")
+
+
+async def test_the_same_key_begins_one_run_and_another_plan_conflicts(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        first = await served.submit(task("a"), key="once")
+        assert await served.submit(task("a"), key="once") == first
+        other = {"plan": {"goal": "Another", "tasks": [task("z")]}}
+        reply = await served.post("runs", other, headers={"Idempotency-Key": "once"})
+        assert (reply.status, reply.kind) == (409, "KeyConflict")
+
+
+async def test_open_streams_end_within_half_a_second_of_a_stop(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a", "stuck"))
+        await served.until(run, "running")
+        streams = [frames(served, run) for _ in range(20)]
+        for stream in streams:
+            await anext(stream)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        served.web.stop()
+        for stream in streams:
+            *_, last = [frame async for frame in stream]
+            assert last[0] == "bye"
+        assert loop.time() - began < 0.5
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/x", "/new"])
+async def test_pages_are_served_without_a_token_and_hold_no_data(tmp_path: Path, path: str) -> None:
+    async with serving(tmp_path) as served:
+        reply = await served.call("GET", path, token="")
+        assert reply.status == 200
+        assert reply.headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
