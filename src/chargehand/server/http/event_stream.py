@@ -62,7 +62,7 @@ class RunFeed:
         self.run = run
         #: the number of the last event that was read
         self.seq = after
-        self.followers: set[EventStream] = set()
+        self.followers: set[RunStream] = set()
         self._journal = journal
         self._streams = streams
         self._frames: deque[Frame] = deque()
@@ -137,7 +137,7 @@ class EventStreams:
                 follower.wake.set()
 
     @contextlib.contextmanager
-    def following(self, stream: "EventStream", after: int) -> Iterator[RunFeed]:
+    def following(self, stream: "RunStream", after: int) -> Iterator[RunFeed]:
         """The feed of a run, which reads on while a stream follows it."""
         feed = self._feeds.get(stream.run)
         if feed is None or feed.task.done():
@@ -153,7 +153,7 @@ class EventStreams:
                     del self._feeds[stream.run]
 
 
-class EventStream:
+class RunStream:
     """One reader of the events of a run."""
 
     def __init__(self, streams: EventStreams, run: str, after: int) -> None:

@@ -24,8 +24,8 @@ from chargehand.server.http.run_shapes import (
     ChildView,
     QuestionView,
     RunCounts,
+    RunEntry,
     RunList,
-    RunRow,
     Snapshot,
     WaitView,
 )
@@ -71,7 +71,7 @@ class RunDirectory:
         self.records = RunRecords(self.journal)
         self._origins: OrderedDict[str, RunOrigin] = OrderedDict()
         self._ended: dict[str, str] = {}
-        self._rows: OrderedDict[tuple[str, int], RunRow] = OrderedDict()
+        self._rows: OrderedDict[tuple[str, int], RunEntry] = OrderedDict()
 
     # one run
 
@@ -168,7 +168,7 @@ class RunDirectory:
     async def _reading(self) -> AsyncIterator[Journal]:
         yield self.journal
 
-    async def row(self, record: RunRecord) -> RunRow:
+    async def row(self, record: RunRecord) -> RunEntry:
         """One run in a list."""
         known = self._rows.get((record.run, record.seq))
         if known is not None:
@@ -181,7 +181,7 @@ class RunDirectory:
                 self._rows.popitem(last=False)
         return row
 
-    def row_of(self, standing: RunStanding) -> RunRow:
+    def row_of(self, standing: RunStanding) -> RunEntry:
         leader = views.leader_view(standing.leader, self.journal.leases.node)
         count, now = len(standing.asked), datetime.now(UTC)
         return views.run_row(standing.record, standing.state, count, leader, now)
@@ -250,7 +250,7 @@ class RunDirectory:
         text = f"{run} {'' if origin is None else origin.request}".casefold()
         return all(word in text for word in words)
 
-    async def _row_at(self, head: Head, state: str) -> RunRow:
+    async def _row_at(self, head: Head, state: str) -> RunEntry:
         known = self._rows.get((head.stream, head.seq))
         if known is not None:
             return known
@@ -259,7 +259,7 @@ class RunDirectory:
         except (JournalDamaged, JournalVersion, InternalError) as error:
             words = f"{error}; chargehand verify {head.stream} says what can be saved"
             id_, at = head.stream, head.began_at
-            return RunRow(
+            return RunEntry(
                 id=id_, title=words[:100], request="", state=state, reason=words, began_at=at
             )
 

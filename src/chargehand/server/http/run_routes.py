@@ -15,7 +15,7 @@ from chargehand.server.http import run_views as views
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import JSON_TYPE, Refusal, json_response
 from chargehand.server.http.event_json import event_json
-from chargehand.server.http.event_stream import EventStream
+from chargehand.server.http.event_stream import RunStream
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.run_records import RunRecord
 from chargehand.server.http.run_shapes import (
@@ -133,7 +133,7 @@ def _add_live_routes(router: APIRouter, api: ApiContext) -> None:
         """Follow a run. Resumes behind `after`, or behind the header Last-Event-ID if that is larger."""
         await api.runs.check(run, grant.namespace)
         known = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
-        stream = EventStream(api.streams, run, max(after, min(known, MOST_SEQ)))
+        stream = RunStream(api.streams, run, max(after, min(known, MOST_SEQ)))
         return stream.response(request.receive)
 
     @router.get("/runs/{run}/log", **returns(EventPage))

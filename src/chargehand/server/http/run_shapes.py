@@ -31,7 +31,7 @@ class LeaderView(Struct, frozen=True):
     here: bool
 
 
-class RunRow(Struct, frozen=True, kw_only=True):
+class RunEntry(Struct, frozen=True, kw_only=True):
     """One run in a list."""
 
     id: str
@@ -82,7 +82,7 @@ class RunCounts(Struct, frozen=True):
 class RunList(Struct, frozen=True):
     """A page of runs, the newest first."""
 
-    runs: list[RunRow]
+    runs: list[RunEntry]
     #: pass it as `before` for the next page
     next: str | None
     counts: RunCounts
@@ -232,7 +232,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """A run as it stands after event `seq`. The stream goes on from there."""
 
     seq: int
-    run: RunRow
+    run: RunEntry
     #: as `Plan.to_json` writes it; null before there is one
     plan: Any
     plan_version: int

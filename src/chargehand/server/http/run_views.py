@@ -29,7 +29,7 @@ from chargehand.server.http.run_shapes import (
     ItemCounts,
     LeaderView,
     QuestionView,
-    RunRow,
+    RunEntry,
     TaskCounts,
     TaskRow,
 )
@@ -73,12 +73,12 @@ def leader_view(process: Process | None, here: str) -> LeaderView | None:
 
 def run_row(
     record: RunRecord, state: str, questions: int, leader: LeaderView | None, now: datetime
-) -> RunRow:
+) -> RunEntry:
     """One run in a list."""
     requested, schedule = record.requested, record.live_run.schedule
     usage = record.live_run.results.usage
     ends = record.ended_at or (now if state != "interrupted" else schedule.last_at) or now
-    return RunRow(
+    return RunEntry(
         id=record.run,
         title=title_of(requested.request),
         request=requested.request,
@@ -98,7 +98,7 @@ def run_row(
     )
 
 
-def detailed(row: RunRow, record: RunRecord) -> RunRow:
+def detailed(row: RunEntry, record: RunRecord) -> RunEntry:
     """The same with what a list leaves out."""
     requested, live_run = record.requested, record.live_run
     answer = live_run.results.outputs.get("@answer")

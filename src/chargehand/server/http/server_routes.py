@@ -27,7 +27,7 @@ class LoginBody(Struct, frozen=True, forbid_unknown_fields=True):
     token: str
 
 
-class Health(Struct, frozen=True):
+class Liveness(Struct, frozen=True):
     """The server is alive."""
 
     status: str = "ok"
@@ -140,10 +140,10 @@ def open_routes(api: ApiContext) -> APIRouter:
         cookie = api.rules.session_cookie(api.tokens.open_session(grant))
         return Response(status_code=204, headers={"set-cookie": cookie})
 
-    @router.get("/health", **returns(Health))
+    @router.get("/health", **returns(Liveness))
     async def health() -> Response:
         """Whether the server is alive."""
-        return json_response(Health())
+        return json_response(Liveness())
 
     return router
 
