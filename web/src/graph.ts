@@ -176,9 +176,15 @@ export class Graph {
 
   /** null: fold plans of more than 80 tasks. */
   setFold(on: boolean | null): void {
+    const before = this.isFolding;
     this.foldChoice = on;
+    if (this.isFolding === before && !this.openStacks.size) return;
     this.openStacks.clear();
+    // Another picture: nothing of the old one is worth keeping in place.
+    this.layout = null;
+    this.isPlaced = false;
     this.rebuild();
+    if (this.selected !== null) this.reveal(this.selected);
   }
 
   get isFolding(): boolean {
@@ -1158,7 +1164,8 @@ function countWords(box: Box): string {
   }
   const done = counts.done ?? 0;
   if (done === box.total) words.push(`all ${done} done`);
-  else if (done || !words.length) words.push(`${done} done`);
+  else if (done) words.push(`${done} done`);
+  else if (!words.length) words.push(STATE_WORDS[box.state]);
   return words.join(" · ");
 }
 

@@ -23,12 +23,15 @@ import {
   TextFit,
 } from "./drawing";
 import {
+  AttemptBars,
   type Bar,
-  barsOf,
+  byStart,
+  expectedBars,
   idleGaps,
   type Lane,
   lanesOf,
   parallelism,
+  type TimelineFacts,
   type TimelineMode,
   TimeScale,
   tickStep,
@@ -67,6 +70,8 @@ const ROW = 22;
 const BAR = 17;
 const LANE_GAP = 7;
 const RIGHT = 16;
+const EXPECT_EVERY = 1000;
+const REFRESH_EVERY = 250;
 
 interface PlacedLane {
   lane: Lane;
@@ -92,6 +97,10 @@ export class Timeline {
   private critical = new Set<string>();
   private tools = new Map<string, number[]>();
   private bars: Bar[] = [];
+  private attemptBars = new AttemptBars();
+  private ahead: Bar[] = [];
+  private expectedAt = Number.NEGATIVE_INFINITY;
+  private expectedSize = 0;
   private lanes: PlacedLane[] = [];
   private lanesHeight = 0;
   private strip: { at: number[]; count: number[] } = { at: [], count: [] };
@@ -107,6 +116,8 @@ export class Timeline {
   private brush: { from: number; to: number } | null = null;
   private isStale = true;
   private clock = 0;
+  private soon = 0;
+  private refreshedAt = 0;
   private readonly off = new AbortController();
 
   constructor(
@@ -135,10 +146,12 @@ export class Timeline {
     this.tasks = new Map(data.tasks.map((task) => [task.id, task]));
     this.attempts = new Map(data.attempts.map((each) => [keyOf(each), each]));
     this.critical = new Set(data.criticalPath);
+    this.attemptBars = new AttemptBars();
+    this.expectedAt = Number.NEGATIVE_INFINITY;
     this.changed();
   }
 
-  /** Costs a map entry per change; geometry follows with the next frame. */
+  /** Costs a map entry per change; geometry follows within a quarter of a second. */
   update(
     tasks: readonly TaskRow[],
     attempts: readonly AttemptRow[],
@@ -149,7 +162,7 @@ export class Timeline {
     for (const each of attempts) this.attempts.set(keyOf(each), each);
     this.data = { ...this.data, ...facts };
     if (facts.criticalPath) this.critical = new Set(facts.criticalPath);
-    this.changed();
+    this.changedSoon();
     this.timings.update = performance.now() - began;
   }
 
@@ -221,6 +234,7 @@ export class Timeline {
     this.off.abort();
     this.surface.destroy();
     window.clearInterval(this.clock);
+    window.clearTimeout(this.soon);
   }
 
   // Geometry
@@ -228,6 +242,16 @@ export class Timeline {
   private changed(): void {
     this.isStale = true;
     this.surface.invalidate();
+  }
+
+  /** Four times a second is as live as lanes need to be. */
+  private changedSoon(): void {
+    if (this.soon) return;
+    const wait = Math.max(0, this.refreshedAt + REFRESH_EVERY - performance.now());
+    this.soon = window.setTimeout(() => {
+      this.soon = 0;
+      this.changed();
+    }, wait);
   }
 
   private get now(): number {
@@ -238,17 +262,20 @@ export class Timeline {
   private refresh(): void {
     if (!this.isStale) return;
     this.isStale = false;
+    this.refreshedAt = performance.now();
     const { estimates, cap, endedAt, beganAt } = this.data;
     const now = this.now;
     const attempts = [...this.attempts.values()];
-    this.bars = barsOf({
+    const facts = {
       tasks: this.tasks,
       attempts,
       estimates,
       now,
       cap: cap ?? Math.max(8, this.highest),
       isEnded: endedAt !== null,
-    });
+    };
+    this.bars = this.attemptBars.of(facts);
+    if (!facts.isEnded) this.bars = [...this.bars, ...this.expected(facts)].sort(byStart);
     this.strip = parallelism(this.bars);
     this.highest = Math.max(1, ...this.strip.count.slice(0, 50_000));
     const from = Math.min(Date.parse(beganAt) || now, this.bars[0]?.start ?? now);
@@ -263,6 +290,20 @@ export class Timeline {
     }
     this.lanesHeight = top;
     this.scroll = clamp(this.scroll, 0, this.mostScroll());
+  }
+
+  /** The future changes slowly: it is worked out once a second at most, and what has begun is left out. */
+  private expected(facts: TimelineFacts): Bar[] {
+    const now = performance.now();
+    if (now - this.expectedAt > EXPECT_EVERY || this.tasks.size !== this.expectedSize) {
+      this.ahead = expectedBars(facts, this.bars);
+      this.expectedAt = now;
+      this.expectedSize = this.tasks.size;
+    }
+    return this.ahead.filter((bar) => {
+      const state = this.tasks.get(bar.task)?.state;
+      return state === "waiting" || state === "ready";
+    });
   }
 
   private get plotWidth(): number {
@@ -308,7 +349,7 @@ export class Timeline {
     this.refresh();
     for (const { lane, top } of this.lanes) {
       for (let row = 0; row < lane.rows.length; row++) {
-        const bar = lane.rows[row]!.find((each) => each.task === task && !each.isSuperseded);
+        const bar = lane.rows[row]!.find((each) => each.owner === task && !each.isSuperseded);
         if (!bar) continue;
         const y = top + row * ROW;
         const room = this.surface.height - TOP;
@@ -418,7 +459,7 @@ export class Timeline {
     if (!brush) return;
     const tasks = new Set<string>();
     for (const bar of this.bars) {
-      if (bar.outcome !== "expected" && bar.start < brush.to && bar.end > brush.from) tasks.add(bar.task);
+      if (bar.outcome !== "expected" && bar.start < brush.to && bar.end > brush.from) tasks.add(bar.owner);
     }
     this.options.onBrush?.({ ...brush, tasks: [...tasks] });
   }
@@ -429,7 +470,7 @@ export class Timeline {
       this.options.onBrush?.(null);
     }
     const bar = this.hit(x, y);
-    const id = bar?.task ?? (this.mode === "task" && x < GUTTER ? this.laneAt(y) : null);
+    const id = bar?.owner ?? (this.mode === "task" && x < GUTTER ? this.laneAt(y) : null);
     if (id !== this.selected) {
       this.selected = id;
       this.options.onSelect?.(id);
@@ -446,7 +487,7 @@ export class Timeline {
   }
 
   private hover(bar: Bar | null, x: number, y: number): void {
-    if (bar || this.hovered) this.options.onHover?.(bar?.task ?? null, x, y);
+    if (bar || this.hovered) this.options.onHover?.(bar?.owner ?? null, x, y);
     if (bar === this.hovered) return;
     this.hovered = bar;
     this.canvas.style.cursor = bar ? "pointer" : "";
@@ -665,7 +706,7 @@ export class Timeline {
       if (x > right) break;
       const end = Math.max(x + 1, this.toX(bar.end));
       // Bars that fall on one pixel are one bar, unless one of them matters more.
-      if (end - lastX < 0.8 && bar.state === "done" && bar.task !== this.selected) continue;
+      if (end - lastX < 0.8 && bar.state === "done" && bar.owner !== this.selected) continue;
       lastX = end;
       this.drawBar(c, bar, x, end, y);
     }
@@ -690,7 +731,7 @@ export class Timeline {
     const style = boxStyle(bar.state, p);
     const isExpected = bar.outcome === "expected";
     const top = y + (ROW - BAR) / 2 - 1;
-    const isDim = this.selected !== null && bar.task !== this.selected;
+    const isDim = this.selected !== null && bar.owner !== this.selected;
     const bottom = Math.round(top + BAR + 1.5) + 0.5;
     c.globalAlpha = isDim ? 0.55 : 1;
     if (bar.readyAt < bar.start - 1 && this.toX(bar.readyAt) < x - 2) {
@@ -733,8 +774,8 @@ export class Timeline {
 
   private outline(c: CanvasRenderingContext2D, bar: Bar, x: number, top: number, w: number): void {
     const p = this.palette;
-    const isChosen = bar.task === this.selected || bar === this.hovered;
-    if (!isChosen && !(this.critical.has(bar.task) && !bar.isSuperseded)) return;
+    const isChosen = bar.owner === this.selected || bar === this.hovered;
+    if (!isChosen && !(this.critical.has(bar.owner) && !bar.isSuperseded)) return;
     if (w < 5 && !isChosen) return;
     c.strokeStyle = isChosen ? p.selection : p.ink;
     c.lineWidth = 2;
@@ -910,7 +951,7 @@ export class Timeline {
 
   /** One sentence about a task's last attempt, for a live region. */
   describe(task: string): string {
-    const bar = this.bars.findLast((each) => each.task === task && each.outcome !== "expected");
+    const bar = this.bars.findLast((each) => each.owner === task && each.outcome !== "expected");
     if (!bar) return "";
     const waited =
       bar.start - bar.readyAt > 1 ? `, waited ${duration((bar.start - bar.readyAt) / 1000)}` : "";

@@ -11,6 +11,8 @@ export type TimelineMode = "worker" | "phase" | "task";
 /** One attempt, or the one that is expected. */
 export interface Bar {
   task: string;
+  /** The task of the plan: of an item of `for_each`, the mapped task; else `task`. */
+  owner: string;
   attempt: number;
   worker: string;
   phase: number;
@@ -53,27 +55,59 @@ const OUTCOME_STATES: Record<AttemptOutcome, TaskState> = {
 
 /** All attempts in order of their start, then what is expected of the tasks that have not begun. */
 export function barsOf(facts: TimelineFacts): Bar[] {
-  const last = new Map<string, number>();
-  for (const each of facts.attempts) {
-    last.set(each.task, Math.max(last.get(each.task) ?? 0, each.attempt));
+  const bars = new AttemptBars().of(facts);
+  return facts.isEnded ? bars : [...bars, ...expectedBars(facts, bars)].sort(byStart);
+}
+
+export function byStart(a: Bar, b: Bar): number {
+  return a.start - b.start || a.end - b.end || (a.task < b.task ? -1 : 1);
+}
+
+/** Bars of attempts. Those of ended attempts whose rows did not change are not made again. */
+export class AttemptBars {
+  private readonly made = new Map<AttemptRow, { bar: Bar; task: TaskRow | undefined }>();
+
+  of(facts: TimelineFacts): Bar[] {
+    const last = new Map<string, number>();
+    for (const each of facts.attempts) {
+      if (each.attempt > (last.get(each.task) ?? 0)) last.set(each.task, each.attempt);
+    }
+    const bars: Bar[] = [];
+    for (const each of facts.attempts) {
+      const known = this.made.get(each);
+      const lastAttempt = last.get(each.task)!;
+      const isSame =
+        known &&
+        !known.bar.isOpen &&
+        known.task === facts.tasks.get(each.task) &&
+        known.bar.isSuperseded === each.attempt < lastAttempt;
+      const bar = isSame ? known.bar : barOf(each, facts, lastAttempt);
+      if (!isSame) this.made.set(each, { bar, task: facts.tasks.get(each.task) });
+      bars.push(bar);
+    }
+    // Rows that were replaced would pile up.
+    if (this.made.size > 2 * bars.length + 1000) {
+      const current = new Set(facts.attempts);
+      for (const row of this.made.keys()) if (!current.has(row)) this.made.delete(row);
+    }
+    return bars.sort(byStart);
   }
-  const bars = facts.attempts.map((each) => barOf(each, facts, last.get(each.task)!));
-  if (!facts.isEnded) bars.push(...expected(facts, bars));
-  return bars.sort((a, b) => a.start - b.start || a.end - b.end || (a.task < b.task ? -1 : 1));
 }
 
 export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: number): Bar {
-  const task = facts.tasks.get(each.task);
+  const owner = facts.tasks.has(each.task) ? each.task : each.task.replace(/\[\d+\]$/, "");
+  const task = facts.tasks.get(owner);
   const start = Date.parse(each.started_at);
   const end = each.ended_at === null ? Math.max(facts.now, start) : Date.parse(each.ended_at);
   const isLast = each.attempt >= lastAttempt;
   const isOpen = each.ended_at === null;
   const estimate = facts.estimates[each.task];
-  const waited = isLast ? (task?.wait_seconds ?? 0) : 0;
+  const waited = isLast && owner === each.task ? (task?.wait_seconds ?? 0) : 0;
   let state = OUTCOME_STATES[each.outcome] ?? "cancelled";
   if (isLast && task && (task.state === "needs" || task.state === "retrying") && isOpen) state = task.state;
   return {
     task: each.task,
+    owner,
     attempt: each.attempt,
     worker: each.worker,
     phase: task?.phase ?? 0,
@@ -91,7 +125,7 @@ export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: numbe
 }
 
 /** When tasks that have not begun should run: in plan order of readiness, on as many slots as the cap allows. */
-function expected(facts: TimelineFacts, bars: readonly Bar[]): Bar[] {
+export function expectedBars(facts: TimelineFacts, bars: readonly Bar[]): Bar[] {
   const typical = typicalSeconds(facts);
   const secondsOf = (task: TaskRow) =>
     facts.estimates[task.id] ?? typical.get(task.worker) ?? typical.get("");
@@ -109,7 +143,8 @@ function expected(facts: TimelineFacts, bars: readonly Bar[]): Bar[] {
     const isAhead = task.state === "waiting" || task.state === "ready";
     if (!isAhead || task.system) continue;
     const seconds = secondsOf(task);
-    const needsEnd = Math.max(facts.now, ...task.needs.map((need) => ends.get(need) ?? facts.now));
+    let needsEnd = facts.now;
+    for (const need of task.needs) needsEnd = Math.max(needsEnd, ends.get(need) ?? 0);
     const slotFree = free.length >= slots ? pop(free) : facts.now;
     const start = Math.max(needsEnd, slotFree);
     const end = start + (seconds ?? 0) * 1000;
@@ -118,6 +153,7 @@ function expected(facts: TimelineFacts, bars: readonly Bar[]): Bar[] {
     if (seconds === undefined) continue;
     found.push({
       task: task.id,
+      owner: task.id,
       attempt: task.attempts + 1,
       worker: task.worker,
       phase: task.phase,
@@ -198,7 +234,7 @@ export function lanesOf(
 ): Lane[] {
   const groups = new Map<string, Bar[]>();
   for (const bar of bars) {
-    if (options.fold && bar.isSuperseded && bar.task !== options.shown) continue;
+    if (options.fold && bar.isSuperseded && bar.owner !== options.shown) continue;
     const key = groupOf(bar, mode);
     const group = groups.get(key);
     if (group) group.push(bar);
@@ -215,13 +251,13 @@ export function lanesOf(
 }
 
 function groupOf(bar: Bar, mode: TimelineMode): string {
-  if (mode === "task") return bar.task;
+  if (mode === "task") return bar.owner;
   if (mode === "worker") return bar.isSystem ? "" : bar.worker;
   return bar.isSystem ? (bar.task.startsWith("@answer") ? "1e9" : "-1") : String(bar.phase);
 }
 
 function labelOf(key: string, first: Bar, mode: TimelineMode): string {
-  if (mode === "task") return first.task;
+  if (mode === "task") return first.owner;
   if (mode === "worker") return key || "supervisor";
   return first.isSystem ? (key === "-1" ? "planning" : "answer") : `phase ${Number(key) + 1}`;
 }
@@ -249,22 +285,22 @@ export function rowsOf(bars: readonly Bar[]): Bar[][] {
 
 /** Steps: from at[i] on, count[i] attempts are at work. System tasks and what is only expected do not count. */
 export function parallelism(bars: readonly Bar[]): { at: number[]; count: number[] } {
-  const changes: [number, number][] = [];
+  const starts: number[] = []; // in order, as bars are
+  const ends = new Float64Array(bars.length).fill(Number.POSITIVE_INFINITY);
   for (const bar of bars) {
     if (bar.outcome === "expected" || bar.isSystem || bar.end <= bar.start) continue;
-    changes.push([bar.start, 1], [bar.end, -1]);
+    ends[starts.length] = bar.end;
+    starts.push(bar.start);
   }
-  changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  ends.sort();
   const at: number[] = [];
   const count: number[] = [];
-  let working = 0;
-  for (const [time, change] of changes) {
-    working += change;
-    if (at.length && at[at.length - 1] === time) count[count.length - 1] = working;
-    else {
-      at.push(time);
-      count.push(working);
-    }
+  for (let begun = 0, over = 0; over < starts.length; ) {
+    const time = Math.min(starts[begun] ?? Number.POSITIVE_INFINITY, ends[over]!);
+    while (ends[over]! <= time) over++;
+    while (begun < starts.length && starts[begun]! <= time) begun++;
+    at.push(time);
+    count.push(begun - over);
   }
   return { at, count };
 }
@@ -274,16 +310,18 @@ export interface Gap {
   to: number;
 }
 
-/** Stretches longer than `share` of the whole in which nothing was at work. */
+/** Stretches longer than `share` of the whole in which nothing was at work. Bars are ordered by start. */
 export function idleGaps(bars: readonly Bar[], from: number, to: number, share = 0.1): Gap[] {
-  const busy = bars.map((bar) => [bar.start, Math.max(bar.end, bar.expectedEnd ?? 0)] as const);
-  busy.sort((a, b) => a[0] - b[0]);
   const gaps: Gap[] = [];
   let reached = from;
-  for (const [start, end] of [...busy, [to, to] as const]) {
+  const reach = (start: number) => {
     if (start - reached > (to - from) * share) gaps.push({ from: reached, to: Math.min(start, to) });
-    reached = Math.max(reached, end);
+  };
+  for (const bar of bars) {
+    reach(bar.start);
+    reached = Math.max(reached, bar.end, bar.expectedEnd ?? 0);
   }
+  reach(to);
   return gaps;
 }
 

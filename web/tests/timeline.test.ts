@@ -1,0 +1,217 @@
+import { describe, expect, test } from "vitest";
+import {
+  type Bar,
+  barsOf,
+  idleGaps,
+  lanesOf,
+  parallelism,
+  rowsOf,
+  TimeScale,
+  tickStep,
+} from "../src/timeline_geometry";
+import type { AttemptRow, TaskRow, TaskState } from "../src/types";
+import { randomOf } from "./random_graphs";
+
+const T0 = Date.parse("2026-01-05T09:00:00Z");
+const at = (seconds: number) => T0 + seconds * 1000;
+const iso = (seconds: number) => new Date(at(seconds)).toISOString();
+
+function task(id: string, state: TaskState, more: Partial<TaskRow> = {}): TaskRow {
+  return {
+    id,
+    description: id,
+    worker: "reader",
+    needs: [],
+    required: true,
+    accept: "",
+    state,
+    attempt: 1,
+    attempts: 1,
+    started_at: null,
+    ended_at: null,
+    seconds: null,
+    wait_seconds: 0,
+    tokens: 0,
+    cost: null,
+    why: "",
+    error: null,
+    for_each: false,
+    phase: 0,
+    budget: null,
+    ...more,
+  };
+}
+
+function attempt(id: string, from: number, to: number | null, more: Partial<AttemptRow> = {}): AttemptRow {
+  return {
+    task: id,
+    attempt: 1,
+    worker: "reader",
+    started_at: iso(from),
+    ended_at: to === null ? null : iso(to),
+    outcome: to === null ? "running" : "done",
+    why: "",
+    calls: 0,
+    ...more,
+  };
+}
+
+function bars(
+  tasks: TaskRow[],
+  attempts: AttemptRow[],
+  now = 100,
+  more: { cap?: number; isEnded?: boolean; estimates?: Record<string, number> } = {},
+): Bar[] {
+  return barsOf({
+    tasks: new Map(tasks.map((each) => [each.id, each])),
+    attempts,
+    estimates: more.estimates ?? {},
+    now: at(now),
+    cap: more.cap ?? 8,
+    isEnded: more.isEnded ?? false,
+  });
+}
+
+const names = (row: readonly Bar[]) => row.map((bar) => bar.task).join(" ");
+
+describe("lanes", () => {
+  test("attempts of one worker that overlap stand in rows, others follow each other", () => {
+    const found = bars([], [attempt("a", 0, 10), attempt("b", 5, 15), attempt("c", 10, 20)], 20, {
+      isEnded: true,
+    });
+    expect(lanesOf(found, "worker", { fold: true })[0]!.rows.map(names)).toEqual(["a c", "b"]);
+  });
+
+  test("no two bars of a row overlap, however many there are", () => {
+    for (let seed = 0; seed < 100; seed++) {
+      const random = randomOf(seed);
+      const attempts = Array.from({ length: 80 }, (_, n) => {
+        const from = random() * 100;
+        return attempt(`t${n}`, from, from + random() * 20);
+      });
+      const found = bars([], attempts, 200, { isEnded: true });
+      const rows = rowsOf(found);
+      for (const row of rows) {
+        for (let i = 1; i < row.length; i++) expect(row[i]!.start).toBeGreaterThanOrEqual(row[i - 1]!.end);
+      }
+      expect(rows.flat()).toHaveLength(80);
+      const most = Math.max(...parallelism(found).count);
+      expect(rows.length).toBe(most);
+    }
+  });
+
+  test("the supervisor's own work goes first, workers in the order of their first attempt", () => {
+    const found = bars(
+      [task("@plan", "done", { system: true })],
+      [attempt("x", 1, 2, { worker: "zed" }), attempt("y", 2, 3, { worker: "amy" }), attempt("@plan", 0, 1)],
+    );
+    expect(lanesOf(found, "worker", { fold: true }).map((lane) => lane.label)).toEqual([
+      "supervisor",
+      "zed",
+      "amy",
+    ]);
+  });
+
+  test("phases come in order, between planning and answer", () => {
+    const tasks = [task("a", "done", { phase: 1 }), task("b", "done", { phase: 0 })];
+    const found = bars(tasks, [
+      attempt("a", 2, 3),
+      attempt("b", 1, 2),
+      attempt("@answer", 3, 4),
+      attempt("@plan", 0, 1),
+    ]);
+    expect(lanesOf(found, "phase", { fold: true }).map((lane) => lane.label)).toEqual([
+      "planning",
+      "phase 1",
+      "phase 2",
+      "answer",
+    ]);
+  });
+
+  test("attempts that were replaced fold, unless their task is chosen", () => {
+    const attempts = [attempt("a", 0, 1, { outcome: "failed" }), attempt("a", 2, 3, { attempt: 2 })];
+    const found = bars([task("a", "done")], attempts, 3, { isEnded: true });
+    expect(lanesOf(found, "worker", { fold: true })[0]!.rows[0]!.map((bar) => bar.attempt)).toEqual([2]);
+    expect(lanesOf(found, "worker", { fold: true, shown: "a" })[0]!.rows[0]).toHaveLength(2);
+    expect(lanesOf(found, "worker", { fold: false })[0]!.rows[0]).toHaveLength(2);
+  });
+
+  test("items of a mapped task are its lane", () => {
+    const found = bars(
+      [task("map", "running", { for_each: true })],
+      [attempt("map[0]", 0, 1), attempt("map[1]", 0, 2)],
+    );
+    expect(lanesOf(found, "task", { fold: true }).map((lane) => [lane.label, lane.rows.length])).toEqual([
+      ["map", 2],
+    ]);
+  });
+});
+
+describe("what is expected", () => {
+  test("a task that has not begun follows what it needs, on as many slots as there are", () => {
+    const tasks = [
+      task("a", "running"),
+      task("b", "waiting", { needs: ["a"], phase: 1, attempts: 0 }),
+      task("c", "ready", { attempts: 0 }),
+    ];
+    const estimates = { a: 20, b: 5, c: 7 };
+    const found = bars(tasks, [attempt("a", 0, null)], 10, { cap: 1, estimates });
+    const ahead = found
+      .filter((bar) => bar.outcome === "expected")
+      .map((bar) => [bar.task, bar.start - T0, bar.end - T0]);
+    expect(ahead).toEqual([
+      ["c", 20_000, 27_000],
+      ["b", 27_000, 32_000],
+    ]);
+    expect(found.find((bar) => bar.task === "a")!.expectedEnd).toBe(at(20));
+  });
+
+  test("without an estimate the mean of its worker counts, and an ended run expects nothing", () => {
+    const tasks = [task("a", "done", { seconds: 4 }), task("b", "ready", { attempts: 0 })];
+    expect(bars(tasks, [attempt("a", 0, 4)], 10).find((bar) => bar.task === "b")!.end).toBe(at(14));
+    expect(bars(tasks, [attempt("a", 0, 4)], 10, { isEnded: true })).toHaveLength(1);
+  });
+});
+
+describe("time", () => {
+  test("an attempt waited from when its needs were met", () => {
+    expect(bars([task("a", "done", { wait_seconds: 3 })], [attempt("a", 5, 6)])[0]!.readyAt).toBe(at(2));
+  });
+
+  test("the strip counts attempts at work, neither the supervisor's nor expected ones", () => {
+    const found = bars(
+      [task("z", "ready", { attempts: 0 })],
+      [attempt("a", 0, 10), attempt("b", 5, 10), attempt("@plan", 0, 10)],
+      20,
+      { estimates: { z: 5 } },
+    );
+    const { at: times, count } = parallelism(found);
+    expect(times.map((time) => (time - T0) / 1000)).toEqual([0, 5, 10]);
+    expect(count).toEqual([1, 2, 0]);
+  });
+
+  test("idle gaps over a tenth of the run collapse, shorter ones do not", () => {
+    const found = bars([], [attempt("a", 0, 10), attempt("b", 15, 20), attempt("c", 80, 100)], 100, {
+      isEnded: true,
+    });
+    expect(idleGaps(found, at(0), at(100))).toEqual([{ from: at(20), to: at(80) }]);
+  });
+
+  test("collapsed time runs on, and there is a way back from every place", () => {
+    const scale = new TimeScale(at(0), at(100), [{ from: at(20), to: at(80) }]);
+    expect(scale.place(at(0))).toBe(0);
+    expect(scale.place(at(100))).toBe(1);
+    expect(scale.place(at(80)) - scale.place(at(20))).toBeCloseTo(0.03);
+    let before = -1;
+    for (let second = 0; second <= 100; second++) {
+      const place = scale.place(at(second));
+      expect(place).toBeGreaterThan(before);
+      before = place;
+      expect(scale.time(place)).toBeCloseTo(at(second), -1);
+    }
+  });
+
+  test("ticks are round numbers", () => {
+    expect([0.7, 3, 70, 4000, 200_000].map(tickStep)).toEqual([1, 5, 120, 7200, 259_200]);
+  });
+});
