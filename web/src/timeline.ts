@@ -79,7 +79,6 @@ interface PlacedLane {
 }
 
 export class Timeline {
-  readonly timings = { update: 0 };
   private readonly surface: Surface;
   private readonly text: TextFit;
   private palette: Palette;
@@ -157,13 +156,11 @@ export class Timeline {
     attempts: readonly AttemptRow[],
     facts: Partial<Omit<TimelineData, "tasks" | "attempts">> = {},
   ): void {
-    const began = performance.now();
     for (const task of tasks) this.tasks.set(task.id, task);
     for (const each of attempts) this.attempts.set(keyOf(each), each);
     this.data = { ...this.data, ...facts };
     if (facts.criticalPath) this.critical = new Set(facts.criticalPath);
     this.changedSoon();
-    this.timings.update = performance.now() - began;
   }
 
   setCalls(calls: readonly Call[]): void {
