@@ -21,7 +21,7 @@ async def work(brief: ch.Brief) -> str:
     if next(_started) >= QUICK:
         await asyncio.sleep(PACE)
     for place in range(CALLS):
-        await brief.step("look_up", look_up, place, effect="again")
+        await brief.step("look_up", look_up, place, effect="pure")
     return "found"
 
 
