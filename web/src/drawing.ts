@@ -287,6 +287,7 @@ export class Surface {
   lastFrame = 0;
   private ratio = 1;
   private frame = 0;
+  private isGone = false;
   private readonly observer: ResizeObserver;
 
   constructor(
@@ -303,13 +304,13 @@ export class Surface {
 
   /** Ask for a frame. Cheap to call often. */
   invalidate(): void {
-    if (!this.frame) this.frame = requestAnimationFrame(() => this.paint());
+    if (!this.frame && !this.isGone) this.frame = requestAnimationFrame(() => this.paint());
   }
 
   destroy(): void {
     this.observer.disconnect();
-    if (this.frame) cancelAnimationFrame(this.frame);
-    this.frame = -1;
+    cancelAnimationFrame(this.frame);
+    this.isGone = true;
   }
 
   private paint(): void {
@@ -332,9 +333,12 @@ export class Surface {
     this.canvas.width = Math.round(clientWidth * this.ratio);
     this.canvas.height = Math.round(clientHeight * this.ratio);
     this.resized(isFirst);
-    // A resized canvas is blank until it is drawn: not one frame of that.
-    if (this.frame > 0) cancelAnimationFrame(this.frame);
-    if (this.frame >= 0 && !isFirst) this.paint();
-    else this.invalidate();
+    if (this.isGone) return;
+    if (isFirst) this.invalidate();
+    else {
+      // A resized canvas is blank until it is drawn: not one frame of that.
+      cancelAnimationFrame(this.frame);
+      this.paint();
+    }
   }
 }
