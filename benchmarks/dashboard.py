@@ -231,7 +231,7 @@ def _heap(debug: "CDPSession") -> float:
 def figures_of(sizes: Sequence[int], browser: "Browser") -> Iterator[Figure]:
     small: PageFigures | None = None
     for size in sizes:
-        with serving(quick=size // 2, pace=1.5) as server:
+        with serving(quick=size // 2, pace=max(1.5, 1_600 / size)) as server:
             run = server.run_until(size, size // 2)
             found = measured(browser, server, run, is_live=True)
         small = small or found
