@@ -11,16 +11,27 @@ BIN := $(VENV)/bin
 CODE := $(wildcard src tests benchmarks examples docs)
 BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 
+# The dashboard: users never need node, and neither does a checkout that is not looked at in a browser.
+NODE := $(shell command -v node 2>/dev/null)
+UI := src/chargehand/server/static/index.html
+UI_SOURCES := $(shell find web/src web/public -type f 2>/dev/null) web/index.html web/vite.config.ts
+NPM_DONE := web/node_modules/.package-lock.json
+NO_NODE := echo "needs node: the dashboard is not tested"; [ "$$CI" != true ]
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-all check bench chaos chaos-table docs clean tools mutants
+.PHONY: help demo examples ui test test-ui test-all check bench chaos chaos-table docs clean tools mutants
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed ## a request over bundled documents and tables, answered with sources
+	@$(if $(NODE),$(MAKE) --no-print-directory ui || echo "the dashboard was not built; the demo goes on without it")
 	@$(BIN)/python examples/demo.py
+
+ui: ## the dashboard, built into the package; needs node 20
+	@$(if $(NODE),$(MAKE) --no-print-directory $(UI),echo "the dashboard needs node 20 or newer, with npm" >&2; exit 1)
 
 examples: $(VENV)/.installed ## every complete example, offline; the documents go to .examples/
 	@mkdir -p .examples
@@ -29,7 +40,12 @@ examples: $(VENV)/.installed ## every complete example, offline; the documents g
 		$(BIN)/python examples/$$name/$$name.py --out .examples/$$name || exit 1; \
 	done
 
-test: $(VENV)/.installed tools check ## the checks, then every test; prints the ten slowest
+test-ui: ## format, lint, types, unit tests and the build of the dashboard, where there is node
+	@$(if $(NODE),$(MAKE) --no-print-directory $(NPM_DONE) && cd web && npx --no-install biome check --error-on-warnings . \
+		&& npx --no-install tsc --noEmit && npx --no-install vitest run --reporter=dot \
+		&& $(MAKE) --no-print-directory -C .. $(UI),$(NO_NODE))
+
+test: $(VENV)/.installed tools check test-ui ## the checks, then every test; prints the ten slowest
 	@$(BIN)/pytest -n 2 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 test-all: ## the test suite on every one of Python 3.11, 3.12 and 3.13 that is installed, each in .venv-3.x
@@ -68,7 +84,7 @@ docs: $(VENV)/.installed ## the documentation, built strictly into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 clean: ## away with everything that was built, the virtual environment too
-	@rm -rf $(VENV) .venv-* site build dist .demo .examples .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .venv-* site build dist web/node_modules src/chargehand/server/static .demo .examples .chaos .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Dependency groups need pip 25.1, and Python brings older ones.
@@ -80,6 +96,13 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install -q -e . --group dev
 	@touch $@
+
+$(NPM_DONE): web/package-lock.json
+	@cd web && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(UI): $(UI_SOURCES) $(NPM_DONE)
+	@cd web && npx --no-install vite build --logLevel warn
 
 # strace: the tests that kill a process at its n-th write. bubblewrap: one way to make a sandbox.
 # PostgreSQL and pgbouncer: journals on a server, and behind a pooler; the tests start their own.

@@ -122,6 +122,12 @@ def tell(result: ch.RunResult) -> None:
     print("\nNext: docs/tutorial.md, or ask something else:\n")
     print(f'  {program()} run "What does the cheapest product cost?" \\')
     print(f"    --files {os.path.relpath(DATA)} --model offline")
+    print(
+        "\nSee this run in the dashboard, as a graph and on a timeline; open the link it prints:\n"
+    )
+    print(
+        f"  {program()} serve --files {os.path.relpath(DATA)} --model offline --journal {JOURNAL}"
+    )
 
 
 def main(model: str = "offline") -> ch.RunResult:

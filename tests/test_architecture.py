@@ -710,6 +710,9 @@ def test_i17_the_wheel_holds_the_package_and_nothing_that_python_runs_by_itself(
     # The complete examples, below the package, and nothing else.
     included = build["targets"]["wheel"].pop("force-include")
     assert included == {f"examples/{e.name}": f"chargehand/examples/{e.name}" for e in complete()}
+    # The dashboard is built and not in git; the hook refuses to package without it.
+    assert build.pop("artifacts") == ["src/chargehand/server/static/**"]
+    assert build.pop("hooks") == {"custom": {}}
     assert build == {"targets": {"wheel": {"packages": ["src/chargehand"]}}}
     names = {path.name for root in (SOURCE, *complete()) for path in root.rglob("*")}
     assert not {name for name in names if name.endswith((".pth", ".so", ".pyd"))}

@@ -117,8 +117,8 @@ def test_the_commands_that_the_demo_names_work(tmp_path: Path) -> None:
     text, _, commands = shown.partition("Look at the run")
     assert max(map(len, text.splitlines())) < 80
     named = [line.split() for line in commands.splitlines() if " --journal " in line]
-    assert [words[1] for words in named] == ["show", "trace"]
-    for words in named:
+    assert [words[1] for words in named] == ["show", "trace", "serve"]
+    for words in named[:-1]:
         program = [sys.executable, "-m", "chargehand"]
         told = _printed([*program, *words[1:]], tmp_path)
         assert "headphones" in told

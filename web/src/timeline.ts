@@ -343,6 +343,7 @@ export class Timeline {
   }
 
   private reveal(task: string): void {
+    if (!this.surface.height) return;
     this.refresh();
     for (const { lane, top } of this.lanes) {
       for (let row = 0; row < lane.rows.length; row++) {

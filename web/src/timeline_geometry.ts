@@ -46,6 +46,7 @@ export interface TimelineFacts {
 const OUTCOME_STATES: Partial<Record<string, TaskState>> = {
   done: "done",
   failed: "failed",
+  cancelled: "cancelled",
   lost: "failed",
   preempted: "cancelled",
   parked: "cancelled",

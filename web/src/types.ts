@@ -6,6 +6,7 @@ export type RunState =
   | "running"
   | "waiting"
   | "paused"
+  | "stopping"
   | "interrupted"
   | "parked"
   | "succeeded"
@@ -27,6 +28,13 @@ export type TaskState =
 
 export type TaskCounts = { total: number } & Record<TaskState, number>;
 
+export interface Leader {
+  node: string;
+  pid: number;
+  host: string;
+  here: boolean;
+}
+
 /** A run as the list of runs shows it. */
 export interface RunRow {
   id: string;
@@ -34,7 +42,7 @@ export interface RunRow {
   request: string;
   state: RunState;
   reason: string;
-  began_at: string;
+  began_at: string | null;
   ended_at: string | null;
   wall: number | null;
   tasks: TaskCounts;
@@ -43,14 +51,17 @@ export interface RunRow {
   cost: number | null;
   questions: number;
   priority: number;
-  leader: string;
+  leader: Leader | null;
   parent: string;
 }
 
+/** Fields that are nought may be left out. */
 export interface Usage {
-  tokens: number;
-  calls: number;
-  cost: number | null;
+  calls?: number;
+  tokens_in?: number;
+  tokens_out?: number;
+  cache_read?: number;
+  money?: number;
 }
 
 export interface Limits {
@@ -96,9 +107,18 @@ export interface TaskRow {
   budget: Limits | null;
   /** A task of the supervisor itself: planning, rewriting, answering. */
   system?: boolean;
+  membership?: "planned" | "removed" | "replaced";
 }
 
-export type AttemptOutcome = "done" | "failed" | "lost" | "preempted" | "parked" | "running" | "needs";
+export type AttemptOutcome =
+  | "done"
+  | "failed"
+  | "cancelled"
+  | "lost"
+  | "preempted"
+  | "parked"
+  | "running"
+  | "needs";
 
 export interface AttemptRow {
   task: string;
@@ -109,6 +129,11 @@ export interface AttemptRow {
   outcome: AttemptOutcome;
   why: string;
   calls: number;
+  wait_seconds?: number;
+  tokens?: number;
+  cost?: number;
+  error?: string;
+  stack?: string;
 }
 
 export type QuestionKind = "question" | "approval" | "review" | "budget" | "plan";
@@ -126,7 +151,12 @@ export interface Question {
   evidence: unknown;
   waits_behind: number;
   answered: Answered | null;
+  /** The choice that may be followed by a colon and JSON. */
+  telling?: string;
+  tool?: string;
   arguments?: Record<string, unknown> | null;
+  /** No answer came in time, or the run has ended. */
+  is_closed?: boolean;
 }
 
 export interface Answered {
@@ -186,21 +216,43 @@ export interface Snapshot {
   items: Record<string, ItemCounts>;
 }
 
-export type CallKind = "model" | "tool" | "step";
+/** One task with everything about it. */
+export interface TaskDetails extends TaskRow {
+  instruction?: string;
+  args?: unknown;
+  output?: unknown;
+  output_size?: number;
+  output_truncated?: boolean;
+  history?: AttemptRow[];
+  rewrites?: string[];
+  provenance?: string[];
+  gaps?: string[];
+}
+
+export type CallKind = "model" | "tool" | "run" | "step";
 
 export interface Call {
+  /** The number of the event that began it. */
   id: string;
   task: string;
   attempt: number;
   kind: CallKind;
   name: string;
+  model?: string;
   started_at: string;
   seconds: number | null;
   tokens_in: number;
   tokens_out: number;
   cost: number | null;
-  error: string | null;
+  error: string;
   is_slow: boolean;
+}
+
+export interface CallDetails extends Call {
+  input?: unknown;
+  output?: unknown;
+  truncated?: boolean;
+  size?: number;
 }
 
 /** One event of a run, as `--json` prints it. Fields differ by kind. */

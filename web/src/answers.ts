@@ -1,0 +1,112 @@
+// Answers of this browser on their way: five seconds to take one back, drafts that survive a reload.
+
+import { signal } from "@preact/signals";
+import { ApiError, apiUrl, post } from "./api";
+import { refreshSoon } from "./live";
+import { announcement, keep, recall, refreshAttention, refreshQuestions } from "./session";
+import type { Answered, Question } from "./types";
+
+export const UNDO_SECONDS = 5;
+
+export interface PendingAnswer {
+  question: Question;
+  text: string;
+  /** Milliseconds when it is sent. */
+  dueAt: number;
+  error: string;
+}
+
+export const pending = signal<PendingAnswer[]>([]);
+/** Questions that were answered elsewhere before this browser, by id. */
+export const taken = signal<Record<string, Answered>>({});
+/** What was answered here, by id. */
+export const sent = signal<Record<string, string>>({});
+
+const timers = new Map<string, ReturnType<typeof setTimeout>>();
+const answerPath = (id: string): string => `questions/${encodeURIComponent(id)}/answer`;
+
+export function draftOf(id: string): string {
+  return recall(`draft.${id}`) ?? "";
+}
+
+export function keepDraft(id: string, text: string): void {
+  keep(`draft.${id}`, text || null);
+}
+
+/** Send this answer in five seconds, unless it is taken back. */
+export function answerSoon(question: Question, text: string): void {
+  const rest = pending.value.filter((each) => each.question.id !== question.id);
+  pending.value = [...rest, { question, text, dueAt: Date.now() + UNDO_SECONDS * 1000, error: "" }];
+  announcement.value = `Answer ${text} is sent in ${UNDO_SECONDS} seconds. Undo is possible.`;
+  clearTimeout(timers.get(question.id));
+  timers.set(
+    question.id,
+    setTimeout(() => void send(question, text), UNDO_SECONDS * 1000),
+  );
+}
+
+export function undo(id: string): void {
+  clearTimeout(timers.get(id));
+  timers.delete(id);
+  pending.value = pending.value.filter((each) => each.question.id !== id);
+  announcement.value = "The answer was taken back.";
+}
+
+export function sendNow(id: string): void {
+  const found = pending.value.find((each) => each.question.id === id);
+  if (!found) return;
+  clearTimeout(timers.get(id));
+  void send(found.question, found.text);
+}
+
+async function send(question: Question, text: string): Promise<void> {
+  timers.delete(question.id);
+  const settled = () => {
+    pending.value = pending.value.filter((each) => each.question.id !== question.id);
+    keepDraft(question.id, "");
+  };
+  try {
+    await post(answerPath(question.id), { text });
+    settled();
+    sent.value = { ...sent.value, [question.id]: text };
+    announcement.value = "The answer was sent.";
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    if (error.status === 409) {
+      settled();
+      const first = (error.body.answered ?? error.body) as Partial<Answered>;
+      taken.value = {
+        ...taken.value,
+        [question.id]: {
+          by: first.by ?? "",
+          text: first.text ?? "",
+          at: first.at ?? new Date().toISOString(),
+        },
+      };
+      announcement.value = "The question was answered elsewhere first.";
+    } else {
+      pending.value = pending.value.map((each) =>
+        each.question.id === question.id ? { ...each, error: error.message } : each,
+      );
+    }
+  }
+  refreshSoon(0);
+  await refreshAttention();
+  await refreshQuestions();
+}
+
+/** A page that goes away sends what waits: the person had decided. */
+export function sendOnLeave(): void {
+  addEventListener("pagehide", () => {
+    for (const each of pending.value) {
+      if (!timers.has(each.question.id)) continue;
+      void fetch(apiUrl(answerPath(each.question.id)), {
+        method: "POST",
+        keepalive: true,
+        credentials: "same-origin",
+        headers: { "Content-Type": "application/json", "X-Chargehand": "1" },
+        body: JSON.stringify({ text: each.text }),
+      });
+    }
+  });
+}

@@ -1,0 +1,290 @@
+// Two runs side by side: what was planned, what came of it, when, and for how much.
+
+import { useEffect, useRef } from "preact/hooks";
+import { get, runPath } from "../api";
+import { clean, count, duration, money, oneLine } from "../format";
+import { StateIcon, taskWord } from "../icons";
+import { diffPlans } from "../plan_check";
+import { href, route } from "../router";
+import { shownTheme } from "../session";
+import { Timeline } from "../timeline";
+import type { Snapshot, TaskState } from "../types";
+import { Empty, ErrorBox, Loading, useFetched } from "../ui";
+
+interface Pair<T> {
+  a: T;
+  b: T;
+}
+
+interface Comparison {
+  runs: Pair<string>;
+  request: Pair<string>;
+  status: Pair<string>;
+  answer: Pair<string>;
+  seconds: Pair<number>;
+  busy: Pair<number>;
+  calls: Pair<number>;
+  tokens: Pair<number>;
+  money: Pair<number>;
+  tasks: {
+    task: string;
+    changed: Record<string, Pair<unknown>>;
+    state: Pair<string | null>;
+    attempts: Pair<number | null>;
+    output: Pair<string | null>;
+    seconds: Pair<number>;
+    money: Pair<number>;
+  }[];
+  is_same: boolean;
+}
+
+const asState = (state: string | null): TaskState =>
+  state === "asking" ? "needs" : ((state ?? "skipped") as TaskState);
+
+function Lanes({ snapshot, seconds }: { snapshot: Snapshot; seconds: number }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const timeline = useRef<Timeline | null>(null);
+  useEffect(() => {
+    if (!canvas.current) return;
+    const made = new Timeline(canvas.current, { mode: "worker" });
+    const began = snapshot.run.began_at ?? new Date().toISOString();
+    made.setData({
+      tasks: snapshot.tasks,
+      attempts: snapshot.attempts,
+      estimates: snapshot.estimates,
+      criticalPath: snapshot.critical_path,
+      cap: null,
+      beganAt: began,
+      // Both cover the same length of time, so that bars can be compared.
+      endedAt: new Date(Date.parse(began) + seconds * 1000).toISOString(),
+    });
+    made.fit();
+    timeline.current = made;
+    return () => made.destroy();
+  }, [snapshot, seconds]);
+  useEffect(() => timeline.current?.setTheme(), [shownTheme.value]);
+  return (
+    <div class="canvas-box compare-lanes">
+      <canvas ref={canvas} tabIndex={0} aria-label={`Timeline of ${snapshot.run.id}`} />
+    </div>
+  );
+}
+
+function Change({ a, b, shown }: { a: number; b: number; shown: (value: number) => string }) {
+  const share = a ? (b - a) / a : 0;
+  return (
+    <>
+      <td class="num">{shown(a)}</td>
+      <td class="num">{shown(b)}</td>
+      <td class="num hint">
+        {a === b ? "the same" : a ? `${share > 0 ? "+" : "−"}${Math.abs(Math.round(share * 100))} %` : "–"}
+      </td>
+    </>
+  );
+}
+
+function Columns({ title, a, b }: { title: string; a: string; b: string }) {
+  if (!a && !b) return null;
+  return (
+    <section class="pane">
+      <header class="pane-head">
+        <h2>{title}</h2>
+        {a === b ? <span class="hint">the same</span> : null}
+      </header>
+      <div class="two-columns">
+        <p>{clean(a) || "–"}</p>
+        <p>{clean(b) || "–"}</p>
+      </div>
+    </section>
+  );
+}
+
+export function ComparePage() {
+  const { a = "", b = "" } = route.value.query;
+  const key = a && b ? `${a}/${b}` : null;
+  const query = new URLSearchParams({ a, b });
+  const found = useFetched<Comparison>(key, () => get<Comparison>(`compare?${query}`));
+  const both = useFetched<Pair<Snapshot>>(key, async () => {
+    const [first, second] = await Promise.all([
+      get<Snapshot>(runPath(a, "snapshot")),
+      get<Snapshot>(runPath(b, "snapshot")),
+    ]);
+    return { a: first, b: second };
+  });
+  if (!key)
+    return (
+      <Empty title="Choose two runs to compare">
+        <p>
+          Mark them in the list of runs with <kbd>x</kbd>.
+        </p>
+        <a class="button plain" href={href("runs")}>
+          All runs
+        </a>
+      </Empty>
+    );
+  if (!found.value)
+    return found.error ? (
+      <ErrorBox error={found.error} retry={found.reload} />
+    ) : (
+      <Loading what="the comparison" />
+    );
+  const value = found.value;
+  const plans =
+    both.value?.a.plan && both.value.b.plan ? diffPlans(both.value.a.plan, both.value.b.plan) : [];
+  const how = new Map(plans.map((change) => [change.id, change]));
+  const seconds = Math.max(value.seconds.a, value.seconds.b);
+  return (
+    <div class="compare-page">
+      <h1>
+        Compare two runs {value.is_same ? <span class="tag">no difference in what they did</span> : null}
+      </h1>
+      <table class="list compare-figures">
+        <caption class="visually-hidden">Figures</caption>
+        <thead>
+          <tr>
+            <th scope="col" />
+            <th scope="col" class="num">
+              <a class="mono" href={href("run", a)}>
+                {a}
+              </a>
+            </th>
+            <th scope="col" class="num">
+              <a class="mono" href={href("run", b)}>
+                {b}
+              </a>
+            </th>
+            <th scope="col" class="num">
+              Change
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          <tr>
+            <th scope="row">Status</th>
+            <td class="num">{value.status.a}</td>
+            <td class="num">{value.status.b}</td>
+            <td class="num hint">{value.status.a === value.status.b ? "the same" : "differs"}</td>
+          </tr>
+          <tr>
+            <th scope="row">Time</th>
+            <Change {...value.seconds} shown={duration} />
+          </tr>
+          <tr>
+            <th scope="row">Work, one after another</th>
+            <Change {...value.busy} shown={duration} />
+          </tr>
+          <tr>
+            <th scope="row">Model calls</th>
+            <Change {...value.calls} shown={count} />
+          </tr>
+          <tr>
+            <th scope="row">Tokens</th>
+            <Change {...value.tokens} shown={count} />
+          </tr>
+          <tr>
+            <th scope="row">Cost</th>
+            <Change {...value.money} shown={money} />
+          </tr>
+        </tbody>
+      </table>
+      <Columns title="Request" a={value.request.a} b={value.request.b} />
+      {both.value ? (
+        <section class="pane">
+          <header class="pane-head">
+            <h2>Timelines</h2>
+            <span class="hint">on the same scale</span>
+          </header>
+          <Lanes snapshot={both.value.a} seconds={seconds} />
+          <Lanes snapshot={both.value.b} seconds={seconds} />
+        </section>
+      ) : null}
+      <section class="pane">
+        <header class="pane-head">
+          <h2>Plan and outcomes</h2>
+        </header>
+        <table class="list">
+          <caption class="visually-hidden">Tasks of both runs</caption>
+          <thead>
+            <tr>
+              <th scope="col">Task</th>
+              <th scope="col">Plan</th>
+              <th scope="col">Outcome</th>
+              <th scope="col">Result</th>
+              <th scope="col" class="num">
+                Attempts
+              </th>
+              <th scope="col" class="num">
+                Time
+              </th>
+              <th scope="col" class="num">
+                Cost
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {value.tasks.map((task) => {
+              const change = how.get(task.task);
+              return (
+                <tr key={task.task}>
+                  <th scope="row" class="mono">
+                    {task.task}
+                  </th>
+                  <td class="what">
+                    {change && change.how !== "same" ? (
+                      <span class={`diff-mark ${change.how}`}>
+                        {change.how === "added"
+                          ? "only in the second"
+                          : change.how === "removed"
+                            ? "only in the first"
+                            : "changed"}
+                      </span>
+                    ) : (
+                      <span class="hint">the same</span>
+                    )}
+                    {change?.fields.map((field) => (
+                      <p key={field.field}>
+                        <span class="hint">{field.field}</span>{" "}
+                        <del>{oneLine(field.before, 100) || "nothing"}</del>{" "}
+                        <ins>{oneLine(field.after, 100) || "nothing"}</ins>
+                      </p>
+                    ))}
+                  </td>
+                  <td>
+                    {task.state.a ? <StateIcon state={asState(task.state.a)} /> : null}{" "}
+                    {task.state.a ? taskWord(asState(task.state.a)) : "–"}
+                    {task.state.a !== task.state.b ? (
+                      <>
+                        {" → "}
+                        {task.state.b ? <StateIcon state={asState(task.state.b)} /> : null}{" "}
+                        {task.state.b ? taskWord(asState(task.state.b)) : "–"}
+                      </>
+                    ) : null}
+                  </td>
+                  <td>
+                    {task.output.a === task.output.b ? (
+                      <span class="hint">the same</span>
+                    ) : task.output.a && task.output.b ? (
+                      "differs"
+                    ) : (
+                      "–"
+                    )}
+                  </td>
+                  <td class="num">
+                    {task.attempts.a ?? "–"} / {task.attempts.b ?? "–"}
+                  </td>
+                  <td class="num">
+                    {duration(task.seconds.a)} / {duration(task.seconds.b)}
+                  </td>
+                  <td class="num">
+                    {money(task.money.a)} / {money(task.money.b)}
+                  </td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </section>
+      <Columns title="Answer" a={value.answer.a} b={value.answer.b} />
+    </div>
+  );
+}

@@ -1,0 +1,220 @@
+// Where the money, the tokens and the time went.
+
+import type { ComponentChildren } from "preact";
+import { get, runPath } from "../api";
+import { count, duration, money, plural } from "../format";
+import { href } from "../router";
+import { isSystem, type RunModel } from "../store";
+import type { Usage } from "../types";
+import { Empty, ErrorBox, Loading, Meter, useFetched } from "../ui";
+
+interface CostView {
+  by_worker: {
+    worker: string;
+    attempts: number;
+    busy: number;
+    share: number;
+    failures: number;
+    usage: Usage;
+  }[];
+  by_model: { model: string; replies: number; cached: number; failures: number; usage: Usage }[];
+  by_task: ({ task: string } & Usage)[];
+  waste: { attempts: number; time: number; usage: Usage };
+  usage: Usage;
+  budget: { money: number | null; tokens: number | null; calls: number | null };
+}
+
+const tokensOf = (usage: Usage): number => (usage.tokens_in ?? 0) + (usage.tokens_out ?? 0);
+
+function Budget({
+  label,
+  used,
+  limit,
+  shown,
+}: {
+  label: string;
+  used: number;
+  limit: number | null;
+  shown: (value: number) => string;
+}) {
+  return (
+    <div class="card">
+      <h3>{label}</h3>
+      <p class="big">
+        {shown(used)}
+        <span class="hint"> {limit ? `of ${shown(limit)}` : "no limit"}</span>
+      </p>
+      <Meter used={used} limit={limit} label={label} />
+    </div>
+  );
+}
+
+interface ShareRow {
+  name: ComponentChildren;
+  key: string;
+  usage: Usage;
+  seconds: number;
+  extra: string[];
+}
+
+function ShareTable({ title, rows, columns }: { title: string; rows: ShareRow[]; columns: string[] }) {
+  if (!rows.length) return null;
+  // By money where there is a price, else by tokens, else by time.
+  const weights = [
+    (row: ShareRow) => row.usage.money ?? 0,
+    (row: ShareRow) => tokensOf(row.usage),
+    (row: ShareRow) => row.seconds,
+  ];
+  const weight = weights.find((each) => rows.some((row) => each(row) > 0)) ?? (() => 0);
+  const most = Math.max(...rows.map(weight), Number.MIN_VALUE);
+  return (
+    <section class="pane">
+      <header class="pane-head">
+        <h2>{title}</h2>
+      </header>
+      <table class="list">
+        <caption class="visually-hidden">{title}</caption>
+        <thead>
+          <tr>
+            <th scope="col">{title.replace("By ", "").replace(/^./, (first) => first.toUpperCase())}</th>
+            <th scope="col">Share</th>
+            {columns.map((column) => (
+              <th key={column} scope="col" class="num">
+                {column}
+              </th>
+            ))}
+            <th scope="col" class="num">
+              Calls
+            </th>
+            <th scope="col" class="num">
+              Tokens in
+            </th>
+            <th scope="col" class="num">
+              Tokens out
+            </th>
+            <th scope="col" class="num">
+              Cost
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={row.key}>
+              <th scope="row">{row.name}</th>
+              <td class="lane-cell">
+                <span
+                  class="lane"
+                  role="img"
+                  aria-label={`${Math.round((weight(row) / most) * 100)} % of the largest`}
+                >
+                  <i class="share" style={{ left: 0, width: `${(weight(row) / most) * 100}%` }} />
+                </span>
+              </td>
+              {row.extra.map((value, index) => (
+                <td key={columns[index]} class="num">
+                  {value}
+                </td>
+              ))}
+              <td class="num">{row.usage.calls ?? 0}</td>
+              <td class="num">{count(row.usage.tokens_in ?? 0)}</td>
+              <td class="num">{count(row.usage.tokens_out ?? 0)}</td>
+              <td class="num">{money(row.usage.money ?? 0)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+const workerName = (name: string): string => (name.startsWith("@") ? `supervisor (${name.slice(1)})` : name);
+
+export function CostPage({ model }: { model: RunModel }) {
+  const { run } = model;
+  const cost = useFetched<CostView>(`${run.id}/${run.state}/${run.tasks.done}/${run.tasks.failed}`, () =>
+    get<CostView>(runPath(run.id, "cost")),
+  );
+  if (!cost.value)
+    return cost.error ? <ErrorBox error={cost.error} retry={cost.reload} /> : <Loading what="the cost" />;
+  const { usage, budget, waste, by_worker, by_model, by_task } = cost.value;
+  if (!usage.calls && !by_worker.length)
+    return (
+      <Empty title="Nothing was spent yet">
+        <p>Calls, tokens and cost appear here with the first model call.</p>
+      </Empty>
+    );
+  const cached = by_model.reduce((sum, each) => sum + each.cached, 0);
+  const dearest = [...by_task].sort(
+    (a, b) => (b.money ?? 0) - (a.money ?? 0) || tokensOf(b) - tokensOf(a) || (b.calls ?? 0) - (a.calls ?? 0),
+  );
+  return (
+    <div class="cost-page">
+      <div class="cards">
+        <Budget label="Cost" used={usage.money ?? 0} limit={budget.money} shown={money} />
+        <Budget label="Tokens" used={tokensOf(usage)} limit={budget.tokens} shown={count} />
+        <Budget label="Model calls" used={usage.calls ?? 0} limit={budget.calls} shown={count} />
+        <div class="card">
+          <h3>Spent in vain</h3>
+          <p class="big">
+            {money(waste.usage.money ?? 0)}
+            <span class="hint">
+              {" "}
+              {waste.attempts
+                ? `${plural(waste.attempts, "attempt")}, ${duration(waste.time)}, ${count(tokensOf(waste.usage))} tokens`
+                : "no attempt failed"}
+            </span>
+          </p>
+        </div>
+        <div class="card">
+          <h3>Saved by caches</h3>
+          <p class="big">
+            {count(usage.cache_read ?? 0)}
+            <span class="hint">
+              {" "}
+              tokens from prompt caches{cached ? `, ${plural(cached, "reply", "replies")} reused` : ""}
+            </span>
+          </p>
+        </div>
+      </div>
+      <ShareTable
+        title="By worker"
+        columns={["Attempts", "Busy"]}
+        rows={by_worker.map((each) => ({
+          key: each.worker,
+          name: workerName(each.worker),
+          usage: each.usage,
+          seconds: each.busy,
+          extra: [String(each.attempts), duration(each.busy)],
+        }))}
+      />
+      <ShareTable
+        title="By model"
+        columns={["Replies", "Reused"]}
+        rows={by_model.map((each) => ({
+          key: each.model,
+          name: each.model || "–",
+          usage: each.usage,
+          seconds: 0,
+          extra: [String(each.replies), String(each.cached)],
+        }))}
+      />
+      <ShareTable
+        title="By task"
+        columns={["Time"]}
+        rows={dearest.slice(0, 200).map((each) => ({
+          key: each.task,
+          name: isSystem(each.task) ? (
+            <span class="mono">{each.task}</span>
+          ) : (
+            <a class="mono" href={href("run", run.id, { task: each.task })}>
+              {each.task}
+            </a>
+          ),
+          usage: each,
+          seconds: model.tasks.get(each.task)?.seconds ?? 0,
+          extra: [duration(model.tasks.get(each.task)?.seconds)],
+        }))}
+      />
+    </div>
+  );
+}

@@ -1,0 +1,103 @@
+// Everything that waits for a person: of one run, or of all.
+
+import { get, runPath } from "../api";
+import { ago, oneLine, plural } from "../format";
+import { StateIcon } from "../icons";
+import { useKeys } from "../keys";
+import { useModel } from "../live";
+import { plainWords } from "../markdown";
+import { KIND_WORDS, QuestionCard } from "../question_card";
+import { href, route, setQuery } from "../router";
+import { now, openQuestions } from "../session";
+import type { Question } from "../types";
+import { Empty, useFetched } from "../ui";
+
+const isOpen = (question: Question): boolean => !question.answered && !question.is_closed;
+
+function useQuestions(run: string | null): Question[] {
+  const model = useModel();
+  const stamp =
+    run && model
+      ? `${run}:${[...model.questions.values()].map((q) => `${q.id}${q.answered ? 1 : 0}`)}`
+      : null;
+  const full = useFetched<Question[]>(stamp, async () => {
+    const found = await get<{ questions: Question[] } | Question[]>(runPath(run as string, "questions"));
+    return Array.isArray(found) ? found : found.questions;
+  });
+  if (!run) return openQuestions.value;
+  const known = new Map((full.value ?? []).map((question) => [question.id, question]));
+  // What the stream said is newer than what was fetched.
+  for (const question of model?.questions.values() ?? []) {
+    const fetched = known.get(question.id);
+    known.set(
+      question.id,
+      fetched ? { ...fetched, answered: question.answered ?? fetched.answered } : question,
+    );
+  }
+  return [...known.values()];
+}
+
+export function QuestionsPage() {
+  const { run, query } = route.value;
+  const questions = useQuestions(run);
+  const open = questions.filter(isOpen);
+  const closed = questions.filter((question) => !isOpen(question));
+  const ordered = [...open, ...closed.toReversed()];
+  const chosen = ordered.find((question) => question.id === query.question) ?? ordered[0];
+  const step = (by: number) => {
+    const at = ordered.findIndex((question) => question.id === chosen?.id) + by;
+    const next = ordered[Math.min(Math.max(at, 0), ordered.length - 1)];
+    if (next) setQuery({ question: next.id });
+  };
+  useKeys({
+    j: () => step(1),
+    k: () => step(-1),
+    n: () => {
+      const at = open.findIndex((question) => question.id === chosen?.id);
+      const next = open[(at + 1) % Math.max(1, open.length)];
+      if (next) setQuery({ question: next.id });
+    },
+  });
+  if (!chosen)
+    return (
+      <Empty title="Nothing needs you">
+        <p>
+          {run ? "This run has asked nothing." : "No run waits for a person."} Questions and approvals appear
+          here, and as an orange bar on every page.
+        </p>
+        <a class="button plain" href={href("runs")}>
+          All runs
+        </a>
+      </Empty>
+    );
+  return (
+    <div class="split">
+      <nav class="split-list" aria-label="Questions">
+        {run ? null : <h1>Questions</h1>}
+        <ul>
+          {ordered.map((question) => (
+            <li key={question.id}>
+              <a
+                href={href("questions", run, { question: question.id })}
+                aria-current={question.id === chosen.id ? "true" : undefined}
+              >
+                <StateIcon state={isOpen(question) ? "needs" : "done"} />
+                <span class="what">{oneLine(plainWords(question.text), 110)}</span>
+                <span class="meta">
+                  {KIND_WORDS[question.kind]} · {question.task}
+                  {isOpen(question) && question.waits_behind
+                    ? ` · ${plural(question.waits_behind, "task waits", "tasks wait")}`
+                    : ""}{" "}
+                  · {ago(question.asked_at, now.value)}
+                </span>
+              </a>
+            </li>
+          ))}
+        </ul>
+      </nav>
+      <section class="split-item" aria-label="Question">
+        <QuestionCard key={chosen.id} question={chosen} />
+      </section>
+    </div>
+  );
+}

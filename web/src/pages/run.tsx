@@ -1,0 +1,378 @@
+// A run while it works: its plan as a graph, its attempts on a timeline, and a panel about one task.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { duration, oneLine, plural } from "../format";
+import { Graph } from "../graph";
+import { Glyph, TaskStateLabel } from "../icons";
+import { useKeys } from "../keys";
+import { go, route, setQuery } from "../router";
+import { announcement, keep, recall, shownTheme } from "../session";
+import type { RunModel } from "../store";
+import { Timeline, type TimelineMode } from "../timeline";
+import type { AttemptRow, TaskRow } from "../types";
+import { Button, Chips, Empty } from "../ui";
+import { Panel } from "./panel";
+import { FailureCauses, nowOf } from "./run_shell";
+
+export const selectTask = (task: string | null): void => {
+  setQuery({ task });
+};
+
+interface Tip {
+  task: TaskRow;
+  x: number;
+  y: number;
+}
+
+function TipCard({ tip }: { tip: Tip }) {
+  const { task } = tip;
+  return (
+    <div class="tip" style={{ left: `${tip.x + 14}px`, top: `${tip.y + 14}px` }} aria-hidden="true">
+      <header>
+        <strong>{task.id}</strong> <TaskStateLabel state={task.state} />
+      </header>
+      <p>{oneLine(task.description, 160)}</p>
+      <p class="hint">
+        {task.worker}
+        {task.seconds ? ` · ${duration(task.seconds)}` : ""}
+        {task.error ? ` · ${oneLine(task.error.message, 100)}` : ""}
+      </p>
+    </div>
+  );
+}
+
+/** Rows that are not what they were at the last call, by identity; null: some went away. */
+function changedRows<T>(before: Map<string, T>, rows: Iterable<[string, T]>, size: number): T[] | null {
+  const changed: T[] = [];
+  for (const [id, row] of rows) {
+    if (before.get(id) !== row) {
+      before.set(id, row);
+      changed.push(row);
+    }
+  }
+  if (before.size === size) return changed;
+  before.clear();
+  return null;
+}
+
+function matches(text: string): ((task: TaskRow) => boolean) | null {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return null;
+  return (task) => {
+    const whole =
+      `${task.id} ${task.description} ${task.worker} ${task.state === "needs" ? "needs you" : task.state}`.toLowerCase();
+    return words.every((word) => whole.includes(word));
+  };
+}
+
+const taskRows = (model: RunModel): TaskRow[] => [...model.tasks.values()].filter((row) => !row.system);
+
+function useGraph(model: RunModel, onTip: (tip: Tip | null) => void, onFollow: (on: boolean) => void) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const graph = useRef<Graph | null>(null);
+  const known = useRef(new Map<string, TaskRow>());
+  const latest = useRef(model);
+  latest.current = model;
+  useEffect(() => {
+    if (!canvas.current) return;
+    const made = new Graph(canvas.current, {
+      onSelect: selectTask,
+      onOpen: (task) => go("trace", latest.current.run.id, { task }),
+      onHover: (id, x, y) => {
+        const task = id === null ? undefined : latest.current.tasks.get(id);
+        onTip(task ? { task, x, y } : null);
+      },
+      onFollow,
+      now: () => nowOf(latest.current),
+    });
+    graph.current = made;
+    known.current.clear();
+    return () => made.destroy();
+  }, []);
+  const facts = { criticalPath: model.criticalPath, estimates: model.estimates, items: model.items };
+  useEffect(() => {
+    const size = model.tasks.size;
+    const isFirst = known.current.size === 0;
+    const changed = changedRows(known.current, model.tasks, size);
+    if (isFirst || changed === null) {
+      graph.current?.setData({ tasks: taskRows(model), ...facts });
+      for (const [id, row] of model.tasks) known.current.set(id, row);
+    } else graph.current?.update(changed, facts);
+  }, [model, model.seq, model.criticalPath]);
+  return { canvas, graph };
+}
+
+function GraphPane({ model, task }: { model: RunModel; task: string | null }) {
+  const { query } = route.value;
+  const [tip, setTip] = useState<Tip | null>(null);
+  const [isFollowing, setFollowing] = useState(recall("follow") === "on");
+  const [isCritical, setCritical] = useState(true);
+  const { canvas, graph } = useGraph(model, setTip, setFollowing);
+  const text = query.filter ?? "";
+  const [hits, setHits] = useState<number | null>(null);
+  const fold = query.fold === undefined ? null : query.fold === "1";
+  const isFolding = fold ?? model.run.tasks.total > 80;
+
+  useEffect(() => graph.current?.select(task), [task]);
+  useEffect(() => graph.current?.setTheme(), [shownTheme.value]);
+  useEffect(() => graph.current?.setFold(fold), [fold]);
+  useEffect(() => graph.current?.follow(isFollowing), [isFollowing]);
+  useEffect(() => graph.current?.showCritical(isCritical), [isCritical]);
+  useEffect(() => {
+    const filter = matches(text);
+    const found = graph.current?.setFilter(filter) ?? null;
+    setHits(filter ? found : null);
+  }, [text, model.run.tasks.total]);
+  useEffect(() => {
+    if (task) announcement.value = graph.current?.describe(task) ?? "";
+  }, [task]);
+  const setFollow = (on: boolean) => {
+    setFollowing(on);
+    keep("follow", on ? "on" : null);
+  };
+  useKeys({
+    j: () => graph.current?.move("next"),
+    k: () => graph.current?.move("previous"),
+    h: () => graph.current?.move("needs"),
+    l: () => graph.current?.move("unblocks"),
+    Enter: () => graph.current?.openSelected(),
+    c: () => setCritical(!isCritical),
+    f: () => setFollow(!isFollowing),
+    "0": () => graph.current?.fit(),
+    "[": () => graph.current?.foldStack(),
+    "]": () => graph.current?.openStack(),
+    "+": () => graph.current?.zoomBy(1.25),
+    "-": () => graph.current?.zoomBy(0.8),
+    "/": () => document.getElementById("graph-filter")?.focus(),
+  });
+  return (
+    <section class="pane graph-pane" aria-labelledby="graph-title">
+      <header class="pane-head">
+        <h2 id="graph-title">Graph</h2>
+        <Button
+          kind="quiet"
+          aria-pressed={isFolding}
+          title="Show tasks that are alike as one stack"
+          onClick={() => setQuery({ fold: isFolding ? "0" : "1" })}
+        >
+          Fold fan-outs
+        </Button>
+        <Button
+          kind="quiet"
+          aria-pressed={isFollowing}
+          title="Keep the work in view (f)"
+          onClick={() => setFollow(!isFollowing)}
+        >
+          Follow the work
+        </Button>
+        <Button
+          kind="quiet"
+          aria-pressed={isCritical}
+          title="The longest chain of needs (c)"
+          onClick={() => setCritical(!isCritical)}
+        >
+          Critical path
+        </Button>
+        <input
+          id="graph-filter"
+          type="search"
+          placeholder="Filter  /"
+          aria-label="Filter tasks"
+          value={text}
+          onInput={(event) => setQuery({ filter: event.currentTarget.value || null })}
+          onKeyDown={(event) => {
+            if (event.key === "Escape") {
+              setQuery({ filter: null });
+              event.currentTarget.blur();
+            }
+          }}
+        />
+        {hits === null ? null : (
+          <output class="hint">
+            {hits === 0 ? `nothing fits “${text}”: Esc clears` : plural(hits, "task")}
+          </output>
+        )}
+        <span class="spacer" />
+        <Button kind="quiet" aria-label="Zoom out" onClick={() => graph.current?.zoomBy(0.8)}>
+          <Glyph name="minus" />
+        </Button>
+        <Button kind="quiet" aria-label="Fit all" title="Fit all (0)" onClick={() => graph.current?.fit()}>
+          <Glyph name="fit" />
+        </Button>
+        <Button kind="quiet" aria-label="Zoom in" onClick={() => graph.current?.zoomBy(1.25)}>
+          <Glyph name="plus" />
+        </Button>
+      </header>
+      <div class="canvas-box">
+        <canvas
+          ref={canvas}
+          tabIndex={0}
+          role="application"
+          aria-label={`Plan as a graph, ${plural(model.run.tasks.total, "task")}. The Plan page shows the same as a table. j and k move, h and l follow needs.`}
+        />
+        {tip ? <TipCard tip={tip} /> : null}
+        {model.run.tasks.total === 0 ? <NoPlan model={model} /> : null}
+      </div>
+    </section>
+  );
+}
+
+function NoPlan({ model }: { model: RunModel }) {
+  const planner = model.tasks.get("@plan");
+  const call = model.openCalls.get("@plan");
+  if (model.isOver)
+    return (
+      <Empty title="This run had no plan">
+        <p>{oneLine(model.run.reason, 300)}</p>
+      </Empty>
+    );
+  return (
+    <Empty
+      title={
+        model.run.state === "submitted" ? "Waiting for a process to lead it" : "The plan is being written"
+      }
+    >
+      <p>
+        {planner?.state === "running"
+          ? `The supervisor is at ${call ? `“${call.name}”` : "work"}, since ${duration((nowOf(model) - Date.parse(planner.started_at ?? model.at)) / 1000)}.`
+          : planner?.state === "needs"
+            ? "The supervisor asks a person first."
+            : "It begins as soon as a supervisor has a free place."}
+      </p>
+    </Empty>
+  );
+}
+
+function TimelinePane({ model, task }: { model: RunModel; task: string | null }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const timeline = useRef<Timeline | null>(null);
+  const [mode, setMode] = useState<TimelineMode>((recall("timeline") as TimelineMode) ?? "worker");
+  const [tip, setTip] = useState<Tip | null>(null);
+  const latest = useRef(model);
+  latest.current = model;
+  const known = useRef<{
+    tasks: Map<string, TaskRow>;
+    attempts: Map<string, AttemptRow>;
+    model: RunModel | null;
+  }>({
+    tasks: new Map(),
+    attempts: new Map(),
+    model: null,
+  });
+  useEffect(() => {
+    if (!canvas.current) return;
+    const made = new Timeline(canvas.current, {
+      mode,
+      onSelect: selectTask,
+      onHover: (id, x, y) => {
+        const row = id === null ? undefined : latest.current.tasks.get(id);
+        setTip(row ? { task: row, x, y } : null);
+      },
+    });
+    timeline.current = made;
+    known.current.model = null;
+    return () => made.destroy();
+  }, []);
+  const replaying = route.value.query.at !== undefined;
+  const moment = replaying ? nowOf(model) : undefined;
+  useEffect(() => {
+    const parallel = model.run.limits?.parallel;
+    const facts = {
+      estimates: model.estimates,
+      criticalPath: model.criticalPath,
+      // A cap that no plan of this size reaches says nothing.
+      cap: typeof parallel === "number" && parallel < model.run.tasks.total ? parallel : null,
+      endedAt: replaying ? null : model.run.ended_at,
+      now: moment,
+    };
+    const { tasks, attempts } = known.current;
+    const named = model.attempts.map((row) => [`${row.task}:${row.attempt}`, row] as [string, AttemptRow]);
+    const changedTasks = changedRows(tasks, model.tasks, model.tasks.size);
+    const changedAttempts = changedRows(attempts, named, named.length);
+    if (known.current.model === model && changedTasks && changedAttempts)
+      timeline.current?.update(changedTasks, changedAttempts, facts);
+    else {
+      timeline.current?.setData({
+        ...facts,
+        tasks: [...model.tasks.values()],
+        attempts: model.attempts,
+        beganAt: model.run.began_at ?? model.at,
+      });
+      for (const [id, row] of model.tasks) tasks.set(id, row);
+      for (const [id, row] of named) attempts.set(id, row);
+      known.current.model = model;
+    }
+    timeline.current?.setCalls(model.calls);
+  }, [model, model.seq, moment]);
+  useEffect(() => timeline.current?.select(task), [task]);
+  useEffect(() => timeline.current?.setTheme(), [shownTheme.value]);
+  useKeys({
+    w: () => timeline.current?.zoomBy(1.3),
+    s: () => timeline.current?.zoomBy(1 / 1.3),
+    a: () => timeline.current?.panBy(-0.2),
+    d: () => timeline.current?.panBy(0.2),
+  });
+  return (
+    <section class="pane timeline-pane" aria-labelledby="timeline-title">
+      <header class="pane-head">
+        <h2 id="timeline-title">Timeline</h2>
+        <Chips
+          label="Lanes"
+          value={mode}
+          options={[
+            { value: "worker", label: "by worker" },
+            { value: "phase", label: "by phase" },
+            { value: "task", label: "by task" },
+          ]}
+          onChange={(value) => {
+            setMode(value);
+            keep("timeline", value);
+            timeline.current?.setMode(value);
+          }}
+        />
+        <span class="spacer" />
+        <Button kind="quiet" aria-label="Whole run" title="Whole run" onClick={() => timeline.current?.fit()}>
+          <Glyph name="fit" />
+        </Button>
+      </header>
+      <div class="canvas-box">
+        <canvas
+          ref={canvas}
+          tabIndex={0}
+          role="application"
+          aria-label="Timeline of all attempts. The Trace page shows the same as a table. w and s zoom, a and d move."
+        />
+        {tip ? <TipCard tip={tip} /> : null}
+      </div>
+    </section>
+  );
+}
+
+export function RunPage({ model }: { model: RunModel }) {
+  const { query } = route.value;
+  const task = query.task && model.tasks.has(query.task) ? query.task : null;
+  useKeys({
+    Escape: () => {
+      if (query.filter) setQuery({ filter: null });
+      else selectTask(null);
+    },
+    e: () => {
+      const failed = [...model.tasks.values()].filter((row) => row.state === "failed" || row.error);
+      const next = failed[(failed.findIndex((row) => row.id === task) + 1) % Math.max(1, failed.length)];
+      if (next) selectTask(next.id);
+      else announcement.value = "No task has failed.";
+    },
+  });
+  return (
+    <div class="workspace">
+      <div class="canvases">
+        <GraphPane model={model} task={task} />
+        <TimelinePane model={model} task={task} />
+      </div>
+      <aside class="pane side" aria-label={task ? `Task ${task}` : "Right now"}>
+        {task ? null : <FailureCauses model={model} />}
+        <Panel model={model} task={task} />
+      </aside>
+    </div>
+  );
+}

@@ -1,0 +1,475 @@
+// What the pages of one run share: title, figures, actions, tabs, the orange bar, the replay bar.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { type ApiError, post, runPath } from "../api";
+import { clean, clock, count, duration, money, oneLine, plural } from "../format";
+import { NeedsBar } from "../frame";
+import { Glyph, RunStateLabel, StateIcon, taskWord } from "../icons";
+import { useKeys } from "../keys";
+import { connection, loadError, refreshSoon, replay, restart, useModel } from "../live";
+import { go, href, type Page, route, setQuery } from "../router";
+import { canOperate, now } from "../session";
+import { RUN_ENDED, type RunModel } from "../store";
+import type { TaskState } from "../types";
+import { Button, CopyButton, Dialog, ErrorBox, Field, Loading, Meter, SegmentBar } from "../ui";
+
+/** Milliseconds that count as now: the moment of the replay, or the last moment of a run that ended. */
+export function nowOf(model: RunModel): number {
+  if (route.value.query.at !== undefined) return Date.parse(model.at) || now.value;
+  if (model.run.ended_at) return Date.parse(model.run.ended_at);
+  return now.value;
+}
+
+function elapsedOf(model: RunModel): number | null {
+  const { run } = model;
+  if (!run.began_at) return null;
+  if (RUN_ENDED.has(run.state) && run.wall !== null) return run.wall;
+  return Math.max(0, (nowOf(model) - Date.parse(run.began_at)) / 1000);
+}
+
+/** Seconds of work that are left on the critical path, by estimate; null: not known. */
+export function leftOf(model: RunModel): number | null {
+  if (model.isOver || !model.criticalPath.length) return null;
+  let left = 0;
+  for (const id of model.criticalPath) {
+    const row = model.tasks.get(id);
+    const estimate = model.estimates[id];
+    if (!row || ["done", "failed", "skipped", "cancelled"].includes(row.state)) continue;
+    if (estimate === undefined) return null;
+    const worked =
+      row.started_at && row.state === "running" ? (nowOf(model) - Date.parse(row.started_at)) / 1000 : 0;
+    left += Math.max(0, estimate - worked);
+  }
+  return left;
+}
+
+function Figure({
+  label,
+  value,
+  title,
+  children,
+}: {
+  label: string;
+  value: string;
+  title?: string;
+  children?: ComponentChildren;
+}) {
+  return (
+    <div class="figure" title={title}>
+      <dt>{label}</dt>
+      <dd>
+        {value}
+        {children}
+      </dd>
+    </div>
+  );
+}
+
+const COUNTED: readonly TaskState[] = [
+  "running",
+  "retrying",
+  "needs",
+  "failed",
+  "ready",
+  "waiting",
+  "skipped",
+  "cancelled",
+];
+
+function Figures({ model }: { model: RunModel }) {
+  const { run } = model;
+  const { tasks } = run;
+  const settled = tasks.done + tasks.failed + tasks.skipped + tasks.cancelled;
+  const left = leftOf(model);
+  const busy = new Set(model.attempts.filter((row) => row.outcome === "running").map((row) => row.worker))
+    .size;
+  const limit = run.limits ?? {};
+  return (
+    <div class="figures">
+      <dl>
+        <Figure
+          label={run.ended_at ? "took" : "elapsed"}
+          value={duration(elapsedOf(model))}
+          title={run.began_at ? `Began ${clock(run.began_at, now.value)}` : ""}
+        />
+        {left === null ? null : (
+          <Figure label="left, about" value={duration(left)} title="By the estimates of the critical path" />
+        )}
+        <Figure label="tasks" value={`${settled} of ${tasks.total}`} />
+        {model.isOver ? null : <Figure label="workers busy" value={String(busy)} />}
+        <Figure
+          label="speed-up"
+          value={run.speedup ? `${run.speedup.toFixed(1)}×` : "–"}
+          title="Against the same work one after another"
+        />
+        <Figure
+          label="tokens"
+          value={`${count(run.tokens)}${limit.tokens ? ` of ${count(limit.tokens)}` : ""}`}
+        >
+          <Meter used={run.tokens} limit={limit.tokens} label="tokens" />
+        </Figure>
+        <Figure label="cost" value={`${money(run.cost)}${limit.money ? ` of ${money(limit.money)}` : ""}`}>
+          <Meter used={run.cost ?? 0} limit={limit.money} label="cost" />
+        </Figure>
+      </dl>
+      <div class="progress">
+        <SegmentBar counts={tasks} />
+        <ul class="counts">
+          {tasks.done ? (
+            <li>
+              <StateIcon state="done" /> {tasks.done} done
+            </li>
+          ) : null}
+          {COUNTED.filter((state) => tasks[state] > 0).map((state) => (
+            <li key={state} class={state === "needs" ? "is-needs" : ""}>
+              <StateIcon state={state} /> {tasks[state]} {taskWord(state)}
+            </li>
+          ))}
+        </ul>
+      </div>
+    </div>
+  );
+}
+
+type Asking = "steer" | "cancel" | "budget" | null;
+
+function Actions({ model }: { model: RunModel }) {
+  const [asking, setAsking] = useState<Asking>(null);
+  const [fault, setFault] = useState<ApiError | null>(null);
+  const { run } = model;
+  if (route.value.query.at !== undefined || !canOperate.value) return null;
+  const act = async (what: string, body: unknown = {}) => {
+    try {
+      const { id } = await post<{ id: string }>(runPath(run.id, what), body);
+      setFault(null);
+      refreshSoon(150);
+      if (what === "resume") setTimeout(restart, 300);
+      if (id && id !== run.id) go("run", id);
+    } catch (error) {
+      setFault(error as ApiError);
+    }
+  };
+  const canResume = run.state === "interrupted" || run.state === "parked" || run.state === "submitted";
+  return (
+    <div class="actions">
+      {model.isOver ? (
+        <>
+          {run.tasks.failed ? <Button onClick={() => act("retry")}>Retry failed</Button> : null}
+          <a class="button plain" href={href("run", run.id, { at: "1" })}>
+            Replay
+          </a>
+          <a class="button plain" href={href("new", null, { after: run.id })}>
+            Follow up…
+          </a>
+        </>
+      ) : (
+        <>
+          <Button onClick={() => setAsking("steer")}>Steer…</Button>
+          {canResume ? <Button onClick={() => act("resume")}>Resume</Button> : null}
+          {run.state === "paused" ? (
+            <Button onClick={() => act("unpause")}>Continue</Button>
+          ) : canResume ? null : (
+            <Button onClick={() => act("pause")}>Pause</Button>
+          )}
+          <Button onClick={() => setAsking("cancel")}>Cancel…</Button>
+        </>
+      )}
+      {asking === "steer" ? (
+        <Steer onClose={() => setAsking(null)} send={(note) => act("steer", { note })} />
+      ) : null}
+      {asking === "cancel" ? (
+        <Cancel onClose={() => setAsking(null)} send={(body) => act("cancel", body)} />
+      ) : null}
+      {fault ? (
+        <Dialog title="That did not work" onClose={() => setFault(null)}>
+          <ErrorBox error={fault} />
+        </Dialog>
+      ) : null}
+    </div>
+  );
+}
+
+function Steer({ onClose, send }: { onClose: () => void; send: (note: string) => Promise<void> }) {
+  const [note, setNote] = useState("");
+  const submit = () => {
+    if (note.trim()) void send(note.trim()).then(onClose);
+  };
+  return (
+    <Dialog title="Steer the run" onClose={onClose}>
+      <Field
+        label="What else is wanted?"
+        hint="The plan of what has not started is changed accordingly. Finished work stays."
+      >
+        {(id, hint) => (
+          <textarea
+            id={id}
+            rows={4}
+            aria-describedby={hint}
+            value={note}
+            onInput={(event) => setNote(event.currentTarget.value)}
+            onKeyDown={(event) => {
+              if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
+            }}
+          />
+        )}
+      </Field>
+      <footer class="dialog-foot">
+        <Button onClick={onClose}>Back</Button>
+        <Button kind="primary" disabled={!note.trim()} onClick={submit}>
+          Send
+        </Button>
+      </footer>
+    </Dialog>
+  );
+}
+
+function Cancel({ onClose, send }: { onClose: () => void; send: (body: object) => Promise<void> }) {
+  const [reason, setReason] = useState("");
+  const act = (answerNow: boolean) => {
+    void send({ ...(reason ? { reason } : {}), ...(answerNow ? { answer_now: true } : {}) }).then(onClose);
+  };
+  return (
+    <Dialog title="Cancel the run" onClose={onClose}>
+      <Field label="Reason (may be empty)">
+        {(id) => (
+          <input
+            id={id}
+            type="text"
+            value={reason}
+            onInput={(event) => setReason(event.currentTarget.value)}
+          />
+        )}
+      </Field>
+      <p>
+        <strong>Answer now</strong> stops the work and composes an answer from what is finished.{" "}
+        <strong>Cancel</strong> ends the run without an answer.
+      </p>
+      <footer class="dialog-foot">
+        <Button onClick={onClose}>Back</Button>
+        <Button onClick={() => act(true)}>Answer now</Button>
+        <Button kind="danger" onClick={() => act(false)}>
+          Cancel the run
+        </Button>
+      </footer>
+    </Dialog>
+  );
+}
+
+function Tabs({ model }: { model: RunModel }) {
+  const { page, run, query } = route.value;
+  const kept = { at: query.at ?? null };
+  const calls = model.attempts.reduce((sum, row) => sum + row.calls, 0);
+  const workers = new Set(
+    [...model.tasks.values()].filter((row) => !row.system && row.worker).map((row) => row.worker),
+  ).size;
+  const open = model.openQuestions.length;
+  const tabs: [Page, string, number | string | null][] = [
+    ["run", "Run", null],
+    ["plan", "Plan", model.planVersion ? `v${model.planVersion}` : null],
+    ["trace", "Trace", calls || null],
+    ["workers", "Workers", workers || null],
+    ["board", "Board", null],
+    ["questions", "Questions", model.questions.size || null],
+    ["cost", "Cost", null],
+    ["output", "Output", null],
+  ];
+  return (
+    <nav class="tabs" aria-label="Pages of this run">
+      {tabs.map(([tab, name, extra]) => (
+        <a key={tab} href={href(tab, run, kept)} aria-current={page === tab ? "page" : undefined}>
+          {name}
+          {extra === null ? null : tab === "questions" && open ? (
+            <span class="badge needs">{open}</span>
+          ) : (
+            <span class="extra">{extra}</span>
+          )}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+const SPEEDS = [1, 5, 20, 100];
+
+/** A scrubber over all events. Every pane shows that moment; nothing can be changed. */
+function ReplayBar({ model }: { model: RunModel }) {
+  const { page, run, query } = route.value;
+  const [isPlaying, setPlaying] = useState(false);
+  const [speed, setSpeed] = useState(1);
+  const film = replay.value;
+  const seq = Number(query.at);
+  const position = film ? film.position(seq) : 0;
+  const last = film?.events.length ?? 0;
+  const show = (index: number) => {
+    const event = film?.events[Math.min(Math.max(index, 1), last) - 1];
+    if (event) setQuery({ at: String(event.seq) });
+  };
+  useEffect(() => {
+    if (!isPlaying || !film) return;
+    // Time of the run passes `speed` times as fast, but no gap lasts longer than a second.
+    const here = film.events[position - 1];
+    const next = film.events[position];
+    if (!next) {
+      setPlaying(false);
+      return;
+    }
+    const gap = here ? (Date.parse(next.at) - Date.parse(here.at)) / speed : 0;
+    const timer = setTimeout(() => show(position + 1), Math.min(Math.max(gap, 16), 1000));
+    return () => clearTimeout(timer);
+  });
+  const toggle = () => {
+    if (!isPlaying && position >= last) show(1);
+    setPlaying(!isPlaying);
+  };
+  useKeys({
+    space: toggle,
+    ",": () => show(position - 1),
+    ".": () => show(position + 1),
+    Escape: () => go(page, run),
+  });
+  if (!film) return <Loading what="the events of the run" />;
+  const event = film.events[position - 1];
+  const began = film.events[0]?.at ?? model.at;
+  return (
+    <section class="replay-bar" aria-label="Replay">
+      <Button aria-label={isPlaying ? "Pause the replay" : "Play the replay"} onClick={toggle}>
+        <Glyph name={isPlaying ? "pause" : "play"} />
+      </Button>
+      <Button kind="quiet" aria-label="One event back" onClick={() => show(position - 1)}>
+        <Glyph name="back" />
+      </Button>
+      <Button kind="quiet" aria-label="One event forward" onClick={() => show(position + 1)}>
+        <Glyph name="next" />
+      </Button>
+      <input
+        type="range"
+        min={1}
+        max={Math.max(1, last)}
+        value={position}
+        aria-label="Moment of the replay"
+        aria-valuetext={event ? `event ${position} of ${last}, ${event.kind}` : ""}
+        onInput={(change) => show(Number(change.currentTarget.value))}
+      />
+      <span class="num">
+        {duration((Date.parse(model.at) - Date.parse(began)) / 1000)} · {position}/{last}
+      </span>
+      <span class="mono kind">
+        {event ? `${event.kind}${typeof event.task === "string" ? ` ${clean(event.task)}` : ""}` : ""}
+      </span>
+      <select
+        aria-label="Speed"
+        value={String(speed)}
+        onChange={(change) => setSpeed(Number(change.currentTarget.value))}
+      >
+        {SPEEDS.map((each) => (
+          <option key={each} value={each}>
+            {each}×
+          </option>
+        ))}
+      </select>
+      <a class="button plain" href={href(page, run)}>
+        Leave the replay
+      </a>
+      <p>Replay: the run as it was then. Nothing can be changed here.</p>
+    </section>
+  );
+}
+
+export function RunShell({ children }: { children: (model: RunModel) => ComponentChildren }) {
+  const model = useModel();
+  const { run, query } = route.value;
+  if (!model) {
+    if (loadError.value?.status === 404)
+      return (
+        <div class="empty">
+          <h2>There is no run {run}</h2>
+          <p>It may have been deleted, or be in another namespace.</p>
+          <a class="button plain" href={href("runs")}>
+            All runs
+          </a>
+        </div>
+      );
+    if (loadError.value) return <ErrorBox error={loadError.value} retry={restart} />;
+    return <Loading what="the run" />;
+  }
+  const isLost = connection.value === "lost";
+  return (
+    <div class={`run-page ${isLost ? "is-stale" : ""}`}>
+      <header class="run-head">
+        <div class="run-title">
+          <h1 title={clean(model.run.request)}>{oneLine(model.run.title, 140) || model.run.id}</h1>
+          <RunStateLabel state={model.run.state} />
+          <span class="id mono">{model.run.id}</span>
+          <CopyButton text={model.run.id} label="Copy the id" />
+          <span class="spacer" />
+          <Actions model={model} />
+        </div>
+        <Figures model={model} />
+        {model.run.reason && model.run.state !== "failed" ? (
+          <p class="run-reason">{oneLine(model.run.reason, 300)}</p>
+        ) : null}
+        <Tabs model={model} />
+      </header>
+      {query.at === undefined ? <NeedsBar run={model.run.id} /> : <ReplayBar model={model} />}
+      {children(model)}
+    </div>
+  );
+}
+
+/** Why a run failed: the first task that failed, then what was lost with it. */
+export function FailureCauses({ model }: { model: RunModel }) {
+  const { run } = model;
+  const failed = [...model.tasks.values()].filter((row) => row.state === "failed");
+  const skipped = [...model.tasks.values()].filter((row) => row.state === "skipped");
+  if (run.state !== "failed" && run.state !== "partial") return null;
+  const setting = /api[_ ]?key|credential|401|unauthor/i.test(
+    failed.map((row) => row.error?.message).join(" ") + run.reason,
+  );
+  return (
+    <section class="causes" aria-labelledby="causes-title">
+      <h2 id="causes-title">
+        <StateIcon state="failed" /> {run.state === "failed" ? "Why the run failed" : "What is missing"}
+      </h2>
+      <ol>
+        {failed.slice(0, 5).map((row) => (
+          <li key={row.id}>
+            <a href={href("run", run.id, { task: row.id })}>{row.id}</a> failed
+            {row.error ? (
+              <>
+                : <span class="tag">{row.error.kind}</span> {oneLine(row.error.message, 240)}
+              </>
+            ) : null}
+          </li>
+        ))}
+        {skipped.length ? (
+          <li>{plural(skipped.length, "task was", "tasks were")} skipped because of that.</li>
+        ) : null}
+        {run.reason ? <li>{oneLine(run.reason, 300)}</li> : null}
+      </ol>
+      {setting ? (
+        <p>
+          A key seems to be missing or wrong. Set it in the environment of <code>chargehand serve</code>, such
+          as <code>OPENAI_API_KEY</code>, or choose another model with <code>--model</code>, then retry.
+        </p>
+      ) : null}
+      {canOperate.value && route.value.query.at === undefined ? (
+        <p class="row">
+          <Button
+            onClick={() =>
+              void post<{ id: string }>(runPath(run.id, "retry")).then(({ id }) => go("run", id))
+            }
+          >
+            Retry failed
+          </Button>
+          <a class="button plain" href={href("plan", run.id)}>
+            Replan from here
+          </a>
+          <a class="button plain" href={href("trace", run.id, { show: "error" })}>
+            Open trace
+          </a>
+        </p>
+      ) : null}
+    </section>
+  );
+}

@@ -1,0 +1,257 @@
+// One question: what is asked and why, what waits behind it, and the ways to answer.
+
+import { useEffect, useId, useState } from "preact/hooks";
+import { answerSoon, draftOf, keepDraft, pending, sent, taken, undo } from "./answers";
+import { ago, asText, clean, clock, duration, oneLine, plural } from "./format";
+import { StateIcon } from "./icons";
+import { useKeys } from "./keys";
+import { useModel } from "./live";
+import { href } from "./router";
+import { canOperate, now } from "./session";
+import type { Question, QuestionKind } from "./types";
+import { Button, Markdown, Raw } from "./ui";
+
+export const KIND_WORDS: Record<QuestionKind, string> = {
+  question: "Question",
+  approval: "Tool approval",
+  review: "Decision",
+  budget: "Budget",
+  plan: "Plan review",
+};
+
+const CHOICE_WORDS: Record<string, string> = { approve: "Approve", reject: "Reject and revise" };
+
+function Deadline({ question }: { question: Question }) {
+  if (!question.deadline_at) return <>waits as long as the run may</>;
+  const left = (Date.parse(question.deadline_at) - now.value) / 1000;
+  const then = question.default === null ? "the task fails" : `“${oneLine(question.default, 60)}” is taken`;
+  return left > 0 ? (
+    <>
+      in {duration(left)}, {then}
+    </>
+  ) : (
+    <>now: {then}</>
+  );
+}
+
+function Evidence({ question }: { question: Question }) {
+  const { evidence } = question;
+  const text = asText((evidence as { preview?: string } | null)?.preview ?? evidence);
+  if (!text || text === "{}" || question.kind === "approval") return null;
+  return (
+    <details class="evidence" open={text.length < 1200}>
+      <summary>What it rests on</summary>
+      {typeof evidence === "string" ? <Markdown text={text} /> : <Raw text={text} label="Evidence" />}
+    </details>
+  );
+}
+
+/** A field for the JSON that a choice may carry, such as changed arguments or a new budget. */
+function Told({ question, onSend }: { question: Question; onSend: (text: string) => void }) {
+  const telling = question.telling ?? "";
+  const start = question.kind === "approval" ? JSON.stringify(question.arguments ?? {}, null, 2) : "";
+  const [text, setText] = useState(draftOf(question.id) || start);
+  const id = useId();
+  let fault = "";
+  if (text.trim()) {
+    try {
+      const value: unknown = JSON.parse(text);
+      if (question.kind === "budget" && !(typeof value === "number" && value > 0)) fault = "a number above 0";
+      if (
+        question.kind === "approval" &&
+        (typeof value !== "object" || value === null || Array.isArray(value))
+      )
+        fault = "arguments go by their names: {…}";
+    } catch {
+      fault = "this is no JSON";
+    }
+  }
+  const change = (value: string) => {
+    setText(value);
+    keepDraft(question.id, value === start ? "" : value);
+  };
+  const send = () => {
+    if (text.trim() && !fault) onSend(`${telling}: ${JSON.stringify(JSON.parse(text))}`);
+  };
+  const label =
+    question.kind === "approval"
+      ? "Arguments"
+      : question.kind === "budget"
+        ? "Raise to"
+        : `${telling}: result as JSON`;
+  return (
+    <div class="told">
+      <label for={id}>{label}</label>
+      {question.kind === "budget" ? (
+        <input
+          id={id}
+          inputMode="decimal"
+          value={text}
+          onInput={(event) => change(event.currentTarget.value)}
+        />
+      ) : (
+        <textarea
+          id={id}
+          class="mono"
+          rows={Math.min(12, Math.max(3, text.split("\n").length))}
+          value={text}
+          onInput={(event) => change(event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send();
+          }}
+        />
+      )}
+      <p class="fault" aria-live="polite">
+        {fault}
+      </p>
+      <Button
+        kind={question.kind === "budget" ? "needs" : "plain"}
+        disabled={!text.trim() || Boolean(fault)}
+        onClick={send}
+      >
+        {question.kind === "approval"
+          ? "Edit and approve"
+          : question.kind === "budget"
+            ? "Raise"
+            : "Send with result"}
+      </Button>
+    </div>
+  );
+}
+
+function FreeText({ question, onSend }: { question: Question; onSend: (text: string) => void }) {
+  const [text, setText] = useState(draftOf(question.id));
+  const id = useId();
+  useEffect(() => keepDraft(question.id, text), [text, question.id]);
+  const send = () => {
+    if (text.trim()) onSend(text.trim());
+  };
+  return (
+    <div class="told">
+      <label for={id}>Your answer</label>
+      <textarea
+        id={id}
+        rows={3}
+        value={text}
+        placeholder={question.default ? `Without an answer: ${question.default}` : ""}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send();
+        }}
+      />
+      <Button kind="needs" disabled={!text.trim()} onClick={send} hotkey="Ctrl Enter">
+        Answer
+      </Button>
+    </div>
+  );
+}
+
+function Ways({ question }: { question: Question }) {
+  const send = (text: string) => answerSoon(question, text);
+  const numbered = question.choices.filter((choice) => choice !== question.telling);
+  const map = Object.fromEntries(
+    numbered.slice(0, 9).map((choice, index) => [String(index + 1), () => send(choice)]),
+  );
+  useKeys(question.kind === "plan" ? {} : map);
+  if (question.kind === "plan")
+    return (
+      <a class="button needs" href={href("plan", question.run)}>
+        Review the plan
+      </a>
+    );
+  return (
+    <div class="ways">
+      {numbered.length ? (
+        <fieldset class="choices" aria-label="Answers">
+          {numbered.map((choice, index) => (
+            <Button
+              key={choice}
+              kind={index === 0 || choice === question.default ? "needs" : "plain"}
+              onClick={() => send(choice)}
+              {...(index < 9 ? { hotkey: String(index + 1) } : {})}
+            >
+              {CHOICE_WORDS[choice] ?? clean(choice)}
+            </Button>
+          ))}
+        </fieldset>
+      ) : null}
+      {question.telling ? <Told key={question.id} question={question} onSend={send} /> : null}
+      {numbered.length === 0 && !question.telling ? (
+        <FreeText key={question.id} question={question} onSend={send} />
+      ) : null}
+    </div>
+  );
+}
+
+export function QuestionCard({ question, isCompact }: { question: Question; isCompact?: boolean }) {
+  const model = useModel();
+  const waiting = pending.value.find((each) => each.question.id === question.id);
+  const elsewhere = taken.value[question.id] ?? (sent.value[question.id] ? null : question.answered);
+  const mine = sent.value[question.id];
+  const asker = model?.run.id === question.run ? model.tasks.get(question.task) : undefined;
+  const isOpen = !waiting && !elsewhere && mine === undefined && !question.is_closed;
+  return (
+    <article class={`question ${isOpen ? "is-open" : ""}`} aria-labelledby={`q-${question.id}`}>
+      <header>
+        {isOpen ? <StateIcon state="needs" /> : <StateIcon state="done" />}
+        <span class="kind">{KIND_WORDS[question.kind]}</span>
+        <a href={href("run", question.run, { task: question.task })}>{question.task}</a>
+        {asker?.worker ? <span class="hint">{asker.worker} asks</span> : null}
+        <span class="spacer" />
+        <span class="hint" title={clock(question.asked_at, now.value)}>
+          {ago(question.asked_at, now.value)}
+        </span>
+      </header>
+      <div id={`q-${question.id}`} class="question-text">
+        <Markdown text={question.text} />
+      </div>
+      {question.kind === "approval" ? (
+        <div class="call">
+          <span class="mono">{question.tool || "tool"}</span>
+          <Raw text={asText(question.arguments ?? question.evidence)} label="Arguments of the tool" />
+        </div>
+      ) : null}
+      <Evidence question={question} />
+      {isCompact ? null : (
+        <dl class="facts">
+          <div>
+            <dt>Waits behind it</dt>
+            <dd>{question.waits_behind ? plural(question.waits_behind, "task") : "nothing else"}</dd>
+          </div>
+          {question.default === null || question.default === undefined ? null : (
+            <div>
+              <dt>Supervisor’s pick</dt>
+              <dd>{clean(question.default)}</dd>
+            </div>
+          )}
+          <div>
+            <dt>Without an answer</dt>
+            <dd>
+              <Deadline question={question} />
+            </dd>
+          </div>
+        </dl>
+      )}
+      {waiting ? (
+        <p class="note" role="status">
+          “{oneLine(waiting.text, 80)}” is on its way. <Button onClick={() => undo(question.id)}>Undo</Button>
+        </p>
+      ) : elsewhere ? (
+        <p class="note" role="status">
+          {elsewhere.by ? `Answered by ${clean(elsewhere.by)}` : "Closed"}
+          {elsewhere.text ? `: “${oneLine(elsewhere.text, 120)}”` : ""} · {ago(elsewhere.at, now.value)}
+        </p>
+      ) : mine !== undefined ? (
+        <p class="note" role="status">
+          You answered “{oneLine(mine, 120)}”.
+        </p>
+      ) : question.is_closed ? (
+        <p class="note">Closed without an answer.</p>
+      ) : canOperate.value ? (
+        <Ways question={question} />
+      ) : (
+        <p class="note">This page is read only: the token may not answer.</p>
+      )}
+    </article>
+  );
+}

@@ -1,0 +1,149 @@
+// Who is signed in, what waits for a person, and preferences of this browser.
+
+import { computed, effect, signal } from "@preact/signals";
+import { ApiError, get, post, signedOut } from "./api";
+import type { Question } from "./types";
+
+export interface Me {
+  namespace: string;
+  scopes: string[];
+  read_only: boolean;
+  version: string;
+  node: string;
+  can_submit: boolean;
+  tokens_stream: boolean;
+}
+
+export interface Attention {
+  questions: number;
+  failed: number;
+  running: number;
+}
+
+export const me = signal<Me | null>(null);
+export const attention = signal<Attention>({ questions: 0, failed: 0, running: 0 });
+/** All open questions that this browser may see, oldest first. */
+export const openQuestions = signal<Question[]>([]);
+/** The server was upgraded under this page. */
+export const isOutdated = signal(false);
+/** Whether the last request reached the server. */
+export const isReachable = signal(true);
+/** Said once to screen readers. */
+export const announcement = signal("");
+/** Milliseconds, once a second; stands still while the data is not live. */
+export const now = signal(Date.now());
+
+export const canOperate = computed(() =>
+  Boolean(me.value && !me.value.read_only && me.value.scopes.includes("operate")),
+);
+export const canSubmit = computed(() => canOperate.value && Boolean(me.value?.can_submit ?? true));
+
+// Preferences. Storage may be off or full; the page works without it.
+
+export function recall(key: string): string | null {
+  try {
+    return localStorage.getItem(`chargehand.${key}`);
+  } catch {
+    return null;
+  }
+}
+
+export function keep(key: string, value: string | null): void {
+  try {
+    if (value === null) localStorage.removeItem(`chargehand.${key}`);
+    else localStorage.setItem(`chargehand.${key}`, value);
+  } catch {
+    // Nothing depends on it.
+  }
+}
+
+export type Theme = "system" | "light" | "dark";
+const dark = typeof matchMedia === "undefined" ? null : matchMedia("(prefers-color-scheme: dark)");
+const systemDark = signal(dark?.matches ?? false);
+dark?.addEventListener("change", (event) => {
+  systemDark.value = event.matches;
+});
+
+export const theme = signal<Theme>(
+  (typeof localStorage === "undefined" ? null : (recall("theme") as Theme)) ?? "system",
+);
+export const shownTheme = computed(() =>
+  theme.value === "system" ? (systemDark.value ? "dark" : "light") : theme.value,
+);
+export const keysOn = signal(typeof localStorage === "undefined" || recall("keys") !== "off");
+
+export function startPreferences(): void {
+  effect(() => {
+    document.documentElement.dataset.theme = shownTheme.value;
+    keep("theme", theme.value === "system" ? null : theme.value);
+  });
+  effect(() => keep("keys", keysOn.value ? null : "off"));
+}
+
+/** Exchange the token of the address for a cookie, and take it out of the address. */
+export async function signInFromAddress(): Promise<void> {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
+  history.replaceState(history.state, "", location.pathname + location.search);
+  await signIn(token).catch(() => undefined);
+}
+
+export async function signIn(token: string): Promise<void> {
+  await post("login", { token });
+  signedOut.value = false;
+  await refreshMe();
+  await refreshAttention();
+}
+
+export async function refreshMe(): Promise<void> {
+  try {
+    const found = await get<Me>("me");
+    if (me.value && me.value.version !== found.version) isOutdated.value = true;
+    me.value = found;
+    signedOut.value = false;
+    isReachable.value = true;
+  } catch (error) {
+    isReachable.value = !(error instanceof ApiError && error.status === 0);
+  }
+}
+
+export async function refreshAttention(): Promise<void> {
+  if (signedOut.value) return;
+  try {
+    const found = await get<Attention>("attention");
+    const before = attention.value;
+    const changed = found.questions !== before.questions || found.questions !== openQuestions.value.length;
+    attention.value = found;
+    if (!isReachable.value) await refreshMe();
+    isReachable.value = true;
+    if (changed && !document.hidden) await refreshQuestions();
+    if (found.questions > before.questions) announcement.value = `${found.questions} questions need you`;
+  } catch (error) {
+    isReachable.value = !(error instanceof ApiError && error.status === 0);
+  }
+}
+
+export async function refreshQuestions(): Promise<void> {
+  const found = await get<{ questions: Question[] } | Question[]>("questions").catch(() => null);
+  if (!found) return;
+  const list = Array.isArray(found) ? found : found.questions;
+  openQuestions.value = list.filter((question) => !question.answered);
+}
+
+const VISIBLE_POLL = 4_000;
+const HIDDEN_POLL = 15_000;
+
+export function startSession(): void {
+  void refreshMe().then(refreshAttention);
+  const poll = async () => {
+    await refreshAttention();
+    setTimeout(poll, document.hidden ? HIDDEN_POLL : VISIBLE_POLL);
+  };
+  setTimeout(poll, VISIBLE_POLL);
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) void refreshAttention();
+  });
+  setInterval(() => {
+    if (!document.hidden && isReachable.value) now.value = Date.now();
+  }, 1000);
+}

@@ -1,0 +1,771 @@
+// The state of a run, folded from its events. Plain TypeScript: no framework, no clock, no network.
+//
+// A model starts from a snapshot or from nothing, and takes events in order. Rows are replaced, never
+// changed, so a reader can tell by identity what is new.
+
+import type {
+  AttemptOutcome,
+  AttemptRow,
+  Call,
+  CallKind,
+  ItemCounts,
+  Plan,
+  PlanNeed,
+  PlanTask,
+  Question,
+  QuestionKind,
+  RunDetails,
+  RunEvent,
+  RunState,
+  Snapshot,
+  TaskCounts,
+  TaskRow,
+  TaskState,
+  Usage,
+} from "./types";
+
+export const TASK_STATES: readonly TaskState[] = [
+  "running",
+  "retrying",
+  "needs",
+  "ready",
+  "waiting",
+  "done",
+  "failed",
+  "skipped",
+  "cancelled",
+];
+export const FINAL: ReadonlySet<TaskState> = new Set(["done", "failed", "skipped", "cancelled"]);
+export const RUN_ENDED: ReadonlySet<RunState> = new Set([
+  "succeeded",
+  "partial",
+  "failed",
+  "cancelled",
+  "unreadable",
+]);
+export const isSystem = (task: string): boolean => task.startsWith("@");
+
+const ITEM = /^(.*)\[(\d+)\]$/;
+
+interface OutcomeFields {
+  is: "done" | "failed" | "cancelled" | "needs_input";
+  usage?: Usage;
+  kind?: string;
+  message?: string;
+  reason?: string;
+  question?: QuestionFields;
+  value?: { preview?: string };
+}
+
+interface QuestionFields {
+  id: string;
+  text: string;
+  about?: string;
+  choices?: string[];
+  telling?: string;
+  default?: string | null;
+  patience?: number | string | null;
+  evidence?: unknown;
+}
+
+function noCounts(): TaskCounts {
+  return {
+    total: 0,
+    waiting: 0,
+    ready: 0,
+    running: 0,
+    retrying: 0,
+    needs: 0,
+    done: 0,
+    failed: 0,
+    skipped: 0,
+    cancelled: 0,
+  };
+}
+
+function noRun(id: string): RunDetails {
+  return {
+    id,
+    title: "",
+    request: "",
+    state: "submitted",
+    reason: "",
+    began_at: null,
+    ended_at: null,
+    wall: null,
+    tasks: noCounts(),
+    speedup: null,
+    tokens: 0,
+    cost: 0,
+    questions: 0,
+    priority: 0,
+    leader: null,
+    parent: "",
+    approach: "",
+    limits: {},
+    usage: {},
+    deadline_at: null,
+    after: "",
+    taint: [],
+    answer_size: 0,
+    status_reason: "",
+  };
+}
+
+export function needId(need: PlanNeed | string): string {
+  return typeof need === "string" ? need : need.task;
+}
+
+/** The name of a step inside its run, by which its end is told from others. */
+function stepKey(event: RunEvent): string {
+  return `${event.task}:${event.attempt}:${event.name}:${event.ordinal}`;
+}
+
+export function questionKind(about: string): QuestionKind {
+  if (about === "approval" || about === "budget" || about === "plan") return about;
+  return about === "plain" || about === "question" || !about ? "question" : "review";
+}
+
+export class RunModel {
+  seq = 0;
+  run: RunDetails;
+  plan: Plan | null = null;
+  planVersion = 0;
+  /** In the order of the plan; tasks of the supervisor itself last. */
+  tasks = new Map<string, TaskRow>();
+  attempts: AttemptRow[] = [];
+  questions = new Map<string, Question>();
+  items: Record<string, ItemCounts> = {};
+  criticalPath: string[] = [];
+  estimates: Record<string, number> = {};
+  waits: Snapshot["waits"] = [];
+  children: Snapshot["children"] = [];
+  /** Calls heard of since the model began, oldest first. */
+  calls: Call[] = [];
+  /** The newest call of each task that is under way. */
+  openCalls = new Map<string, Call>();
+  /** The last word of a worker about its progress, by task. */
+  progress = new Map<string, { text: string; fraction: number | null }>();
+  /** The answer while it is being written. */
+  answer = "";
+  /** The time of the last event: "now" of a replay. */
+  at = "";
+  /** Set by events that change what only the server computes: critical path, estimates, waits. */
+  isStale = false;
+
+  private readonly dependents = new Map<string, string[]>();
+  private readonly callIndex = new Map<string, number>();
+  private readonly attemptIndex = new Map<string, number>();
+  private readonly readyAt = new Map<string, string>();
+  private readonly optionalNeeds = new Set<string>();
+  private isPaused = false;
+
+  constructor(id: string) {
+    this.run = noRun(id);
+  }
+
+  static from(snapshot: Snapshot): RunModel {
+    const model = new RunModel(snapshot.run.id);
+    model.seq = snapshot.seq;
+    model.run = { ...snapshot.run, tasks: { ...snapshot.run.tasks } };
+    model.plan = snapshot.plan;
+    model.planVersion = snapshot.plan_version;
+    for (const row of snapshot.tasks) if (row.membership !== "removed") model.tasks.set(row.id, row);
+    for (const task of snapshot.plan?.tasks ?? []) model.noteOptional(task);
+    for (const row of model.tasks.values()) model.link(row);
+    model.attempts = [...snapshot.attempts];
+    model.attempts.forEach((row, index) => {
+      model.attemptIndex.set(`${row.task}:${row.attempt}`, index);
+    });
+    for (const question of snapshot.questions) model.questions.set(question.id, question);
+    model.items = { ...snapshot.items };
+    model.criticalPath = snapshot.critical_path;
+    model.estimates = snapshot.estimates;
+    model.waits = snapshot.waits;
+    model.children = snapshot.children;
+    model.isPaused = snapshot.run.state === "paused";
+    model.at = snapshot.run.ended_at ?? snapshot.run.began_at ?? "";
+    return model;
+  }
+
+  get isOver(): boolean {
+    return RUN_ENDED.has(this.run.state);
+  }
+
+  get openQuestions(): Question[] {
+    return [...this.questions.values()].filter((question) => !question.answered);
+  }
+
+  /** The tasks that need this one. */
+  unblocks(id: string): string[] {
+    return this.dependents.get(id) ?? [];
+  }
+
+  /** How many unfinished tasks wait, directly or not, for this one. */
+  waitsBehind(id: string): number {
+    const seen = new Set<string>();
+    const open = [...this.unblocks(id)];
+    for (let next = open.pop(); next !== undefined; next = open.pop()) {
+      if (seen.has(next) || FINAL.has(this.tasks.get(next)?.state ?? "done")) continue;
+      seen.add(next);
+      open.push(...this.unblocks(next));
+    }
+    return seen.size;
+  }
+
+  /** Take the next event. One that was taken before changes nothing. */
+  apply(event: RunEvent): void {
+    if (event.seq <= this.seq) return;
+    this.seq = event.seq;
+    this.at = event.at;
+    const take = HANDLERS[event.kind];
+    if (take) take(this, event);
+  }
+
+  // What the handlers below use.
+
+  link(row: TaskRow): void {
+    for (const need of row.needs) {
+      const known = this.dependents.get(need);
+      if (!known) this.dependents.set(need, [row.id]);
+      else if (!known.includes(row.id)) known.push(row.id);
+    }
+  }
+
+  noteOptional(task: PlanTask): void {
+    for (const need of task.needs ?? [])
+      if (typeof need !== "string" && need.optional) this.optionalNeeds.add(`${task.id}<${need.task}`);
+  }
+
+  change(id: string, changes: Partial<TaskRow>): void {
+    const row = this.tasks.get(id);
+    if (!row) return;
+    if (changes.state && changes.state !== row.state && !row.system) {
+      const counts = { ...this.run.tasks };
+      counts[row.state] -= 1;
+      counts[changes.state] += 1;
+      this.run = { ...this.run, tasks: counts };
+    }
+    this.tasks.set(id, { ...row, ...changes });
+  }
+
+  add(task: PlanTask, at: string): void {
+    const needs = (task.needs ?? []).map(needId);
+    const phase = 1 + Math.max(-1, ...needs.map((need) => this.tasks.get(need)?.phase ?? -1));
+    const row: TaskRow = {
+      id: task.id,
+      description: task.description,
+      worker: task.worker || task.skill || "",
+      needs,
+      required: !task.optional,
+      accept: task.accept ?? "",
+      state: "waiting",
+      attempt: 0,
+      attempts: 0,
+      started_at: null,
+      ended_at: null,
+      seconds: null,
+      wait_seconds: null,
+      tokens: 0,
+      cost: null,
+      why: "",
+      error: null,
+      for_each: task.for_each !== undefined && task.for_each !== null,
+      phase,
+      budget: task.limits ?? null,
+    };
+    this.tasks.set(row.id, row);
+    const counts = { ...this.run.tasks };
+    counts.total += 1;
+    counts.waiting += 1;
+    this.run = { ...this.run, tasks: counts };
+    this.noteOptional(task);
+    this.link(row);
+    this.makeReady(row.id, at);
+  }
+
+  remove(id: string): void {
+    const row = this.tasks.get(id);
+    if (!row || row.attempts > 0) {
+      this.change(id, { state: "cancelled", why: "removed from the plan" });
+      return;
+    }
+    const counts = { ...this.run.tasks };
+    counts.total -= 1;
+    counts[row.state] -= 1;
+    this.run = { ...this.run, tasks: counts };
+    this.tasks.delete(id);
+  }
+
+  makeReady(id: string, at: string): void {
+    const row = this.tasks.get(id);
+    if (row?.state !== "waiting") return;
+    const met = (need: string): boolean => {
+      const state = this.tasks.get(need)?.state;
+      return state === "done" || (FINAL.has(state ?? "waiting") && this.optionalNeeds.has(`${id}<${need}`));
+    };
+    if (!row.needs.every(met)) return;
+    this.readyAt.set(id, at);
+    this.change(id, { state: "ready" });
+  }
+
+  settle(id: string, changes: Partial<TaskRow>, at: string): void {
+    this.change(id, { ended_at: at, ...changes });
+    this.progress.delete(id);
+    for (const dependent of this.unblocks(id)) this.makeReady(dependent, at);
+  }
+
+  begin(task: string, attempt: number, worker: string, why: string, at: string): void {
+    if (!this.tasks.has(task) && isSystem(task)) this.tasks.set(task, systemRow(task, worker));
+    const item = ITEM.exec(task);
+    if (item) this.countItem(item[1] as string, { running: 1 }, at);
+    const row = this.tasks.get(task);
+    if (row) {
+      const ready = this.readyAt.get(task);
+      const waited = ready ? (Date.parse(at) - Date.parse(ready)) / 1000 : row.wait_seconds;
+      this.change(task, {
+        state: "running",
+        attempt,
+        attempts: row.attempts + 1,
+        worker: worker || row.worker,
+        started_at: row.started_at ?? at,
+        ended_at: null,
+        wait_seconds: waited,
+        why,
+        error: null,
+      });
+    }
+    this.attemptIndex.set(`${task}:${attempt}`, this.attempts.length);
+    this.attempts.push({
+      task,
+      attempt,
+      worker,
+      started_at: at,
+      ended_at: null,
+      outcome: "running",
+      why,
+      calls: 0,
+    });
+  }
+
+  end(task: string, attempt: number, outcome: AttemptOutcome, at: string): void {
+    this.openCalls.delete(task);
+    const index = this.attemptIndex.get(`${task}:${attempt}`);
+    const row = index === undefined ? undefined : this.attempts[index];
+    if (row && index !== undefined) this.attempts[index] = { ...row, ended_at: at, outcome };
+  }
+
+  countItem(task: string, changes: Partial<ItemCounts>, at: string): void {
+    const counts = { ...(this.items[task] ?? { total: 0, done: 0, failed: 0, running: 0 }) };
+    for (const [name, by] of Object.entries(changes)) counts[name as keyof ItemCounts] += by ?? 0;
+    this.items = { ...this.items, [task]: counts };
+    const row = this.tasks.get(task);
+    if (!row) return;
+    if (counts.running > 0 && (row.state === "waiting" || row.state === "ready"))
+      this.change(task, { state: "running", started_at: row.started_at ?? at });
+    const settled = counts.done + counts.failed;
+    if (counts.total > 0 && settled >= counts.total && counts.done > 0) {
+      const seconds = row.started_at ? (Date.parse(at) - Date.parse(row.started_at)) / 1000 : null;
+      this.settle(task, { state: "done", seconds }, at);
+    }
+  }
+
+  spend(task: string, usage: Usage | undefined): void {
+    if (!usage) return;
+    const tokens = (usage.tokens_in ?? 0) + (usage.tokens_out ?? 0);
+    const spent = usage.money ?? 0;
+    if (!tokens && !spent && !usage.calls) return;
+    const { run } = this;
+    const used = { ...run.usage };
+    for (const [name, amount] of Object.entries(usage) as [keyof Usage, number][])
+      used[name] = (used[name] ?? 0) + amount;
+    this.run = { ...run, tokens: run.tokens + tokens, cost: (run.cost ?? 0) + spent, usage: used };
+    const row = this.tasks.get(task);
+    if (row)
+      this.change(task, {
+        tokens: row.tokens + tokens,
+        cost: (row.cost ?? 0) + spent,
+      });
+  }
+
+  ask(task: string, asked: QuestionFields, at: string): void {
+    const patience = typeof asked.patience === "number" ? asked.patience : null;
+    const deadline = patience === null ? null : new Date(Date.parse(at) + patience * 1000).toISOString();
+    this.questions.set(asked.id, {
+      id: asked.id,
+      run: this.run.id,
+      task,
+      asked_at: at,
+      text: asked.text,
+      kind: questionKind(asked.about ?? "plain"),
+      choices: asked.choices ?? [],
+      default: asked.default ?? null,
+      deadline_at: deadline,
+      evidence: asked.evidence ?? null,
+      waits_behind: this.waitsBehind(task),
+      answered: null,
+    });
+    this.run = { ...this.run, questions: this.openQuestions.length };
+    this.isStale = true;
+  }
+
+  answered(id: string, by: string, text: string, at: string): void {
+    const question = this.questions.get(id);
+    if (question) this.questions.set(id, { ...question, answered: { by, text, at } });
+    this.run = { ...this.run, questions: this.openQuestions.length };
+    this.isStale = true;
+  }
+
+  startCall(key: string, call: Call): void {
+    if (this.callIndex.has(key)) return; // known from before the last snapshot
+    this.callIndex.set(key, this.calls.length);
+    this.calls.push(call);
+    this.openCalls.set(call.task, call);
+    const index = this.attemptIndex.get(`${call.task}:${call.attempt}`);
+    const row = index === undefined ? undefined : this.attempts[index];
+    if (row && index !== undefined) this.attempts[index] = { ...row, calls: row.calls + 1 };
+  }
+
+  endCall(key: string, at: string, error: string, usage: Usage): void {
+    const index = this.callIndex.get(key);
+    const call = index === undefined ? undefined : this.calls[index];
+    if (!call || index === undefined) return;
+    const ended: Call = {
+      ...call,
+      seconds: (Date.parse(at) - Date.parse(call.started_at)) / 1000,
+      tokens_in: usage.tokens_in ?? 0,
+      tokens_out: usage.tokens_out ?? 0,
+      cost: usage.money ?? 0,
+      error,
+    };
+    this.calls[index] = ended;
+    if (this.openCalls.get(call.task)?.id === call.id) this.openCalls.delete(call.task);
+  }
+
+  /** Hand what a snapshot does not hold to the model that replaces this one. */
+  adoptCallsInto(next: RunModel): void {
+    for (const [key, index] of this.callIndex) next.callIndex.set(key, index);
+    for (const [task, call] of this.openCalls)
+      if (next.tasks.get(task)?.state === "running") next.openCalls.set(task, call);
+    for (const [task, said] of this.progress) next.progress.set(task, said);
+  }
+
+  pause(paused: boolean): void {
+    this.isPaused = paused;
+    this.refreshState();
+  }
+
+  /** The state of the run, from what is known of its tasks. */
+  refreshState(): void {
+    if (this.isOver) return;
+    const { tasks } = this.run;
+    let state: RunState = this.run.state;
+    if (this.isPaused) state = "paused";
+    else if (!this.run.leader) return;
+    else if (
+      tasks.needs > 0 &&
+      tasks.running + tasks.retrying + tasks.ready === 0 &&
+      !this.hasOpenSystemTask()
+    )
+      state = "waiting";
+    else if (tasks.total === 0 && this.run.questions > 0) state = "waiting";
+    else state = tasks.total === 0 ? "planning" : "running";
+    if (state !== this.run.state) this.run = { ...this.run, state };
+  }
+
+  private hasOpenSystemTask(): boolean {
+    for (const row of this.tasks.values()) if (row.system && row.state === "running") return true;
+    return false;
+  }
+}
+
+function systemRow(id: string, worker: string): TaskRow {
+  const what =
+    id === "@plan" ? "Write the plan" : id === "@answer" ? "Compose the answer" : "Rewrite a failed task";
+  return {
+    id,
+    description: what,
+    worker,
+    needs: [],
+    required: true,
+    accept: "",
+    state: "ready",
+    attempt: 0,
+    attempts: 0,
+    started_at: null,
+    ended_at: null,
+    seconds: null,
+    wait_seconds: null,
+    tokens: 0,
+    cost: null,
+    why: "",
+    error: null,
+    for_each: false,
+    phase: id === "@plan" ? -1 : 1_000_000,
+    budget: null,
+    system: true,
+  };
+}
+
+type Handler = (model: RunModel, event: RunEvent) => void;
+
+const text = (value: unknown): string => (typeof value === "string" ? value : "");
+
+function finishAttempt(model: RunModel, event: RunEvent): void {
+  const task = text(event.task);
+  const attempt = Number(event.attempt);
+  const outcome = event.outcome as OutcomeFields;
+  const item = ITEM.exec(task);
+  model.spend(item?.[1] ?? task, outcome.usage);
+  const row = model.tasks.get(task);
+  const seconds = row?.started_at ? (Date.parse(event.at) - Date.parse(row.started_at)) / 1000 : null;
+  if (outcome.is === "done") {
+    model.end(task, attempt, "done", event.at);
+    if (item) model.countItem(item[1] as string, { running: -1, done: 1 }, event.at);
+    else model.settle(task, { state: "done", seconds, error: null }, event.at);
+  } else if (outcome.is === "needs_input") {
+    model.end(task, attempt, "needs", event.at);
+    model.change(task, { state: "needs", why: outcome.question?.text ?? "" });
+    if (outcome.question) model.ask(task, outcome.question, event.at);
+  } else {
+    model.end(task, attempt, "failed", event.at);
+    if (item) model.countItem(item[1] as string, { running: -1 }, event.at);
+    const error = { kind: outcome.kind ?? "cancelled", message: outcome.message ?? outcome.reason ?? "" };
+    // What becomes of it is said by a later event: RetryPlanned, PersonAsked or TaskFailed.
+    model.change(task, {
+      state: outcome.is === "cancelled" ? "cancelled" : "retrying",
+      error,
+      ended_at: event.at,
+    });
+  }
+  model.refreshState();
+}
+
+const HANDLERS: Record<string, Handler> = {
+  RunRequested(model, event) {
+    const request = text(event.request);
+    model.run = {
+      ...model.run,
+      request,
+      title: request.split("\n")[0] ?? "",
+      began_at: event.at,
+      priority: Number(event.priority ?? 0),
+      limits: (event.limits as RunDetails["limits"]) ?? {},
+      deadline_at: (event.deadline_at as string) ?? null,
+      parent: text(event.parent),
+      after: text(event.after),
+      approach: text(event.approach) || "given",
+    };
+  },
+  RunLed(model, event) {
+    model.run = { ...model.run, leader: { node: text(event.node), pid: 0, host: "", here: false } };
+    for (const row of model.attempts)
+      if (row.outcome === "running") model.end(row.task, row.attempt, "lost", event.at);
+    model.refreshState();
+  },
+  PlanAdopted(model, event) {
+    const plan = event.plan as Plan;
+    model.plan = plan;
+    model.planVersion = plan.version ?? 1;
+    for (const task of plan.tasks) model.add(task, event.at);
+    model.isStale = true;
+    model.refreshState();
+  },
+  PlanOpened(model, event) {
+    model.plan = { goal: text(event.goal), instruction: text(event.instruction), tasks: [], version: 1 };
+    model.planVersion = 1;
+  },
+  TaskAdded(model, event) {
+    const task = event.task as PlanTask;
+    if (model.plan) model.plan = { ...model.plan, tasks: [...model.plan.tasks, task] };
+    model.add(task, event.at);
+    model.isStale = true;
+    model.refreshState();
+  },
+  PlanSealed(model) {
+    model.isStale = true;
+  },
+  PlanAmended(model, event) {
+    const added = (event.added as PlanTask[] | undefined) ?? [];
+    const removed = new Set((event.removed as string[] | undefined) ?? []);
+    model.planVersion = Number(event.version);
+    for (const id of removed) model.remove(id);
+    if (model.plan) {
+      const kept = model.plan.tasks.filter((task) => !removed.has(task.id));
+      model.plan = { ...model.plan, version: model.planVersion, tasks: [...kept, ...added] };
+    }
+    for (const task of added) model.add(task, event.at);
+    model.isStale = true;
+    model.refreshState();
+  },
+  ItemsListed(model, event) {
+    const items = (event.items as unknown[]) ?? [];
+    model.countItem(text(event.task), { total: items.length }, event.at);
+  },
+  TaskRewritten(model, event) {
+    model.change(text(event.task), { description: text(event.description) });
+  },
+  AttemptStarted(model, event) {
+    model.begin(text(event.task), Number(event.attempt), text(event.worker), text(event.why), event.at);
+    model.refreshState();
+  },
+  AttemptFinished: finishAttempt,
+  AttemptLost(model, event) {
+    model.end(text(event.task), Number(event.attempt), "lost", event.at);
+    model.change(text(event.task), { state: "retrying", why: text(event.reason) });
+  },
+  AttemptPreempted(model, event) {
+    model.end(text(event.task), Number(event.attempt), "preempted", event.at);
+    model.change(text(event.task), { state: "ready", why: "preempted by a more urgent task" });
+  },
+  AttemptParked(model, event) {
+    model.end(text(event.task), Number(event.attempt), "parked", event.at);
+    model.change(text(event.task), { state: "retrying", why: text(event.why) });
+  },
+  RetryPlanned(model, event) {
+    const worker = text(event.worker);
+    model.change(text(event.task), { state: "retrying", ...(worker ? { worker } : {}) });
+  },
+  RetryDue(model, event) {
+    model.change(text(event.task), { state: "ready" });
+  },
+  PersonAsked(model, event) {
+    model.change(text(event.task), { state: "needs" });
+    model.ask(text(event.task), event.question as QuestionFields, event.at);
+    model.refreshState();
+  },
+  TaskFailed(model, event) {
+    const cause = event.cause as { kind?: string; message?: string };
+    const task = text(event.task);
+    const item = ITEM.exec(task);
+    if (item) model.countItem(item[1] as string, { failed: 1 }, event.at);
+    const error = { kind: cause.kind ?? "", message: cause.message ?? "" };
+    const started = model.tasks.get(task)?.started_at;
+    const seconds = started ? (Date.parse(event.at) - Date.parse(started)) / 1000 : null;
+    model.settle(task, { state: "failed", error, seconds }, event.at);
+    model.isStale = true;
+    model.refreshState();
+  },
+  TaskSkipped(model, event) {
+    model.settle(text(event.task), { state: "skipped", why: text(event.why) }, event.at);
+  },
+  QuestionAnswered(model, event) {
+    model.answered(text(event.question), text(event.by), text(event.text), event.at);
+    model.change(text(event.task), { state: "ready" });
+    model.refreshState();
+  },
+  QuestionExpired(model, event) {
+    model.answered(text(event.question), "", text(event.why) || "no answer in time", event.at);
+    model.refreshState();
+  },
+  StepStarted(model, event) {
+    const name = text(event.name);
+    const step = event.step as { kind?: CallKind; model?: string } | undefined;
+    model.startCall(stepKey(event), {
+      id: String(event.seq),
+      task: text(event.task),
+      attempt: Number(event.attempt),
+      kind: step?.kind ?? (name.startsWith("tool ") ? "tool" : "step"),
+      name: name.replace(/^tool /, ""),
+      model: step?.model ?? "",
+      started_at: event.at,
+      seconds: null,
+      tokens_in: 0,
+      tokens_out: 0,
+      cost: 0,
+      error: "",
+      is_slow: false,
+    });
+  },
+  StepFinished(model, event) {
+    const outcome = event.outcome as OutcomeFields;
+    const task = text(event.task);
+    const error = outcome.is === "failed" ? `${outcome.kind}: ${outcome.message}` : "";
+    model.endCall(stepKey(event), event.at, error, outcome.usage ?? {});
+    model.spend(ITEM.exec(task)?.[1] ?? task, outcome.usage);
+  },
+  ProgressNoted(model, event) {
+    const fraction = typeof event.fraction === "number" ? event.fraction : null;
+    model.progress.set(text(event.task), { text: text(event.text), fraction });
+  },
+  WorkStopped(model, event) {
+    model.run = { ...model.run, status_reason: text(event.reason) };
+  },
+  CancelRequested(model, event) {
+    model.run = { ...model.run, status_reason: text(event.reason) || "cancelled" };
+  },
+  RunPaused(model) {
+    model.pause(true);
+  },
+  RunUnpaused(model) {
+    model.pause(false);
+  },
+  BudgetChanged(model, event) {
+    const limits = { ...model.run.limits };
+    for (const name of ["money", "tokens", "calls"] as const)
+      if (typeof event[name] === "number") limits[name] = event[name];
+    model.run = { ...model.run, limits };
+  },
+  RunReleased(model, event) {
+    model.run = {
+      ...model.run,
+      leader: null,
+      state: event.is_parked ? "parked" : "interrupted",
+      reason: text(event.reason),
+    };
+  },
+  RunFinished(model, event) {
+    const state = text(event.status) as RunState;
+    for (const row of model.attempts)
+      if (row.outcome === "running") model.end(row.task, row.attempt, "lost", event.at);
+    for (const row of model.tasks.values())
+      if (!FINAL.has(row.state)) model.change(row.id, { state: "cancelled", ended_at: event.at });
+    const wall = (Date.parse(event.at) - Date.parse(model.run.began_at ?? event.at)) / 1000;
+    model.run = { ...model.run, state, reason: text(event.reason), ended_at: event.at, wall };
+    model.isStale = true;
+  },
+};
+
+/** All events of a run, and its state at any of them. Going back folds from the beginning: 10,000 events take about 20 ms. */
+export class Replay {
+  readonly events: RunEvent[];
+  private model: RunModel;
+
+  constructor(
+    readonly id: string,
+    events: RunEvent[],
+  ) {
+    this.events = events;
+    this.model = new RunModel(id);
+  }
+
+  get first(): number {
+    return this.events[0]?.seq ?? 0;
+  }
+
+  get last(): number {
+    return this.events.at(-1)?.seq ?? 0;
+  }
+
+  /** The run as it stood just after event `seq`. Going forward takes only the events between. */
+  at(seq: number): RunModel {
+    if (seq < this.model.seq) this.model = new RunModel(this.id);
+    for (let index = this.position(this.model.seq); index < this.events.length; index += 1) {
+      const event = this.events[index] as RunEvent;
+      if (event.seq > seq) break;
+      this.model.apply(event);
+    }
+    return this.model;
+  }
+
+  /** The number of events up to and with `seq`. */
+  position(seq: number): number {
+    let [low, high] = [0, this.events.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.events[middle] as RunEvent).seq <= seq) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,236 @@
+import { describe, expect, it } from "vitest";
+import { Replay, RunModel } from "../src/store";
+import type { RunEvent, Snapshot } from "../src/types";
+
+const at = (seconds: number): string => new Date(Date.UTC(2026, 0, 1, 12, 0, seconds)).toISOString();
+
+/** Numbers and times are given out in turn, one second apart. */
+function log(...facts: [string, Record<string, unknown>?][]): RunEvent[] {
+  return facts.map(([kind, fields], index) => ({
+    seq: index + 1,
+    run: "r1",
+    kind,
+    at: at(index),
+    ...fields,
+  }));
+}
+
+const plan = {
+  goal: "g",
+  tasks: [
+    { id: "a", description: "first", worker: "reader" },
+    { id: "b", description: "second", worker: "reader", needs: ["a"] },
+    { id: "c", description: "third", worker: "writer", needs: [{ task: "b", optional: true }, "a"] },
+  ],
+};
+
+const begun: [string, Record<string, unknown>?][] = [
+  ["RunRequested", { request: "Do it\nwell", limits: { money: 2 } }],
+  ["RunLed", { node: "n1", epoch: 1 }],
+  ["PlanAdopted", { plan }],
+  ["AttemptStarted", { task: "a", attempt: 1, worker: "reader" }],
+];
+
+function folded(...more: [string, Record<string, unknown>?][]): RunModel {
+  const model = new RunModel("r1");
+  for (const event of log(...begun, ...more)) model.apply(event);
+  return model;
+}
+
+const states = (model: RunModel) => Object.fromEntries([...model.tasks].map(([id, row]) => [id, row.state]));
+const done = (task: string, usage = {}) =>
+  ["AttemptFinished", { task, attempt: 1, outcome: { is: "done", usage } }] as [
+    string,
+    Record<string, unknown>,
+  ];
+
+describe("a run folded from its events", () => {
+  it("offers a task when all its needs are done", () => {
+    expect(states(folded())).toEqual({ a: "running", b: "waiting", c: "waiting" });
+    expect(states(folded(done("a")))).toEqual({ a: "done", b: "ready", c: "waiting" });
+  });
+
+  it("counts states, and the counts add up", () => {
+    const { tasks } = folded(done("a")).run;
+    expect(tasks).toMatchObject({ total: 3, done: 1, ready: 1, waiting: 1, running: 0 });
+  });
+
+  it("starts a task although an optional need of it failed", () => {
+    const model = folded(
+      done("a"),
+      ["AttemptStarted", { task: "b", attempt: 1, worker: "reader" }],
+      ["AttemptFinished", { task: "b", attempt: 1, outcome: { is: "failed", kind: "logic", message: "no" } }],
+      ["TaskFailed", { task: "b", cause: { kind: "logic", message: "no" } }],
+    );
+    expect(states(model)).toEqual({ a: "done", b: "failed", c: "ready" });
+    expect(model.tasks.get("b")?.error).toEqual({ kind: "logic", message: "no" });
+  });
+
+  it("shows a question, what waits behind it, and who answered", () => {
+    const question = { id: "r1:q", text: "Which?", choices: ["x", "y"] };
+    const asked = folded([
+      "AttemptFinished",
+      { task: "a", attempt: 1, outcome: { is: "needs_input", question } },
+    ]);
+    expect(asked.run.state).toBe("waiting");
+    expect(asked.openQuestions).toMatchObject([{ id: "r1:q", task: "a", kind: "question", waits_behind: 2 }]);
+    asked.apply({
+      seq: 6,
+      run: "r1",
+      kind: "QuestionAnswered",
+      at: at(9),
+      question: "r1:q",
+      task: "a",
+      text: "x",
+      by: "ann",
+    });
+    expect(asked.openQuestions).toEqual([]);
+    expect(asked.questions.get("r1:q")?.answered).toMatchObject({ by: "ann", text: "x" });
+    expect(asked.run.state).toBe("running");
+  });
+
+  it("adds up what calls and attempts spent", () => {
+    const step = { task: "a", attempt: 1, name: "model", ordinal: 1 };
+    const model = folded(
+      ["StepStarted", { ...step, step: { kind: "model", model: "m" } }],
+      [
+        "StepFinished",
+        { ...step, outcome: { is: "done", usage: { calls: 1, tokens_in: 10, tokens_out: 5, money: 0.5 } } },
+      ],
+      done("a", { tokens_in: 1 }),
+    );
+    expect(model.run).toMatchObject({ tokens: 16, cost: 0.5 });
+    expect(model.tasks.get("a")).toMatchObject({ tokens: 16, cost: 0.5 });
+    expect(model.calls).toMatchObject([{ id: "5", kind: "model", model: "m", seconds: 1, tokens_in: 10 }]);
+    expect(model.openCalls.size).toBe(0);
+  });
+
+  it("takes an event once", () => {
+    const model = folded();
+    const again = log(...begun);
+    for (const event of again) model.apply(event);
+    expect(model.attempts).toHaveLength(1);
+    expect(model.run.tasks.total).toBe(3);
+  });
+
+  it("follows a change of the plan", () => {
+    const model = folded([
+      "PlanAmended",
+      { version: 2, added: [{ id: "d", description: "new", worker: "w" }], removed: ["c"] },
+    ]);
+    expect([...model.tasks.keys()]).toEqual(["a", "b", "d"]);
+    expect(model.planVersion).toBe(2);
+    expect(model.isStale).toBe(true);
+    expect(model.plan?.tasks.map((task) => task.id)).toEqual(["a", "b", "d"]);
+  });
+
+  it("counts items of a mapped task, and ends it with the last of them", () => {
+    const model = new RunModel("r1");
+    const mapped = {
+      goal: "g",
+      tasks: [{ id: "m", description: "each", worker: "w", for_each: ["x", "y"] }],
+    };
+    const facts: [string, Record<string, unknown>?][] = [
+      ["RunRequested", { request: "r" }],
+      ["RunLed", { node: "n" }],
+      ["PlanAdopted", { plan: mapped }],
+      ["ItemsListed", { task: "m", first: 0, items: [{}, {}] }],
+      ["AttemptStarted", { task: "m[0]", attempt: 1, worker: "w" }],
+      ["AttemptStarted", { task: "m[1]", attempt: 1, worker: "w" }],
+      done("m[0]"),
+    ];
+    for (const event of log(...facts)) model.apply(event);
+    expect(model.items.m).toEqual({ total: 2, done: 1, failed: 0, running: 1 });
+    expect(states(model)).toEqual({ m: "running" });
+    model.apply({
+      seq: 8,
+      run: "r1",
+      kind: "AttemptFinished",
+      at: at(8),
+      task: "m[1]",
+      attempt: 1,
+      outcome: { is: "done" },
+    });
+    expect(states(model)).toEqual({ m: "done" });
+  });
+
+  it("ends with the run, and loses what was still open", () => {
+    const model = folded(["RunFinished", { status: "cancelled", reason: "enough" }]);
+    expect(model.run).toMatchObject({ state: "cancelled", reason: "enough", wall: 4 });
+    expect(model.attempts[0]?.outcome).toBe("lost");
+    expect(states(model)).toEqual({ a: "cancelled", b: "cancelled", c: "cancelled" });
+  });
+
+  it("keeps the pause of a run until it goes on", () => {
+    const model = folded(["RunPaused"], done("a"));
+    expect(model.run.state).toBe("paused");
+    model.apply({ seq: 7, run: "r1", kind: "RunUnpaused", at: at(9) });
+    expect(model.run.state).toBe("running");
+  });
+});
+
+describe("a snapshot", () => {
+  const model = folded(done("a"));
+  const snapshot: Snapshot = {
+    seq: model.seq,
+    run: model.run,
+    plan,
+    plan_version: 1,
+    tasks: [...model.tasks.values()],
+    attempts: model.attempts,
+    questions: [],
+    waits: [],
+    critical_path: ["a", "b"],
+    estimates: {},
+    children: [],
+    items: {},
+  };
+
+  it("and the events after it give what all events give", () => {
+    const started = {
+      seq: 6,
+      run: "r1",
+      kind: "AttemptStarted",
+      at: at(5),
+      task: "b",
+      attempt: 1,
+      worker: "reader",
+    };
+    const resumed = RunModel.from(snapshot);
+    resumed.apply(started);
+    const whole = folded(done("a"));
+    whole.apply(started);
+    expect(states(resumed)).toEqual(states(whole));
+    expect(resumed.run.tasks).toEqual(whole.run.tasks);
+    expect(resumed.unblocks("a")).toEqual(["b", "c"]);
+  });
+
+  it("replaces rows that change and keeps the others", () => {
+    const resumed = RunModel.from(snapshot);
+    const before = new Map(resumed.tasks);
+    resumed.apply({
+      seq: 6,
+      run: "r1",
+      kind: "AttemptStarted",
+      at: at(5),
+      task: "b",
+      attempt: 1,
+      worker: "reader",
+    });
+    expect(resumed.tasks.get("a")).toBe(before.get("a"));
+    expect(resumed.tasks.get("b")).not.toBe(before.get("b"));
+  });
+});
+
+describe("a replay", () => {
+  const events = log(...begun, done("a"), ["RunFinished", { status: "succeeded" }]);
+
+  it("shows the run at any event, forwards and backwards", () => {
+    const film = new Replay("r1", events);
+    expect(states(film.at(4))).toEqual({ a: "running", b: "waiting", c: "waiting" });
+    expect(film.at(6).run.state).toBe("succeeded");
+    expect(states(film.at(5))).toEqual({ a: "done", b: "ready", c: "waiting" });
+    expect(film.position(5)).toBe(5);
+    expect([film.first, film.last]).toEqual([1, 6]);
+  });
+});
