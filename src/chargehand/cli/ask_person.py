@@ -3,15 +3,41 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
-import msgspec
+import click
 
 from chargehand.cli.output import say
-from chargehand.facts.failure_policy import ABOUT_BUDGET
+from chargehand.errors import ChargehandError
 from chargehand.facts.outcome import Question
+from chargehand.presentation.live_frame import choice_lines, evidence_lines
 from chargehand.presentation.plain_text import clean, one_line
+
+#: typed alone: answer in an editor, or have the supervisor's model answer
+EDITOR, SUPERVISOR = "e", "s"
+
+
+class Prompt(Protocol):
+    """Where questions are shown and answers typed: lines of a terminal, or the live view."""
+
+    def listening(self) -> AbstractContextManager[None]: ...
+
+    def show(self, question: Question, others: int = 0) -> None:
+        """Show a question; so many others are open, too."""
+
+    def hide(self) -> None:
+        """The question is answered, here or elsewhere."""
+
+    def object(self, words: str) -> None:
+        """Say why what was typed is no answer."""
+
+    async def line(self) -> str | None:
+        """The next line; None once there will be no more."""
+
+    async def edited(self, text: str, edit: Callable[[str], Awaitable[str]]) -> str:
+        """What an editor, which gets the terminal to itself, makes of a text."""
 
 
 class TerminalPrompt:
@@ -30,9 +56,25 @@ class TerminalPrompt:
         finally:
             loop.remove_reader(sys.stdin.fileno())
 
+    def show(self, question: Question, others: int = 0) -> None:  # noqa: ARG002 - they come one after another
+        for line in question_lines(question):
+            say(line)
+
+    def hide(self) -> None: ...
+
+    def object(self, words: str) -> None:
+        say(words)
+
     async def line(self) -> str | None:
-        """The next line; None once there will be no more."""
         return await self._lines.get()
+
+    async def edited(self, text: str, edit: Callable[[str], Awaitable[str]]) -> str:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(sys.stdin.fileno())
+        try:
+            return await edit(text)
+        finally:
+            loop.add_reader(sys.stdin.fileno(), self._read)
 
     def _read(self) -> None:
         data = os.read(sys.stdin.fileno(), 4096)
@@ -45,22 +87,58 @@ class TerminalPrompt:
             self._lines.put_nowait(line.decode(errors="replace").strip())
 
 
-async def ask(question: Question, terminal: TerminalPrompt) -> str | None:
-    """Show a question and return a text that answers it; None if nobody is there to type one."""
-    for line in question_lines(question):
-        say(line)
-    while (typed := await terminal.line()) is not None:
-        answer = answer_in(question, typed)
-        if answer is not None:
-            return answer
-        say(f"{one_line(typed)!r} is none of the choices; type a number or one of the words above")
-    return None
+async def ask(
+    question: Question,
+    prompt: Prompt,
+    delegate: Callable[[str], Awaitable[None]],
+    others: int = 0,
+) -> str | None:
+    """Show a question and return a text that answers it; None if nobody is there to type one.
+
+    `e` opens an editor for the answer, `s` has the supervisor's model answer through `delegate`.
+    """
+    prompt.show(question, others)
+    try:
+        while (typed := await prompt.line()) is not None:
+            if typed == SUPERVISOR and typed not in question.choices:
+                try:
+                    await delegate(question.id)
+                except ChargehandError as error:
+                    prompt.object(str(error))
+                continue
+            if typed == EDITOR and typed not in question.choices:
+                typed = (await prompt.edited(_draft_of(question), _edit)).strip()
+            answer = answer_in(question, typed)
+            if answer is not None:
+                return answer
+            prompt.object(_objection(question, typed))
+        return None
+    finally:
+        prompt.hide()
+
+
+def _objection(question: Question, typed: str) -> str:
+    if not question.choices:
+        return "an empty line is no answer; type a text"
+    return f"{one_line(typed)!r} is none of the choices; type a number or one of the words above"
+
+
+def _draft_of(question: Question) -> str:
+    """What the editor begins with: the arguments of a call that may be changed, else the default."""
+    evidence = None if question.evidence.blob else question.evidence.read()
+    if question.about == "approval" and isinstance(evidence, dict):
+        return f"{question.telling}: {evidence.get('arguments', '{}')}"
+    return question.default or ""
+
+
+async def _edit(text: str) -> str:
+    return await asyncio.to_thread(click.edit, text) or ""
 
 
 def answer_in(question: Question, line: str) -> str | None:
     """What a typed line answers: a choice by its number, or any text that the question accepts."""
     if not line:
-        return question.default
+        return question.default  # None: it must be said
     if line.isdigit() and 1 <= int(line) <= len(question.choices):
         return question.choices[int(line) - 1]
     return line if question.accepts(line) else None
@@ -69,15 +147,5 @@ def answer_in(question: Question, line: str) -> str | None:
 def question_lines(question: Question) -> Iterator[str]:
     """A question for reading: the text, what it is about, its choices by number."""
     yield f"? {clean(question.text)}"
-    shown = question.evidence.read() if not question.evidence.blob else None
-    if shown is not None:
-        evidence = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
-        yield from (f"    {clean(line)}" for line in evidence.splitlines()[:40])
-    for number, choice in enumerate(question.choices, 1):
-        mark = "  (taken if you press Enter)" if choice == question.default else ""
-        yield f"  {number}  {clean(choice)}{mark}"
-    if question.telling:
-        what = "an amount" if question.about == ABOUT_BUDGET else "JSON"
-        yield f"  or {clean(question.telling)}: followed by {what}"
-    if not question.choices and question.default is not None:
-        yield f"  Enter alone answers: {one_line(question.default)}"
+    yield from (f"    {line}" for line in evidence_lines(question)[:40])
+    yield from (f"  {line}" for line in choice_lines(question))

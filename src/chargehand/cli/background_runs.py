@@ -25,7 +25,7 @@ from chargehand.cli.options import (
 )
 from chargehand.cli.plan_input import given_plan, given_request
 from chargehand.cli.prune import retention_of, retention_options
-from chargehand.cli.run import request_options, run_terms
+from chargehand.cli.run import display_option, is_live_wanted, request_options, run_terms
 from chargehand.cli.run_events import WatchOptions
 from chargehand.cli.web_options import web_options, web_options_of
 from chargehand.facts.events import Event, RunFinished, RunLed
@@ -177,7 +177,8 @@ def submit(request: str | None, plan_file: str | None, *, as_json: bool, **optio
 @journal_option
 @json_option("Events as JSON lines on stdout.")
 @click.option("--verbose", is_flag=True, help="Show the stack of each failure, too.")
-def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool) -> None:
+@display_option
+def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool, display: str) -> None:
     """Follow a RUN that any process leads, from its beginning to its end, and print its answer.
 
     RUN is an id, the beginning of one, or `last`. At a terminal, its questions are asked here. Ctrl-C ends the
@@ -185,7 +186,11 @@ def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool) -> None:
     """
     place = journal_place(journal)
     head = asyncio.run(find_run(run_id, place))
+    is_live = is_live_wanted(display, plain=as_json)
     manner = WatchOptions(
+        is_live=is_live,
+        keys="p pause · Ctrl-C leaves; the run goes on",
+        summary=is_live,
         choice=Choice(journal=journal),
         as_json=as_json,
         asks_here=output.is_interactive(),

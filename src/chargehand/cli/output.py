@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,15 +11,30 @@ import msgspec
 from chargehand.person_at_terminal import is_interactive, is_plain
 from chargehand.presentation.plain_text import clean, clean_json
 
-__all__ = ["as_json", "is_interactive", "is_plain", "lost", "piece", "raw", "result", "say"]
+__all__ = [
+    "above",
+    "as_json",
+    "is_interactive",
+    "is_plain",
+    "lost",
+    "piece",
+    "raw",
+    "result",
+    "say",
+]
 
+#: takes lines for the person while a live view has the terminal
+above: Callable[[str], None] | None = None
 #: why stdout could not be written to, other than a closed pipe
 lost: list[str] = []
 
 
 def say(text: str) -> None:
     """One line for the person, on stderr."""
-    _echo(clean(text), err=True)
+    if above is not None:
+        above(clean(text))
+    else:
+        _echo(clean(text), err=True)
 
 
 def result(text: str) -> None:

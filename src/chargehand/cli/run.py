@@ -37,6 +37,9 @@ from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offer import Server
 from chargehand.supervisor.requests import RunOptions
 
+#: below the live view of a run that is led here
+KEYS = "p pause · Ctrl-C stops, twice cancels"
+
 
 def _writable(_: click.Context, __: click.Parameter, file: str) -> str:
     """Refuse a file that could not be written, before the work for it is done."""
@@ -54,6 +57,15 @@ def _writable(_: click.Context, __: click.Parameter, file: str) -> str:
     return file
 
 
+display_option = click.option(
+    "--display",
+    type=click.Choice(["auto", "live", "plain"]),
+    default="auto",
+    help="live: a view of the run at the bottom of the terminal; plain: one line per change and nothing else. "
+    "auto: live on a terminal, unless CI or NO_PROGRESS is set.",
+)
+
+
 def showing_options(command: Any) -> Any:
     """How a run is shown."""
     options = (
@@ -64,12 +76,7 @@ def showing_options(command: Any) -> Any:
             help="The result only; with --json, one object: run, status, answer, claims, gaps, "
             "confidence, usage, questions.",
         ),
-        click.option(
-            "--display",
-            type=click.Choice(["auto", "plain"]),
-            default="auto",
-            help="plain: one line per change and nothing else, also on a terminal.",
-        ),
+        display_option,
         click.option(
             "--on-question",
             type=click.Choice(["wait", "return", "supervisor", "fail"]),
@@ -269,17 +276,40 @@ def manner_of(choice: Choice, options: dict[str, Any]) -> WatchOptions:
     """How a run is shown, as the command line gives it."""
     is_plain = options["display"] == "plain" or options["as_json"] or options["quiet"]
     waits = options["on_question"] in (None, "wait", "supervisor")
+    is_live = is_live_wanted(options["display"], plain=is_plain)
     return WatchOptions(
+        is_live=is_live,
+        keys=KEYS,
         choice=choice,
         as_json=options["as_json"],
         quiet=options["quiet"],
-        summary=not is_plain and is_terminal(sys.stderr) and not output.is_plain(),
+        summary=is_live or (not is_plain and is_terminal(sys.stderr) and not output.is_plain()),
         report=options["report"],
         asks_here=waits and output.is_interactive(),
         returns=options["on_question"] in (None, "return"),
         verbose=options["verbose"],
         file=options["output"],
     )
+
+
+def is_live_wanted(display: str, *, plain: bool) -> bool:
+    """Whether the run is painted at the bottom of the terminal. Raises if it is to be and cannot be."""
+    if plain or display == "plain":
+        return False
+    is_possible = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb" and _has_terminal()
+    if display == "live":
+        if not is_possible:
+            raise click.UsageError("--display live needs a terminal on stderr; leave it out")
+        return True
+    return is_possible and not output.is_plain() and not os.environ.get("NO_PROGRESS")
+
+
+def _has_terminal() -> bool:
+    """Whether this process may paint the terminal: it is in the foreground, on a system that can."""
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def run_terms(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> RunOptions:

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,6 +25,9 @@ from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.result import RunResult
 from chargehand.settings import Choice
 
+if TYPE_CHECKING:
+    from chargehand.cli.live_screen import LiveScreen
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
@@ -42,6 +46,10 @@ class WatchOptions:
     verbose: bool = False
     #: where the result goes instead of stdout
     file: str = ""
+    #: painted at the bottom of the terminal, instead of a line for each change
+    is_live: bool = False
+    #: what the keys do, below that
+    keys: str = ""
 
 
 class RunView:
@@ -55,6 +63,7 @@ class RunView:
         self.streamed = ""
         self.changed = asyncio.Event()
         self._manner = manner
+        self.screen = _live_screen(manner) if manner.is_live else None
         self._lines = ProgressLines(output.say, verbose=manner.verbose)
         self._is_within_line = False
         self._below: dict[str, ProgressLines] = {}
@@ -72,6 +81,8 @@ class RunView:
             self._hear_json(heard)
         elif isinstance(heard, AnswerPiece):
             self._hear_piece(heard)
+        elif self.screen is not None:
+            self.screen.hear(heard)
         elif not self._manner.quiet:
             self._lines.hear(heard)
         if not isinstance(heard, AnswerPiece):
@@ -79,7 +90,9 @@ class RunView:
 
     def hear_below(self, where: str, run: str, event: Event) -> None:
         """Hear something of a run nested in it, led by the supervisor of this name."""
-        if not self._manner.as_json and not self._manner.quiet:
+        if self.screen is not None:
+            self.screen.hear_below(where, run, event)
+        elif not self._manner.as_json and not self._manner.quiet:
             lines = self._below.get(run)
             if lines is None:
                 lines = self._below[run] = ProgressLines(
@@ -91,6 +104,8 @@ class RunView:
     def catch_up(self, result: RunResult, asked: Iterable[Question]) -> None:
         """Know how a run stands that goes on here, and what it still asks."""
         self._lines.catch_up(result)
+        if self.screen is not None:
+            self.screen.catch_up(result)
         self.open = {question.id: question for question in asked}
 
     def _hear_json(self, heard: Event | AnswerPiece) -> None:
@@ -104,6 +119,8 @@ class RunView:
     def _hear_piece(self, heard: AnswerPiece) -> None:
         if not self._streams:
             return
+        if self.screen is not None:
+            self.screen.close()  # the work is over: the answer has the terminal to itself
         if heard.begins_anew and self.streamed:
             self._end_line()
             output.say("the answer broke off and begins anew:")
@@ -130,3 +147,9 @@ class RunView:
             case _:
                 pass
         self.changed.set()
+
+
+def _live_screen(manner: WatchOptions) -> "LiveScreen":
+    from chargehand.cli.live_screen import LiveScreen  # here: it takes a while to import
+
+    return LiveScreen(verbose=manner.verbose, keys=manner.keys)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from chargehand.cli import output
-from chargehand.cli.ask_person import TerminalPrompt, ask, question_lines
+from chargehand.cli.ask_person import Prompt, TerminalPrompt, ask, question_lines
 from chargehand.cli.options import again
 from chargehand.cli.run_details import ended_json
 from chargehand.cli.run_events import RunView, WatchOptions
@@ -42,6 +42,9 @@ class Exit(IntEnum):
     OVER_BUDGET = 5
     INTERRUPTED = 130
 
+
+#: pauses a run in its live view, and lets it go on
+PAUSE_KEY = "p"
 
 _OF_STATUS = {
     RunStatus.SUCCEEDED: Exit.DONE,
@@ -87,7 +90,11 @@ class RunSession:
     async def _conduct(self, start: Callable[[], Awaitable[None]]) -> Exit:
         self._loop = asyncio.get_running_loop()
         try:
-            await self._do(start)
+            try:
+                await self._do(start)
+            finally:
+                if self._watch.screen is not None:
+                    self._watch.screen.close()
             result = await self._boss.look(self._watch.run)
             if self._unled is not None and self._is_detached(result):
                 return self._tell_detached(result.id, await self._unled())
@@ -100,12 +107,16 @@ class RunSession:
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
             self._group = group
-            minding = group.create_task(self._mind_questions())
+            beside = [group.create_task(self._mind_questions())]
+            if self._watch.screen is not None:
+                self._watch.screen.on_key = self._obey_key
+                beside.append(group.create_task(self._watch.screen.run()))
             try:
                 await start()
             except (ChargehandError, click.Abort) as error:
                 failure = error  # told outside of the group, which would wrap it
-            minding.cancel()
+            for task in beside:
+                task.cancel()
         self._group = None
         if failure is not None and not isinstance(failure, RunInterrupted):
             raise failure
@@ -140,7 +151,7 @@ class RunSession:
 
     async def _ask_here(self) -> None:
         """Ask what is to be asked, one after another, for as long as a person is there to answer."""
-        terminal = TerminalPrompt()
+        terminal = self._watch.screen or TerminalPrompt()
         with terminal.listening():
             while True:
                 await self._watch.changed.wait()
@@ -151,9 +162,10 @@ class RunSession:
                     if not await self._is_asked(question, terminal):
                         return
 
-    async def _is_asked(self, question: Question, terminal: TerminalPrompt) -> bool:
+    async def _is_asked(self, question: Question, prompt: Prompt) -> bool:
         """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
-        asking = asyncio.ensure_future(ask(question, terminal))
+        others = len(self._watch.open) - 1
+        asking = asyncio.ensure_future(ask(question, prompt, self._delegate, others))
         try:
             while not asking.done() and question.id in self._watch.open:
                 changing = asyncio.ensure_future(self._watch.changed.wait())
@@ -163,13 +175,31 @@ class RunSession:
             text = asking.result() if asking.done() else ""
         finally:
             asking.cancel()
+            await asyncio.wait([asking])
         if text:
             self._watch.open.pop(question.id, None)
-            with contextlib.suppress(UnknownQuestion):  # it was answered elsewhere
+            try:
                 await self._boss.answer(question.id, text)
+            except UnknownQuestion as error:  # it was answered elsewhere, and this says by whom
+                output.say(str(error))
         return text is not None
 
-    # Ctrl-C
+    async def _delegate(self, question: str) -> None:
+        await self._boss.delegate(question)
+
+    # keys, and Ctrl-C
+
+    def _obey_key(self, key: str) -> None:
+        if key == PAUSE_KEY and self._group is not None:
+            self._group.create_task(self._pause_or_go_on())
+
+    async def _pause_or_go_on(self) -> None:
+        run = self._watch.run
+        is_paused = (await self._boss.look(run)).status is RunState.PAUSED
+        try:
+            await (self._boss.unpause(run) if is_paused else self._boss.pause(run))
+        except ChargehandError as error:
+            output.say(str(error))
 
     def _interrupted(self, times: int) -> None:
         """Called between any two lines of the main thread, so it only leaves a note for the loop."""
@@ -181,6 +211,8 @@ class RunSession:
         if self._group is None:
             return
         self._is_interrupted = True
+        if self._watch.screen is not None and self._leave is None:
+            self._watch.screen.stop()
         if self._leave is not None:
             self._leave()
         elif times == 1:
@@ -188,6 +220,7 @@ class RunSession:
                 "interrupted: nothing new is started; what runs has "
                 f"{GRACE.total_seconds():g} s to end, then it is left to be resumed. Ctrl-C again cancels"
             )
+            output.say(f"resume it with:  {again('resume', self._watch.run, self._manner.choice)}")
             self._group.create_task(self._stop())
         else:
             output.say("interrupted twice: cancelling")

@@ -114,14 +114,14 @@ def _task_lines(task: Task) -> Iterable[str]:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Columns side by side, as wide as they need to be; the last one gets what is left."""
     columns = list(zip(head, *rows, strict=True))
-    widths = [max(map(_width, column)) for column in columns[:-1]]
+    widths = [max(map(cell_width, column)) for column in columns[:-1]]
     left = max(20, width - sum(widths) - 2 * len(widths))
     lines = [head, *rows]
     return "\n".join(
         "  ".join(
             [
                 *(
-                    cell + " " * (size - _width(cell))
+                    cell + " " * (size - cell_width(cell))
                     for cell, size in zip(line, widths, strict=False)
                 ),
                 one_line(line[-1], left),
@@ -131,12 +131,28 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str
     )
 
 
-def _width(text: str) -> int:
+def cell_width(text: str) -> int:
     """How many columns of a terminal the text takes: some characters take two, some none."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
     )
+
+
+def cut_to(text: str, width: int, mark: str = "…") -> str:
+    """The text in at most so many columns of a terminal; where it was cut is marked."""
+    if cell_width(text) <= width:
+        return text
+    left = max(width - cell_width(mark), 0)
+    kept = 0
+    for character in text:
+        left -= cell_width(character)
+        if left < 0:
+            break
+        kept += 1
+    return (text[:kept].rstrip() + mark if mark else text[:kept]) if width > 0 else ""
 
 
 def money_words(money: float) -> str:

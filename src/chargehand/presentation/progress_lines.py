@@ -30,6 +30,7 @@ class ItemCount(Struct):
     total: int = 0
     done: int = 0
     failed: int = 0
+    running: int = 0
     #: of the bar, when it was shown last
     shown: int = 0
     began_at: datetime | None = None
@@ -74,10 +75,11 @@ class ProgressLines:
                 self._items[id_] = count
 
     def hear(self, event: Event) -> None:
-        for words in self._words(event):
+        for words in self.words(event):
             self._say(f"{clock_words(event.at)}  {self._where}{words}")
 
-    def _words(self, event: Event) -> list[str]:
+    def words(self, event: Event) -> list[str]:
+        """What this event means to a reader, in lines."""
         task = getattr(event, "task", "")  # of `TaskAdded` the task itself
         item = item_of(task) if isinstance(task, str) else None
         if item is not None and not is_system_task(item[0]):
@@ -151,13 +153,13 @@ class ProgressLines:
         if count is not None:
             return []  # all that is left is to put the results together
         if is_system_task(event.task):
-            return [_duty_words(event.task)]
+            return [system_task_words(event.task)]
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
         return [f"{event.task} started by {event.worker}{again}"]
 
     def _finished(self, event: events.AttemptFinished) -> list[str]:
         length = shown_length(event.at - self._began.get(event.task, event.at))
-        name = _duty_words(event.task) if is_system_task(event.task) else event.task
+        name = system_task_words(event.task) if is_system_task(event.task) else event.task
         match event.outcome:
             case Done() if is_system_task(event.task):
                 return []
@@ -242,7 +244,8 @@ def _line_of(task: Task) -> str:
     return f"{task.id} for {who}{each}{after}: {one_line(task.description, 120)}"
 
 
-def _duty_words(system_task: str) -> str:
+def system_task_words(system_task: str) -> str:
+    """What the supervisor itself is doing."""
     if system_task == "@plan":
         return "planning"
     if system_task.startswith("@plan"):

@@ -13,7 +13,7 @@ from chargehand.facts.outcome import Question
 from chargehand.models.base import system, user
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import record
-from chargehand.roles.model_calls import DurableModelCaller, ask_for
+from chargehand.roles.model_calls import DurableModelCaller, ModelCaller, ask_for
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 
@@ -34,22 +34,26 @@ class ModelAnswerer(Struct, frozen=True):
         """The model's answer; None if it cannot say, or there is none to ask."""
         if not self.resources.has_model:
             return None
-        choices = f"Choose one of: {question.offers}." if question.choices else ""
-        turns = [
-            system(prompt("question", self.resources.prompts, choices=choices)),
-            user(fenced("task", brief.task.description) + fenced("question", question.text)),
-        ]
+        caller = DurableModelCaller(brief, self.resources)
+        return await model_answer(caller, brief.task.description, question)
 
-        def examine(said: Any) -> str | None:
-            is_fitting = not said["can_answer"] or question.accepts(said["answer"])
-            return None if is_fitting else f"answer one of {question.offers}"
 
-        try:
-            said = await ask_for(
-                DurableModelCaller(brief, self.resources), ANSWER_QUESTION, turns, _SCHEMA, examine
-            )
-        except StepMismatch:
-            raise
-        except WorkerError:
-            return None
-        return said["answer"] if said["can_answer"] else None
+async def model_answer(caller: ModelCaller, task: str, question: Question) -> str | None:
+    """A text that the question of this task accepts; None if the model cannot say."""
+    choices = f"Choose one of: {question.offers}." if question.choices else ""
+    turns = [
+        system(prompt("question", caller.resources.prompts, choices=choices)),
+        user(fenced("task", task) + fenced("question", question.text)),
+    ]
+
+    def examine(said: Any) -> str | None:
+        is_fitting = not said["can_answer"] or question.accepts(said["answer"])
+        return None if is_fitting else f"answer one of {question.offers}"
+
+    try:
+        said = await ask_for(caller, ANSWER_QUESTION, turns, _SCHEMA, examine)
+    except StepMismatch:
+        raise
+    except WorkerError:
+        return None
+    return said["answer"] if said["can_answer"] else None

@@ -515,6 +515,33 @@ class Supervisor:
         """
         await self.control.answer(question_id, text, by=by)
 
+    async def delegate(self, question_id: str) -> str:
+        """Have the supervisor's model answer a plain question of a run; returns the answer.
+
+        Raises `UsageError` for an approval or another question that is for people, and if
+        there is no model or it cannot say.
+        """
+        run_id = question_id.partition(":")[0]
+        result = await self.look(run_id)
+        question = next((each for each in result.questions if each.id == question_id), None)
+        if question is None:
+            raise await self.why_closed(question_id)
+        resources = self._config.resources
+        if question.about != "plain":
+            raise UsageError(f"this is a question of {question.about}; a person must answer it")
+        if not resources.has_model:
+            raise UsageError("this supervisor has no model that could answer; type an answer")
+        from chargehand.roles.model_calls import PlainModelCaller  # here, since few ask for it
+        from chargehand.roles.question_answerer import model_answer
+
+        task = result.tasks.get(question_id.partition(":")[2].rpartition(":")[0])
+        about = result.request if task is None else task.task.description
+        text = await model_answer(PlainModelCaller(resources), about, question)
+        if text is None:
+            raise UsageError("the supervisor's model cannot answer this; type an answer")
+        await self.answer(question_id, text, by=self.name)
+        return text
+
     async def why_closed(self, question_id: str) -> UnknownQuestion:
         """The error that says why a question is not open: answered by whom, ended, or no such id."""
         return await self.control.why_closed(question_id)

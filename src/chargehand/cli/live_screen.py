@@ -1,0 +1,343 @@
+"""The live view of a run at this terminal: painted at the bottom, finished tasks above, keys obeyed."""
+
+import asyncio
+import codecs
+import contextlib
+import os
+import re
+import signal
+import sys
+import termios
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from chargehand.cli import output
+from chargehand.cli.colours import Colours
+from chargehand.cli.terminal_region import TerminalRegion
+from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.task_graph import TaskState
+from chargehand.facts import events
+from chargehand.facts.durations import shown_length
+from chargehand.facts.events import Event
+from chargehand.facts.outcome import Done, Failed, NeedsInput, Question
+from chargehand.presentation.live_frame import MARKS, Line, LiveFrame, OpenQuestion, StyledText
+from chargehand.presentation.live_state import LiveState
+from chargehand.presentation.plain_text import cell_width, clean, counted, cut_to, one_line
+from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.result import RunResult
+
+#: seconds between two paintings, and between two while nothing happens: clocks go on
+PAUSE, TICK = 0.25, 1.0
+#: lines about finished tasks that are written at once; of more, one line says how many
+MOST_AT_ONCE = 40
+#: characters of an output that are shown with its task, at most
+PREVIEW = 80
+
+#: told by the view itself
+_UNSAID = (
+    *(events.RunRequested, events.PlanAdopted, events.TaskAdded, events.PlanSealed),
+    *(events.AttemptStarted, events.ProgressNoted, events.RunFinished),
+)
+_ICONS: dict[type[Any], tuple[str, str]] = {
+    events.TaskFailed: MARKS[TaskState.FAILED][:2],
+    events.TaskSkipped: MARKS[TaskState.SKIPPED][:2],
+    events.AttemptFinished: MARKS[TaskState.RETRYING][:2],
+    events.RetryPlanned: MARKS[TaskState.RETRYING][:2],
+    events.AttemptLost: MARKS[TaskState.RETRYING][:2],
+    events.PersonAsked: MARKS[TaskState.ASKING][:2],
+}
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+
+
+class _DoneTask(NamedTuple):
+    """A task that is done, and how long it took."""
+
+    length: str
+    event: events.AttemptFinished
+    state: LiveState
+
+    def line(self, columns: int) -> Line:
+        task = self.state.tasks.get(self.event.task)
+        name = f"{self.state.where}{one_line(self.event.task, 60)}"
+        facts = f"  {one_line('' if task is None else task.worker, 30)}  {self.length}"
+        room = max(columns - cell_width(name) - cell_width(facts) - 5, 0)
+        preview = cut_to(_preview(self.event), room)
+        return (
+            StyledText("✓ ", "done"),
+            StyledText(name),
+            StyledText(facts, "dim"),
+            StyledText(f"  {preview}" if preview else "", "dim"),
+        )
+
+
+class LiveScreen:
+    """Shows a run while it goes on, and reads what is typed meanwhile."""
+
+    def __init__(self, *, verbose: bool = False, keys: str = "") -> None:
+        self._region = TerminalRegion(sys.stderr)
+        self._colours = Colours(sys.stderr)
+        self._keys = keys
+        self._state = LiveState()
+        self._below: dict[str, LiveState] = {}
+        self._words = ProgressLines(lambda _: None, verbose=verbose)
+        self._words_below: dict[str, ProgressLines] = {}
+        #: what waits to be written above, in order: tasks that are done, and lines about all else
+        self._untold: list[_DoneTask | Line] = []
+        self._dirty = asyncio.Event()
+        self._is_open = True
+        self._shows_plan = True
+        self._asked: OpenQuestion | None = None
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        #: called for a key while nothing is asked
+        self.on_key: Callable[[str], None] = lambda _: None
+        output.above = self.above
+
+    # what happens
+
+    def hear(self, event: Event) -> None:
+        self._hear(self._state, self._words, event)
+
+    def hear_below(self, where: str, run: str, event: Event) -> None:
+        """An event of a run that is nested in this one."""
+        state = self._below.get(run)
+        if state is None:
+            state = self._below[run] = LiveState(where)
+            self._words_below[run] = ProgressLines(lambda _: None, where)
+        self._hear(state, self._words_below[run], event)
+
+    def catch_up(self, result: RunResult) -> None:
+        self._state.catch_up(result)
+        self._words.catch_up(result)
+
+    def _hear(self, state: LiveState, lines: ProgressLines, event: Event) -> None:
+        if isinstance(event, events.AttemptFinished) and isinstance(event.outcome, Done):
+            task = state.tasks.get(event.task)
+            began = None if task is None else task.began_at
+            if task is not None:
+                length = "" if began is None else shown_length(event.at - began)
+                self._untold.append(_DoneTask(length, event, state))
+            lines.words(event)
+        else:
+            words = lines.words(event)
+            if not isinstance(event, _UNSAID) and not _is_about_duty(event):
+                icon, style = _icon_of(event)
+                self._untold += [
+                    (StyledText(f"{icon} ", style), StyledText(f"{state.where}{clean(each)}"))
+                    for each in words
+                ]
+        state.hear(event)
+        self._dirty.set()
+
+    def stop(self) -> None:
+        """Show that the run is being stopped here."""
+        self._state.is_stopping = True
+        self._dirty.set()
+
+    # painting
+
+    async def run(self) -> None:
+        """Paint whenever something has changed, four times a second at most, until cancelled."""
+        with self._reading_keys():
+            while self._is_open:
+                await asyncio.sleep(PAUSE)
+                self.paint()
+                self._dirty.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._dirty.wait(), TICK - PAUSE)
+
+    def paint(self) -> None:
+        if not self._is_open:
+            return
+        self._flush()
+        if not self._state.run:
+            return
+        columns, rows = self._region.size
+        frame = LiveFrame(
+            state=self._state,
+            below=[below for below in self._below.values() if below.status is None],
+            now=datetime.now(UTC),
+            columns=columns,
+            rows=rows,
+            asked=self._asked,
+            keys=self._keys if self._asked is None else ANSWER_KEYS,
+            shows_plan=self._shows_plan,
+        )
+        lines = frame.lines()
+        plain = ["".join(part.text for part in line) for line in lines]
+        self._region.paint(self._colours.all_rendered(lines), plain)
+
+    def above(self, text: str) -> None:
+        """Write something else that the person is to read."""
+        self._flush()
+        self._region.above(text)
+
+    def close(self) -> None:
+        """Write what is left to be written, and leave the terminal as it was."""
+        if not self._is_open:
+            return
+        self._flush()
+        self._is_open = False
+        self._region.clear()
+        output.above = None
+
+    def _flush(self) -> None:
+        """Write what waits, in one go."""
+        untold, self._untold = self._untold, []
+        done = [each for each in untold if isinstance(each, _DoneTask)]
+        others = len(untold) - len(done)
+        columns = self._region.size[0]
+        lines = [
+            each.line(columns) if isinstance(each, _DoneTask) else each
+            for each in untold
+            if not isinstance(each, _DoneTask) or len(done) <= MOST_AT_ONCE
+        ]
+        if others > MOST_AT_ONCE:
+            left = f"· {others - MOST_AT_ONCE:,} more lines; chargehand trace has them all"
+            lines = [*lines[:MOST_AT_ONCE], (StyledText(left, "dim"),)]
+        if len(done) > MOST_AT_ONCE:
+            names = ", ".join(one_line(each.event.task, 40) for each in done[:3])
+            words = f"{counted(len(done), 'task')} done: {names} …"
+            lines.append((StyledText("✓ ", "done"), StyledText(words)))
+        if lines:
+            self._region.above("\n".join(self._colours.all_rendered(lines)))
+
+    # questions, as `TerminalPrompt` asks them
+
+    def show(self, question: Question, others: int = 0) -> None:
+        """Pin a question until `hide`."""
+        task = next((t for t, q in self._state.questions.values() if q.id == question.id), "")
+        task = task or question.id.partition(":")[2].rpartition(":")[0]
+        self._asked = OpenQuestion(question=question, task=task, others=others)
+        self.paint()
+
+    def object(self, words: str) -> None:
+        """Say why what was typed is no answer."""
+        if self._asked is not None:
+            self._asked.objection = words
+            self.paint()
+
+    def hide(self) -> None:
+        self._asked = None
+        self._dirty.set()
+
+    async def line(self) -> str | None:
+        """The next line that is typed while a question is pinned; None once there will be no more."""
+        return await self._lines.get()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        yield  # keys are read all the time
+
+    async def edited(self, text: str, edit: Callable[[str], Awaitable[str]]) -> str:
+        """What an editor makes of a text; the view is off the screen meanwhile."""
+        self._region.clear()
+        was_open, self._is_open, output.above = self._is_open, False, None
+        with self._keys_left_alone():
+            try:
+                return await edit(text)
+            finally:
+                self._is_open, output.above = was_open, self.above
+
+    # keys
+
+    @contextlib.contextmanager
+    def _reading_keys(self) -> Iterator[None]:
+        """Read single keys without echo. Another program in the foreground has the keys to itself."""
+        if not sys.stdin.isatty():
+            yield
+            return
+        fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+        self._usual = termios.tcgetattr(fd)
+        self._take_keys()
+        loop.add_reader(fd, self._read)
+        loop.add_signal_handler(signal.SIGCONT, self._take_keys)  # after Ctrl-Z and `fg`
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGCONT)
+            loop.remove_reader(fd)
+            termios.tcsetattr(fd, termios.TCSADRAIN, self._usual)
+
+    def _take_keys(self) -> None:
+        fd = sys.stdin.fileno()
+        if os.tcgetpgrp(fd) != os.getpgrp():
+            return  # in the background, a change of the terminal would stop this process
+        ours = termios.tcgetattr(fd)
+        ours[3] &= ~(termios.ICANON | termios.ECHO)
+        termios.tcsetattr(fd, termios.TCSADRAIN, ours)
+        self._dirty.set()
+
+    @contextlib.contextmanager
+    def _keys_left_alone(self) -> Iterator[None]:
+        fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+        loop.remove_reader(fd)
+        termios.tcsetattr(fd, termios.TCSADRAIN, self._usual)
+        try:
+            yield
+        finally:
+            self._take_keys()
+            loop.add_reader(fd, self._read)
+
+    def _read(self) -> None:
+        data = os.read(sys.stdin.fileno(), 4096)
+        if not data:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self._lines.put_nowait(None)
+            return
+        for key in _ESCAPE.sub("", self._decoder.decode(data)):
+            self._press(key)
+        self.paint()
+
+    def _press(self, key: str) -> None:
+        asked = self._asked
+        if asked is None:
+            if key == "t":
+                self._shows_plan = not self._shows_plan
+            else:
+                self.on_key(key)
+            return
+        match key:
+            case "\r" | "\n":
+                line, asked.typed, asked.objection = asked.typed.strip(), "", ""
+                self._lines.put_nowait(line)
+            case "\x7f" | "\x08":
+                asked.typed = asked.typed[:-1]
+            case "\x15":
+                asked.typed = ""
+            case "\x17":
+                asked.typed = asked.typed.rstrip().rpartition(" ")[0]
+            case "\x04" if not asked.typed:
+                self._lines.put_nowait(None)
+            case _ if key.isprintable():
+                asked.typed += key
+            case _:
+                pass
+
+
+#: below a question
+ANSWER_KEYS = "Enter answers · e editor · s supervisor · Ctrl-C stops"
+
+
+def _icon_of(event: Event) -> tuple[str, str]:
+    if isinstance(event, events.AttemptFinished) and isinstance(event.outcome, NeedsInput):
+        return MARKS[TaskState.ASKING][:2]
+    return _ICONS.get(type(event), ("·", "dim"))
+
+
+def _is_about_duty(event: Event) -> bool:
+    """Whether it is about a system task, which the view shows while it lasts; failures are told."""
+    task = getattr(event, "task", "")
+    is_failure = isinstance(event, events.AttemptFinished) and isinstance(event.outcome, Failed)
+    return isinstance(task, str) and is_system_task(task) and not is_failure
+
+
+def _preview(event: events.AttemptFinished) -> str:
+    """The first words of an output."""
+    outcome = event.outcome
+    if not isinstance(outcome, Done) or outcome.value.blob or len(outcome.value.json) > 4096:
+        return ""
+    said = outcome.value.read()
+    words = said if isinstance(said, str) else bytes(outcome.value.json).decode()
+    return "" if said is None else one_line(words, PREVIEW)

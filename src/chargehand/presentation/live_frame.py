@@ -1,0 +1,422 @@
+"""The live view of a run: a pure function from what is known of it to the lines of a terminal."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.task_graph import TaskState
+from chargehand.facts.durations import shown_length
+from chargehand.facts.events import RunStatus
+from chargehand.facts.failure_policy import ABOUT_BUDGET
+from chargehand.facts.outcome import Question
+from chargehand.presentation.live_state import LiveState, LiveTask
+from chargehand.presentation.plain_text import (
+    cell_width,
+    clean,
+    counted,
+    cut_to,
+    money_words,
+    one_line,
+)
+from chargehand.presentation.progress_lines import system_task_words
+
+#: below so many rows the plan is left out
+ROWS_FOR_PLAN = 28
+#: below so many rows or columns there is a bar and a footer
+LEAST_ROWS, LEAST_COLUMNS = 14, 60
+#: rows that the view takes if it needs them, however few there are
+LEAST_HEIGHT = 10
+#: columns of the bar
+LEAST_BAR = 10
+#: tasks of a phase that are shown by name
+MOST_NAMED = 8
+#: lines of what a question is about
+MOST_EVIDENCE = 8
+
+#: icon, style and word of a state, in the order of a bar
+MARKS: dict[TaskState, tuple[str, str, str]] = {
+    TaskState.DONE: ("✓", "done", "done"),
+    TaskState.FAILED: ("✗", "failed", "failed"),
+    TaskState.SKIPPED: ("–", "waiting", "skipped"),
+    TaskState.CANCELLED: ("⊘", "waiting", "cancelled"),
+    TaskState.RUNNING: ("◐", "running", "running"),
+    TaskState.RETRYING: ("↻", "retrying", "retrying"),
+    TaskState.ASKING: ("▲", "needs", "needs you"),
+    TaskState.READY: ("○", "ready", "ready"),
+    TaskState.WAITING: ("◌", "waiting", "waiting"),
+}
+_BLOCKS = {
+    TaskState.DONE: "▓",
+    TaskState.FAILED: "✗",
+    TaskState.SKIPPED: "–",
+    TaskState.CANCELLED: "–",
+    TaskState.RUNNING: "▒",
+    TaskState.RETRYING: "▒",
+    TaskState.ASKING: "▲",
+    TaskState.READY: "░",
+    TaskState.WAITING: "░",
+}
+
+
+class StyledText(NamedTuple):
+    """Text without control characters, and the name of a style: a state of a task, ink, dim or bold."""
+
+    text: str
+    style: str = "ink"
+
+
+Line: TypeAlias = "tuple[StyledText, ...]"
+_Row: TypeAlias = "tuple[str, LiveTask | tuple[str, datetime]]"
+
+
+class OpenQuestion(Struct, kw_only=True):
+    """A question that is asked in the view, and what was typed so far."""
+
+    question: Question
+    task: str = ""
+    typed: str = ""
+    #: why the last line was no answer
+    objection: str = ""
+    #: how many more questions are open
+    others: int = 0
+
+
+class LiveFrame(Struct, kw_only=True):
+    """All that decides what is shown: the run, those nested in it, the time, the terminal."""
+
+    state: LiveState
+    below: Sequence[LiveState] = ()
+    now: datetime
+    columns: int = 80
+    rows: int = 24
+    asked: OpenQuestion | None = None
+    keys: str = ""
+    shows_plan: bool = True
+
+    def lines(self) -> list[Line]:
+        """The lines from top to bottom, none wider than the terminal, fewer than it has rows."""
+        most = self.rows - 1
+        panel = [] if self.asked is None else list(self._panel(self.asked))
+        if self.rows < LEAST_ROWS or self.columns < LEAST_COLUMNS:
+            bar = self._bar()
+            needs = [] if panel else list(self._needs())
+            room = max(most - 2 - len(needs), 0)
+            panel = _squeezed(panel, room)
+            return [self._fitted(line) for line in [bar, *needs, *panel, self._footer()][:most]]
+        rule: Line = (StyledText("─" * self.columns, "waiting"),)
+        top = [rule, self._header(), self._bar(), *([] if panel else self._needs())]
+        bottom = [*self._path(), *self._spent(), self._footer()]
+        panel = _squeezed(panel, most - len(top) - len(bottom))
+        # Some of what has finished stays in sight above.
+        room = max(self.rows * 2 // 3, LEAST_HEIGHT) - len(top) - len(bottom) - len(panel)
+        plan: list[Line] = []
+        if self.rows >= ROWS_FOR_PLAN and self.shows_plan and not panel:
+            plan = list(self._plan(room // 2))
+        workers = list(self._workers(min(room, most - len(top) - len(bottom)) - len(plan)))
+        lines = [*top, *plan, *workers, *bottom[:-1], *panel, bottom[-1]]
+        return [self._fitted(line) for line in lines[-most:]]
+
+    # the parts
+
+    def _header(self) -> Line:
+        word, style = self._standing()
+        right = f"{word}  {self.state.run}"
+        room = self.columns - cell_width(right) - 3
+        title = cut_to(one_line(self.state.request, 400) or "a run", max(room, 10))
+        gap = " " * max(self.columns - cell_width(title) - cell_width(right) - 1, 2)
+        run = StyledText(f"  {self.state.run}", "dim")
+        return (StyledText(title, "bold"), StyledText(gap), StyledText(word, style), run)
+
+    def _standing(self) -> tuple[str, str]:
+        state = self.state
+        if state.status is not None:
+            is_good = state.status is RunStatus.SUCCEEDED
+            return state.status.value, "done" if is_good else "failed"
+        if state.is_paused:
+            return "paused", "needs"
+        if state.is_stopping:
+            return "stopping", "failed"
+        if not state.tasks and not state.is_planned:
+            return "planning", "running"
+        is_waiting = state.questions and not state.running and not state.duties
+        return ("needs you", "needs") if is_waiting else ("running", "running")
+
+    def _bar(self) -> Line:
+        state = self.state
+        total = len(state.tasks)
+        time = shown_length(state.elapsed(self.now))
+        if not total:
+            return (StyledText("no plan yet", "dim"), StyledText(f"  {time}", "dim"))
+        parts = [StyledText(f"{state.counts[TaskState.DONE]:,} of {total:,} done", "ink")]
+        for kind, (_, style, word) in MARKS.items():
+            if kind is not TaskState.DONE and (count := state.counts[kind]):
+                parts.append(StyledText(f"{count:,} {word}", style))
+        # What waits comes last, and goes first where the terminal is narrow.
+        while len(parts) > 1 and self.columns - _taken(parts, time) < LEAST_BAR:
+            parts.pop()
+        words = [each for part in parts for each in (StyledText(" · ", "dim"), part)][1:]
+        left = self.columns - _taken(parts, time)
+        bar = _segments(state, max(min(left, self.columns // 2), LEAST_BAR))
+        return (*bar, StyledText("  "), *words, StyledText(f"  {time}", "dim"))
+
+    def _needs(self) -> Iterator[Line]:
+        if not self.state.questions and not any(below.questions for below in self.below):
+            return
+        asking = [
+            (s, task, q) for s in (self.state, *self.below) for task, q in s.questions.values()
+        ]
+        state, task, question = asking[0]
+        number = counted(len(asking), "question")
+        behind = state.waiting_behind(task)
+        tail = f"  {counted(behind, 'task')} behind it" if behind else ""
+        words = f"▲ {number} {'needs' if len(asking) == 1 else 'need'} you: "
+        room = self.columns - cell_width(words) - cell_width(tail) - 1
+        yield (
+            StyledText(words, "needs"),
+            StyledText(cut_to(one_line(question.text, 300), max(room, 10)), "needs"),
+            StyledText(tail, "dim"),
+        )
+
+    def _plan(self, most: int) -> Iterator[Line]:
+        phases = list(self.state.phases().items())
+        if not phases or most < 1:
+            return
+        shown = phases
+        if len(phases) > most:
+            open_ = (i for i, (_, tasks) in enumerate(phases) if not _is_over(tasks))
+            first = min(max(next(open_, 0) - 1, 0), max(len(phases) - most + 1, 0))
+            shown = phases[first : first + most - 1]
+        room = len(str(phases[-1][0]))
+        for number, tasks in shown:
+            head = StyledText(f"  {number:>{room}}  ", "dim")
+            yield (head, *_phase_parts(tasks))
+        if len(shown) < len(phases):
+            left = counted(len(phases) - len(shown), "phase")
+            yield (StyledText(f"  {'':>{room}}  … {left} more", "dim"),)
+
+    def _workers(self, most: int) -> Iterator[Line]:
+        """One line for each attempt under way; as many lines as were ever needed, so that nothing jumps."""
+        states = (self.state, *self.below)
+        rows: list[_Row] = [(s.where, duty) for s in states for duty in s.duties.items()]
+        rows += [(s.where, task) for s in states for task in s.running.values()]
+        most = max(most, 1)
+        shown = rows if len(rows) <= most else rows[: most - 1]
+        cells = [self._worker_cells(row) for row in shown]
+        widths = [
+            min(max((cell_width(each[i]) for each in cells), default=0), self.columns // 4)
+            for i in (0, 1)
+        ]
+        for cell in cells:
+            who, what, call, length = cell
+            left = f"  {_padded(who, widths[0])}  {_padded(what, widths[1])}  "
+            room = max(self.columns - cell_width(left) - cell_width(length) - 5, 4)
+            yield (
+                StyledText("  ◐", "running"),
+                StyledText(left[1:]),
+                StyledText(_padded(cut_to(call, room), min(room, 40)), "dim"),
+                StyledText(f"  {length}", "dim"),
+            )
+        if len(shown) < len(rows):
+            yield (StyledText(f"    … {len(rows) - len(shown):,} more running", "dim"),)
+        if rows and self.asked is None:
+            peak = self.state.peak + sum(below.peak for below in self.below)
+            for _ in range(min(peak, most) - min(len(rows), most)):
+                yield ()
+
+    def _worker_cells(self, row: "_Row") -> tuple[str, str, str, str]:
+        where, task = row
+        if not isinstance(task, LiveTask):
+            words = one_line(system_task_words(task[0]), 80)
+            return f"{where}supervisor", words, "", self._since(task[1])
+        again = f" (attempt {task.attempt})" if task.attempt > 1 else ""
+        what = f"{one_line(task.id, 80)}{again}"
+        call, since = one_line(task.note, 120), task.began_at
+        if task.items is not None and task.items.total:
+            call = str(task.items)
+        elif task.call is not None:
+            call, since = one_line(str(task.call), 120), task.call.began_at
+        return one_line(f"{where}{task.worker}", 60), what, call, self._since(since)
+
+    def _since(self, at: datetime | None) -> str:
+        return "" if at is None else shown_length(max(self.now - at, timedelta()))
+
+    def _path(self) -> Iterator[Line]:
+        path = self.state.critical_path()
+        if len(path) > 1:
+            words = one_line(" → ".join(path), 400)
+            room = self.columns - 17
+            yield (StyledText("  critical path  ", "dim"), StyledText(cut_to(words, room), "bold"))
+
+    def _spent(self) -> Iterator[Line]:
+        usage, limits = self.state.usage, self.state.limits
+        tokens = usage.tokens_in + usage.tokens_out
+        parts = []
+        if usage.calls or limits.calls is not None:
+            parts.append(_of(counted(usage.calls, "call"), limits.calls, "{:,}"))
+        if tokens or limits.tokens is not None:
+            parts.append(_of(f"{tokens:,} tokens", limits.tokens, "{:,}"))
+        if usage.money or limits.money is not None:
+            parts.append(_of(money_words(usage.money), limits.money, "${:g}"))
+        words = [f"spent {' · '.join(parts)}"] if parts else []
+        if self.state.busy or self.state.running:
+            words.append(f"{self.state.speedup(self.now):.1f} tasks at once on average")
+        if words:
+            yield (StyledText(f"  {'  ·  '.join(words)}", "dim"),)
+
+    def _footer(self) -> Line:
+        has_plan = self.rows >= ROWS_FOR_PLAN and self.asked is None
+        return (StyledText(f"  {'t plan · ' if has_plan else ''}{self.keys}", "dim"),)
+
+    def _panel(self, asked: OpenQuestion) -> Iterator[Line]:
+        """A question, what it is about, its choices by number, and the line that is being typed."""
+        question = asked.question
+        behind = self.state.waiting_behind(asked.task)
+        notes = [f"{counted(behind, 'task')} behind it"] if behind else []
+        notes += [f"{counted(asked.others, 'more question')} open"] if asked.others else []
+        tail = f"  ({', '.join(notes)})" if notes else ""
+        head = f"▲ {one_line(asked.task, 60) or 'the run'} asks"
+        yield (StyledText(head, "needs"), StyledText(tail, "dim"))
+        edge = StyledText("▌ ", "needs")
+        for text in _wrapped(clean(question.text), self.columns - 3):
+            yield (edge, StyledText(text, "bold"))
+        for text in evidence_lines(question)[:MOST_EVIDENCE]:
+            yield (edge, StyledText(f"  {text}", "dim"))
+        for text in choice_lines(question):
+            yield (edge, StyledText(text))
+        if asked.objection:
+            yield (edge, StyledText(one_line(asked.objection, 300), "failed"))
+        yield (
+            edge,
+            StyledText("› ", "needs"),
+            StyledText(f"{_tail_of(asked.typed, self.columns - 6)}█"),
+        )
+
+    def _fitted(self, line: Line) -> Line:
+        """The line, cut where the terminal ends."""
+        left, parts = self.columns, []
+        for part in line:
+            width = cell_width(part.text)
+            if width > left:
+                parts.append(StyledText(cut_to(part.text, left), part.style))
+                break
+            parts.append(part)
+            left -= width
+        return tuple(parts)
+
+
+def choice_lines(question: Question) -> list[str]:
+    """How a question can be answered: choices by number, and what else."""
+    lines = [
+        f"{number}  {one_line(choice, 200)}"
+        + ("  (Enter alone)" if choice == question.default else "")
+        for number, choice in enumerate(question.choices, 1)
+    ]
+    if question.telling:
+        what = "an amount" if question.about == ABOUT_BUDGET else "JSON"
+        lines.append(f"or {one_line(question.telling)}: followed by {what}")
+    if not question.choices and question.default is not None:
+        lines.append(f"Enter alone answers: {one_line(question.default)}")
+    return lines
+
+
+def evidence_lines(question: Question) -> list[str]:
+    """What a question is about, as indented JSON."""
+    shown = None if question.evidence.blob else question.evidence.read()
+    if shown is None:
+        return []
+    text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+    return [clean(line) for line in text.splitlines()]
+
+
+def _taken(parts: Sequence[StyledText], time: str) -> int:
+    """The columns of these words with marks between them, and of the time behind them."""
+    return sum(cell_width(part.text) for part in parts) + 3 * len(parts) + len(time) + 1
+
+
+def _segments(state: LiveState, width: int) -> Iterable[StyledText]:
+    """A bar of so many columns: as much of each state as there is, at least one column if there is any."""
+    total = len(state.tasks)
+    kinds = [kind for kind in MARKS if state.counts[kind]]
+    columns = {kind: max(1, round(width * state.counts[kind] / total)) for kind in kinds}
+    while sum(columns.values()) > width and max(columns.values()) > 1:
+        columns[max(columns, key=columns.__getitem__)] -= 1
+    while sum(columns.values()) < width:
+        columns[max(columns, key=lambda kind: state.counts[kind] / columns[kind])] += 1
+    return [StyledText(_BLOCKS[kind] * columns[kind], MARKS[kind][1]) for kind in kinds]
+
+
+def _phase_parts(tasks: Sequence[LiveTask]) -> Iterator[StyledText]:
+    if len(tasks) <= MOST_NAMED:
+        for task in tasks:
+            icon, style, _ = MARKS[task.state]
+            yield StyledText(f"{icon} ", style)
+            yield StyledText(f"{one_line(task.id, 30)}  ", _text_style(task.state))
+        return
+    counts = {kind: sum(task.state is kind for task in tasks) for kind in MARKS}
+    for kind, count in counts.items():
+        if count:
+            icon, style, word = MARKS[kind]
+            yield StyledText(f"{icon} {count:,} {word}  ", style)
+    names = [one_line(task.id, 30) for task in tasks if not task.state.is_settled]
+    if names:
+        yield StyledText(", ".join(names[:MOST_NAMED]), "dim")
+
+
+def _text_style(state: TaskState) -> str:
+    """Finished work is pale, live work solid."""
+    is_live = state in (TaskState.RUNNING, TaskState.RETRYING, TaskState.ASKING, TaskState.FAILED)
+    return "ink" if is_live else "dim"
+
+
+def _is_over(tasks: Sequence[LiveTask]) -> bool:
+    return all(task.state.is_settled for task in tasks)
+
+
+def _of(words: str, most: float | None, form: str) -> str:
+    return words if most is None else f"{words} of {form.format(most)}"
+
+
+def _padded(text: str, width: int) -> str:
+    text = cut_to(text, width)
+    return text + " " * (width - cell_width(text))
+
+
+def _tail_of(text: str, width: int) -> str:
+    """The end of what was typed, where the cursor is."""
+    text = clean(text)
+    while cell_width(text) > max(width, 1):
+        text = text[1:]
+    return text
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most so many columns, broken between words where possible."""
+    lines: list[str] = []
+    for paragraph in text.splitlines() or [""]:
+        line = ""
+        for word in paragraph.split(" "):
+            if line and cell_width(line) + 1 + cell_width(word) > width:
+                lines.append(line)
+                line = word
+            else:
+                line = f"{line} {word}" if line else word
+            while cell_width(line) > width:
+                head = cut_to(line, width, mark="")
+                lines.append(head)
+                line = line[len(head) :]
+        lines.append(line)
+    return lines
+
+
+def _squeezed(panel: list[Line], most: int) -> list[Line]:
+    """A panel that fits: what it says at first and its last lines stay, the middle goes."""
+    if len(panel) <= most:
+        return panel
+    if most < 3:
+        return panel[-most:] if most > 0 else []
+    last = min(most // 2, most - 1)
+    gap: Line = (StyledText("▌ ", "needs"), StyledText("…", "dim"))
+    return [*panel[: most - last - 1], gap, *panel[-last:]]

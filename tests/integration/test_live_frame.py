@@ -1,0 +1,228 @@
+"""The live view as a pure function: what is known of a run, and the lines of a terminal of any size."""
+
+import random
+import unicodedata
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import chargehand as ch
+from chargehand.decisions.task_graph import TaskState
+from chargehand.facts import events
+from chargehand.facts.events import Event
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput, Question, Usage
+from chargehand.facts.value import Value
+from chargehand.presentation.live_frame import Line, LiveFrame, OpenQuestion
+from chargehand.presentation.live_state import LiveState
+from chargehand.presentation.plain_text import cell_width, cut_to
+
+BEGAN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+SIZES = [(80, 24), (120, 40), (60, 14), (59, 40), (200, 13), (40, 8), (20, 5), (10, 3)]
+HOSTILE = "evil\x1b[2J\x1b]0;title\x07\u202e name 漢字 \U000e0041"
+
+
+def at(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def requested(**more: object) -> events.RunRequested:
+    told = {"limits": Limits(), "seed": 1, "rules": 1, "crew": "", **more}
+    return events.RunRequested(run="r1", request="Read it all", at=BEGAN, **told)  # type: ignore[arg-type]  # as given by a test
+
+
+def state_of(*happened: Event) -> LiveState:
+    state = LiveState()
+    for event in happened:
+        state.hear(event)
+    return state
+
+
+def tasks_of(*arrows: str) -> events.PlanAdopted:
+    """A plan in which `a -> b` has b need a."""
+    needs: dict[str, list[str]] = {}
+    for arrow in arrows:
+        before, _, after = arrow.partition(" -> ")
+        needs.setdefault(before, [])
+        if after:
+            needs.setdefault(after, []).append(before)
+    tasks = [
+        ch.Task(id=id_, description=f"Do {id_}", worker="w", needs=each)
+        for id_, each in needs.items()
+    ]
+    return events.PlanAdopted(plan=ch.Plan(goal="g", tasks=tasks), at=BEGAN)
+
+
+def started(task: str, seconds: float = 1, worker: str = "w") -> events.AttemptStarted:
+    return events.AttemptStarted(task=task, attempt=1, worker=worker, at=at(seconds))
+
+
+def done(task: str, seconds: float = 2) -> events.AttemptFinished:
+    return events.AttemptFinished(
+        task=task,
+        attempt=1,
+        outcome=Done(Value.of("x"), Usage(calls=1, money=0.25)),
+        at=at(seconds),
+    )
+
+
+def asks(task: str, question: Question, seconds: float = 2) -> events.AttemptFinished:
+    outcome = NeedsInput(question=question)
+    return events.AttemptFinished(task=task, attempt=1, outcome=outcome, at=at(seconds))
+
+
+def words(lines: list[Line]) -> list[str]:
+    return ["".join(part.text for part in line) for line in lines]
+
+
+def shown(state: LiveState, columns: int = 80, rows: int = 24, **more: object) -> list[str]:
+    frame = LiveFrame(state=state, now=at(10), columns=columns, rows=rows, **more)  # type: ignore[arg-type]  # likewise
+    return words(frame.lines())
+
+
+def test_a_task_is_ready_once_what_it_needs_has_ended() -> None:
+    state = state_of(requested(), tasks_of("a -> c", "b -> c"), started("a"))
+    assert {id_: task.state for id_, task in state.tasks.items()} == {
+        "a": TaskState.RUNNING,
+        "b": TaskState.READY,
+        "c": TaskState.WAITING,
+    }
+    for event in (done("a"), started("b"), done("b", 3)):
+        state.hear(event)
+    assert state.tasks["c"].state is TaskState.READY
+    assert state.counts == {TaskState.DONE: 2, TaskState.READY: 1} | dict.fromkeys(
+        (TaskState.WAITING, TaskState.RUNNING), 0
+    )
+    assert state.usage.money == 0.5
+    assert state.speedup(at(3)) == 1.0
+
+
+def test_the_critical_path_is_the_longest_chain_that_is_left() -> None:
+    state = state_of(requested(), tasks_of("a -> b", "b -> c", "x -> c", "y"))
+    assert state.critical_path() == ["a", "b", "c"]
+    state.hear(started("a"))
+    state.hear(done("a"))
+    assert state.critical_path() == ["b", "c"]
+    paces = {"slow": events.Pace(count=3, mean=timedelta(minutes=9))}
+    slow = ch.Task(id="y", description="Do y", worker="slow")
+    plan = ch.Plan(goal="g", tasks=[slow, ch.Task(id="a", description="Do a", worker="w")])
+    state = state_of(requested(paces=paces), events.PlanAdopted(plan=plan, at=BEGAN))
+    assert state.critical_path() == ["y"]
+
+
+def test_the_view_names_worker_call_and_time() -> None:
+    call = events.StepStarted(
+        task="a",
+        attempt=1,
+        name="model",
+        ordinal=1,
+        effect=ch.Effect.PURE,
+        key="k",
+        digest="d",
+        about=Value.of({"models": ["openai:gpt-5-mini"], "turns": []}),
+        at=at(6),
+    )
+    state = state_of(requested(limits=Limits(money=2)), tasks_of("a -> b"), started("a"), call)
+    text = "\n".join(shown(state))
+    assert "◐ w  a  openai:gpt-5-mini" in text
+    assert "4.0s" in text  # of the call, not of the attempt
+    assert "0 of 2 done · 1 running · 1 waiting  10s" in text
+    assert "spent – of $2" in text
+
+
+def test_the_plan_is_left_out_below_28_rows_and_all_but_the_bar_below_14() -> None:
+    state = state_of(requested(), tasks_of("a -> b"), started("a"))
+    assert any(line.startswith("  2  ◌ b") for line in shown(state, rows=28))
+    assert not any(line.startswith("  2  ◌ b") for line in shown(state, rows=27))
+    assert not any(line.startswith("  2  ◌ b") for line in shown(state, rows=40, shows_plan=False))
+    for columns, rows in ((80, 13), (59, 24)):
+        assert len(shown(state, columns, rows, keys="p pause")) == 2
+
+
+def test_a_question_is_pinned_with_its_choices_and_what_waits_behind_it() -> None:
+    question = Question(id="r1:a:1", text="Which colour?", choices=("red", "blue"), default="red")
+    state = state_of(requested(), tasks_of("a -> b", "b -> c"), started("a"), asks("a", question))
+    assert "▲ 1 question needs you: Which colour?  2 tasks behind it" in shown(state)
+    asked = OpenQuestion(question=question, task="a", typed="bl", objection="no such thing")
+    lines = shown(state, asked=asked)
+    first = lines.index("▲ a asks  (2 tasks behind it)")
+    assert lines[first + 1 : -1] == [
+        "▌ Which colour?",
+        "▌ 1  red  (Enter alone)",
+        "▌ 2  blue",
+        "▌ no such thing",
+        "▌ › bl█",
+    ]
+    answered = events.QuestionAnswered(question="r1:a:1", task="a", text="red", by="anna", at=at(3))
+    state.hear(answered)
+    assert not any("▲" in line for line in shown(state))
+
+
+def test_items_of_a_mapped_task_are_one_line_with_a_bar() -> None:
+    task = ch.Task(id="m", description="Do each", worker="w", for_each=[1, 2, 3, 4])
+    listed = events.ItemsListed(task="m", first=0, items=tuple(map(Value.of, range(4))), at=BEGAN)
+    plan = events.PlanAdopted(plan=ch.Plan(goal="g", tasks=[task]), at=BEGAN)
+    state = state_of(requested(), plan, listed, *(started(f"m[{i}]") for i in range(4)))
+    for event in (done("m[0]"), done("m[1]")):
+        state.hear(event)
+    running = [line for line in shown(state) if "◐" in line]
+    assert len(running) == 1
+    assert "█████░░░░░ 2 of 4 items done" in running[0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_line_is_wider_than_the_terminal_and_none_is_too_many(size: tuple[int, int]) -> None:
+    """Whatever happens, whatever things are called, however small the terminal is."""
+    columns, rows = size
+    chance = random.Random(f"{size}")
+    for _ in range(30):
+        state = some_state(chance)
+        question = Question(
+            id="q",
+            text=f"{HOSTILE} " * 20,
+            choices=tuple(f"choice {n} {HOSTILE}" for n in range(9)),
+        )
+        asked = OpenQuestion(question=question, task="t1", typed="typed " * 30)
+        for more in ({}, {"asked": asked}, {"below": [some_state(chance)]}):
+            lines = shown(state, columns, rows, keys="p pause · Ctrl-C stops", **more)
+            assert 0 < len(lines) <= rows - 1
+            assert max(map(cell_width, lines)) <= columns
+            text = "".join(lines)
+            assert not any(unicodedata.category(c) in ("Cc", "Cf") for c in text), repr(text)
+
+
+def some_state(chance: random.Random) -> LiveState:
+    count = chance.choice((0, 1, 12, 200))
+    names = [f"t{n}" for n in range(count)]
+    state = LiveState(where=chance.choice(("", f"{HOSTILE} › ")))
+    state.hear(requested())
+    tasks = [
+        ch.Task(
+            id=name,
+            description=HOSTILE,
+            worker="w",
+            needs=chance.sample(names[:n], min(n, chance.randint(0, 3))),
+        )
+        for n, name in enumerate(names)
+    ]
+    state.request = HOSTILE
+    if tasks:
+        state.hear(events.PlanAdopted(plan=ch.Plan(goal="g", tasks=tasks), at=BEGAN))
+    failed = Failed(kind=ErrorClass.LOGIC, message=HOSTILE)
+    for name in chance.sample(names, count * 2 // 3):
+        state.hear(started(name, worker=HOSTILE))
+        ends: list[Event] = [
+            done(name),
+            events.TaskFailed(task=name, cause=failed, at=at(2)),
+            events.TaskSkipped(task=name, cause="t0", why="", at=at(2)),
+            asks(name, Question(id=name, text=HOSTILE)),
+            events.ProgressNoted(task=name, attempt=1, text=HOSTILE, at=at(2)),
+        ]
+        state.hear(chance.choice(ends))
+    return state
+
+
+def test_wide_characters_are_cut_by_columns() -> None:
+    assert cut_to("漢字漢字", 5) == "漢字…"
+    assert cut_to("plain text", 5) == "plai…"
+    assert cut_to("abc", 0) == ""
