@@ -1,6 +1,9 @@
 """Documents: figures are looked up where they say, and hostile text stays text."""
 
+import re
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -18,6 +21,8 @@ from chargehand.documents import (
     Table,
     figures_in,
 )
+from chargehand.errors import ToolError
+from chargehand.tools.sql_tables import TableStore
 from tests.complete_examples.checks import assert_valid_html
 
 HOSTILE = '<script>alert(1)</script> "quoted" | `code` \x1b[31m \u202e [link](http://x)'
@@ -73,6 +78,59 @@ def test_a_figure_that_does_not_is_a_fault_that_says_why(
     check: FigureCheck, value: float | str, source: str, words: str
 ) -> None:
     assert words in check.fault(Figure(value=value, source=source))
+
+
+def test_many_figures_are_checked_in_one_process(
+    check: FigureCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document of a hundred figures is checked in about a second."""
+    started: list[object] = []
+    run = subprocess.run
+
+    def counted(*args: Any, **more: Any) -> Any:
+        started.append(args)
+        return run(*args, **more)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    sums = [
+        Figure(value=4700 + n, source=f"sql: SELECT sum(units) + {n} FROM orders")
+        for n in range(99)
+    ]
+    wrong = Figure(value=1, source="sql: SELECT nonsense FROM orders")
+    *found, last = check.all([*sums, wrong])
+    assert not [each for each in found if each.fault]
+    assert "the query failed" in last.fault
+    assert len(started) <= 2  # one may take the files in
+
+
+def test_a_query_that_ends_the_process_is_the_fault_of_one_figure(
+    check: FigureCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: TableStore, order: dict[str, Any]) -> dict[str, Any]:
+        if "queries" in order or "repeat" in order.get("sql", ""):
+            raise ToolError("it needed too much memory or time; ask for less", kind="resource")
+        return ordered(self, order)
+
+    ordered = TableStore._ordered
+    monkeypatch.setattr(TableStore, "_ordered", refuse)
+    sound = Figure(value=4702, source="sql: SELECT sum(units) + 2 FROM orders")
+    large = Figure(value=1, source="sql: SELECT repeat('x', 999999999999)")
+    first, second = check.all([sound, large])
+    assert first.fault == ""
+    assert "too much memory" in second.fault
+
+
+def test_the_names_of_many_lines_stay_inside_the_chart() -> None:
+    number = Figure(value=1, source="a.md:1")
+    lines = {f"line {n}": [number, number] for n in range(9)}
+    page = Document("Lines", [LineChart("Lines", ["a", "b"], lines)]).html()
+    places = [
+        (float(x), float(y))
+        for x, y in re.findall(r'<rect x="([0-9.]+)" y="([0-9.]+)" width="10"', page)
+    ]
+    width, height = map(int, re.findall(r'viewBox="0 0 (\d+) (\d+)"', page)[0])
+    assert len(set(places)) == len(lines)
+    assert all(x + 150 < width and y + 10 < height for x, y in places)
 
 
 def test_figures_are_found_wherever_they_stand_in_a_result() -> None:

@@ -81,3 +81,22 @@ def test_the_purpose_of_a_call_is_told_by_the_form_it_asks_for() -> None:
     for purpose, name in forms.items():
         schema: dict[str, Any] = {"properties": {name: {}}}
         assert purpose_of(ModelRequest(turns=(user("?"),), schema=schema)) == purpose
+
+
+def test_an_answer_in_words_is_an_answer(tmp_path: Path) -> None:
+    """As a supervisor composes it whose caller asked for no form."""
+    plan = """{"goal": "A sum", "instruction": "", "strategy": "merge", "tasks": [{"id": "t1", "needs": [],
+    "worker": "adder", "description": "Add one and two", "accept": "", "optional": false, "for_each": ""}]}"""
+    path = tmp_path / "replies.toml"
+    path.write_text(
+        f"""{HEAD}
+reply = [
+    {{ to = "plan", say = '''{plan}''' }},
+    {{ to = "answer", say = "It is three. [t1]\\nCONFIDENCE: 0.9" }},
+    {{ to = "work", say = "3" }},
+]
+"""
+    )
+    boss = ch.Supervisor([ch.Worker("adder", "Adds")], model=f"written:{path}")
+    result = boss.run_sync("Add one and two")
+    assert (result.output, result.answer.confidence) == ("It is three.", 0.9)

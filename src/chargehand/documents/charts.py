@@ -9,6 +9,8 @@ from chargehand.errors import UsageError
 _WIDTH, _LABEL, _ROW = 720, 210, 26
 #: of a line chart
 _HEIGHT, _EDGE = 260, 56
+#: names of lines in one row below it
+_NAMES = 4
 _COLOURS = ("var(--bar)", "#2a855a", "#8b4fd9", "#c2500a", "#6b727b", "#cf3434")
 
 
@@ -66,12 +68,14 @@ def line_chart_svg(title: str, axis: Sequence[str], lines: Mapping[str, Sequence
             f"<title>{escape(name)}, {escape(axis[i])}: {escape(str(lines[name][i]))}</title></circle>"
             for i, value in enumerate(line)
         ]
-        left = _EDGE + place * 160
+        row, column = divmod(place, _NAMES)
+        left, top = _EDGE + column * 160, _HEIGHT - 20 + row * 20
         drawn.append(
-            f'<rect x="{left}" y="{_HEIGHT - 20}" width="10" height="10" rx="2" fill="{colour}"/>'
-            f'<text x="{left + 16}" y="{_HEIGHT - 11}">{escape(_short(name, 22))}</text>'
+            f'<rect x="{left}" y="{top}" width="10" height="10" rx="2" fill="{colour}"/>'
+            f'<text x="{left + 16}" y="{top + 9}">{escape(_short(name, 22))}</text>'
         )
-    return _svg(title, _HEIGHT, drawn)
+    rows_below = max(len(numbers) - 1, 0) // _NAMES
+    return _svg(title, _HEIGHT + 20 * rows_below, drawn)
 
 
 def _svg(title: str, height: int, drawn: Sequence[str]) -> str:

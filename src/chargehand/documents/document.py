@@ -89,7 +89,7 @@ class Document:
         self._number = {figure: place for place, figure in enumerate(self.figures, 1)}
         check = None if data is None else FigureCheck(data)
         #: by figure: why it was not found in its source; empty: it was found
-        self.faults = {each: check.fault(each) for each in self.figures} if check else {}
+        self.faults = {e.figure: e.fault for e in check.all(self.figures)} if check else {}
 
     def write(self, path: "str | Path") -> tuple[Path, Path]:
         """Write PATH.md and PATH.html, and return both paths."""

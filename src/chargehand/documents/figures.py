@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +16,8 @@ from chargehand.tools.sql_tables import TableStore
 
 _LINES = re.compile(r"(?P<path>.+?):(?P<first>\d+)(?:-(?P<last>\d+))?")
 _NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+#: rows that a query gives, or why there are none
+Found: TypeAlias = "list[list[Any]] | ToolError"
 #: of a query
 _LONGEST = timedelta(seconds=30)
 
@@ -61,32 +63,39 @@ class FigureCheck:
         self._tables = TableStore(roots, _LONGEST)
 
     def all(self, figures: Iterable[Figure]) -> list[CheckedFigure]:
-        """Each figure with the fault that was found."""
-        return [CheckedFigure(each, self.fault(each)) for each in figures]
+        """Each figure with the fault that was found. All queries run in one process."""
+        listed = list(figures)
+        queries = list(dict.fromkeys(sql for each in listed if (sql := _query_of(each))))
+        found = dict(zip(queries, self._values_of(queries), strict=True))
+        return [
+            CheckedFigure(
+                each,
+                _fault_in_rows(each, sql, found[sql])
+                if (sql := _query_of(each))
+                else self._fault_in_files(each),
+            )
+            for each in listed
+        ]
 
     def fault(self, figure: Figure) -> str:
         """Why the figure is not found in its source; empty if it is."""
+        return self.all([figure])[0].fault
+
+    def _values_of(self, queries: Sequence[str]) -> Sequence[Found]:
+        try:
+            return self._tables.query_values(queries) if queries else []
+        except ToolError as error:  # there are no tables at all
+            return [error] * len(queries)
+
+    def _fault_in_files(self, figure: Figure) -> str:
         source = figure.source.strip()
         try:
-            if source[:4].casefold() == "sql:":
-                return self._fault_in_tables(figure, source[4:].strip())
             lines = _LINES.fullmatch(source)
             if lines is None:
                 return f"{source!r} is no source: write path:line, or sql: and a query"
             return self._fault_in_lines(figure, lines)
         except ToolError as error:
             return f"{source}: {error}"
-
-    def _fault_in_tables(self, figure: Figure, sql: str) -> str:
-        rows = self._tables.query_tables(sql, 2)["rows"]
-        if len(rows) != 1 or len(rows[0]) != 1:
-            return f"the query gives {len(rows)} rows instead of one value: {sql}"
-        found = rows[0][0]
-        return (
-            ""
-            if _is_same(figure.value, found)
-            else f"the query gives {found}, not {_shown(figure.value)}"
-        )
 
     def _fault_in_lines(self, figure: Figure, lines: re.Match[str]) -> str:
         path, first = lines["path"], int(lines["first"])
@@ -101,6 +110,23 @@ class FigureCheck:
             numbers = (each.replace(",", "").replace("−", "-") for each in _NUMBER.findall(told))
             is_there = any(_is_same(figure.value, float(each)) for each in numbers)
         return "" if is_there else f"{_shown(figure.value)} does not stand in {lines[0]}"
+
+
+def _query_of(figure: Figure) -> str:
+    """The query that gives the figure; empty: its source is a file."""
+    source = figure.source.strip()
+    return source[4:].strip() if source[:4].casefold() == "sql:" else ""
+
+
+def _fault_in_rows(figure: Figure, sql: str, rows: Found) -> str:
+    if isinstance(rows, ToolError):
+        return f"sql: {sql}: {rows}"
+    if len(rows) != 1 or len(rows[0]) != 1:
+        return f"the query gives {len(rows)} rows instead of one value: {sql}"
+    found = rows[0][0]
+    if _is_same(figure.value, found):
+        return ""
+    return f"the query gives {found}, not {_shown(figure.value)}"
 
 
 def figures_in(value: Any) -> list[Figure]:

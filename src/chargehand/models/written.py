@@ -25,6 +25,9 @@ from chargehand.models.base import (
 )
 from chargehand.models.scripted import counted, pieces, request_line
 
+#: of an answer in words
+_LAST_LINE = "\nCONFIDENCE: "
+
 Purpose: TypeAlias = Literal["plan", "work", "check", "answer"]
 
 
@@ -119,9 +122,14 @@ def purpose_of(request: ModelRequest) -> Purpose:
     asked_for = (request.schema or {}).get("properties", {})
     if "tasks" in asked_for:
         return "plan"
-    if "claims" in asked_for:
+    # An answer in words has no form, but its prompt asks for a last line with the confidence.
+    if "claims" in asked_for or (request.schema is None and _LAST_LINE in _told(request)):
         return "answer"
     return "check" if "met" in asked_for else "work"
+
+
+def _told(request: ModelRequest) -> str:
+    return "\n".join(turn.text for turn in request.turns if turn.role is Role.SYSTEM)
 
 
 def _asked(request: ModelRequest) -> str:

@@ -359,8 +359,12 @@ def main() -> None:
         ("query", "sqlite"): query_sqlite,
     }
     work = orders[order.pop("do"), order.pop("engine")]
+    queries = order.pop("queries", None)
     try:
-        answer = work(**order)
+        if queries is None:
+            answer = work(**order)
+        else:
+            answer = {"answers": [work(sql=sql, **order) for sql in queries]}
     except MemoryError:
         answer = {"error": "it needs too much memory; ask for less at a time"}
     sys.stdout.write(json.dumps(answer))
