@@ -79,6 +79,19 @@ async def test_an_answer_can_have_a_type() -> None:
     assert result.output == Difference(229, "CN Tower")
 
 
+async def test_a_run_that_is_asked_for_again_by_its_key_answers_in_the_same_type() -> None:
+    @dataclass
+    class Difference:
+        metres: int
+
+    shaped = {"answer": {"metres": 229}, "claims": [], "contradictions": [], "confidence": 1}
+    boss = ch.Supervisor([find, calculate], model=ch.ScriptedModel([TOWERS, json.dumps(shaped)]))
+    async with boss:
+        first = await boss.run("How much higher?", output=Difference, key="towers")
+        again = await boss.run("How much higher?", output=Difference, key="towers")
+    assert first.output == again.output == Difference(229)
+
+
 async def test_the_answer_is_heard_while_it_is_written() -> None:
     mind = ch.ScriptedModel([TOWERS, "The CN Tower is 229 m higher. [t3]\nCONFIDENCE: 0.9"])
     boss = ch.Supervisor([find, calculate], model=mind)

@@ -256,6 +256,22 @@ def test_progress_is_one_bar_and_not_a_line_for_each_item() -> None:
     assert sum("is given up" in line for line in told) == 3
 
 
+def test_progress_of_a_resumed_run_counts_no_items_that_it_does_not_know() -> None:
+    """The list was made in an earlier life of the process, which another one heard."""
+    told: list[str] = []
+    lines = ProgressLines(told.append)
+
+    async def main() -> None:
+        async with ch.Supervisor([lister, doer, last], clock=FakeClock()) as boss:
+            async for event in boss.stream(each_of(list(range(9)))):
+                if not isinstance(event, ch.AnswerPiece | ch.events.ItemsListed):
+                    lines.hear(event)
+
+    run_virtual(main())
+    assert any("for its other items" in line for line in told)
+    assert not [line for line in told if "of 0 items" in line or "█" in line]
+
+
 def test_a_simulation_knows_the_items() -> None:
     plan = each_of([])
     places = places_for(plan)

@@ -27,6 +27,7 @@ BAR = 10
 class ItemCount(Struct):
     """How far a task with `for_each` is."""
 
+    #: 0: not known, as they were listed before there was anything to hear
     total: int = 0
     done: int = 0
     failed: int = 0
@@ -38,7 +39,7 @@ class ItemCount(Struct):
     @property
     def filled(self) -> int:
         """How much of the bar is full."""
-        return BAR * (self.done + self.failed) // max(self.total, 1)
+        return BAR * (self.done + self.failed) // self.total if self.total else 0
 
     def __str__(self) -> str:
         failed = f", {self.failed:,} failed" if self.failed else ""
@@ -117,7 +118,8 @@ class ProgressLines:
         match event:
             case events.AttemptStarted() if count.began_at is None:
                 count.began_at = event.at
-                words.append(f"{task} started by {event.worker} for {counted(count.total, 'item')}")
+                items = counted(count.total, "item") if count.total else "its other items"
+                words.append(f"{task} started by {event.worker} for {items}")
             case events.AttemptFinished(outcome=Done()):
                 count.done += 1
             case events.AttemptFinished(outcome=NeedsInput(question=question)):

@@ -69,7 +69,9 @@ class RunStart:
                     await leading.written  # by then the next caller with this key finds the run
                     return Run(run_id, self._control, leading.ending, shape), leading.written
                 await is_known(self._journal, requested, plan, key)  # another process was faster
-        return await self.rejoin(runtime, run_id, accept=asking.accepts, above=above, asking=asking)
+        return await self.rejoin(
+            runtime, run_id, accept=asking.accepts, above=above, asking=asking, shape=shape
+        )
 
     async def fork_plan(self, run_id: str, at: int | None, changes: ForkChanges) -> ForkPlan:
         """What a fork of this run would keep and what it would do anew."""
@@ -122,28 +124,30 @@ class RunStart:
         accept: bool,
         above: Account | None = None,
         asking: Asking = WAITING,
+        shape: object = None,
     ) -> tuple[Run, Awaitable[object]]:
         """Wait for a run that is led here, lead one that was left, or read one that has ended."""
         async with runtime.claim(run_id):
             if runtime.leads(run_id):
-                return Run(run_id, self._control, runtime.ending(run_id)), runtime.written_already()
+                ending = runtime.ending(run_id)
+                return Run(run_id, self._control, ending, shape), runtime.written_already()
             try:
                 live_run = await fold(self._journal, run_id, self._config.runs.retry)
             except UnknownRun:
                 if (waiting := await self._control.submission(run_id)) is None:
                     raise
                 begun = await self._take_up(runtime, waiting, asking)
-                return Run(run_id, self._control, begun.ending), begun.written
+                return Run(run_id, self._control, begun.ending, shape), begun.written
             if live_run.schedule.status is None:
                 _refuse_pooled(live_run)
             else:
-                ending: asyncio.Future[LiveRun] = runtime.loop.create_future()
-                ending.set_result(live_run)
-                return Run(run_id, self._control, ending), runtime.written_already()
+                ended: asyncio.Future[LiveRun] = runtime.loop.create_future()
+                ended.set_result(live_run)
+                return Run(run_id, self._control, ended, shape), runtime.written_already()
             leading = await runtime.take_over(
                 run_id, lambda live_run: self.check_roster(live_run, accept=accept), above, asking
             )
-        return Run(run_id, self._control, leading.ending), leading.written
+        return Run(run_id, self._control, leading.ending, shape), leading.written
 
     async def _take_up(self, runtime: Runtime, waiting: Submission, asking: Asking) -> Leading:
         """Lead a run that was submitted and that nobody has taken up."""

@@ -148,7 +148,12 @@ class TableStore:
 
     def query_values(self, queries: Sequence[str]) -> list[list[list[Any]] | ToolError]:
         """The first two rows of each query, or why it failed. One process runs them all, which is much faster."""
-        order = {"do": "query", "database": self._database(), "most": 2, "queries": list(queries)}
+        order = {
+            "do": "query_all",
+            "database": self._database(),
+            "queries": list(queries),
+            "most": 2,
+        }
         try:
             answers = self._ordered(order).get("answers")
         except ToolError:

@@ -68,21 +68,32 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
 
 def query(database: str, sql: str, most: int) -> dict[str, Any]:
     """The first rows that a query gives."""
+    return query_all(database, [sql], most)["answers"][0]
+
+
+def query_all(database: str, queries: Sequence[str], most: int) -> dict[str, Any]:
+    """The first rows that each of many queries gives."""
     import duckdb
 
     config = {**SAFE, "enable_external_access": "false", "temp_directory": ""}
     with duckdb.connect(database, read_only=True, config=config) as connection:
         connection.execute("set lock_configuration = true")
-        try:
-            statements = connection.extract_statements(sql)
-            if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
-                return {"error": _REFUSED}
-            relation = _readable(connection.sql(statements[0]))
-            rows = relation.limit(most + 1).fetchall()
-        except duckdb.Error as error:
-            return {"error": str(error).replace(database, "…")[:1_500]}
-        shown = [[_plain(cell) for cell in row] for row in rows[:most]]
-        return {"columns": relation.columns, "rows": shown, "has_more": len(rows) > most}
+        return {"answers": [_answer(connection, sql, most, database) for sql in queries]}
+
+
+def _answer(connection: Any, sql: str, most: int, database: str) -> dict[str, Any]:
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(sql)
+        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+            return {"error": _REFUSED}
+        relation = _readable(connection.sql(statements[0]))
+        rows = relation.limit(most + 1).fetchall()
+    except duckdb.Error as error:
+        return {"error": str(error).replace(database, "…")[:1_500]}
+    shown = [[_plain(cell) for cell in row] for row in rows[:most]]
+    return {"columns": relation.columns, "rows": shown, "has_more": len(rows) > most}
 
 
 def _take_in(connection: Any, name: str, file: str, form: str) -> None:
@@ -200,6 +211,11 @@ def query_sqlite(database: str, sql: str, most: int) -> dict[str, Any]:
         return {"error": _REFUSED}
     shown = [[_plain(cell) for cell in row] for row in rows[:most]]
     return {"columns": columns, "rows": shown, "has_more": len(rows) > most}
+
+
+def query_all_sqlite(database: str, queries: Sequence[str], most: int) -> dict[str, Any]:
+    """As `query_all`."""
+    return {"answers": [query_sqlite(database, sql, most) for sql in queries]}
 
 
 def _columns(connection: Any, sql: str) -> list[str]:
@@ -357,14 +373,12 @@ def main() -> None:
         ("query", "duckdb"): query,
         ("load", "sqlite"): load_sqlite,
         ("query", "sqlite"): query_sqlite,
+        ("query_all", "duckdb"): query_all,
+        ("query_all", "sqlite"): query_all_sqlite,
     }
     work = orders[order.pop("do"), order.pop("engine")]
-    queries = order.pop("queries", None)
     try:
-        if queries is None:
-            answer = work(**order)
-        else:
-            answer = {"answers": [work(sql=sql, **order) for sql in queries]}
+        answer = work(**order)
     except MemoryError:
         answer = {"error": "it needs too much memory; ask for less at a time"}
     sys.stdout.write(json.dumps(answer))
