@@ -13,7 +13,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "data" / "archive")
-READS_ONLY = ToolAnnotations(readOnlyHint=True)
+READS_ONLY = ToolAnnotations(read_only_hint=True)
 server = MCPServer("news archive")
 
 

@@ -4,7 +4,7 @@ The page loads nothing and runs no script. Each figure carries the number of its
 end says whether the figure was found there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TypeAlias
@@ -53,7 +53,7 @@ class LineChart(Struct, frozen=True):
 
     title: str
     axis: Sequence[str]
-    lines: dict[str, Sequence[Figure]]
+    lines: Mapping[str, Sequence[Figure]]
 
 
 class Section(Struct, frozen=True):

@@ -68,7 +68,8 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
 
 def query(database: str, sql: str, most: int) -> dict[str, Any]:
     """The first rows that a query gives."""
-    return query_all(database, [sql], most)["answers"][0]
+    answer: dict[str, Any] = query_all(database, [sql], most)["answers"][0]
+    return answer
 
 
 def query_all(database: str, queries: Sequence[str], most: int) -> dict[str, Any]:
