@@ -13,6 +13,7 @@ ChargehandError
 │   ├── ImportedKey             an idempotency key whose run was imported from a recording
 │   ├── RecordingTooLarge       a recording that would unpack to more than is allowed
 │   ├── RunDiffers              a run with that id is there, with other events
+│   ├── PlanChanged             the plan was changed since it was read
 │   ├── BlockChanged            the block was written since it was read
 │   ├── BlockDenied             a block that this role may not read or write
 │   ├── TaskTaken               another worker has this task of a pool, or has done it
@@ -182,6 +183,18 @@ class RunDiffers(UsageError):
         super().__init__(
             f"run {run!r} is in {place} already, with other events ({fact}); nothing of it was copied: "
             "compare them with chargehand diff, or copy to another journal"
+        )
+
+
+class PlanChanged(UsageError):
+    """The plan of a run was changed since it was read, so this change was not made."""
+
+    def __init__(self, run: str, version: int) -> None:
+        self.run = run
+        #: the one that it has now
+        self.version = version
+        super().__init__(
+            f"the plan of run {run} is at version {version} by now; read it again and repeat the change"
         )
 
 

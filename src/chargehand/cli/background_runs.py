@@ -139,6 +139,7 @@ def _tell(run: str, event: Event) -> None:
 @click.command(cls=PathsCommand)
 @click.argument("request", required=False)
 @request_options
+@click.option("--review", is_flag=True, help="Ask a person to approve the plan before it starts.")
 @json_option("The run's id as one JSON object.")
 def submit(request: str | None, plan_file: str | None, *, as_json: bool, **options: Any) -> None:
     """Post a REQUEST to a supervisor that serves the journal, and return at once with the run's id.
@@ -152,6 +153,7 @@ def submit(request: str | None, plan_file: str | None, *, as_json: bool, **optio
     choice = choice_of(options)
     boss = boss_for(choice, quiet=as_json)
     terms = run_terms(boss, choice, options)
+    terms["review"] = options["review"]
 
     async def post() -> tuple[str, list[str]]:
         try:

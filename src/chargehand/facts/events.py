@@ -151,6 +151,8 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     asks_budget: bool = False
     #: whether a person is asked when no plan can be made of the request
     clarifies: bool = False
+    #: whether a person approves the plan, and every change of it, before it is carried out
+    reviews: bool = False
     #: the agent of a pool who gives out its tasks; empty: a supervisor
     by: str = ""
 

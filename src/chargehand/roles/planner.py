@@ -16,6 +16,7 @@ from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.material import MaterialWords, reach_of, remembered_material, seen_by_planner
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
+from chargehand.roles.plan_review import reviewed_plan
 from chargehand.roles.plan_schema import (
     NO_MORE,
     Bounds,
@@ -165,6 +166,17 @@ async def _planned(
         case _:
             limits, shape = requested.limits, requested.shape
             told = await remembered_material(brief, roster, request)
-            chosen = await write_plan(caller, request, roster, limits, earlier, shape, told)
+
+            async def written(notes: Sequence[str] = ()) -> Plan:
+                wanted = with_notes(request, notes)
+                return await write_plan(caller, wanted, roster, limits, earlier, shape, told)
+
+            chosen = await written()
+            if requested.reviews:
+
+                def faults_in(plan: Plan) -> Sequence[Fault]:
+                    return plan.check(roster.names, limits).faults
+
+                chosen = await reviewed_plan(brief, seat, chosen, written, faults_in)
     adopted = await seat.propose(PlanAdopted(plan=chosen, at=seat.now()))
     return NO_MORE if adopted is None else NOTHING_DONE

@@ -8,13 +8,14 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import Fault, StepMismatch, WorkerError
 from chargehand.facts.events import PlanAmended, RunRequested
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
-from chargehand.facts.plan import Plan, Reach, Task
+from chargehand.facts.plan import Check, Plan, Reach, Task
 from chargehand.models.base import Turn, system, user
 from chargehand.roles import plan_schema
 from chargehand.roles.data_fences import asked, request_again
 from chargehand.roles.json_output import one_of, record
 from chargehand.roles.material import reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller
+from chargehand.roles.plan_review import reviewed_change
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.run_summary import RunSummary, Seen, situation_of
@@ -62,7 +63,13 @@ async def replan(
         return NOTHING_DONE
     if not change.changes(written):
         brief.progress(f"the plan stays as it is: {written.reason or 'nothing can be made up for'}")
-    elif await seat.propose(change.event(written)) is None:
+        return NOTHING_DONE
+    event: PlanAmended | str = change.event(written)
+    if requested.reviews and isinstance(event, PlanAmended):
+        event = await reviewed_change(brief, seat, event, change.faults_of)
+    if isinstance(event, str):
+        brief.progress(f"the plan stays as it is: {event}")
+    elif await seat.propose(event) is None:
         brief.progress("the plan stays as it is: the run has moved on meanwhile")
     return NOTHING_DONE
 
@@ -146,19 +153,26 @@ class _Change:
         if not self.changes(written):
             return []
         tasks = [each.task for each in written.tasks]
-        check = Plan(goal="", tasks=tasks).check(
-            self._bounds.workers, reach=self.reach, in_order=True
-        )
-        own = [fault for fault in check.faults if fault.kind not in ("dangling_need", "no_tasks")]
-        refused = self._seat.live_run.schedule.check_amendment(self.event(written))
+        check = self._check(tasks)
+        refused = self.faults_of(self.event(written))
         done = {_gist(task): task.id for task in self._situation.done}
         repeats = [
             Fault("repeated", task.id, f"{done[_gist(task)]} has done this; need it instead")
             for task in tasks
             if _gist(task) in done
         ]
-        found = [*own, *check.warnings, *refused, *repeats]
+        found = [*check.warnings, *refused, *repeats]
         return list({(fault.kind, fault.task): fault for fault in found}.values())
+
+    def faults_of(self, event: PlanAmended) -> list[Fault]:
+        """What forbids this change, whoever wrote it."""
+        faults = self._check(event.added).faults
+        own = [fault for fault in faults if fault.kind not in ("dangling_need", "no_tasks")]
+        return [*own, *self._seat.live_run.schedule.check_amendment(event)]
+
+    def _check(self, tasks: Sequence[Task]) -> Check:
+        plan = Plan(goal="", tasks=tasks)
+        return plan.check(self._bounds.workers, reach=self.reach, in_order=True)
 
 
 def _gist(task: Task | Seen) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from chargehand.facts.events import (
     CancelRequested,
     Event,
     PlanAdopted,
+    PlanAmended,
     QuestionAnswered,
     RunPaused,
     RunRequested,
@@ -171,6 +172,12 @@ def budget_mail(run: str, changed: BudgetChanged) -> Mail:
     return Mail(key=f"budget {run} {uuid4().hex}", stream=run, subject="budget", body=body)
 
 
+def amend_mail(run: str, change: PlanAmended) -> Mail:
+    # One change of each version: of two that race, the second is refused.
+    body = msgspec.json.encode(change)
+    return Mail(key=f"amend {run} {change.version}", stream=run, subject="amend", body=body)
+
+
 def read_answer(mail: Mail) -> AnswerMail:
     return msgspec.json.decode(mail.body, type=AnswerMail)
 
@@ -226,6 +233,8 @@ def told_by(letter: Mail, now: datetime) -> Event | None:
         case "budget":
             changed = msgspec.json.decode(letter.body, type=BudgetChanged)
             return replace(changed, at=now)
+        case "amend":
+            return replace(msgspec.json.decode(letter.body, type=PlanAmended), at=now)
         case "answer":
             answer = read_answer(letter)
             return QuestionAnswered(

@@ -70,6 +70,8 @@ class RunOptions(TypedDict, total=False):
     source: dict[str, Any]
     #: whether a person is asked when no plan can be made of the request; else the run fails
     clarify: bool
+    #: whether a person approves the plan, and every change of it, before it is carried out; see docs/questions.md
+    review: bool
     #: whose run it is, where several teams share one server: its tokens see their own namespace only
     namespace: str
 
@@ -158,6 +160,7 @@ class RequestBuilder:
             source=terms.get("source", {}),
             asks_budget=_asks_budget(terms),
             clarifies=plan is None and terms.get("clarify", False),
+            reviews=terms.get("review", False),
             shape=shape,
             after=terms.get("after") or "",
             reuses=terms.get("reuse") or "",
@@ -215,7 +218,7 @@ class RequestBuilder:
             given["priority"] = priority(given["priority"], "priority")
         if not isinstance(given.get("limits") or self._limits, Limits):
             raise UsageError(f"limits={shown(given['limits'])} must be a chargehand.Limits")
-        for field in ("drafts", "refine", "clarify"):
+        for field in ("drafts", "refine", "clarify", "review"):
             if not isinstance(given.get(field, False), bool):
                 raise UsageError(f"{field}={shown(given[field])} must be True or False")
         if not isinstance(given.get("source", {}), dict):
@@ -270,7 +273,10 @@ class RequestBuilder:
 
     def _approach(self, request: str | Plan, terms: RunOptions) -> Approach:
         given = terms.get("approach")
+        is_reviewed = terms.get("review", False)
         if isinstance(request, Plan):
+            if is_reviewed:
+                raise UsageError("review=True is for requests in words; you have written this plan")
             if given not in (None, Approach.GIVEN):
                 raise UsageError(f"approach={given!r} is for requests in words; this is a plan")
             return Approach.GIVEN
@@ -278,6 +284,12 @@ class RequestBuilder:
         choices = [each.value for each in Approach if not each.is_given]
         if given is not None and given not in choices:
             raise UsageError(f"approach={given!r} is none of {', '.join(choices)}")
+        if is_reviewed:
+            if given not in (None, Approach.WHOLE) or self._has_planner:
+                raise UsageError(
+                    "review=True needs the whole plan before anything starts: approach='whole', and no planner of your own"
+                )
+            return Approach.WHOLE
         usual = Approach.STREAM if not self._has_planner else Approach.STEPS
         return Approach(given or usual)
 

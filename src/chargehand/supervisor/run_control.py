@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,11 +11,14 @@ from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.clock import Clock
 from chargehand.decisions.budget import has_caps
 from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.plan_edit import PlanEdit, plan_edit
 from chargehand.decisions.wait_reasons import Explainer
 from chargehand.errors import (
     JournalBusy,
     KeyConflict,
     NotLeading,
+    PlanChanged,
+    PlanRefused,
     UnknownQuestion,
     UnknownRun,
     UsageError,
@@ -37,6 +40,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.limits import Limits
+from chargehand.facts.plan import Plan
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal, Mail
@@ -47,6 +51,7 @@ from chargehand.runtime.command_inbox import (
     RETRY,
     AnswerMail,
     Submission,
+    amend_mail,
     answer_mail,
     budget_mail,
     cancel_mail,
@@ -303,6 +308,32 @@ class RunControl:
         steered = RunSteered(note=note, by=me(), at=self._clock.now())
         if not await self._tell(run_id, steered, steer_mail(run_id, steered.by, note, key)):
             raise UsageError(f"run {run_id} cannot be steered: it has just moved on")
+
+    async def change_plan(
+        self, run_id: str, plan: Plan, *, version: int, names: Collection[str], reason: str = ""
+    ) -> PlanEdit:
+        run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
+        schedule = (await self.live_run(run_id)).schedule
+        if schedule.version != version:
+            raise PlanChanged(run_id, schedule.version)
+        words = reason or f"edited by {me()}"
+        edit = plan_edit(schedule.nodes, plan, version, reason=words, at=self._clock.now())
+        own = plan.check(names, schedule.limits).faults
+        known = {fault.task for fault in own}
+        refused = () if edit.is_empty else schedule.check_amendment(edit.change)
+        faults = [*own, *edit.faults, *(each for each in refused if each.task not in known)]
+        if faults:
+            raise PlanRefused(faults)
+        if edit.is_empty:
+            return edit
+        runtime = self._runtimes.leading(run_id)
+        if runtime is not None:
+            is_taken = await runtime.propose(run_id, edit.change) is not None
+        else:
+            is_taken = await self._journal.mail.post(amend_mail(run_id, edit.change))
+        if not is_taken:
+            raise PlanChanged(run_id, (await self.live_run(run_id)).schedule.version)
+        return edit
 
     async def _tell(self, run_id: str, event: Event, letter: Mail) -> bool:
         """Have this happen to a run: here if it is led here, else by mail. False if it was refused."""

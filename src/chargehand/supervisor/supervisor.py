@@ -506,6 +506,20 @@ class Supervisor:
         """
         await self.control.steer(run_id, note, key=key)
 
+    async def change_plan(
+        self, run_id: str, plan: Plan, *, version: int, reason: str = ""
+    ) -> dict[str, str]:
+        """Replace the unstarted part of a run's plan, whichever process leads it.
+
+        `version` is that of the plan that was edited; raises `PlanChanged` if it has another by now, and
+        `PlanRefused` with all faults. A task that changed, and those that need it, get new ids: returns
+        them by their old ids.
+        """
+        edit = await self.control.change_plan(
+            run_id, plan, version=version, names=self.roster.names, reason=reason
+        )
+        return edit.renamed
+
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         """Answer a question of a run, whichever process leads it. The first valid answer counts.
 

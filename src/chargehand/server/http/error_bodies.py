@@ -6,6 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from chargehand.errors import (
+    BlockChanged,
     ChargehandError,
     JournalBusy,
     JournalError,
@@ -13,6 +14,7 @@ from chargehand.errors import (
     JournalReadOnly,
     KeyConflict,
     NotLeading,
+    PlanChanged,
     PlanRefused,
     QuestionTaken,
     UnknownQuestion,
@@ -26,6 +28,8 @@ _STATUS: tuple[tuple[type[ChargehandError], int], ...] = (
     (QuestionTaken, 409),
     (KeyConflict, 409),
     (NotLeading, 409),
+    (PlanChanged, 409),
+    (BlockChanged, 409),
     (UnknownRun, 404),
     (UnknownQuestion, 404),
     (PlanRefused, 422),
@@ -76,6 +80,8 @@ def failed_response(error: ChargehandError) -> Response:
         message, hint = str(error), ""
     elif isinstance(error, QuestionTaken):
         facts = {"by": error.by, "text": error.text}
+    elif isinstance(error, PlanChanged):
+        facts = {"current": {"version": error.version}}
     return json_response(error_body(type(error).__name__, message, hint, **facts), status)
 
 

@@ -1,26 +1,57 @@
-"""Routes about plans: read, check, change."""
+"""Routes about plans: read, check, change, approve.
 
-from typing import Any
+A run that was submitted with `review` asks a person about its plan, and later about every change. The plan as
+the person has edited it is kept as a draft on the board of the run until it is approved.
+"""
+
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request
-from msgspec import Struct
+from fastapi import APIRouter, Header, Request
+from msgspec import UNSET, Struct
 from starlette.responses import Response
 
 from chargehand.decisions.duration_estimates import Estimates
-from chargehand.errors import UsageError
+from chargehand.errors import PlanRefused, QuestionTaken, UsageError
+from chargehand.facts.board import Block
+from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan, find_cycle
+from chargehand.facts.value import canonical, digest_of
+from chargehand.journal.base import load_value
+from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH, REJECT
 from chargehand.server.http import run_views as views
+from chargehand.server.http.access_tokens import Grant
 from chargehand.server.http.api_context import ApiContext, Caller
-from chargehand.server.http.error_bodies import fault_json, json_response
+from chargehand.server.http.error_bodies import Refusal, fault_json, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
+from chargehand.server.http.question_routes import AnswerTaken, taken_by
 from chargehand.server.http.run_records import RunRecord
+
+#: the block of a run's board that holds the plan as a person has edited it
+DRAFT = "plan draft"
 
 
 class PlanBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A plan, as `Plan.to_json` writes it."""
 
     plan: dict[str, Any]
+    #: kept with the change
+    reason: str = ""
+
+
+class ApproveBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Approval of a plan; `version` is the ETag that was read, `plan` an edited one in place of the draft."""
+
+    version: str | int | None = None
+    plan: dict[str, Any] | None = None
+    note: str = ""
+
+
+class RejectBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """With a note, the plan is written again as it says; without one, the run fails, or the change is dropped."""
+
+    version: str | int | None = None
+    note: str = ""
 
 
 class PlanTotals(Struct, frozen=True):
@@ -42,14 +73,35 @@ class PlanCheck(Struct, frozen=True):
     totals: PlanTotals
 
 
+class PlanReview(Struct, frozen=True, kw_only=True):
+    """What a person is to approve."""
+
+    question: str
+    #: the plan that was proposed; of a change, its new tasks
+    plan: Any
+    is_change: bool
+    removed: list[str]
+    replaced: list[str]
+    reason: str
+    #: the plan as it was edited and saved
+    draft: Any = None
+    #: what was wrong with the last answer, in words
+    text: str = ""
+
+
 class PlanView(Struct, frozen=True, kw_only=True):
-    """The plan of a run as it is now."""
+    """The plan of a run as it is now, and what is to be approved."""
 
     version: int
+    #: what a change must name in If-Match, and an approval as `version`
+    etag: str
     plan: Any
     #: tasks that were never started, and so may be changed
     editable: list[str]
     versions: list[Any]
+    review: PlanReview | None = None
+    #: after a change: new ids by old ones
+    renamed: Any = UNSET
 
 
 def plan_routes(api: ApiContext) -> APIRouter:
@@ -77,37 +129,188 @@ def plan_routes(api: ApiContext) -> APIRouter:
 
     @router.get("/runs/{run}/plan", **returns(PlanView))
     async def plan(run: str, grant: Caller) -> Response:
-        """The plan of a run, with its version as ETag."""
+        """The plan of a run, with its version as ETag, and what is to be approved."""
         record = await api.runs.find(run, grant.namespace)
-        view = plan_view(record)
-        return json_response(view, headers={"etag": f'"{view.version}"'})
+        return _shown(await _view(api, record))
 
+    @router.put("/runs/{run}/plan", **returns(PlanView), **takes(PlanBody))
+    async def change(
+        request: Request,
+        run: str,
+        grant: Caller,
+        if_match: Annotated[str | None, Header(max_length=200)] = None,
+    ) -> Response:
+        """Change the unstarted part of a plan, or save a draft of one that is to be approved. Needs If-Match."""
+        body = await body_of(request, PlanBody)
+        record = await api.runs.find(run, grant.namespace)
+        view = await _view(api, record)
+        _refuse_stale(view, if_match)
+        wanted = read_plan(body.plan)
+        if view.review is not None and not view.review.is_change:
+            return _shown(await _save_draft(api, record, wanted))
+        renamed = await api.boss.change_plan(
+            run,
+            wanted,
+            version=view.version,
+            reason=body.reason or f"edited by {api.name_of(grant)}",
+        )
+        changed = await _view(api, await api.runs.records.read(run))
+        return _shown(msgspec.structs.replace(changed, renamed=renamed))
+
+    _add_approval_routes(router, api)
     return router
 
 
-def read_plan(data: dict[str, Any]) -> Plan:
-    """The plan in this JSON. Raises `UsageError` with the place of the first error."""
-    return Plan.from_json(msgspec.json.encode(data))
+def _add_approval_routes(router: APIRouter, api: ApiContext) -> None:
+    @router.post(
+        "/runs/{run}/plan/approve", **returns(AnswerTaken), **takes(ApproveBody, required=False)
+    )
+    async def approve(request: Request, run: str, grant: Caller) -> Response:
+        """Have the proposed plan or change carried out, as it is or as it was edited."""
+        body = await body_of(request, ApproveBody)
+        record = await api.runs.find(run, grant.namespace)
+        view = await _view(api, record)
+        if view.review is None:
+            raise await _nothing_to_approve(api, record)
+        _refuse_stale(view, None if body.version is None else str(body.version), required=False)
+        edited = body.plan if body.plan is not None else view.review.draft
+        answer = APPROVE
+        if edited is not None:
+            plan = read_plan(edited)
+            if not view.review.is_change:
+                plan.refuse_faults(api.boss.roster.names, record.live_run.schedule.limits)
+            answer = f"{APPROVE_WITH}: {plan.to_json(indent=None)}"
+        return await _decide(api, view.review.question, answer, grant)
+
+    @router.post(
+        "/runs/{run}/plan/reject", **returns(AnswerTaken), **takes(RejectBody, required=False)
+    )
+    async def reject(request: Request, run: str, grant: Caller) -> Response:
+        """Refuse the proposed plan; with a note, have it written again."""
+        body = await body_of(request, RejectBody)
+        record = await api.runs.find(run, grant.namespace)
+        view = await _view(api, record)
+        if view.review is None:
+            raise await _nothing_to_approve(api, record)
+        _refuse_stale(view, None if body.version is None else str(body.version), required=False)
+        return await _decide(api, view.review.question, body.note.strip() or REJECT, grant)
 
 
-def plan_view(record: RunRecord) -> PlanView:
-    """The plan of a run, and which of its tasks may be changed."""
+async def _decide(api: ApiContext, question: str, answer: str, grant: Grant) -> Response:
+    by = api.name_of(grant)
+    try:
+        await api.boss.answer(question, answer, by=by)
+    except QuestionTaken as error:
+        raise await taken_by(api, error) from None
+    return json_response(AnswerTaken(question, answer, by))
+
+
+async def _nothing_to_approve(api: ApiContext, record: RunRecord) -> Refusal:
+    """Why nothing can be approved: somebody has, perhaps, or nothing was asked."""
+    asked = [each for each in record.questions.values() if each.question.about == ABOUT_PLAN]
+    if asked and asked[-1].answered is not None:
+        known = asked[-1].answered
+        return await taken_by(api, QuestionTaken(known.question, known.by, known.text))
+    words = f"run {record.run} does not ask about a plan"
+    return Refusal(409, "NothingToApprove", words, "submit it with review_plan=true")
+
+
+def _open_question(record: RunRecord) -> Question | None:
+    nodes = record.live_run.schedule.nodes.values()
+    return next((n.question for n in nodes if n.question and n.question.about == ABOUT_PLAN), None)
+
+
+async def _view(api: ApiContext, record: RunRecord) -> PlanView:
+    """The plan as it is, and what is to be approved."""
+    question = _open_question(record)
+    if question is not None and isinstance(await api.boss.why_closed(question.id), QuestionTaken):
+        question = None  # answered, and the leader has not heard of it yet
+    review = None if question is None else await _review(api, record, question)
+    version = record.live_run.schedule.version
+    plan: Any = views.plan_of(record)
+    etag = str(version)
+    if review is not None:
+        etag = f"{version}-{digest_of(canonical([review.question, review.draft]))[:12]}"
+        if plan is None:
+            plan = review.draft if review.draft is not None else review.plan
     return PlanView(
-        version=record.live_run.schedule.version,
-        plan=views.plan_of(record),
+        version=version,
+        etag=etag,
+        plan=plan,
         editable=views.editable_tasks(record),
         versions=[
             {"version": each.version, "at": each.at, "reason": each.reason, "seq": each.seq}
             for each in record.versions
         ],
+        review=review,
     )
+
+
+async def _review(api: ApiContext, record: RunRecord, question: Question) -> PlanReview:
+    evidence = (await load_value(question.evidence, api.boss.journal.blobs)).read()
+    draft = await _draft(api, record)
+    value = None if draft is None else draft.value
+    is_of_this = isinstance(value, dict) and value.get("question") == question.id
+    return PlanReview(
+        question=question.id,
+        plan=evidence["plan"],
+        is_change=evidence["is_change"],
+        removed=list(evidence["removed"]),
+        replaced=list(evidence["replaced"]),
+        reason=evidence["reason"],
+        draft=value["plan"] if is_of_this and value is not None else None,
+        text=question.text,
+    )
+
+
+async def _draft(api: ApiContext, record: RunRecord) -> Block | None:
+    return await api.boss.board(run=record.run).find(DRAFT)
+
+
+async def _save_draft(api: ApiContext, record: RunRecord, wanted: Plan) -> PlanView:
+    found = wanted.check(api.boss.roster.names, record.live_run.schedule.limits)
+    if found.faults:
+        raise PlanRefused(found.faults)
+    question = _open_question(record)
+    known = await _draft(api, record)
+    draft = {
+        "question": "" if question is None else question.id,
+        "plan": msgspec.json.decode(wanted.to_json()),
+    }
+    expect = 0 if known is None else known.version
+    await api.boss.board(run=record.run).write(DRAFT, draft, expect=expect)
+    return await _view(api, record)
+
+
+def _refuse_stale(view: PlanView, given: str | None, *, required: bool = True) -> None:
+    """Raise 409 if the plan was changed since it was read."""
+    if given is None:
+        if required:
+            words = "name the version that you have read, in the header If-Match"
+            raise Refusal(428, "VersionMissing", words, f"it is {view.etag} now")
+        return
+    if given.strip().removeprefix("W/").strip('"') not in (view.etag, "*"):
+        raise Refusal(
+            *(409, "PlanChanged", f"the plan is at {view.etag} by now, not at {given[:60]}"),
+            "read it again and repeat the change",
+            current=msgspec.to_builtins(view),
+        )
+
+
+def _shown(view: PlanView) -> Response:
+    return json_response(view, headers={"etag": f'"{view.etag}"'})
+
+
+def read_plan(data: dict[str, Any]) -> Plan:
+    """The plan in this JSON. Raises `UsageError` with the place of the first error."""
+    return Plan.from_json(msgspec.json.encode(data)).stored()
 
 
 def totals_of(plan: Plan, estimates: Estimates | None) -> PlanTotals:
     """How large a plan is. One with a circle in it has no depth."""
-    if find_cycle(plan.tasks):
-        return PlanTotals(len(plan.tasks), 0, 0, None)
     tasks = {task.id: task for task in plan.tasks}
+    if find_cycle(plan.tasks) or any(n.task == t.id for t in plan.tasks for n in t.all_needs):
+        return PlanTotals(len(plan.tasks), 0, 0, None)
     depth: dict[str, int] = {}
     ends: dict[str, float] = {}
     waiting = list(tasks)
@@ -125,4 +328,4 @@ def totals_of(plan: Plan, estimates: Estimates | None) -> PlanTotals:
     levels = list(depth.values())
     width = max((levels.count(level) for level in set(levels)), default=0)
     longest = None if estimates is None else max(ends.values(), default=0.0)
-    return PlanTotals(len(tasks), max(levels, default=0), width, longest)
+    return PlanTotals(len(plan.tasks), max(levels, default=0), width, longest)

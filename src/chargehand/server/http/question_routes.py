@@ -71,7 +71,7 @@ def question_routes(api: ApiContext) -> APIRouter:
         try:
             await api.boss.answer(question, text, by=by)
         except QuestionTaken as error:
-            raise await _taken(api, error) from None
+            raise await taken_by(api, error) from None
         return json_response(AnswerTaken(question, text, by))
 
     @router.get("/attention", **returns(Attention))
@@ -105,13 +105,13 @@ async def _asked(api: ApiContext, question: str, grant: Grant) -> Question:
     if isinstance(
         closed, QuestionTaken
     ):  # perhaps the next leader of the run will hear of it first
-        raise await _taken(api, closed)
+        raise await taken_by(api, closed)
     if asked is None:
         raise closed
     return asked
 
 
-async def _taken(api: ApiContext, error: QuestionTaken) -> Refusal:
+async def taken_by(api: ApiContext, error: QuestionTaken) -> Refusal:
     """That a question is answered: by whom, with what, and when."""
     record = await api.runs.records.read(error.question.partition(":")[0])
     known = record.questions.get(error.question)

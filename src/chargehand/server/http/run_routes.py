@@ -57,6 +57,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str | None = None
     priority: int = 0
     limits: WantedLimits = WantedLimits()
+    #: whether a person approves the plan, and every change of it, before it is carried out
+    review_plan: bool = False
     #: stream, whole, route or steps
     approach: str | None = None
     #: the run whose answer this follows up on
@@ -201,6 +203,7 @@ async def _terms(
         source=api.facts.source,
         clarify=not wanted.plan,
         namespace=namespace,
+        review=wanted.review_plan,
         after=wanted.after,
         reuse=wanted.reuse,
     )

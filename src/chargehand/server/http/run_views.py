@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.plan_edit import is_editable
 from chargehand.decisions.rule_answer import why_not_done
 from chargehand.decisions.system_tasks import is_planned, is_system_task
 from chargehand.decisions.taint_sources import sources_in
@@ -328,16 +329,9 @@ def plan_of(record: RunRecord) -> Plan | None:
 
 def editable_tasks(record: RunRecord) -> list[str]:
     """The tasks that were never started, and so may still be changed."""
-    if record.live_run.schedule.status is not None:
-        return []
-    return [
-        id_
-        for id_, node in record.live_run.schedule.nodes.items()
-        if is_planned(id_)
-        and node.membership is Membership.PLANNED
-        and not node.attempt
-        and not node.state.is_settled
-    ]
+    nodes = record.live_run.schedule.nodes
+    is_over = record.live_run.schedule.status is not None
+    return [] if is_over else [id_ for id_, node in nodes.items() if is_editable(node)]
 
 
 # questions

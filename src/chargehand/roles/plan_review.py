@@ -1,0 +1,141 @@
+"""Plan review (human in the loop): a person approves, edits or rejects a plan before it is carried out.
+
+After the first plan, only changes of it are asked about: what was approved stays approved.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chargehand.engines.brief import Brief
+from chargehand.errors import Fault, UsageError, WorkerError
+from chargehand.facts.events import PlanAmended
+from chargehand.facts.outcome import Question
+from chargehand.facts.plan import Plan
+from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.roles.system_task_context import PlanningContext
+
+ABOUT_PLAN = "plan"
+APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
+_HOW = (
+    f"Answer {APPROVE!r}, {REJECT!r}, '{APPROVE_WITH}: <the plan as JSON>' to have it as you changed it, "
+    "or say what should be different."
+)
+
+
+class PlanProposal(Struct, frozen=True, kw_only=True):
+    """What a person is shown, as the evidence of the question."""
+
+    #: the whole plan; of a change, its new tasks
+    plan: Plan
+    #: of a change: ids of tasks that are taken out, or made up for
+    removed: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    reason: str = ""
+    #: a plan was approved before; only this differs
+    is_change: bool = False
+
+
+class Reviewed(Struct, frozen=True):
+    """What a person has decided."""
+
+    plan: Plan
+    is_approved: bool = True
+    #: what should be different, in the person's words
+    note: str = ""
+
+
+async def review(
+    brief: Brief,
+    seat: PlanningContext,
+    proposal: PlanProposal,
+    faults_in: Callable[[Plan], Sequence[Fault]],
+) -> Reviewed:
+    """Have a person decide on a plan. One that was edited and has faults comes back with them."""
+    faults: Sequence[Fault] = ()
+    while True:
+        answer = brief.answer_to(await _question(brief, seat, proposal, faults))
+        if answer == APPROVE:
+            return Reviewed(proposal.plan)
+        if answer == REJECT:
+            return Reviewed(proposal.plan, is_approved=False)
+        if not answer.startswith(f"{APPROVE_WITH}:"):
+            return Reviewed(proposal.plan, is_approved=False, note=answer)
+        try:
+            edited = Plan.from_json(answer.removeprefix(f"{APPROVE_WITH}:").strip())
+        except UsageError as error:
+            faults = [Fault("not_a_plan", "", str(error))]
+            continue
+        # What a person edited may still hold the words of whoever wrote it.
+        edited = replace(edited, taint=proposal.plan.taint)
+        faults = faults_in(edited)
+        if not faults:
+            return Reviewed(edited)
+        proposal = replace(proposal, plan=edited)
+
+
+async def reviewed_plan(
+    brief: Brief,
+    seat: PlanningContext,
+    first: Plan,
+    write_again: Callable[[Sequence[str]], Awaitable[Plan]],
+    faults_in: Callable[[Plan], Sequence[Fault]],
+) -> Plan:
+    """The plan that a person approves. It is written again with each wish; a plan that is rejected raises."""
+    notes: list[str] = []
+    plan = first
+    while True:
+        decided = await review(brief, seat, PlanProposal(plan=plan), faults_in)
+        if decided.is_approved:
+            return decided.plan
+        if not decided.note:
+            raise WorkerError("a person rejected the plan", kind="denied")
+        notes.append(decided.note)
+        plan = await write_again(notes)
+
+
+async def reviewed_change(
+    brief: Brief,
+    seat: PlanningContext,
+    change: PlanAmended,
+    faults_in: Callable[[PlanAmended], Sequence[Fault]],
+) -> PlanAmended | str:
+    """The change that a person approves; why the plan stays as it is, if none is."""
+    proposal = PlanProposal(
+        plan=Plan(goal="", tasks=change.added, version=change.version, taint=change.taint),
+        removed=change.removed,
+        replaced=change.replaced,
+        reason=change.reason,
+        is_change=True,
+    )
+
+    def edited(plan: Plan) -> PlanAmended:
+        return replace(change, added=tuple(plan.tasks), at=seat.now())
+
+    decided = await review(brief, seat, proposal, lambda plan: faults_in(edited(plan)))
+    if decided.is_approved:
+        return edited(decided.plan)
+    return f"a person rejected the change{f': {decided.note}' if decided.note else ''}"
+
+
+async def _question(
+    brief: Brief, seat: PlanningContext, proposal: PlanProposal, faults: Sequence[Fault]
+) -> Question:
+    what = "change of the plan" if proposal.is_change else "plan"
+    count = len(proposal.plan.tasks)
+    tasks = f"{count} task{'' if count == 1 else 's'}"
+    told = "".join(f"\n  - {fault}" for fault in faults)
+    wrong = f" What you sent has faults:{told}\n" if faults else " "
+    evidence: dict[str, Any] = msgspec.to_builtins(proposal)
+    # Of all that is shown: an answer is valid for exactly this plan.
+    digest = digest_of(canonical([evidence, told]))
+    return Question(
+        id=brief.question_id(f"plan-{digest}"),
+        text=f"May this {what} of {tasks} be carried out?{wrong}{_HOW}",
+        about=ABOUT_PLAN,
+        evidence=await seat.store(Value.of(evidence)),
+        taint=brief.taint,
+    )

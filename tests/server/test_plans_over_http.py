@@ -1,0 +1,196 @@
+"""Plans over HTTP: checked, approved or rejected by a person, edited while they run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import chargehand as ch
+from tests.server.conftest import CREW, Served, clerk, serving, task
+
+
+def written(*tasks: dict[str, Any], goal: str = "Show one thing") -> str:
+    """A plan as a model writes it."""
+    full = [{"needs": [], "accept": "", "optional": False, **each} for each in tasks]
+    return json.dumps({"goal": goal, "instruction": "", "strategy": "merge", "tasks": full})
+
+
+def planned(id_: str, worker: str = "clerk", *needs: str) -> dict[str, Any]:
+    words = f"Produce the result of {id_}"
+    return {"id": id_, "description": words, "worker": worker, "needs": list(needs)}
+
+
+def boss_with(place: Path, *replies: Any, crew: Any = CREW) -> ch.Supervisor:
+    model = ch.ScriptedModel([*replies, ch.When("answer", "It is done."), *["It is done."] * 9])
+    return ch.Supervisor(list(crew), journal=place / "runs.db", model=model, parallel=4)
+
+
+async def asked(served: Served, **more: Any) -> str:
+    reply = await served.post("runs", {"request": "Show one thing", "review_plan": True, **more})
+    assert reply.status == 202, reply
+    return str(reply.json["id"])
+
+
+async def test_nothing_starts_before_a_person_has_approved_the_plan(tmp_path: Path) -> None:
+    boss = boss_with(tmp_path, written(planned("t1"), planned("t2", "clerk", "t1")))
+    async with serving(tmp_path, boss=boss) as served:
+        run = await asked(served)
+        snapshot = await served.until(run, "waiting")
+        assert snapshot["questions"][0]["kind"] == "plan"
+        view = await served.get(f"runs/{run}/plan")
+        assert [each["id"] for each in view["plan"]["tasks"]] == ["t1", "t2"]
+        assert view["review"]["is_change"] is False
+        reply = await served.post(f"runs/{run}/plan/approve", {"version": view["etag"]})
+        assert reply.status == 200, reply
+        done = await served.until(run, "succeeded")
+        assert [each["id"] for each in done["tasks"] if not each["system"]] == ["t1", "t2"]
+        again = await served.post(f"runs/{run}/plan/approve")
+        assert again.status == 409
+        assert again.json["text"] == "approve"
+
+
+async def test_a_draft_is_saved_and_what_is_approved_is_the_draft(tmp_path: Path) -> None:
+    boss = boss_with(tmp_path, written(planned("t1")))
+    async with serving(tmp_path, boss=boss) as served:
+        run = await asked(served)
+        await served.until(run, "waiting")
+        view = await served.get(f"runs/{run}/plan")
+        wanted = {**view["plan"], "tasks": [task("t1"), task("extra", "clerk", "t1")]}
+        put = await served.call(
+            "PUT", f"runs/{run}/plan", {"plan": wanted}, headers={"If-Match": view["etag"]}
+        )
+        assert put.status == 200, put
+        late = await served.call(
+            "PUT", f"runs/{run}/plan", {"plan": wanted}, headers={"If-Match": view["etag"]}
+        )
+        assert late.status == 409
+        assert late.json["current"]["etag"] == put.json["etag"]
+        assert (
+            await served.post(f"runs/{run}/plan/approve", {"version": put.json["etag"]})
+        ).status == 200
+        done = await served.until(run, "succeeded")
+        assert [each["id"] for each in done["tasks"] if not each["system"]] == ["t1", "extra"]
+
+
+async def test_a_note_has_the_plan_written_again_and_a_rejection_ends_the_run(
+    tmp_path: Path,
+) -> None:
+    boss = boss_with(tmp_path, written(planned("t1")), written(planned("t1"), planned("t2")))
+    async with serving(tmp_path, boss=boss) as served:
+        run = await asked(served)
+        await served.until(run, "waiting")
+        first = (await served.get(f"runs/{run}/plan"))["review"]["question"]
+        assert (
+            await served.post(f"runs/{run}/plan/reject", {"note": "Do two things"})
+        ).status == 200
+        while True:
+            await served.until(run, "waiting")
+            review = (await served.get(f"runs/{run}/plan"))["review"]
+            if review is not None and review["question"] != first:
+                break
+        assert len(review["plan"]["tasks"]) == 2
+        assert (await served.post(f"runs/{run}/plan/reject")).status == 200
+        done = await served.until(run, "failed")
+        assert "a person rejected the plan" in done["tasks"][0]["error"]["message"]
+
+
+async def test_an_edited_plan_with_faults_is_refused_with_all_of_them(tmp_path: Path) -> None:
+    boss = boss_with(tmp_path, written(planned("t1")))
+    async with serving(tmp_path, boss=boss) as served:
+        run = await asked(served)
+        await served.until(run, "waiting")
+        wanted = {"goal": "x", "tasks": [task("a", "nobody"), task("b", "clerk", "missing")]}
+        reply = await served.post(f"runs/{run}/plan/approve", {"plan": wanted})
+        assert reply.status == 422
+        assert {(each["task"], each["field"]) for each in reply.json["faults"]} == {
+            ("a", "worker"),
+            ("b", "needs"),
+        }
+        assert (await served.get(f"runs/{run}/plan"))["review"] is not None
+
+
+async def test_after_a_failure_only_the_change_is_asked_about(tmp_path: Path) -> None:
+    change = {
+        "reason": "another way",
+        "replaced": ["t1"],
+        "tasks": [{"needs": [], "accept": "", "optional": False, **planned("t3")}],
+    }
+    plan = written(planned("t1", "failing"), planned("t2"))
+    boss = boss_with(tmp_path, plan, ch.When("failed", json.dumps(change)))
+    async with serving(tmp_path, boss=boss) as served:
+        run = await asked(served)
+        await served.until(run, "waiting")
+        await served.post(f"runs/{run}/plan/approve")
+        while True:
+            view = await served.get(f"runs/{run}/plan")
+            if view["review"] is not None and view["review"]["is_change"]:
+                break
+            await served.boss.journal.mail.wait_changed()
+        assert [each["id"] for each in view["review"]["plan"]["tasks"]] == ["t3"]
+        assert (await served.post(f"runs/{run}/plan/approve")).status == 200
+        done = await served.until(run, "succeeded", "partial")
+        states = {each["id"]: each["state"] for each in done["tasks"] if not each["system"]}
+        assert states["t2"] == states["t3"] == "done"
+
+
+async def test_the_unstarted_part_of_a_running_plan_is_edited(tmp_path: Path) -> None:
+    async with serving(tmp_path, crew=CREW) as served:
+        run = await served.submit(
+            task("a", "asker"), task("b", "clerk", "a"), task("c", "clerk", "b"), task("d")
+        )
+        await served.until(run, "waiting")
+        view = await served.get(f"runs/{run}/plan")
+        assert view["editable"] == ["b", "c"]
+        tasks = {each["id"]: each for each in view["plan"]["tasks"]}
+        tasks["b"]["description"] = "Produce something else entirely"
+        wanted = {**view["plan"], "tasks": [*tasks.values(), task("e", "clerk", "c")]}
+        sent = {"If-Match": f'"{view["etag"]}"'}
+        put = await served.call("PUT", f"runs/{run}/plan", {"plan": wanted}, headers=sent)
+        assert put.status == 200, put
+        assert put.json["renamed"] == {"b": "b.2", "c": "c.2"}
+        assert put.json["version"] == 2
+        stale = await served.call("PUT", f"runs/{run}/plan", {"plan": wanted}, headers=sent)
+        assert stale.status == 409
+        missing = await served.call("PUT", f"runs/{run}/plan", {"plan": wanted})
+        assert missing.status == 428
+        question = (await served.get("questions"))["questions"][0]["id"]
+        await served.post(f"questions/{question}/answer", {"choice": 1})
+        done = await served.until(run, "succeeded")
+        states = {each["id"]: each["state"] for each in done["tasks"]}
+        assert states == {
+            "a": "done",
+            "b": "cancelled",
+            "c": "cancelled",
+            "d": "done",
+            "b.2": "done",
+            "c.2": "done",
+            "e": "done",
+        }
+
+
+async def test_what_was_started_cannot_be_edited(tmp_path: Path) -> None:
+    async with serving(tmp_path, crew=[*CREW]) as served:
+        run = await served.submit(task("a", "asker"), task("b", "clerk", "a"))
+        await served.until(run, "waiting")
+        view = await served.get(f"runs/{run}/plan")
+        wanted = {**view["plan"], "tasks": [task("a", "clerk"), task("b", "clerk", "a")]}
+        put = await served.call(
+            "PUT", f"runs/{run}/plan", {"plan": wanted}, headers={"If-Match": "*"}
+        )
+        assert put.status == 422
+        assert ("a", "started") in {(each["task"], each["kind"]) for each in put.json["faults"]}
+
+
+async def test_a_plan_is_checked_without_being_run(tmp_path: Path) -> None:
+    async with serving(tmp_path, crew=[clerk]) as served:
+        plan = {"goal": "x", "tasks": [task("a"), task("b", "clerk", "a"), task("c", "clerk", "a")]}
+        found = (await served.post("plan/check", {"plan": plan})).json
+        assert found["faults"] == []
+        assert found["totals"] == {"tasks": 3, "depth": 2, "width": 2, "estimate": None}
+        plan["tasks"] = [task("a", "clerk", "b"), task("b", "clerk", "a")]
+        assert [
+            each["kind"]
+            for each in (await served.post("plan/check", {"plan": plan})).json["faults"]
+        ] == ["cycle"]
+        broken = (await served.post("plan/check", {"plan": {"tasks": 3}})).json
+        assert broken["faults"][0]["kind"] == "not_a_plan"
+        assert (await served.get("runs"))["runs"] == []
