@@ -97,8 +97,9 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m pip install -q -e . --group dev
 	@touch $@
 
+# Not `npm ci`: the lock file lists no packages of other platforms, and `ci` wants them.
 $(NPM_DONE): web/package-lock.json
-	@cd web && npm ci --no-audit --no-fund --loglevel=error
+	@cd web && npm install --no-save --no-audit --no-fund --loglevel=error
 	@touch $@
 
 $(UI): $(UI_SOURCES) $(NPM_DONE)
