@@ -13,7 +13,7 @@ from chargehand.background_loop import read_in_background
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.rule_answer import answer_of, done_in, why_not_done
-from chargehand.decisions.schedule import RunState
+from chargehand.decisions.schedule import HaltRequest, RunState
 from chargehand.decisions.system_tasks import ANSWER, DRAFT, is_planned, is_system_task
 from chargehand.decisions.taint_sources import sources_in
 from chargehand.decisions.task_graph import TaskNode, TaskState
@@ -238,6 +238,23 @@ class RunResult:
     def reason(self) -> str:
         """Why it ended this way, if its tasks do not show it."""
         return self._led.schedule.reason
+
+    @property
+    def crew(self) -> str:
+        """The digest of the roster that it was begun with, or that was accepted since."""
+        crew = self._led.schedule.accepted or self._led.schedule.requested
+        return "" if crew is None else crew.crew
+
+    @property
+    def members(self) -> Mapping[str, Mapping[str, str]]:
+        """By worker of that roster: short digests of what it is made of; empty: not kept."""
+        crew = self._led.schedule.accepted or self._led.schedule.requested
+        return {} if crew is None else crew.members
+
+    @property
+    def halt(self) -> HaltRequest | None:
+        """Who cancelled, stopped or paused it last, and why; None if no person did."""
+        return self._led.schedule.halt
 
     @property
     def led_at(self) -> datetime | None:

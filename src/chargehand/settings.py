@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from chargehand.crews.crew import Crew, Hand
-from chargehand.errors import UsageError
+from chargehand.errors import JournalDamaged, UsageError
 from chargehand.journal.dsn import is_dsn, place_of
+from chargehand.journal.head_mark import HeadMark
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.roles.resources import ModelChoice
@@ -133,8 +134,19 @@ class JournalPlace(os.PathLike[str]):
         return place_of(self._given) if self._is_server else self._given
 
     def exists(self) -> bool:
-        """Whether there may be runs to read; of a server, opening it tells."""
-        return self._is_server or Path(self._given.removeprefix("sqlite:")).exists()
+        """Whether there may be runs to read; of a server, opening it tells.
+
+        Raises `JournalDamaged` if only the file that lies beside a journal is there.
+        """
+        path = Path(self._given.removeprefix("sqlite:"))
+        if self._is_server or path.exists():
+            return True
+        if (mark := HeadMark(path).path).exists():
+            raise JournalDamaged(
+                f"the journal {self} is missing, and {mark} shows that there was one; put the file back, from a "
+                f"backup if need be, or delete {mark.name} to begin with an empty journal"
+            )
+        return False
 
     def with_folder(self) -> "JournalPlace":
         """The same place, after making the folder that the file is to lie in."""

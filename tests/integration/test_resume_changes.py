@@ -61,6 +61,26 @@ async def test_a_changed_worker_is_named_with_what_has_changed(
     await boss.close()
 
 
+async def test_what_was_accepted_once_is_not_asked_for_again(tmp_path: Path) -> None:
+    """The next supervisor with the accepted crew goes on; one with the first crew is refused now."""
+    place = tmp_path / "runs.db"
+    first = crew(place)
+    asked = await first.run(make_plan(make_task("a", "asker"), make_task("b", "writer", "a")))
+    await first.close()
+    changed = crew(place, instructions="Be long.")
+    waiting = await changed.resume(asked.id, accept=True)
+    assert waiting.status == "waiting"
+    await changed.answer(asked.questions[0].id, "red")
+    await changed.close()
+    again = crew(place)
+    with pytest.raises(ch.errors.RosterMismatch, match="writer: another instructions"):
+        await again.resume(asked.id)
+    await again.close()
+    boss = crew(place, instructions="Be long.")
+    assert (await boss.resume(asked.id)).status == "succeeded"
+    await boss.close()
+
+
 async def test_the_same_workers_made_anew_are_the_same(tmp_path: Path) -> None:
     place = tmp_path / "runs.db"
     first = crew(place)

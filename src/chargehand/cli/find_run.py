@@ -51,6 +51,8 @@ class FoundRun(Struct, frozen=True):
     leader: Process | None = None
     #: it waits for a supervisor to take it up
     submission: Submission | None = None
+    #: its leader died, so that processes that serve should take it over; else it was let go of
+    is_abandoned: bool = False
 
 
 async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
@@ -76,7 +78,8 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
         alive = {each.node: each for each in await boss.journal.processes.alive()}
         leader = alive.get(head.owner)
     status = status_of(result, "" if leader is None else leader.node)
-    return FoundRun(result, status, asked, answered, leader)
+    is_abandoned = bool(head.owner) and leader is None
+    return FoundRun(result, status, asked, answered, leader, is_abandoned=is_abandoned)
 
 
 async def find_run(typed: str, place: JournalPlace) -> Head:

@@ -24,6 +24,8 @@ def shown(standing: FoundRun, journal: str) -> Iterator[str]:
     """The run in words."""
     result, asked, choice = standing.result, standing.asked, Choice(journal=journal)
     yield f"run {result.id}: {standing.status} after {shown_length(result.wall)}"
+    if result.halt is not None:
+        yield one_line(str(result.halt), 300)
     yield f"request: {one_line(result.request, 500)}"
     yield f"tasks: {task_counts(result)}"
     for id_, task in result.tasks.items():
@@ -91,6 +93,7 @@ def shown_json(standing: FoundRun) -> dict[str, Any]:
     return {
         "run": result.id,
         "status": standing.status,
+        "halt": result.halt,
         "request": result.request,
         "seconds": result.wall.total_seconds(),
         "speedup": gain_of(result),

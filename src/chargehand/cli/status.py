@@ -1,6 +1,7 @@
 """`chargehand status`: the runs that have not ended, what each of them waits for, and who serves."""
 
 import asyncio
+import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from msgspec import Struct
 from chargehand.cli import output
 from chargehand.cli.find_run import FoundRun, heads_in, standing_of
 from chargehand.cli.followed_run import untaken_words
-from chargehand.cli.options import journal_option, json_option
+from chargehand.cli.options import journal_option, json_option, resume_words
 from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom, Trouble
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
@@ -22,7 +23,7 @@ from chargehand.journal.base import Process
 from chargehand.presentation.plain_text import one_line
 from chargehand.presentation.progress_lines import item_counts, task_counts
 from chargehand.presentation.status_words import is_nested, looked_at, process_words
-from chargehand.settings import JournalPlace, journal_place, reader_of
+from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offer import Server, servers_of
 
@@ -51,7 +52,11 @@ def status(*, journal: str, as_json: bool) -> None:
     if not standing.runs:
         output.say(f"nothing is under way in {place}; chargehand runs lists what was")
     for found in standing.runs:
-        for line in (*_in_words(found, str(place)), *_submitted_words(found, standing, place)):
+        for line in (
+            *_in_words(found, str(place)),
+            *_submitted_words(found, standing, place),
+            *_interrupted_words(found, standing, place),
+        ):
             output.result(line)
     for server in standing.servers:
         output.result(_server_words(server, standing))
@@ -74,11 +79,15 @@ class _Standing(Struct, frozen=True):
         return [each.result.id for each in self.runs if each.leader and each.leader.node == node]
 
     def refusals(self, found: FoundRun) -> list[tuple[Server, str]]:
-        """The processes that serve and do not take up a run that was submitted, and why."""
+        """The processes that serve and do not take up a run that was submitted or abandoned, and why."""
         waiting = found.submission
-        if waiting is None:
+        if waiting is not None:
+            reasons = [(server, server.offer.why_not(waiting)) for server in self.servers]
+        elif found.is_abandoned:
+            run = found.result
+            reasons = [(server, server.offer.why_not_taken_over(run)) for server in self.servers]
+        else:
             return []
-        reasons = ((server, server.offer.why_not(waiting)) for server in self.servers)
         return [(server, reason) for server, reason in reasons if reason]
 
 
@@ -154,6 +163,26 @@ def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) 
         yield from (f"    {line}" for line in words or ["waits for a supervisor to take it up"])
 
 
+def _interrupted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
+    """Why no process that serves takes over a run that nobody leads."""
+    if found.status != "interrupted" or found.result.parked:
+        return
+    resume = resume_words(found.result, Choice(journal=os.fspath(place)))
+    if not found.is_abandoned:
+        yield f"    not taken over, because it was let go of on purpose; go on with: {resume}"
+        return
+    refusals = standing.refusals(found)
+    for server, reason in refusals:
+        crew = f"its crew differs ({one_line(reason, 300)})"
+        yield f"    not taken over by {process_words(server.process)}: {crew}"
+    if not standing.servers:
+        yield f"    not taken over, because no process serves the journal; go on with: {resume}"
+    elif len(refusals) == len(standing.servers):
+        yield f"    serve it with its own crew, or accept the change: {resume} --accept"
+    else:
+        yield "    about to be taken over"
+
+
 def _server_words(server: Server, standing: _Standing) -> str:
     led = standing.led_by(server)
     most = f" and {len(led) - MOST_WAITS} more" if len(led) > MOST_WAITS else ""
@@ -191,7 +220,7 @@ def _facts(found: FoundRun, standing: _Standing) -> dict[str, Any]:
         "waits": [] if found.submission is not None else result.waits,
         "answered": found.answered,
         "parked": result.parked,
-        #: by process that serves: why it does not take up this run, which was submitted
+        #: by process that serves: why it does not take up this run, which was submitted or whose leader died
         "not_taken_by": {s.process.node: reason for s, reason in standing.refusals(found)},
     }
 

@@ -112,10 +112,16 @@ class Kernel:
         self._system_tasks: dict[tuple[str, str], OfferAttempt] = {}
         self._running_system_tasks: set[tuple[str, str, int]] = set()
 
-    def led_by(self, node: str, epoch: int, at: datetime) -> RunLed:
-        """What is written when a run becomes ours: with the waits between tries, unless they are the usual."""
+    def led_by(
+        self, node: str, epoch: int, at: datetime, live_run: LiveRun | None = None
+    ) -> RunLed:
+        """What is written when a run becomes ours: with the waits between tries, unless they are the usual.
+
+        Of a run that goes on, also the crew that a person has accepted for it.
+        """
         retry = None if self._retry == USUAL_RETRY else self._retry
-        return RunLed(node=node, epoch=epoch, retry=retry, at=at)
+        crew, members = ("", {}) if live_run is None else live_run.accepted
+        return RunLed(node=node, epoch=epoch, retry=retry, crew=crew, members=members, at=at)
 
     def open(
         self,

@@ -85,6 +85,8 @@ class LiveRun:
         self.kept: dict[str, Value] = {}
         #: of the workers that have changed since the run began
         self.versions: dict[str, str] = {}
+        #: digest and members of the roster, if it has changed and a person accepts it
+        self.accepted: tuple[str, dict[str, dict[str, str]]] = ("", {})
         #: of its lease, before the schedule has heard of it
         self.epoch = 0
         #: the account of the run above it

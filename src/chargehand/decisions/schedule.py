@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.deadlines import CANCELLED, OUT_OF_TIME, Deadlines
@@ -228,6 +229,19 @@ USUAL_RETRY = RetryPolicy()
 SILENT = "it did not stop within"
 
 
+class HaltRequest(Struct, frozen=True):
+    """A person wants a run to end, to answer at once, or to start nothing new."""
+
+    #: cancelled, stopped or paused
+    what: str
+    by: str
+    reason: str
+
+    def __str__(self) -> str:
+        by = f" by {self.by}" if self.by else ""
+        return f"{self.what}{by}" + (f": {self.reason}" if self.reason else "")
+
+
 class Schedule:
     """Decides what one run does next. Holds no clock, no I/O, no outputs and no task of the event loop."""
 
@@ -239,6 +253,10 @@ class Schedule:
         #: why nobody begins it before a person resumes it
         self.parked = ""
         self.epoch = 0
+        #: the crew that a person accepted in place of the one that it was begun with
+        self.accepted: RunLed | None = None
+        #: who cancelled, stopped or paused it last, and why
+        self.halt: HaltRequest | None = None
         #: since when its last leader leads it
         self.led_at: datetime | None = None
         self.version = 0
@@ -514,8 +532,11 @@ class Schedule:
     def _change_run(self, event: _OfRun, before: datetime | None) -> list[Command]:
         match event:
             case CancelRequested():
+                self.halt = HaltRequest("cancelled", event.by, event.reason)
                 return self._stop_all(CANCELLED, event.at)
             case WorkStopped():
+                if event.by:
+                    self.halt = HaltRequest("stopped", event.by, event.reason)
                 stopped = self._stop_all(event.reason, event.at, event.by)
                 return [*stopped, *self._deadlines.close(event.at)]
             case RunRequested():
@@ -528,8 +549,10 @@ class Schedule:
             case BudgetChanged():
                 return self._have_more(event)
             case RunPaused():
+                self.halt = HaltRequest("paused", event.by, event.reason)
                 return self._pause(event.at)
             case RunUnpaused():
+                self.halt = None
                 return self._unpause(event.at)
             case RunSteered():
                 planning = self._planning.after_note(self.version)
@@ -602,6 +625,7 @@ class Schedule:
             self._deadlines.active_time.leave_out(event.at - before)
         self.epoch, self.led_at, self.parked = event.epoch, event.at, ""
         self._retry = event.retry or self._own_retry
+        self.accepted = event if event.crew else self.accepted
         self.parked_tasks = dict.fromkeys(self.parked_tasks, False)  # its new leader waits anew
         return [
             Record(

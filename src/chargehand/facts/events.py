@@ -164,6 +164,10 @@ class RunLed(StoredEvent, frozen=True, kw_only=True):
     epoch: int
     #: how long failed tasks wait while it leads; None: the usual
     retry: RetryPolicy | None = None
+    #: digest of its roster, if that had changed and a person accepted it; it then counts as the run's own
+    crew: str = ""
+    #: the same: by worker, what it is made of, as in `RunRequested`
+    members: dict[str, dict[str, str]] = {}
 
 
 class PlanAdopted(StoredEvent, frozen=True, kw_only=True):

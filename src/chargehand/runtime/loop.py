@@ -406,7 +406,8 @@ class Runtime:
             await self.journal.leases.release(run, epoch)
             raise
         node = self.journal.leases.node
-        written = self._propose(run, self.kernel.led_by(node, epoch, self._clock.now()))
+        led = self.kernel.led_by(node, epoch, self._clock.now(), live_run)
+        written = self._propose(run, led)
         for event, mail in letters:  # what was answered in time is no longer due
             self._post(RunMessage(run, event, mail=mail))
         return Leading(ending, written)

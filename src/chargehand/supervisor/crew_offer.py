@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.journal.base import Journal, Process
+from chargehand.result import RunResult
 from chargehand.roles.roster import differences
 from chargehand.runtime.command_inbox import Submission
 
@@ -39,6 +40,13 @@ class CrewOffer(Struct, frozen=True, kw_only=True):
         if self.models != other.models:
             told.append(f"another model ({', '.join(self.models) or 'none'})")
         return told
+
+    def why_not_taken_over(self, run: RunResult) -> str:
+        """Why it does not take over a run whose leader has died; empty if it does."""
+        if run.members and self.members:
+            return "; ".join(differences(run.members, self.members))
+        is_same = run.crew == self.crew
+        return "" if is_same else "its workers have other names, descriptions or skills"
 
     def why_not(self, submission: Submission) -> str:
         """Why it cannot lead a run that was submitted; empty if it can."""

@@ -229,13 +229,19 @@ class RunStart:
         if requested.answers and not self._config.resources.has_model:
             raise RosterMismatch("the run was begun with a model; Supervisor(…, model=…) to go on")
         now = self._roster.members(self._config.resources)
-        if requested.members and now:
-            changed = differences(requested.members, now)
-            live_run.versions = versions(requested.members, now)
+        crew = (
+            schedule.accepted or requested
+        )  # what a person has accepted once needs no second word
+        if crew.members and now:
+            changed = differences(crew.members, now)
         else:
-            is_same = requested.crew == self._roster.digest
+            is_same = crew.crew == self._roster.digest
             changed = [] if is_same else ["names, descriptions or skills differ"]
-        if changed and not accept:
+        if requested.members and now:
+            live_run.versions = versions(requested.members, now)
+        if changed and accept:
+            live_run.accepted = (self._roster.digest, now)
+        elif changed:
             raise RosterMismatch(
                 f"the roster has changed since the run began: {'; '.join(changed)}. resume(…, accept=True), at "
                 "the command line --accept, goes on with the new one"
