@@ -18,6 +18,7 @@ from typing import NamedTuple
 import chargehand
 from chargehand import errors
 from chargehand.facts import events, plan
+from chargehand.roles.function_worker import FunctionWorker
 from chargehand.tools.base import Tool
 
 DOCS = Path(__file__).parent
@@ -561,6 +562,8 @@ def summary(thing: object) -> str:
         return (inspect.getdoc(thing) or "").partition("\n")[0]
     if isinstance(thing, Tool):
         return f"A tool. {thing.description}".partition("\n")[0]
+    if isinstance(thing, FunctionWorker):
+        return f"A worker. {thing.description}."
     members = getattr(thing, "__args__", ())
     return " or ".join(f"`{getattr(member, '__name__', member)}`" for member in members)
 

@@ -425,13 +425,25 @@ async def test_a_person_may_approve_with_other_arguments() -> None:
     assert answered.text == 'approve with: {"to": "ada", "amount": 9}'
 
 
-@pytest.mark.parametrize("said", ["approve with:", "approve with: 7", "approve with: {", "yes", ""])
-async def test_an_approval_in_words_that_are_none_is_refused(said: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("approve with:", "no arguments by their names"),
+        ("approve with: 7", "no arguments by their names"),
+        ("approve with: {", "has no JSON"),
+        ("yes", "is none of the choices"),
+        ("", "is none of the choices"),
+        ('approve with: {"to": "ada", "amount": "much"}', "does not fit the tool .*amount"),
+        ('approve with: {"to": "ada"}', "does not fit the tool .*amount"),
+        ('approve with: {"to": "ada", "amount": 9, "more": 1}', "does not fit the tool .*more"),
+    ],
+)
+async def test_an_approval_in_words_that_are_none_is_refused(said: str, why: str) -> None:
     it = Payments(calls({"to": "ada", "amount": 9}))
     async with ch.Supervisor([it.worker]) as boss:
         run = await boss.submit(PLAN)
         (question,) = await asked_by(boss, run.id)
-        with pytest.raises(ch.UsageError, match="choose one of 'approve', 'reject'"):
+        with pytest.raises(ch.UsageError, match=f"{why}.*choose one of 'approve', 'reject'"):
             await boss.answer(question.id, said)
         await run.cancel()
         await run.wait()

@@ -120,7 +120,8 @@ async def ask(
 def _objection(question: Question, typed: str) -> str:
     if not question.choices:
         return "an empty line is no answer; type a text"
-    return f"{one_line(typed)!r} is none of the choices; type a number or one of the words above"
+    why = one_line(f"{typed!r} {question.objection(typed)}", 400)
+    return f"{why}; type a number or one of the words above"
 
 
 def _draft_of(question: Question) -> str:

@@ -18,6 +18,9 @@ WAITS = 3
 #: how many rows of each table are put into words
 SHOWN = 4
 
+#: a speed-up below it says only that hardly anything was to be done, and is not shown
+LEAST_GAIN = 0.05
+
 _NO_TIME = timedelta(0)
 _IN_VAIN = ("failed", "lost", "preempted", "cancelled")
 
@@ -261,7 +264,7 @@ def _head(report: Report) -> Iterable[str]:
     yield (
         f"{report.run or 'run'}  {report.status or 'not ended'} in {time_in_words(report.wall)}; "
         f"one after another {time_in_words(report.in_turn)}"
-        f"{f': {report.speedup:.1f} times as fast' if report.in_turn else ''}"
+        f"{f': {report.speedup:.1f} times as fast' if report.in_turn and report.speedup >= LEAST_GAIN else ''}"
     )
     hits = f"; answered from the cache: {report.cache_hits}" if report.cache_hits else ""
     spent = spent_in_words(report.usage)

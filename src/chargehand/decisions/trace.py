@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -116,20 +117,30 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def speedup(self) -> float:
-        """How much faster the run was than its work one after another, not counting waits for people."""
+        """How much faster the run was than its work one after another.
+
+        Time in which nothing ran because a person was asked, it was paused, or no process led it does not count.
+        """
         took = self.wall - self._idle_for_people()
         return self.busy / took if took > timedelta(0) else 1.0
 
     def _idle_for_people(self) -> timedelta:
-        """How long nothing ran while a person was asked, here."""
+        """How long nothing ran while only a person could move it."""
         end = self.ended_at
-        if end is None or not self.questions:
+        spans = [(each.asked_at, each.answered_at) for each in self.questions]
+        spans += [(each.at, each.ended_at) for each in self.pauses]
+        spans += [
+            (lead.ended_at, following.began_at)
+            for lead, following in pairwise(self.leaders)
+            if lead.ended_at is not None
+        ]
+        if end is None or not spans:
             return timedelta(0)
-        # Each with what it does to the count of open attempts, and of open questions.
+        # Each with what it does to the count of open attempts, and of waits for people.
         marks = [(each.began_at, 1, 0) for each in self.attempts]
         marks += [(each.ended_at or end, -1, 0) for each in self.attempts]
-        marks += [(each.asked_at, 0, 1) for each in self.questions]
-        marks += [(each.answered_at or end, 0, -1) for each in self.questions]
+        marks += [(began_at, 0, 1) for began_at, _ in spans]
+        marks += [(ended_at or end, 0, -1) for _, ended_at in spans]
         idle, before, running, asked = timedelta(0), end, 0, 0
         for at, run, ask in sorted(marks):
             if asked and not running:

@@ -488,7 +488,9 @@ class Brief:
             raise error from None
         except BaseException as error:
             is_paid = isinstance(error, ModelError | WorkerError) and error.may_be_paid
-            failed = failed_by(error, reserve if is_paid else NO_USAGE)
+            # One that failed for certain cost nothing, but it was a call: a cap on calls holds for it, too.
+            unpaid = Usage(calls=reserve.calls) if isinstance(error, ModelError) else NO_USAGE
+            failed = failed_by(error, reserve if is_paid else unpaid)
             await self.host.end_step(self, step, tainted(failed, self.taint))
             raise
         self.distrust(*done.value.taint)

@@ -4,18 +4,27 @@ import errno
 import traceback
 from datetime import timedelta
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from chargehand.errors import JournalBusy, JournalFull, ModelError, NotJSON, ToolError, WorkerError
+from chargehand.errors import (
+    JournalBusy,
+    JournalFull,
+    ModelError,
+    NotJSON,
+    ToolError,
+    UsageError,
+    WorkerError,
+)
 from chargehand.facts.argument_checks import (
     SpanOrNone,
     duration,
     usually,
 )
+from chargehand.facts.json_schema import faults_against
 from chargehand.facts.value import Value, plain
 
 #: characters of what an exception says; the rest is cut off
@@ -91,6 +100,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
     #: None: waits as long as the run may
     patience: SpanOrNone = usually(None)
     evidence: Value = Value()
+    #: JSON schema of what may follow `telling`; empty: any JSON
+    shape: dict[str, Any] = {}
     #: untrusted sources that the asking worker has read; they may have shaped the question
     taint: tuple[str, ...] = ()
 
@@ -106,17 +117,30 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
 
     def accepts(self, text: str) -> bool:
         """Whether this text answers the question."""
+        return self.objection(text) is None
+
+    def objection(self, text: str) -> str | None:
+        """Why this text does not answer the question, to be said after the text; None if it does."""
         if not self.choices or text in self.choices:
-            return True
+            return None
         if not self.telling or not text.startswith(f"{self.telling}:"):
-            return False
+            return "is none of the choices"
         try:
             told = self.told(text)
-        except msgspec.DecodeError:
-            return False
+        except msgspec.DecodeError as error:
+            return f"has no JSON after {self.telling!r} ({error})"
         if self.about == "budget":
-            return self._is_amount(told)
-        return self.about != "approval" or isinstance(told, dict)  # arguments go by their names
+            return None if self._is_amount(told) else "is no amount"
+        if self.about == "approval" and not isinstance(told, dict):
+            return "has no arguments by their names"
+        return self._misfit(told) if self.shape else None
+
+    def _misfit(self, told: object) -> str | None:
+        try:
+            faults = faults_against(self.shape, told)
+        except UsageError:
+            return None  # the schema of a foreign tool may be faulty itself; the tool judges
+        return f"does not fit the tool ({'; '.join(faults)})" if faults else None
 
     def _is_amount(self, told: object) -> bool:
         """Whether that much can be a budget: of money any part, of all else at least one, whole."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from chargehand.decisions.hedging import hedged, is_hedge
+from chargehand.decisions.report import LEAST_GAIN
 from chargehand.decisions.system_tasks import ITEMS, is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts import events
@@ -267,7 +268,7 @@ def summary(result: RunResult, next_command: str) -> list[str]:
     tokens = usage.tokens_in + usage.tokens_out
     path = result.trace.critical_path
     gain = gain_of(result)
-    faster = "" if gain is None else f", {gain:.1f} times as fast as one task after another"
+    faster = f", {gain:.1f} times as fast as one task after another" if gain else ""
     return [
         f"status    {result.status.value}, run {result.id}{_sureness(result)}",
         f"time      {shown_length(result.wall)}{faster}",
@@ -289,9 +290,9 @@ def _sureness(result: RunResult) -> str:
 
 
 def gain_of(result: RunResult) -> float | None:
-    """The speed-up; None of a run in which nothing was done."""
+    """The speed-up; None of a run in which nothing was done, or too little for the figure to mean anything."""
     is_any_done = any(task.state is TaskState.DONE for task in result.tasks.values())
-    return round(result.speedup, 3) if is_any_done else None
+    return round(result.speedup, 3) if is_any_done and result.speedup >= LEAST_GAIN else None
 
 
 def item_counts(task: TaskResult) -> str:

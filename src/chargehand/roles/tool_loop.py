@@ -405,6 +405,7 @@ class ToolLoop:
             choices=(APPROVE, REJECT),
             telling=APPROVE_WITH,
             evidence=Value.of({"tool": tool.name, "arguments": arguments, "digest": digest}),
+            shape=tool.arguments.schema,
         )
         if verdict.grant and not self._brief.can_ask and question.id not in self._brief.answers:
             raise self._unasked(tool, verdict)

@@ -23,6 +23,7 @@ from chargehand.errors import (
     NotLeading,
     QuestionTaken,
     UnknownQuestion,
+    UsageError,
 )
 from chargehand.facts.events import (
     BudgetChanged,
@@ -213,7 +214,15 @@ def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
 
 
 def told_by(letter: Mail, now: datetime) -> Event | None:
-    """What a letter to a run says has happened."""
+    """What a letter to a run says has happened; None for one that cannot be read, which is logged."""
+    try:
+        return _event_in(letter, now)
+    except Exception as error:  # noqa: BLE001 - whatever somebody else has written there
+        _refuse(letter, error)
+        return None
+
+
+def _event_in(letter: Mail, now: datetime) -> Event:
     match letter.subject:
         case "cancel":
             cancel = msgspec.json.decode(letter.body, type=CancelMail)
@@ -245,7 +254,7 @@ def told_by(letter: Mail, now: datetime) -> Event | None:
                 at=now,
             )
         case _:
-            return None
+            raise UsageError(f"{letter.subject!r} is no command that this version knows")
 
 
 class Begun(Protocol):
@@ -336,7 +345,7 @@ class CommandInbox:
         if not ours:
             return
         # Those that a process has died with are begun one by one: if one of them is what ended it, the others live.
-        deadly = {f"submit {run}" for run in await self._journal.leases.abandoned()}
+        deadly = {submission_key(run) for run in await self._journal.leases.abandoned()}
         fresh = [letter for letter in ours if letter.key not in deadly]
         for first in range(0, len(fresh), AT_ONCE):
             await asyncio.gather(*map(self._open_safely, fresh[first : first + AT_ONCE]))
@@ -351,15 +360,23 @@ class CommandInbox:
         """
         letters = [each for each in await self._mail.unread() if each.stream == run]
         self._seen.update(letter.id for letter in letters)
-        told = [(self._told_by(letter), letter.id) for letter in letters]
-        return [(event, number) for event, number in told if event is not None]
+        told = []
+        for letter in letters:
+            if (event := told_by(letter, self._clock.now())) is not None:
+                told.append((event, letter.id))
+            else:
+                await self._discard(letter)
+        return told
 
-    def _told_by(self, letter: Mail) -> Event | None:
-        try:
-            return told_by(letter, self._clock.now())
-        except Exception as error:  # noqa: BLE001 - whatever somebody else has written there
-            _refuse(letter, error)
-            return None
+    async def _discard(self, letter: Mail) -> None:
+        """Take a letter to a run that cannot be read or is refused, so that it does not come back to each leader.
+
+        A submission that cannot be read stays: a process of a newer version may be able to.
+        """
+        with contextlib.suppress(
+            JournalError, UsageError
+        ):  # it was taken, or is tried again by the next leader
+            await self._journal.append(letter.stream, [], taking=[letter.id])
 
     async def _open_safely(self, letter: Mail) -> None:
         """Open a letter. One that cannot be read or done is named in the log, and the others are opened."""
@@ -381,11 +398,12 @@ class CommandInbox:
         if letter.stream not in self._leader.kernel.runs:
             return  # another leads it, or nobody does
         self._seen.add(letter.id)
-        event = self._told_by(letter)
+        event = told_by(letter, self._clock.now())
         if event is None:
-            return
-        if await self._leader.propose(letter.stream, event, mail=letter.id) is None:
+            await self._discard(letter)
+        elif await self._leader.propose(letter.stream, event, mail=letter.id) is None:
             log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
+            await self._discard(letter)
 
     async def _accept(self, letter: Mail) -> None:
         """Lead a run that another process submitted, unless it names workers that we do not have."""

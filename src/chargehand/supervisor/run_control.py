@@ -353,9 +353,9 @@ class RunControl:
         question = next((each for each in result.questions if each.id == question_id), None)
         if question is None:
             raise await self.why_closed(question_id)
-        if not question.accepts(text):
+        if (objection := question.objection(text)) is not None:
             raise UsageError(
-                f"{text!r} does not answer question {question_id}; choose one of {question.offers}"
+                f"{text!r} does not answer question {question_id}: it {objection}; choose one of {question.offers}"
             )
         by = checks.text(by, "by") or me()
         runtime = self._runtimes.leading(run_id)
