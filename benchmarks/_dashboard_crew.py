@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import random
 
 import chargehand as ch
 
@@ -19,7 +20,7 @@ async def look_up(place: int) -> str:
 
 async def work(brief: ch.Brief) -> str:
     if next(_started) >= QUICK:
-        await asyncio.sleep(PACE)
+        await asyncio.sleep(PACE * random.uniform(0.5, 1.5))
     for place in range(CALLS):
         await brief.step("look_up", look_up, place, effect="pure")
     return "found"
