@@ -5,6 +5,7 @@ import { duration, oneLine, plural } from "../format";
 import { Graph } from "../graph";
 import { Glyph, TaskStateLabel } from "../icons";
 import { useKeys } from "../keys";
+import { tick } from "../live";
 import { go, route, setQuery } from "../router";
 import { announcement, keep, recall, shownTheme } from "../session";
 import type { RunModel } from "../store";
@@ -103,6 +104,7 @@ function useGraph(model: RunModel, onTip: (tip: Tip | null) => void, onFollow: (
 }
 
 function GraphPane({ model, task }: { model: RunModel; task: string | null }) {
+  tick.value; // the model is the same object when it changes: without this, signals skip the component
   const { query } = route.value;
   const [tip, setTip] = useState<Tip | null>(null);
   const [isFollowing, setFollowing] = useState(recall("follow") === "on");
@@ -244,6 +246,7 @@ function NoPlan({ model }: { model: RunModel }) {
 }
 
 function TimelinePane({ model, task }: { model: RunModel; task: string | null }) {
+  tick.value;
   const canvas = useRef<HTMLCanvasElement>(null);
   const timeline = useRef<Timeline | null>(null);
   const [mode, setMode] = useState<TimelineMode>((recall("timeline") as TimelineMode) ?? "worker");
