@@ -13,6 +13,7 @@ from chargehand import testing as kit
 from chargehand.documents import Document, FigureCheck
 from chargehand.evaluation import evaluate_sync, load_suite
 from chargehand.models.written import WrittenModel
+from chargehand.presentation.script_questions import answer_questions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: elements of HTML that have no end
@@ -33,13 +34,19 @@ class Example:
     def written(self) -> WrittenModel:
         return WrittenModel(self.folder / "replies.toml")
 
-    def run(self, model: Any = None, *, breaks: Sequence[str] = (), **terms: Any) -> ch.RunResult:
-        """Run the request with replies of the file, with workers that fail for good."""
+    def run(
+        self, model: Any = None, *, breaks: Sequence[str] = (), answer: str = "", **terms: Any
+    ) -> ch.RunResult:
+        """Run the request with replies of the file, with workers that fail for good.
+
+        Questions get `answer`, or what the example answers with `--yes`.
+        """
         boss = self.module.boss(model or self.written(), self.data)
         for worker in breaks:
             kit.replace_worker(boss, worker, kit.fails)
-        result: ch.RunResult = boss.run_sync(self.request, output=self.module.OUTPUT, **terms)
-        return result
+        output, text = self.module.OUTPUT, answer or getattr(self.module, "YES", "")
+        result = boss.run_sync(self.request, output=output, on_question="return", **terms)
+        return answer_questions(boss, result, lambda _: text or None, output=output)
 
     def document(self, result: ch.RunResult) -> Document:
         made: Document = self.module.document(result, self.data, "label")
@@ -73,7 +80,11 @@ def assert_data_is_made_by(example: Example, tmp_path: Path) -> None:
 
 
 def assert_survives_kills(
-    example: Example, tmp_path: Path, at_steps: Sequence[int], ends: str = "succeeded"
+    example: Example,
+    tmp_path: Path,
+    at_steps: Sequence[int],
+    *options: str,
+    ends: str = "succeeded",
 ) -> None:
     """Killed with SIGKILL at these steps, one after another, it goes on and ends as if nothing had been."""
     ended = kit.kill_and_resume(
@@ -82,10 +93,13 @@ def assert_survives_kills(
         "runs.db",
         "--key",
         "one",
+        *options,
         at_steps=list(at_steps),
         cwd=tmp_path,
     )
     assert ends in ended.stdout
+    written = (tmp_path / f"{example.folder.name}.md").read_text()
+    assert "Figures found in their sources" in written  # the typed result, and not only its text
 
 
 def assert_suite_passes(example: Example) -> None:

@@ -19,6 +19,7 @@ from chargehand.documents import (
     Paragraph,
     Section,
     Table,
+    cited,
     figures_in,
 )
 from chargehand.errors import ToolError
@@ -32,6 +33,7 @@ HOSTILE = '<script>alert(1)</script> "quoted" | `code` \x1b[31m \u202e [link](ht
 def check(tmp_path_factory: pytest.TempPathFactory) -> FigureCheck:
     folder = tmp_path_factory.mktemp("data")
     (folder / "orders.csv").write_text("supplier,units,price\nTiller,3500,3.8\nHale,1200,0.125\n")
+    (folder / "labs.csv").write_text('high,day,place\n84,2025-12-05,"Bay, north"\n60,120,2025\n')
     (folder / "notes.md").write_text(
         "one\nTiller sent 3,500 units.\nIt fell by −4.5 %.\n  Ends on\n 2026-01-31\n"
     )
@@ -46,6 +48,9 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> FigureCheck:
         (-4.5, "notes.md:3"),
         ("Tiller sent", "notes.md:2"),
         ("ends on 2026-01-31", "notes.md:4-5"),
+        (84, "labs.csv:2"),
+        ("2025-12-05", "labs.csv:2"),
+        (120, "labs.csv:3"),
         (4700, "sql: SELECT sum(units) FROM orders"),
         (0.13, "SQL: SELECT price FROM orders WHERE supplier = 'Hale'"),
         ("Hale", "sql: SELECT supplier FROM orders WHERE units < 2000"),
@@ -61,6 +66,7 @@ def test_a_figure_that_stands_in_its_source_is_found(
     ("value", "source", "words"),
     [
         (350, "notes.md:2", "350 does not stand in notes.md:2"),
+        (60120, "labs.csv:3", "60120 does not stand in labs.csv:3"),
         (3500, "notes.md:9", "has 5 lines"),
         (3500, "notes.md:0", "there is no line"),
         (3500, "notes.md:3-2", "there is no line"),
@@ -145,6 +151,35 @@ def test_figures_are_found_wherever_they_stand_in_a_result() -> None:
 def test_a_figure_needs_a_source() -> None:
     with pytest.raises(ValidationError, match="source"):
         Figure.model_validate({"value": 1})
+
+
+def test_prose_with_sources_in_brackets_holds_figures() -> None:
+    """What has no source, or brackets without one, stays text."""
+    text = 'On 2025-12-02 [v/a.md:1] 1,200 mL [b.csv:2-3] of 5, "weak legs" [v/a.md:5], 3 [sql: SELECT 3] [no].'
+    parts = cited(text)
+    assert parts == [
+        "On ",
+        Figure(value="2025-12-02", source="v/a.md:1"),
+        " ",
+        Figure(value=1200, unit="mL", source="b.csv:2-3"),
+        " of 5, ",
+        Figure(value="weak legs", source="v/a.md:5"),
+        ", ",
+        Figure(value=3, source="sql: SELECT 3"),
+        " [no].",
+    ]
+    assert cited("") == []
+
+
+def test_a_missing_value_is_a_gap_of_the_line() -> None:
+    def at(value: float) -> Figure:
+        return Figure(value=value, source="labs.csv:2")
+
+    chart = LineChart("Potassium", list("abcd"), {"K": [at(4), at(5), None, at(6)]})
+    page = Document("Labs", [chart])
+    assert page.html().count("<polyline") == 2
+    assert "K, c: missing" in page.html()
+    assert "| c | missing |" in page.markdown()
 
 
 def test_hostile_text_stays_text_in_both_forms() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
-from chargehand.cli.ask_person import question_lines
 from chargehand.errors import UsageError
 from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.presentation.question_words import question_lines
 from chargehand.testing import FakeClock, run_virtual
 
 

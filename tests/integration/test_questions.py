@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.cli.ask_person import question_lines
 from chargehand.models.base import ToolCall
 from chargehand.notify import Notice
+from chargehand.presentation.question_words import question_lines
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 

@@ -12,8 +12,8 @@ import click
 from chargehand.cli.output import say
 from chargehand.errors import ChargehandError
 from chargehand.facts.outcome import Question
-from chargehand.presentation.live_frame import choice_lines, evidence_lines
-from chargehand.presentation.plain_text import clean, one_line
+from chargehand.presentation.plain_text import one_line
+from chargehand.presentation.question_words import answer_in, question_lines
 
 #: typed alone: answer in an editor, or have the supervisor's model answer
 EDITOR, SUPERVISOR = "e", "s"
@@ -134,19 +134,3 @@ def _draft_of(question: Question) -> str:
 
 async def _edit(text: str) -> str:
     return await asyncio.to_thread(click.edit, text) or ""
-
-
-def answer_in(question: Question, line: str) -> str | None:
-    """What a typed line answers: a choice by its number, or any text that the question accepts."""
-    if not line:
-        return question.default  # None: it must be said
-    if line.isdigit() and 1 <= int(line) <= len(question.choices):
-        return question.choices[int(line) - 1]
-    return line if question.accepts(line) else None
-
-
-def question_lines(question: Question) -> Iterator[str]:
-    """A question for reading: the text, what it is about, its choices by number."""
-    yield f"? {clean(question.text)}"
-    yield from (f"    {line}" for line in evidence_lines(question)[:40])
-    yield from (f"  {line}" for line in choice_lines(question))

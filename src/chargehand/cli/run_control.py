@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from chargehand.cli.ask_person import answer_in
 from chargehand.cli.find_run import with_run
 from chargehand.cli.options import journal_option
 from chargehand.cli.output import say
@@ -13,6 +12,7 @@ from chargehand.cli.run_details import question_meant
 from chargehand.errors import UnknownQuestion
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Head
+from chargehand.presentation.question_words import answer_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 

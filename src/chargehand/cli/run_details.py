@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from chargehand.cli.ask_person import question_lines
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words
 from chargehand.decisions.schedule import RunState
@@ -15,6 +14,7 @@ from chargehand.facts.outcome import Question
 from chargehand.patterns.groups.messages import SpokenTurn, told_in
 from chargehand.presentation.plain_text import answer_words, clean, one_line
 from chargehand.presentation.progress_lines import gain_of, task_counts
+from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.status_words import process_words
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from chargehand.cli import output
-from chargehand.cli.ask_person import Prompt, TerminalPrompt, ask, question_lines
+from chargehand.cli.ask_person import Prompt, TerminalPrompt, ask
 from chargehand.cli.options import again
 from chargehand.cli.run_details import ended_json
 from chargehand.cli.run_events import RunView, WatchOptions
@@ -25,6 +25,7 @@ from chargehand.facts.outcome import Question
 from chargehand.interrupt_signals import counting_signals
 from chargehand.presentation.plain_text import clean, doubt_lines, one_line, output_words
 from chargehand.presentation.progress_lines import summary
+from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.status_words import nested_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor

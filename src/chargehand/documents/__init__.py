@@ -10,7 +10,7 @@ from chargehand.documents.document import (
     Section,
     Table,
 )
-from chargehand.documents.figures import CheckedFigure, Figure, FigureCheck, figures_in
+from chargehand.documents.figures import CheckedFigure, Figure, FigureCheck, cited, figures_in
 
 __all__ = [
     "BarChart",
@@ -24,5 +24,6 @@ __all__ = [
     "Paragraph",
     "Section",
     "Table",
+    "cited",
     "figures_in",
 ]

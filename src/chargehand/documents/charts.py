@@ -33,10 +33,15 @@ def bar_chart_svg(title: str, bars: Sequence[tuple[str, Figure]]) -> str:
     return _svg(title, len(bars) * _ROW, rows)
 
 
-def line_chart_svg(title: str, axis: Sequence[str], lines: Mapping[str, Sequence[Figure]]) -> str:
-    """Lines over one axis, each with its name."""
-    numbers = {name: [_number(each, title) for each in line] for name, line in lines.items()}
-    every = [value for line in numbers.values() for value in line]
+def line_chart_svg(
+    title: str, axis: Sequence[str], lines: Mapping[str, Sequence[Figure | None]]
+) -> str:
+    """Lines over one axis, each with its name. A line is broken where a figure is missing."""
+    numbers = {
+        name: {i: _number(each, title) for i, each in enumerate(line) if each is not None}
+        for name, line in lines.items()
+    }
+    every = [value for line in numbers.values() for value in line.values()]
     low, high = min(every, default=0.0), max(every, default=1.0)
     rise = (high - low) or 1.0
 
@@ -59,14 +64,21 @@ def line_chart_svg(title: str, axis: Sequence[str], lines: Mapping[str, Sequence
     ]
     for place, (name, line) in enumerate(numbers.items()):
         colour = _COLOURS[place % len(_COLOURS)]
-        points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in enumerate(line))
-        drawn.append(
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        )
+        for part in _unbroken(line):
+            points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in part)
+            drawn.append(
+                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            )
         drawn += [
             f'<circle cx="{x(i):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}">'
             f"<title>{escape(name)}, {escape(axis[i])}: {escape(str(lines[name][i]))}</title></circle>"
-            for i, value in enumerate(line)
+            for i, value in line.items()
+        ]
+        drawn += [
+            f'<text class="bad" x="{x(i):.1f}" y="{16 + 16 * place}" text-anchor="middle">missing'
+            f"<title>{escape(name)}, {escape(axis[i])}: missing</title></text>"
+            for i in range(len(axis))
+            if i not in line
         ]
         row, column = divmod(place, _NAMES)
         left, top = _EDGE + column * 160, _HEIGHT - 20 + row * 20
@@ -76,6 +88,17 @@ def line_chart_svg(title: str, axis: Sequence[str], lines: Mapping[str, Sequence
         )
     rows_below = max(len(numbers) - 1, 0) // _NAMES
     return _svg(title, _HEIGHT + 20 * rows_below, drawn)
+
+
+def _unbroken(line: Mapping[int, float]) -> list[list[tuple[int, float]]]:
+    """The points of a line, divided where one is missing."""
+    parts: list[list[tuple[int, float]]] = []
+    for i, value in line.items():
+        if i - 1 in line:
+            parts[-1].append((i, value))
+        else:
+            parts.append([(i, value)])
+    return parts
 
 
 def _svg(title: str, height: int, drawn: Sequence[str]) -> str:

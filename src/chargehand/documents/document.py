@@ -49,11 +49,11 @@ class BarChart(Struct, frozen=True):
 
 
 class LineChart(Struct, frozen=True):
-    """One line per name, each with a figure per point of the axis."""
+    """One line per name, each with a figure per point of the axis; None: there is none, and the line has a gap."""
 
     title: str
     axis: Sequence[str]
-    lines: Mapping[str, Sequence[Figure]]
+    lines: Mapping[str, Sequence[Figure | None]]
 
 
 class Section(Struct, frozen=True):
@@ -285,7 +285,10 @@ def _figures_of(blocks: Sequence[Block]) -> list[Figure]:
 
 
 def _points(chart: LineChart) -> list[list[Cell]]:
-    return [[at, *(line[i] for line in chart.lines.values())] for i, at in enumerate(chart.axis)]
+    return [
+        [at, *("missing" if (point := line[i]) is None else point for line in chart.lines.values())]
+        for i, at in enumerate(chart.axis)
+    ]
 
 
 def _drawn(title: str, drawn: str, words: str) -> str:
@@ -334,10 +337,10 @@ table{border-collapse:collapse;width:100%;margin:1rem 0;background:var(--panel);
 th,td{border-bottom:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}
 th{overflow-wrap:normal}.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 figure{margin:1.2rem 0;padding:1rem;background:var(--panel);border:1px solid var(--line);border-radius:6px}
-svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--ink2)}
+svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--ink2)}svg .bad{fill:var(--bad)}
 details{margin-top:.6rem;color:var(--ink2)}summary{cursor:pointer}
 aside{margin:1rem 0;padding:.8rem 1rem;border-left:3px solid var(--bad);background:var(--note)}
-sup{line-height:0}sup a{color:var(--ink2);text-decoration:none;padding:0 .15em}.bad{color:var(--bad)}.sources{color:var(--ink2);font-size:.88rem;overflow-wrap:anywhere}
+sup{line-height:0;white-space:nowrap}td .figure{overflow-wrap:break-word}sup a{color:var(--ink2);text-decoration:none;padding:0 .15em}.bad{color:var(--bad)}.sources{color:var(--ink2);font-size:.88rem;overflow-wrap:anywhere}
 :target{background:var(--note)}
 @media print{main{max-width:none;margin:0}}
 """

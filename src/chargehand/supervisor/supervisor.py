@@ -289,16 +289,25 @@ class Supervisor:
             return run
 
     async def resume(
-        self, run_id: str, *, accept: bool = False, on_question: OnQuestion | str | None = None
+        self,
+        run_id: str,
+        *,
+        accept: bool = False,
+        on_question: OnQuestion | str | None = None,
+        output: Any = None,
     ) -> RunResult:
         """Continue an interrupted run; for a finished one, return its result again.
 
-        If the roster has changed, it says what changed and continues only with `accept`.
-        Raises `NotLeading` while another live process leads the run.
+        `output` is the type that the run was started with, which the journal does not hold:
+        without it `result.output` is plain data. If the roster has changed, it says what
+        changed and continues only with `accept`. Raises `NotLeading` while another live
+        process leads the run.
         """
         async with self._runtimes.at_work() as runtime:
             asking = replace(self._asking(RunOptions(on_question=on_question)), accepts=accept)
-            run, _ = await self._start.rejoin(runtime, run_id, accept=accept, asking=asking)
+            run, _ = await self._start.rejoin(
+                runtime, run_id, accept=accept, asking=asking, shape=output
+            )
             return await run.wait()
 
     async def fork_plan(
@@ -343,10 +352,16 @@ class Supervisor:
             return await self._wait_or_cancel(run)
 
     def resume_sync(
-        self, run_id: str, *, accept: bool = False, on_question: OnQuestion | str | None = None
+        self,
+        run_id: str,
+        *,
+        accept: bool = False,
+        on_question: OnQuestion | str | None = None,
+        output: Any = None,
     ) -> RunResult:
         """`resume` for callers without an event loop."""
-        return self.control.wait_sync(self.resume(run_id, accept=accept, on_question=on_question))
+        resumed = self.resume(run_id, accept=accept, on_question=on_question, output=output)
+        return self.control.wait_sync(resumed)
 
     def answer_sync(self, question_id: str, text: str, *, by: str = "") -> None:
         """`answer` for callers without an event loop."""

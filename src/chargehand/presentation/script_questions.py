@@ -1,0 +1,65 @@
+"""Questions of a script's runs, put to the person at its terminal: `answer_questions(boss, result)`."""
+
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from chargehand.facts.outcome import Question
+from chargehand.person_at_terminal import is_interactive
+from chargehand.presentation.plain_text import clean, one_line
+from chargehand.presentation.question_words import answer_in, question_lines
+from chargehand.result import RunResult
+from chargehand.supervisor import Supervisor
+
+
+def ask_at_terminal(question: Question) -> str | None:
+    """Show a question on stderr and read its answer; None if no person is at the terminal."""
+    if not is_interactive():
+        return None
+    for line in question_lines(question):
+        _say(line)
+    for line in sys.stdin:
+        if (answer := answer_in(question, line.strip())) is not None:
+            return answer
+        _say(f"{one_line(line)!r} is none of the choices; type a number or one of the words above")
+    return None
+
+
+def answer_questions(
+    boss: Supervisor,
+    result: RunResult,
+    answer: Callable[[Question], str | None] = ask_at_terminal,
+    *,
+    output: Any = None,
+) -> RunResult:
+    """Answer the open questions of a run that returned with them, and go on, until it ends.
+
+    result = boss.run_sync("…", on_question="return")
+    result = answer_questions(boss, result)
+
+    A question that `answer` returns None for stays open, and the result is returned as it is: still waiting. `output` is
+    the type that the run was started with.
+    """
+    while result.questions:
+        for question in result.questions:
+            text = answer(question)
+            if text is None:
+                return result
+            boss.answer_sync(question.id, text)
+        result = boss.resume_sync(result.id, on_question="return", output=output)
+    return result
+
+
+def waiting_lines(result: RunResult, journal: str) -> list[str]:
+    """The open questions of a run, and the commands that answer them."""
+    lines: list[str] = []
+    for question in result.questions:
+        lines += question_lines(question)
+        command = shlex.join(["chargehand", "answer", question.id])
+        lines.append(f"answer it:  {command} TEXT --journal {shlex.quote(journal)}")
+    return lines
+
+
+def _say(line: str) -> None:
+    print(clean(line), file=sys.stderr, flush=True)
