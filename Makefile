@@ -37,7 +37,8 @@ examples: $(VENV)/.installed ## every complete example, offline; the documents g
 	@mkdir -p .examples
 	@for replies in examples/*/replies.toml; do \
 		name=$$(basename $$(dirname $$replies)); echo "== $$name"; \
-		$(BIN)/python examples/$$name/$$name.py --out .examples/$$name || exit 1; \
+		case $$name in patient_summary|portfolio_rebalancing) yes=--yes;; *) yes=;; esac; \
+		$(BIN)/python examples/$$name/$$name.py --out .examples/$$name $$yes || exit 1; \
 	done
 
 test-ui: ## format, lint, types, unit tests and the build of the dashboard, where there is node

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 import chargehand as ch
 from chargehand.documents import (
     Callout,
+    Cell,
     Document,
     Figure,
     LineChart,
@@ -324,7 +325,9 @@ def _alerts(made: PatientSummary) -> list[Any]:
 
 
 def _laboratory(made: PatientSummary) -> list[Any]:
-    rows = [[e.test, e.first, e.latest, e.latest_on, e.low, e.high, _place(e)] for e in made.trends]
+    rows: list[list[Cell]] = [
+        [e.test, e.first, e.latest, e.latest_on, e.low, e.high, _place(e)] for e in made.trends
+    ]
     columns = [
         "test",
         "first value",
@@ -381,7 +384,7 @@ def main() -> int:
     arguments.add_argument("request", nargs="?", default=REQUEST)
     arguments.add_argument("--model", default=WRITTEN, help="such as openai:gpt-5-mini")
     arguments.add_argument("--data", type=Path, default=DATA, help="a folder with the same files")
-    arguments.add_argument("--journal", default="patient_summary.db", help="where runs are kept")
+    arguments.add_argument("--journal", help="where runs are kept; default: beside the summary")
     arguments.add_argument("--key", help="go on with the run of this key, if there is one")
     arguments.add_argument("--resume", metavar="RUN", help="go on with this run")
     arguments.add_argument(
@@ -391,7 +394,8 @@ def main() -> int:
         "--out", type=Path, default=Path("patient_summary"), help="where the summary goes"
     )
     chosen = arguments.parse_args()
-    supervisor = show_progress(boss(chosen.model, chosen.data, chosen.journal))
+    journal = chosen.journal or str(chosen.out.with_suffix(".db"))
+    supervisor = show_progress(boss(chosen.model, chosen.data, journal))
     if chosen.resume:
         result = supervisor.resume_sync(chosen.resume, on_question="return", output=OUTPUT)
     else:
@@ -401,7 +405,7 @@ def main() -> int:
     ask = (lambda _: YES) if chosen.yes else ask_at_terminal
     result = answer_questions(supervisor, result, ask, output=OUTPUT)
     if result.questions:
-        print(*waiting_lines(result, chosen.journal), sep="\n", file=sys.stderr)
+        print(*waiting_lines(result, journal), sep="\n", file=sys.stderr)
         again = shlex.join(["python", *sys.argv, "--resume", result.id])
         print(f"then:       {again}", file=sys.stderr)
         return 4
