@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from chargehand.cli import main
+from chargehand.crews.default_crew import default_crew
 from chargehand.errors import NeedsRefresh, UsageError
 from chargehand.evaluation import CaseResult, case_runs, evaluate, load_suite
 from chargehand.testing import FakeProvider
@@ -39,7 +40,8 @@ def reply(request):
     asked = pathlib.Path(__file__).with_name("asked")
     count = int(asked.read_text()) + 1 if asked.exists() else 1
     asked.write_text(str(count))
-    if pathlib.Path(__file__).with_name("down").exists():
+    down = pathlib.Path(__file__).with_name("down")
+    if down.exists() and count >= int(down.read_text() or 1):
         raise ModelDenied("the key was withdrawn")
     task = {"id": "t1", "needs": [], "worker": "analyst", "description": f"units that Tiller delivered, try {count}",
             "accept": "", "optional": False, "for_each": ""}
@@ -154,6 +156,18 @@ def test_every_approach_is_recorded_and_replayed(bundled: Path, approach: str) -
         assert (case["accepted_first"], case["accepted"]) == (False, True)
 
 
+@pytest.mark.parametrize(("name", "count"), [("suite", 20), ("held_back", 5)])
+def test_the_requests_for_small_models_have_gold_plans_for_the_default_crew(
+    name: str, count: int
+) -> None:
+    suite = load_suite(EXAMPLES.parent / "benchmarks" / "plan_requests" / f"{name}.toml")
+    assert len(suite.cases) == count
+    for case in suite.cases:
+        crew = {worker.name for worker in default_crew([suite.folder / case.files[0]]).workers}
+        assert case.plan is not None
+        assert {task.worker for task in case.plan} == set(case.workers or ()) <= crew
+
+
 # Recordings
 
 
@@ -194,6 +208,43 @@ def test_a_refresh_that_fails_leaves_the_recording_as_it_was(small: Callable[...
     assert done.exit_code == 2
     assert "the key was withdrawn" in done.stderr
     assert load_suite(suite).recording.read_bytes() == before
+
+
+def test_a_refresh_that_broke_off_is_gone_on_with(
+    small: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    suite = small("repeats = 3")
+    (suite.parent / "down").write_text("2", encoding="utf-8")  # from the second call on
+    done = run(suite, "--refresh")
+    assert done.exit_code == 2
+    assert "1 replies are kept in" in done.stderr
+    recording = load_suite(suite).recording
+    unfinished = recording.with_suffix(".unfinished.jsonl")
+    assert not recording.exists()
+    unfinished.write_bytes(
+        unfinished.read_bytes() + b'{"is":"reply","requ'
+    )  # killed while it wrote
+    (suite.parent / "down").unlink()
+    assert run(suite, "--refresh").exit_code == 0
+    assert "refresh_continues replies=1" in caplog.text
+    cases = json.loads(run(suite, "--json").stdout)["cases"]
+    assert [case["plan"][0]["description"][-5:] for case in cases] == ["try 1", "try 3", "try 4"]
+    assert not unfinished.exists(), "the next refresh asks all again"
+
+
+def test_a_refresh_of_one_case_leaves_what_another_had_begun(small: Callable[..., Path]) -> None:
+    suite = small()
+    text = suite.read_text(encoding="utf-8")
+    more = (
+        text[text.index("[[case]]") :].replace("tiller", "bolt").replace("did Tiller", "did Bolt")
+    )
+    suite.write_text(text + more, encoding="utf-8")
+    (suite.parent / "down").write_text("2", encoding="utf-8")
+    run(suite, "--refresh")
+    (suite.parent / "down").unlink()
+    assert run(suite, "--refresh", "--case", "bolt").exit_code == 0
+    assert run(suite, "--refresh", "--json").exit_code == 0
+    assert (suite.parent / "asked").read_text(encoding="utf-8") == "4", "tiller was asked once"
 
 
 def test_a_model_that_cannot_be_opened_is_no_figure(

@@ -332,3 +332,28 @@ async def test_material_is_read_off_the_loop(supply: Path) -> None:
 
     await material_of(Roster([ch.Worker("r", "Reads", tools=[look])]))
     assert on_loop == [False]
+
+
+async def test_a_secret_in_what_a_tool_holds_reaches_no_model() -> None:
+    secret = "sk-canary-8812"
+    table = TableEntry(f"t_{secret}", (("total", "DOUBLE"),), sample=f"key={secret}")
+    held = Material((FileEntry(f"{secret}/a.txt", 1), FileEntry(f"{secret}/b.txt", 1)), (table,))
+
+    @ch.tool(effect="pure", holds=lambda: held)
+    async def look() -> str:
+        """Look."""
+        return ""
+
+    missing = {"id": "t1", "description": "Read gone.csv", "worker": "r", "needs": []}
+    planner = ch.ScriptedModel(
+        [plan_of(missing), plan_of({**missing, "description": "Look"}), "ok"]
+    )
+    worker = ch.ScriptedModel(["done"])
+    crew = [ch.Worker("r", "Reads", tools=[look], model=worker)]
+    async with ch.Supervisor(crew, model=planner, secrets={"KEY": secret}) as boss:
+        await boss.run("Look")
+    said = "\n".join(map(text_of, [*planner.requests, *worker.requests]))
+    assert "gone.csv" in said
+    assert "a.txt" in said
+    assert secret not in said
+    assert all(secret not in str(request.schema) for request in planner.requests)

@@ -9,14 +9,16 @@ import chargehand as ch
 from chargehand.engines.brief import Fenced
 from chargehand.errors import ModelUnreachable, WorkerError
 from chargehand.facts.events import Approach, CancelRequested, PlanAdopted, PlanAmended
+from chargehand.facts.json_schema import faults_against
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
+from chargehand.models.base import Abilities
 from chargehand.models.provider_schema import OPENAI, held_to
 from chargehand.roles.model_calls import PlainModelCaller
-from chargehand.roles.plan_schema import MOST, fresh_ids
-from chargehand.roles.planner import plan_schema, write_plan
+from chargehand.roles.plan_schema import MOST, Bounds, fresh_ids, plan_schema
+from chargehand.roles.planner import write_plan
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 from tests.integration.planner_at_work import (
@@ -81,12 +83,54 @@ async def test_a_request_cannot_break_out_of_its_fence() -> None:
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(tasks=3)])
 def test_the_schema_is_one_that_strict_providers_hold_a_model_to(limits: Limits) -> None:
-    schema = plan_schema(Roster(CREW), limits)
+    schema = plan_schema(Bounds(Roster(CREW), limits))
     assert held_to(schema, OPENAI) is not None
     most = min(limits.tasks, MOST)
     assert schema["properties"]["tasks"]["maxItems"] == most
     needs = schema["properties"]["tasks"]["items"]["properties"]["needs"]
     assert needs["items"]["enum"] == [f"t{n}" for n in range(1, most + 1)]
+
+
+def held_by_place(*tasks: dict[str, Any], patterns: tuple[str, ...] = ()) -> bool:
+    """Whether a provider that holds each place of a list to its own schema would let these tasks through."""
+    bounds = Bounds(Roster(CREW), Limits())
+    schema = plan_schema(bounds, by_place=True, patterns=patterns)
+    return not faults_against(schema, {"goal": "towers", "tasks": list(tasks)})
+
+
+def test_a_sound_graph_is_a_matter_of_the_schema_where_each_place_has_its_own() -> None:
+    first = task("t1", "Find the tower in Lyon")
+    assert held_by_place(first, task("t2", "Compare", "counter", "t1"))
+    assert not held_by_place({**first, "needs": ["t1"]}), "of itself"
+    assert not held_by_place({**first, "needs": ["t2"]}, task("t2", "Compare")), "of a later one"
+    assert not held_by_place(first, task("t2", "Compare", "counter", "t3"))
+    assert not held_by_place({**first, "id": "t2"}), "ids follow the order"
+    assert not held_by_place({**first, "worker": "nobody"})
+    assert not held_by_place(), "a plan of nothing"
+
+
+def test_there_is_nothing_to_choose_where_there_is_nothing() -> None:
+    first = {**task("t1", "Find the tower"), "for_each": "towers/*.txt"}
+    assert held_by_place(first, patterns=("towers/*.txt",))
+    assert not held_by_place(first, patterns=("bridges/*.txt",))
+    assert not held_by_place(first), "no files belong together"
+
+
+@pytest.mark.parametrize("approach", ["whole", "stream"])
+async def test_only_a_model_that_holds_places_gets_their_schema(approach: str) -> None:
+    short = json.dumps({"goal": "towers", "tasks": [LYON]})  # what is rarely wanted is left out
+    able = Abilities(is_real=False, places=True)
+    model = ch.ScriptedModel([short], abilities=able)
+    seat = Seated(model, approach=Approach(approach))
+    assert isinstance(await seat.plan(), Done)
+    request = model.requests[0]
+    schema: Any = request.schema
+    assert "prefixItems" in schema["properties"]["tasks"]
+    assert request.settings.temperature == 0.0
+    plain = ch.ScriptedModel([PLAN])
+    await Seated(plain).plan()
+    assert "prefixItems" not in str(plain.requests[0].schema)
+    assert plain.requests[0].settings.temperature is None
 
 
 FAULTY = [
@@ -95,7 +139,7 @@ FAULTY = [
         plan_text(
             task("t1", "Compare the towers", "counter", "t2"), task("t2", "Find", "finder", "t1")
         ),
-        "in a circle: t2 → t1 → t2",
+        "in a circle: t2 → t1 → t2; drop one of these needs, best that of 't2' in 't1'",
     ),
     (plan_text(task("t1", "Find the towers", "finder", "t9")), "'t9', which is not in the plan"),
     (plan_text(task("t1", "Analyze the data")), "too vague to be checked"),

@@ -58,6 +58,8 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     isolation: bool | None = None
     right: bool | None = None
     calls: int = 0
+    #: of all calls; None: the model counts none
+    prompt_tokens: int | None = None
     #: dollars
     cost: float = 0.0
     #: that models took, added up, as it was recorded
@@ -132,6 +134,7 @@ class _CaseRun:
             model=self._model,
             repeat=repeat,
             calls=session.calls,
+            prompt_tokens=session.prompt_tokens or None,
             cost=session.cost,
             seconds=round(session.seconds, 3),
             plan=outcome.plan or (),

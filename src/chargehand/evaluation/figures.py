@@ -22,11 +22,12 @@ TITLES: dict[Metric, str] = {
     "isolation": "only allowed tools called",
     "right": "answers right",
     "calls": "model calls",
+    "prompt_tokens": "prompt tokens",
     "cost": "dollars",
     "seconds": "model seconds",
 }
 #: between 0 and 1; of such values Wilson's interval is never too narrow, F1 included
-SHARES = frozenset(METRICS) - {"calls", "cost", "seconds"}
+SHARES = frozenset(METRICS) - {"calls", "prompt_tokens", "cost", "seconds"}
 FORMAT, VERSION = "chargehand-evaluation", 1
 
 

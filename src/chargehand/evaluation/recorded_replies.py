@@ -6,9 +6,10 @@ models with their abilities, the replies, and a last line that seals what stands
 """
 
 import hashlib
+import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -30,6 +31,8 @@ from chargehand.journal.durable_files import write_whole
 from chargehand.models.base import Abilities, Model, ModelReply, ModelRequest
 from chargehand.models.prices import price_of
 from chargehand.regular_file import refuse_special_file
+
+log = logging.getLogger("chargehand")
 
 FORMAT, VERSION = "chargehand-model-recording", 1
 #: bytes of a file; a suite that needs more should be several
@@ -71,6 +74,7 @@ class _Seal(Struct, tag="seal", tag_field="is", forbid_unknown_fields=True):
 
 _Line: TypeAlias = _Head | _RecordedAbilities | RecordedReply | _Seal
 _line_in = msgspec.json.Decoder(_Line)
+_reply_in = msgspec.json.Decoder(RecordedReply)
 
 
 class ReplyKey(NamedTuple):
@@ -84,7 +88,11 @@ class ReplyKey(NamedTuple):
 
 
 class ModelRecording:
-    """The recorded replies of a suite. With `refresh`, models are asked, and what they say is kept."""
+    """The recorded replies of a suite. With `refresh`, models are asked, and what they say is kept.
+
+    A refresh replaces the recording at its end. Until then its replies are kept in a file of their own, so that
+    one that breaks off is gone on with by the next.
+    """
 
     def __init__(self, path: Path, *, refresh: bool = False, note: str = "") -> None:
         self.path = path
@@ -98,6 +106,8 @@ class ModelRecording:
         self._is_there = path.exists()
         if self._is_there:
             self._read()
+        #: of a refresh that broke off
+        self._unfinished = UnfinishedRefresh(path.with_suffix(".unfinished.jsonl"), is_read=refresh)
 
     def _read(self) -> None:
         if self.path.stat().st_size > MOST_BYTES:
@@ -129,15 +139,19 @@ class ModelRecording:
         return known if self.is_refreshed else replace(known, is_real=False, may_cost=False)
 
     def find(self, key: ReplyKey) -> RecordedReply | None:
-        """The reply; while refreshing, only one that was given in this evaluation."""
+        """The reply; while refreshing, only one that was given in this evaluation, or before it broke off."""
         if self.is_refreshed and key not in self._used:
-            return None
+            reply = self._unfinished.replies.get(key)
+            if reply is None:
+                return None
+            self._replies[key] = reply
         self._used.add(key)
         return self._replies.get(key)
 
     def keep(self, reply: RecordedReply) -> None:
         self._replies[reply.key] = reply
         self._used.add(reply.key)
+        self._unfinished.add(reply)
 
     def write(self, *, is_whole: bool) -> None:
         """Replace the file in one step; after a whole evaluation, without replies nobody asked for."""
@@ -155,6 +169,63 @@ class ModelRecording:
             write_whole(self.path, text + msgspec.json.encode(seal) + b"\n")
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+        self._unfinished.drop(self._used)
+
+    @property
+    def how_to_go_on(self) -> str:
+        """Where the replies are that were given before a refresh broke off; empty if there are none."""
+        count, path = len(self._unfinished.replies), self._unfinished.path
+        return (
+            f"; {count} replies are kept in {path}, and --refresh goes on from there"
+            if count
+            else ""
+        )
+
+
+class UnfinishedRefresh:
+    """The replies of a refresh that has not ended, in a file to which each is added at once."""
+
+    def __init__(self, path: Path, *, is_read: bool) -> None:
+        self.path = path
+        self.replies: dict[ReplyKey, RecordedReply] = {}
+        if is_read and path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror}; delete it") from None
+        for line in lines:
+            try:
+                reply = _reply_in.decode(line)
+            except msgspec.MsgspecError:
+                continue  # the process was killed while it wrote this line
+            self.replies[reply.key] = reply
+        if self.replies:
+            log.warning(
+                "refresh_continues replies=%d file=%s; delete this file to ask for all of them again",
+                len(self.replies),
+                self.path,
+            )
+
+    def add(self, reply: RecordedReply) -> None:
+        self.replies[reply.key] = reply
+        try:
+            with self.path.open("ab") as file:
+                # A line of its own, whatever a process that was killed has left behind.
+                file.write(b"\n" + msgspec.json.encode(reply) + b"\n")
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+
+    def drop(self, used: Collection[ReplyKey]) -> None:
+        """Forget the replies that are recorded by now; those of other crews and cases stay."""
+        self.replies = {key: each for key, each in self.replies.items() if key not in used}
+        if self.replies:
+            lines = (msgspec.json.encode(each) + b"\n" for each in self.replies.values())
+            write_whole(self.path, b"".join(lines))
+        else:
+            self.path.unlink(missing_ok=True)
 
 
 def _lines_of(path: Path) -> Iterable[_Line]:
@@ -213,6 +284,7 @@ class ReplySession:
         self._free: dict[str, list[int]] = {}
         #: replies, and the seconds that they took when they were recorded
         self.calls = 0
+        self.prompt_tokens = 0
         self.seconds = 0.0
         self._spent: list[tuple[str, Usage]] = []
         #: why a reply is missing
@@ -239,7 +311,10 @@ class ReplySession:
         if self.missing:
             raise NeedsRefresh(f"{self.missing[0]}; needs --refresh")
         for why in self._failed.values():
-            raise ModelDenied(f"the recording is left as it was, because a model failed: {why}")
+            kept = self._recording.how_to_go_on
+            raise ModelDenied(
+                f"the recording is left as it was, because a model failed: {why}{kept}"
+            )
 
     def take(self, digest: str) -> ReplyKey:
         """The place of a request among equal ones, taken on arrival."""
@@ -265,6 +340,7 @@ class ReplySession:
         if model.abilities.is_metered:
             self._spent.append((model.name, reply.reply.usage))
         self.calls += 1
+        self.prompt_tokens += reply.reply.usage.tokens_in
         self.seconds += reply.seconds
         return reply.reply
 

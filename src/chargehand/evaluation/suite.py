@@ -22,6 +22,7 @@ Metric: TypeAlias = Literal[
     "isolation",
     "right",
     "calls",
+    "prompt_tokens",
     "cost",
     "seconds",
 ]

@@ -459,6 +459,13 @@ def find_cycle(tasks: Sequence[Task]) -> list[str]:
     return []
 
 
+def _backward_edge(cycle: Sequence[str], tasks: Sequence[Task]) -> tuple[str, str]:
+    """Of a circle, the task that is written first, and what it needs there: most likely by mistake."""
+    order = {task.id: place for place, task in enumerate(tasks)}
+    pairs = zip(cycle, [cycle[-1], *cycle], strict=False)  # each needs the one before it
+    return min(pairs, key=lambda pair: order[pair[0]])
+
+
 def _is_in_order(tasks: Sequence[Task]) -> bool:
     """Whether every task stands after all that it needs, as most plans are written."""
     before: set[str] = set()
@@ -506,7 +513,11 @@ def _check(plan: Plan, roster: Collection[str] | None, limits: Limits) -> Check:
     cycle = find_cycle(plan.tasks)
     if cycle:
         circle = " → ".join([*cycle, cycle[0]])
-        message = f"tasks need each other in a circle: {circle}; drop one of these needs"
+        task, need = _backward_edge(cycle, plan.tasks)
+        message = (
+            f"tasks need each other in a circle: {circle}; drop one of these needs, "
+            f"best that of {need!r} in {task!r}"
+        )
         faults.append(Fault("cycle", cycle[0], message))
     return Check(tuple(faults), tuple(warnings))
 

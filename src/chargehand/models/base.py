@@ -242,6 +242,8 @@ class Abilities(Struct, frozen=True, kw_only=True):
     tools: bool = True
     #: answers are held to a JSON Schema by the provider
     schema: bool = True
+    #: each place of a list is held to a schema of its own (`prefixItems`), and so is what may be left out
+    places: bool = False
     images: bool = True
     files: bool = True
     #: ends with `StopReason.REFUSAL` by itself when it cannot do a task; other models get instructions for that

@@ -37,7 +37,7 @@ class LocalModel:
     it has called already it is not let call again, but asked for its answer.
     """
 
-    abilities = base.Abilities(images=False, is_real=False)
+    abilities = base.Abilities(images=False, is_real=False, places=True)
 
     def __init__(
         self,

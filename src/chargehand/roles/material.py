@@ -17,6 +17,7 @@ from chargehand.roles.run_summary import remembered
 from chargehand.threads import in_thread
 from chargehand.tools.base import Tool
 from chargehand.tools.material import FileEntry, Material, TableEntry
+from chargehand.tools.redaction import NOTHING_SECRET, Redactor
 
 log = logging.getLogger("chargehand")
 
@@ -28,6 +29,8 @@ LONGEST_NAME = 120
 MOST_COLUMNS = 24
 #: of what is not named: folders that are, and entries that are looked at for a shorter one
 MOST_FOLDERS, MOST_SKIPPED = 12, 500
+#: of files that belong together
+MOST_PATTERNS = 20
 #: seconds that all tools together have to say what they hold
 PATIENCE = 20.0
 _WORD = re.compile(r"[^\W_]{3,}|\d+")
@@ -53,12 +56,12 @@ async def material_of(roster: Roster) -> list[MaterialHolder]:
     return await _held_in_time(tools) if any(tools.values()) else []
 
 
-async def reach_of(roster: Roster) -> dict[str, Reach]:
-    """By worker: the names of the files and tables that it can reach."""
+async def reach_of(roster: Roster, redactor: Redactor = NOTHING_SECRET) -> dict[str, Reach]:
+    """By worker: the names of the files and tables that it can reach, without secrets."""
     return {
         worker: Reach(
-            _paths_in(holder.material),
-            tuple(table.name for table in holder.material.tables),
+            _without_secrets(_paths_in(holder.material), redactor),
+            _without_secrets(tuple(table.name for table in holder.material.tables), redactor),
             holder.material.is_whole,
         )
         for holder in await material_of(roster)
@@ -66,18 +69,26 @@ async def reach_of(roster: Roster) -> dict[str, Reach]:
     }
 
 
+def _without_secrets(names: tuple[str, ...], redactor: Redactor) -> tuple[str, ...]:
+    # All at once, for there may be ten thousand, and hardly ever a secret among them.
+    together = "\n".join(names)
+    return names if redactor.text(together) == together else tuple(map(redactor.text, names))
+
+
 def _paths_in(material: Material) -> tuple[str, ...]:
     files = [file.path for file in material.files]
     return tuple(dict.fromkeys([*files, *(t.path for t in material.tables if t.path)]))
 
 
-async def remembered_material(brief: Brief, roster: Roster, request: str) -> "MaterialWords":
+async def remembered_material(
+    brief: Brief, roster: Roster, request: str, redactor: Redactor = NOTHING_SECRET
+) -> "MaterialWords":
     """What the crew can reach, as a system task saw it first. What is made of it is tainted."""
     if not _has_holders(roster):
         return MaterialWords()
 
     async def look() -> MaterialWords:
-        return await seen_by_planner(roster, request)
+        return await seen_by_planner(roster, request, redactor)
 
     return await _told(brief, look)
 
@@ -87,20 +98,41 @@ class MaterialWords(Struct, frozen=True):
 
     words: str = ""
     taint: tuple[str, ...] = ()
+    #: of files that belong together, such as `reviews/*.txt`
+    patterns: tuple[str, ...] = ()
 
     @property
     def fenced(self) -> str:
         return fenced("material", self.words) if self.words else ""
 
 
-async def seen_by_planner(roster: Roster, request: str) -> MaterialWords:
+async def seen_by_planner(
+    roster: Roster, request: str, redactor: Redactor = NOTHING_SECRET
+) -> MaterialWords:
     """What the crew can reach, for a plan that is written outside of any run."""
     holders = await material_of(roster)
     taint = dict.fromkeys(source for holder in holders for source in holder.taint)
-    return MaterialWords(in_words(holders, request, MOST_BYTES), tuple(taint))
+    words = redactor.text(in_words(holders, request, MOST_BYTES))
+    patterns = _without_secrets(_patterns_of(holders), redactor)
+    return MaterialWords(words, tuple(taint), patterns)
 
 
-async def told_to_worker(brief: Brief, tools: Iterable[Tool]) -> str:
+def _patterns_of(holders: Sequence[MaterialHolder]) -> tuple[str, ...]:
+    """Patterns for the files of one kind in one folder, where there are several; those with most files first."""
+    alike: dict[str, int] = {}
+    for path in dict.fromkeys(file.path for holder in holders for file in holder.material.files):
+        folder, _, name = path.rpartition("/")
+        stem, dot, ending = name.rpartition(".")
+        if stem and ending.isalnum() and folder.isprintable():
+            pattern = f"{folder}/*{dot}{ending}" if folder else f"*{dot}{ending}"
+            alike[pattern] = alike.get(pattern, 0) + 1
+    ranked = sorted((pattern for pattern in alike if alike[pattern] > 1), key=lambda p: -alike[p])
+    return tuple(pattern for pattern in ranked if len(pattern) <= LONGEST_NAME)[:MOST_PATTERNS]
+
+
+async def told_to_worker(
+    brief: Brief, tools: Iterable[Tool], redactor: Redactor = NOTHING_SECRET
+) -> str:
     """What a worker's own tools can reach, with a row of each table."""
     own = [tool for tool in tools if tool.holds is not None]
     if not own:
@@ -110,7 +142,7 @@ async def told_to_worker(brief: Brief, tools: Iterable[Tool]) -> str:
         holders = await _held_in_time({"": own})
         taint = dict.fromkeys(source for holder in holders for source in holder.taint)
         words = in_words(holders, brief.task.description, OWN_BYTES, has_samples=True)
-        return MaterialWords(words, tuple(taint))
+        return MaterialWords(redactor.text(words), tuple(taint))
 
     return (await _told(brief, look)).fenced
 

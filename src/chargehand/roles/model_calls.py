@@ -130,17 +130,17 @@ async def ask_until(
     again: str = "",
     hear: Hear | None = None,
     failure: Callable[[T], type[WorkerError]] = lambda _: WorkerError,
+    settings: base.ModelSettings | None = None,
 ) -> T:
     """What `judge` makes of the first reply that it has no objection to, in three tries at most.
 
     An objection goes back to the model, followed by `again`. The last one is raised as the `failure` of
-    what it was made to.
+    what it was made to. `settings` stand in for those of the supervisor.
     """
     said = list(turns)
+    chosen = caller.resources.settings if settings is None else settings
     for _ in range(REPAIRS + 1):
-        request = base.ModelRequest(
-            turns=tuple(said), schema=schema, settings=caller.resources.settings
-        )
+        request = base.ModelRequest(turns=tuple(said), schema=schema, settings=chosen)
         reply = await caller.ask(name, request, hear)
         refuse_unusable(reply)
         value, objection = judge(reply.text)

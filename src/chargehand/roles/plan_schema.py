@@ -13,7 +13,7 @@ from chargehand.errors import Fault, UnclearRequest, WorkerError
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 from chargehand.facts.plan import Plan, Reach, Strategy, Task, is_vague
-from chargehand.models.base import Turn
+from chargehand.models.base import ModelSettings, Turn
 from chargehand.roles.json_output import objection_to, one_of, record
 from chargehand.roles.model_calls import ModelCaller, ask_until
 from chargehand.roles.per_task_workers import Factory
@@ -23,6 +23,8 @@ log = logging.getLogger("chargehand")
 
 #: tasks that a model may write at once; more are more than it can keep in mind
 MOST = 50
+#: tasks that are held to what stands before them, one by one; models that need it do not write more
+PLACES = 12
 #: as tasks of a written plan are called
 _AN_ID = re.compile(r"t[0-9]+")
 NO_MORE = Cancelled(reason="the run takes no plan any more")
@@ -145,38 +147,72 @@ def fresh_ids(count: int, used: Collection[str] = ()) -> list[str]:
     return [f"t{number}" for number in range(first, first + count)]
 
 
-def plan_schema(roster: Roster, limits: Limits) -> dict[str, Any]:
-    """The JSON Schema of a plan for this roster: workers and ids are choices, nothing is left out."""
-    bounds = Bounds(roster, limits)
-    return record(
-        goal={"type": "string", "description": "what is to be reached, in one sentence"},
-        instruction={"type": "string", "description": "what the final answer should look like"},
-        strategy={"type": "string", "enum": [each.value for each in Strategy]},
-        tasks=tasks_schema(bounds, bounds.ids, bounds.ids),
-    )
+def plan_schema(
+    bounds: Bounds, *, by_place: bool = False, patterns: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The JSON Schema of a plan within these bounds: workers and ids are choices, nothing is left out.
+
+    `by_place`, for providers that hold a model to it: the first task can need nothing, each later one only
+    those before it, for each of nothing but one of `patterns`; and what is rarely wanted may be left out.
+    """
+    head: dict[str, Any] = {
+        "goal": {"type": "string", "description": "what is to be reached, in one sentence"},
+        "instruction": {"type": "string", "description": "what the final answer should look like"},
+        "strategy": {"type": "string", "enum": [each.value for each in Strategy]},
+    }
+    if not by_place:
+        return record(**head, tasks=tasks_schema(bounds, bounds.ids, bounds.ids))
+    places = [
+        _in_place(bounds, id_, bounds.ids[:place], patterns)
+        for place, id_ in enumerate(bounds.ids[:PLACES])
+    ]
+    further = tasks_schema(bounds, bounds.ids, bounds.ids)
+    tasks = {**further, "prefixItems": places, "minItems": 1}
+    return record(**head, tasks=tasks) | {"required": ["goal", "tasks"]}
+
+
+def _in_place(
+    bounds: Bounds, id_: str, earlier: Sequence[str], patterns: Sequence[str]
+) -> dict[str, Any]:
+    """The schema of the task that is written behind those; where there is nothing to choose, it has no choice."""
+    task = _task_schema(bounds, [id_], earlier)
+    required = ["id", "description", "worker", "needs"]
+    if not earlier:
+        task["needs"] = {"type": "array", "maxItems": 0}
+    # Small models take the result of any task for a list.
+    task["for_each"] = one_of(patterns)
+    rare = [name for name in task if name not in required and (patterns or name != "for_each")]
+    return record(**{name: task[name] for name in (*required, *rare)}) | {"required": required}
 
 
 def tasks_schema(bounds: Bounds, ids: Sequence[str], needs: Sequence[str]) -> dict[str, Any]:
     """The schema of a list of tasks with these ids that may need those."""
-    task = record(
-        id={"type": "string", "enum": list(ids or needs)},
-        description={"type": "string", "description": "what the result is, and what it is about"},
-        worker={"type": "string", "enum": bounds.workers},
-        needs={"type": "array", "items": {"type": "string", "enum": list(needs)}},
-        accept={
+    task = record(**_task_schema(bounds, ids or needs, needs))
+    return {"type": "array", "items": task, "maxItems": len(ids)}
+
+
+def _task_schema(bounds: Bounds, ids: Sequence[str], needs: Sequence[str]) -> dict[str, Any]:
+    return {
+        "id": {"type": "string", "enum": list(ids)},
+        "description": {
+            "type": "string",
+            "description": "what the result is, and what it is about",
+        },
+        "worker": {"type": "string", "enum": bounds.workers},
+        "needs": {"type": "array", "items": {"type": "string", "enum": list(needs)}},
+        "accept": {
             "type": "string",
             "description": "how to check the result; or empty",
             "default": "",
         },
-        optional={"type": "boolean", "default": False},
-        for_each={
+        "optional": {"type": "boolean", "default": False},
+        "for_each": {
             "type": "string",
             "description": "empty; or the id of an earlier task whose result is a list; or files, such as *.txt",
             "default": "",
         },
         **_hire_schema(bounds),
-    )
-    return {"type": "array", "items": task, "maxItems": len(ids)}
+    }
 
 
 def _hire_schema(bounds: Bounds) -> dict[str, Any]:
@@ -207,6 +243,7 @@ async def drafted(
     schema: dict[str, Any],
     examine: Callable[[WrittenPlan], Sequence[Fault]],
     again: str,
+    settings: ModelSettings | None = None,
 ) -> WrittenPlan:
     """A draft that nothing speaks against, in three tries at most; `again` says how to correct one.
 
@@ -221,7 +258,9 @@ async def drafted(
         return written, faults_in_words(faults) if faults else objection
 
     again = f"\n{again}"
-    written = await ask_until(caller, name, turns, schema, judge, again=again, failure=failure_of)
+    written = await ask_until(
+        caller, name, turns, schema, judge, again=again, failure=failure_of, settings=settings
+    )
     assert written is not None  # noqa: S101 - for the type checker: there was an objection otherwise
     return written
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from chargehand.decisions.system_tasks import FAILURE, STEER, STEP
 from chargehand.engines.brief import Brief
 from chargehand.errors import Fault, InternalError, StepMismatch, UnclearRequest, WorkerError
@@ -12,7 +14,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
-from chargehand.models.base import Turn, system, user
+from chargehand.models.base import ModelRequest, system, user
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.material import MaterialWords, reach_of, remembered_material, seen_by_planner
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
@@ -35,8 +37,13 @@ from chargehand.roles.step_mode import first_step, next_step
 from chargehand.roles.streamed_plan import stream_plan
 from chargehand.roles.system_task_context import PlanningContext
 
-__all__ = ["plan", "plan_schema", "write_plan"]
+__all__ = ["plan", "write_plan"]
 
+#: said last, for small models forget what was said before the data
+CLOSING = (
+    "Plan this request: one task for each thing that it asks for. One worker reads, computes and sorts in "
+    "one task. No task only reads a file, checks or sums up, unless the request asks for that."
+)
 #: times that a person is asked to say it better
 MOST_QUESTIONS = 2
 
@@ -77,17 +84,21 @@ async def write_plan(
     what the crew can reach, if that is known already. Faults go back to the model, at most twice; then
     raises `WorkerError` with the last objection.
     """
-    told = await seen_by_planner(roster, request) if told is None else told
-    bounds = Bounds(roster, limits, await reach_of(roster))
+    told = (
+        await seen_by_planner(roster, request, caller.resources.redactor) if told is None else told
+    )
+    bounds = Bounds(roster, limits, await reach_of(roster, caller.resources.redactor))
 
     def examine(written: WrittenPlan) -> list[Fault]:
         refuse_unserved(written)
         return bounds.faults_in([each.task for each in written.tasks])
 
-    turns = planning_turns(caller.resources, request, bounds, earlier, shape, told.fenced)
+    first = first_request(caller.resources, request, bounds, told, earlier, shape)
     again = f"Answer with the whole corrected plan as JSON alone.\n{request_again(request)}"
     try:
-        written = await drafted(caller, "plan", turns, plan_schema(roster, limits), examine, again)
+        written = await drafted(
+            caller, "plan", first.turns, first.schema or {}, examine, again, first.settings
+        )
     except StepMismatch:
         raise
     except WorkerError as error:
@@ -101,18 +112,26 @@ async def write_plan(
     )
 
 
-def planning_turns(
+def first_request(
     resources: Resources,
     request: str,
     bounds: Bounds,
+    told: MaterialWords,
     earlier: Value | None = None,
     shape: dict[str, Any] | None = None,
-    material: str = "",
-) -> Sequence[Turn]:
-    """How a model is asked for a plan; `material` is what the crew can reach."""
+) -> ModelRequest:
+    """How a model is asked for a plan; `told` is what the crew can reach."""
     words = prompt("plan", resources.prompts, roster=bounds.lines, most=str(bounds.limits.tasks))
     before = None if earlier is None else earlier.read()
-    return system(words), user(f"Plan this.\n{material}{asked(request, before, shape)}")
+    by_place, settings = resources.holds_places, resources.settings
+    if by_place and settings.temperature is None:
+        # Models that run in the process are small; by chance they wander from the request.
+        settings = replace(settings, temperature=0.0)
+    return ModelRequest(
+        turns=(system(words), user(f"{told.fenced}{asked(request, before, shape)}{CLOSING}")),
+        schema=plan_schema(bounds, by_place=by_place, patterns=told.patterns),
+        settings=settings,
+    )
 
 
 async def _first_plan(
@@ -149,10 +168,13 @@ async def _planned(
     earlier: Value,
 ) -> Outcome:
     if requested.approach is Approach.STREAM:
-        bounds = Bounds(seat.roster, requested.limits, await reach_of(seat.roster))
-        told = await remembered_material(brief, seat.roster, request)
-        turns = planning_turns(resources, request, bounds, earlier, requested.shape, told.fenced)
-        return await stream_plan(brief, seat, resources, request, turns, bounds)
+        bounds = Bounds(
+            seat.roster, requested.limits, await reach_of(seat.roster, resources.redactor)
+        )
+        told = await remembered_material(brief, seat.roster, request, resources.redactor)
+        caller = DurableModelCaller(brief, resources)
+        first = first_request(resources, request, bounds, told, earlier, requested.shape)
+        return await stream_plan(brief, seat, caller, request, first, bounds)
     if seat.live_run.schedule.version:
         return NOTHING_DONE  # adopted just before the process ended that had it written
     caller = DurableModelCaller(brief, resources)
@@ -165,7 +187,7 @@ async def _planned(
             chosen = await first_step(caller, roster, request, earlier)
         case _:
             limits, shape = requested.limits, requested.shape
-            told = await remembered_material(brief, roster, request)
+            told = await remembered_material(brief, roster, request, resources.redactor)
 
             async def written(notes: Sequence[str] = ()) -> Plan:
                 wanted = with_notes(request, notes)

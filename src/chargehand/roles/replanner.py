@@ -42,8 +42,8 @@ async def replan(
         brief.progress(f"the plan stays as it is: {hindrance}")
         return NOTHING_DONE
     earlier = await seat.bring(requested.earlier)
-    told = await remembered_material(brief, seat.roster, requested.request)
-    change.reach = await reach_of(seat.roster)
+    told = await remembered_material(brief, seat.roster, requested.request, resources.redactor)
+    change.reach = await reach_of(seat.roster, resources.redactor)
     wanted = asked(requested.request, earlier.read(), requested.shape)
     data = f"{told.fenced}{wanted}{situation.in_words()}"
     again = f"Answer with the corrected JSON alone.\n{request_again(requested.request)}"

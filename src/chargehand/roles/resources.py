@@ -116,6 +116,12 @@ class Resources:
             load_soon()
         return opened
 
+    @property
+    def holds_places(self) -> bool:
+        """Whether each place of a list can be held to a schema of its own, whichever model answers."""
+        able = [model.abilities for model in self.models(None, "the supervisor")]
+        return all(each.schema and each.places for each in able)
+
     async def call(
         self,
         brief: Brief,

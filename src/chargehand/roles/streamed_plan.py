@@ -17,36 +17,38 @@ from chargehand.errors import Fault
 from chargehand.facts.events import Event, PlanOpened, PlanSealed, TaskAdded
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Strategy, Task
-from chargehand.models.base import ModelReply, ModelRequest, StopReason, Turn, user
+from chargehand.models.base import ModelReply, ModelRequest, StopReason, user
 from chargehand.roles import plan_schema as schemas
 from chargehand.roles.data_fences import request_again
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import REPAIRS, DurableModelCaller, refuse_unusable
 from chargehand.roles.partial_json import PartialJson
-from chargehand.roles.resources import Resources
 from chargehand.roles.run_summary import remembered
 from chargehand.roles.system_task_context import PlanningContext
-
-_HEAD = {"goal", "instruction", "strategy"}
 
 
 async def stream_plan(
     brief: Brief,
     seat: PlanningContext,
-    resources: Resources,
+    caller: DurableModelCaller,
     request: str,
-    turns: Sequence[Turn],
+    first: ModelRequest,
     bounds: schemas.Bounds,
 ) -> Outcome:
-    """Have the plan written, and its tasks added as they come; going on from what there is of it."""
+    """Have the plan written, and its tasks added as they come; going on from what there is of it.
+
+    `first` is what the model is asked at first, whatever was accepted already: what is asked again after
+    a restart must be what was asked before it.
+    """
     schedule = seat.live_run.schedule
     if schedule.version and not schedule.is_being_planned:
         return NOTHING_DONE  # it was sealed just before the process ended that had it written
-    stream = _PlanStream(brief, seat, resources, request, bounds)
+    head = [name for name in (first.schema or {})["required"] if name != "tasks"]
+    stream = _PlanStream(brief, seat, caller, request, head, bounds)
     try:
         async with asyncio.TaskGroup() as group:
             delivery = group.create_task(stream.deliver())
-            outcome = await stream.hold(turns)
+            outcome = await stream.hold(first)
             stream.close()
     except BaseExceptionGroup as several:
         # One of the two failed and the other was cancelled for it; callers know errors by their kind.
@@ -59,14 +61,15 @@ class _PlanStream:
         self,
         brief: Brief,
         seat: PlanningContext,
-        resources: Resources,
+        caller: DurableModelCaller,
         request: str,
+        head: Iterable[str],
         bounds: schemas.Bounds,
     ) -> None:
         schedule = seat.live_run.schedule
         self._brief = brief
         self._seat = seat
-        self._caller = DurableModelCaller(brief, resources)
+        self._caller = caller
         self._request = request
         self._bounds = bounds
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -75,6 +78,7 @@ class _PlanStream:
             request,
             self._emit,
             seat.now,
+            head=head,
             accepted=[schedule.nodes[id_].task for id_ in of_plan(schedule.nodes)],
             is_open=schedule.version > 0,
         )
@@ -94,16 +98,12 @@ class _PlanStream:
     def close(self) -> None:
         self._events.put_nowait(None)
 
-    async def hold(self, turns: Sequence[Turn]) -> Outcome:
+    async def hold(self, first: ModelRequest) -> Outcome:
         """Ask for the plan, and for what is missing of it; sealed if it becomes whole."""
-        said = list(turns)
-        # Always the same at first, whatever was accepted already: what is asked again after a
-        # restart must be what was asked before it.
-        schema = schemas.plan_schema(self._seat.roster, self._seat.live_run.schedule.limits)
+        said, schema = list(first.turns), first.schema
         objection = ""
         for _ in range(REPAIRS + 1):
-            settings = self._caller.resources.settings
-            request = ModelRequest(turns=tuple(said), schema=schema, settings=settings)
+            request = replace(first, turns=tuple(said), schema=schema)
             self._gate.hear(None)
             reply = await self._caller.ask("plan", request, self._gate.hear)
             found = self._objection_to(reply)
@@ -170,6 +170,7 @@ class StreamedTaskCheck:
         emit: Callable[[Event], None],
         now: Callable[[], datetime],
         *,
+        head: Iterable[str] = (),
         accepted: Iterable[Task] = (),
         is_open: bool = False,
     ) -> None:
@@ -179,6 +180,8 @@ class StreamedTaskCheck:
         self._emit = emit
         self._now = now
         self._is_open = is_open
+        #: what must be known of the plan before its first task is let in
+        self._wanted = set(head)
         self._begin()
 
     def _begin(self) -> None:
@@ -195,7 +198,7 @@ class StreamedTaskCheck:
             return
         for name, value in self._growing.feed(piece):
             self._note(name, value)
-        if self._is_open or self._head.keys() >= _HEAD:
+        if self._is_open or self._head.keys() >= self._wanted:
             self._let_in()
 
     def settle(self, text: str) -> str | None:
@@ -246,8 +249,8 @@ class StreamedTaskCheck:
             self._is_open = True
             opened = PlanOpened(
                 goal=self._head["goal"] or self._request,
-                instruction=self._head["instruction"],
-                strategy=Strategy(self._head["strategy"]),
+                instruction=self._head.get("instruction", ""),
+                strategy=Strategy(self._head.get("strategy", Strategy.MERGE)),
                 at=self._now(),
             )
             self._emit(opened)

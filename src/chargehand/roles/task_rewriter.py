@@ -53,7 +53,7 @@ async def refine(brief: Brief, seat: PlanningContext, resources: Resources) -> O
     if node.task.description != seen.description:
         return _rewritten(node.task.description)  # just before the process ended that had it done
     try:
-        told = await remembered_material(brief, seat.roster, seen.description)
+        told = await remembered_material(brief, seat.roster, seen.description, resources.redactor)
         words = await _better_words(DurableModelCaller(brief, resources), seat, seen, told.fenced)
     except StepMismatch:
         raise

@@ -114,7 +114,7 @@ class ToolLoop:
 
     async def hold(self) -> Outcome:
         """Talk until there is a result that fits, or a reason why there is none."""
-        material = await told_to_worker(self._brief, self._toolbox)
+        material = await told_to_worker(self._brief, self._toolbox, self._resources.redactor)
         self._is_tainted = bool(self._brief.taint)
         self._add(base.user(self._task_prompt(material)))
         repairs, is_shortened = 0, False

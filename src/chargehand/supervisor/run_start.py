@@ -188,7 +188,8 @@ class RunStart:
         from chargehand.roles.material import reach_of
 
         known = plan.check().warnings
-        for warning in plan.check(reach=await reach_of(self._roster)).warnings:
+        reach = await reach_of(self._roster, self._config.resources.redactor)
+        for warning in plan.check(reach=reach).warnings:
             if warning not in known:
                 log.warning("plan_warning %s", warning)
 
