@@ -513,10 +513,10 @@ def _check(plan: Plan, roster: Collection[str] | None, limits: Limits) -> Check:
     cycle = find_cycle(plan.tasks)
     if cycle:
         circle = " → ".join([*cycle, cycle[0]])
-        task, need = _backward_edge(cycle, plan.tasks)
+        needing, need = _backward_edge(cycle, plan.tasks)
         message = (
             f"tasks need each other in a circle: {circle}; drop one of these needs, "
-            f"best that of {need!r} in {task!r}"
+            f"best that of {need!r} in {needing!r}"
         )
         faults.append(Fault("cycle", cycle[0], message))
     return Check(tuple(faults), tuple(warnings))
