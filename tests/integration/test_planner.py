@@ -17,7 +17,7 @@ from chargehand.facts.value import Value
 from chargehand.models.base import Abilities
 from chargehand.models.provider_schema import OPENAI, held_to
 from chargehand.roles.model_calls import PlainModelCaller
-from chargehand.roles.plan_schema import MOST, Bounds, fresh_ids, plan_schema
+from chargehand.roles.plan_schema import MOST, PLACES, Bounds, fresh_ids, plan_schema
 from chargehand.roles.planner import write_plan
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
@@ -107,6 +107,8 @@ def test_a_sound_graph_is_a_matter_of_the_schema_where_each_place_has_its_own() 
     assert not held_by_place({**first, "id": "t2"}), "ids follow the order"
     assert not held_by_place({**first, "worker": "nobody"})
     assert not held_by_place(), "a plan of nothing"
+    assert not held_by_place({**first, "description": "on and on " * 100})
+    assert not held_by_place(*(task(f"t{n}", "Find", "finder") for n in range(1, PLACES + 2)))
 
 
 def test_there_is_nothing_to_choose_where_there_is_nothing() -> None:

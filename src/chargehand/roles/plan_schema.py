@@ -23,8 +23,9 @@ log = logging.getLogger("chargehand")
 
 #: tasks that a model may write at once; more are more than it can keep in mind
 MOST = 50
-#: tasks that are held to what stands before them, one by one; models that need it do not write more
-PLACES = 12
+#: tasks of a plan that is held to by place, and characters of each text in it: so much fits into the usual reply
+#: of a local model, so that one which goes on and on is cut off in no sentence
+PLACES, LONGEST_TEXT = 8, 240
 #: as tasks of a written plan are called
 _AN_ID = re.compile(r"t[0-9]+")
 NO_MORE = Cancelled(reason="the run takes no plan any more")
@@ -162,13 +163,10 @@ def plan_schema(
     }
     if not by_place:
         return record(**head, tasks=tasks_schema(bounds, bounds.ids, bounds.ids))
-    places = [
-        _in_place(bounds, id_, bounds.ids[:place], patterns)
-        for place, id_ in enumerate(bounds.ids[:PLACES])
-    ]
-    further = tasks_schema(bounds, bounds.ids, bounds.ids)
-    tasks = {**further, "prefixItems": places, "minItems": 1}
-    return record(**head, tasks=tasks) | {"required": ["goal", "tasks"]}
+    ids = bounds.ids[:PLACES]
+    places = [_in_place(bounds, id_, bounds.ids[:place], patterns) for place, id_ in enumerate(ids)]
+    tasks = {"type": "array", "prefixItems": places, "minItems": 1, "maxItems": len(ids)}
+    return record(**_bounded(head), tasks=tasks) | {"required": ["goal", "tasks"]}
 
 
 def _in_place(
@@ -182,7 +180,18 @@ def _in_place(
     # Small models take the result of any task for a list.
     task["for_each"] = one_of(patterns)
     rare = [name for name in task if name not in required and (patterns or name != "for_each")]
-    return record(**{name: task[name] for name in (*required, *rare)}) | {"required": required}
+    shown = _bounded({name: task[name] for name in (*required, *rare)})
+    return record(**shown) | {"required": required}
+
+
+def _bounded(properties: dict[str, Any]) -> dict[str, Any]:
+    """The properties, with free texts no longer than they need to be."""
+    return {
+        name: {**each, "maxLength": LONGEST_TEXT}
+        if each.get("type") == "string" and "enum" not in each
+        else each
+        for name, each in properties.items()
+    }
 
 
 def tasks_schema(bounds: Bounds, ids: Sequence[str], needs: Sequence[str]) -> dict[str, Any]:
