@@ -235,6 +235,12 @@ PAGES = (
         ),
     ),
     Page(
+        "client.md",
+        "HTTP client",
+        "Drive a server from Python. See [HTTP API](../http_api.md).",
+        (Door.of("chargehand.client"),),
+    ),
+    Page(
         "evaluation.md",
         "Evaluation",
         "Evaluate crews, prompts and models on suites of cases.",

@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "chargehand"
 PORTS = ("journal", "models", "tools", "engines", "notify", "telemetry")
 WINDOWS = (
     *("settings", "crews", "interop", "testing", "recorder", "alerts", "documents"),
-    *("evaluation", "presentation", "cli", "server"),
+    *("evaluation", "presentation", "cli", "server", "client"),
 )
 ROWS = (
     ("errors",),

@@ -14,6 +14,7 @@ ChargehandError
 │   ├── RecordingTooLarge       a recording that would unpack to more than is allowed
 │   ├── RunDiffers              a run with that id is there, with other events
 │   ├── PlanChanged             the plan was changed since it was read
+│   ├── ServerRefused           a server has refused a request of its client
 │   ├── BlockChanged            the block was written since it was read
 │   ├── BlockDenied             a block that this role may not read or write
 │   ├── TaskTaken               another worker has this task of a pool, or has done it
@@ -44,6 +45,7 @@ ChargehandError
 │   ├── JournalUnfit            a location or SQLite build that cannot guarantee durability
 │   ├── JournalFailed           the disk reported an error; nothing is acknowledged any more
 │   └── NotLeading              another process leads this run, or ours has lost its lease
+├── ServerUnreachable         the operator; no server answers at that address
 ├── NoticeNotSent             the operator; a notice was not sent, and the run continues
 ├── RunInterrupted            the person at the keyboard; the run can be resumed
 └── InternalError             us; please report it
@@ -196,6 +198,17 @@ class PlanChanged(UsageError):
         super().__init__(
             f"the plan of run {run} is at version {version} by now; read it again and repeat the change"
         )
+
+
+class ServerRefused(UsageError):
+    """A server has refused a request of its client."""
+
+    def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
+        #: of HTTP
+        self.status = status
+        #: the name of the error, as the server has it
+        self.kind = kind
+        super().__init__(message)
 
 
 class BlockChanged(UsageError):
@@ -400,6 +413,10 @@ class JournalFailed(JournalError):
 
 class NotLeading(JournalError):
     """Another process leads the run, or this one has lost its lease."""
+
+
+class ServerUnreachable(ChargehandError):
+    """No server answers at that address."""
 
 
 class NoticeNotSent(ChargehandError):

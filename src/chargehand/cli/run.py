@@ -157,6 +157,13 @@ def request_options(command: Any) -> Any:
     is_flag=True,
     help="Lead the run in this process, although `chargehand serve` serves the journal.",
 )
+@click.option(
+    "--server",
+    metavar="URL",
+    default="",
+    help="Have the `chargehand serve` at this address do it, with its crew. The token: CHARGEHAND_TOKEN, "
+    "CHARGEHAND_TOKEN_FILE, the keyring, or the address as it was printed.",
+)
 @notify_option
 @showing_options
 def run(request: str | None, plan_file: str | None, **options: Any) -> None:
@@ -173,6 +180,10 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     if request is None and plan_file is None:
         raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
     asked = given_request(request) if plan_file is None else given_plan(plan_file)
+    if url := options.pop("server"):
+        from chargehand.cli.remote_run import run_at_server  # with its HTTP client
+
+        sys.exit(run_at_server(url, asked, options))
     choice = choice_of(options)
     manner = manner_of(choice, options)
     boss = boss_for(choice, quiet=manner.quiet)

@@ -6,7 +6,6 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
 from chargehand.errors import ChargehandError
 from chargehand.server.http.api_context import ApiContext, granted
@@ -38,7 +37,6 @@ def api_app(api: ApiContext) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        root_path=api.rules.base,
     )
     app.include_router(open_routes(api), prefix=API)
     closed = APIRouter(prefix=API)
@@ -66,7 +64,7 @@ def api_app(api: ApiContext) -> FastAPI:
     return app
 
 
-def guarded_app(api: ApiContext) -> ASGIApp:
+def guarded_app(api: ApiContext) -> RequestGuard:
     """The application behind its guard, as it is served."""
     return RequestGuard(api_app(api), api.tokens, api.rules)
 

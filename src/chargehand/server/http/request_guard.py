@@ -117,6 +117,7 @@ class RequestGuard:
             words = error_body(error.kind, str(error), error.hint)
             await refuse_body(receive, send, words, _error_headers(error), error.status)
             return
+        scope["root_path"] = self._rules.base  # below which all routes are
         await self._app(scope, _replayed(body, receive), send)
 
     # where it comes from

@@ -88,8 +88,9 @@ class WebServer:
             version=version("chargehand"), source=options.source, models=boss.offer().models
         )
         self.api = ApiContext(boss, tokens, rules, facts)
+        self.guard = guarded_app(self.api)
         config = uvicorn.Config(
-            guarded_app(self.api),
+            self.guard,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -111,6 +112,10 @@ class WebServer:
                 await self._server.serve(sockets=[self._listener])
             finally:
                 await self.api.close()
+
+    def close(self) -> None:
+        """Listen no longer, if it was never run."""
+        self._listener.close()
 
     def stop(self) -> None:
         """End soon: streams say good-bye, requests under way have a second."""

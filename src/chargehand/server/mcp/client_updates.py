@@ -35,7 +35,7 @@ class State(Struct, frozen=True):
     declined: tuple[str, ...] = ()
 
 
-class Client:
+class McpClient:
     """One caller of a tool."""
 
     def __init__(self, context: AnyContext) -> None:
@@ -112,7 +112,7 @@ class ClientQuestions:
     """Has the person at a client asked what a run asks, each question once."""
 
     def __init__(
-        self, boss: Supervisor, client: Client, heard: Follower, group: asyncio.TaskGroup
+        self, boss: Supervisor, client: McpClient, heard: Follower, group: asyncio.TaskGroup
     ) -> None:
         self._boss = boss
         self._client = client
@@ -154,7 +154,7 @@ class ClientQuestions:
         self._heard.look_again()  # look again: it may have been the last one
 
 
-async def is_taken(boss: Supervisor, question: str, text: str, client: Client) -> bool:
+async def is_taken(boss: Supervisor, question: str, text: str, client: McpClient) -> bool:
     """Answer for the person at a client; what cannot be taken leaves the question open."""
     try:
         await boss.answer(question, text, by=client.name)

@@ -18,7 +18,7 @@ from chargehand.facts.plan import Plan
 from chargehand.presentation.run_listener import RunListener
 from chargehand.presentation.status_words import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
-from chargehand.server.mcp.client_updates import AnyContext, Client, ClientQuestions, is_taken
+from chargehand.server.mcp.client_updates import AnyContext, ClientQuestions, McpClient, is_taken
 from chargehand.server.mcp.run_updates import Follower
 from chargehand.server.mcp.tool_replies import (
     PlanReply,
@@ -207,7 +207,7 @@ class McpTools:
                 f"question {question} is for a person, and no program may answer it: let the client "
                 "ask its person, or type chargehand answer"
             )
-        await self._boss.answer(question, text, by=Client(context).name)
+        await self._boss.answer(question, text, by=McpClient(context).name)
         return await self._standing(run)
 
     @told
@@ -271,7 +271,7 @@ class McpTools:
 
     # waiting for one
 
-    async def _follow(self, run: str, client: Client) -> RunReply | InputRequiredResult:
+    async def _follow(self, run: str, client: McpClient) -> RunReply | InputRequiredResult:
         """Wait for the end of a run, or for the place where only a person can help."""
         ending = self._endings.get(run)
         if ending is None:  # it has ended, or is led elsewhere
@@ -292,9 +292,9 @@ class McpTools:
         _refuse_broken(ending)
         return await self._reply(run)
 
-    async def _client(self, context: AnyContext) -> Client:
+    async def _client(self, context: AnyContext) -> McpClient:
         """The caller. Takes what its person has answered since the call that ended with questions."""
-        client = Client(context)
+        client = McpClient(context)
         for question, text in client.answers.items():
             if text and not await is_taken(self._boss, question, text, client):
                 client.declined.add(question)

@@ -1,0 +1,287 @@
+"""Drives a `chargehand serve` of any machine: submit, follow, answer, cancel, read the result."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from msgspec import Raw, Struct
+
+from chargehand.background_loop import wait_in_background
+from chargehand.client.token_sources import find_token
+from chargehand.errors import (
+    Fault,
+    KeyConflict,
+    PlanRefused,
+    QuestionTaken,
+    ServerRefused,
+    ServerUnreachable,
+    UnknownQuestion,
+    UnknownRun,
+    UsageError,
+)
+from chargehand.facts.answer import Claim, Gap
+from chargehand.facts.events import RunStatus
+from chargehand.facts.plan import Plan
+
+T = TypeVar("T")
+#: seconds before the first, and the last, try to connect again; after so many in a row it gives up
+FIRST_WAIT, LONGEST_WAIT, MOST_TRIES = 0.2, 5.0, 10
+#: seconds without a byte, after which a stream is taken for dead: the server sends something every 15
+SILENCE = 40.0
+
+
+class RemoteResult(Struct, frozen=True, kw_only=True):
+    """What a run came to, as the server tells it."""
+
+    id: str
+    status: str
+    #: as text
+    answer: str
+    #: as JSON; text stays text
+    answer_json: Any = None
+    claims: tuple[Claim, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    confidence: float = 0.0
+    usage: dict[str, float] = {}
+    #: untrusted sources that the answer derives from
+    taint: tuple[str, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there will be no other result."""
+        return self.status in {each.value for each in RunStatus}
+
+
+class Client:
+    """A client of the HTTP API. Use it in `async with`, or one call at a time with `run_sync`.
+
+    The token is taken from `token`, `token_file`, the environment (CHARGEHAND_TOKEN,
+    CHARGEHAND_TOKEN_FILE) or the keyring, in this order. `ca_file` is for a server with a certificate of
+    its own.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str = "",
+        token_file: str | os.PathLike[str] = "",
+        ca_file: str | os.PathLike[str] = "",
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"{url!r} is no address of a server; give http://… or https://…")
+        self.url = url.partition("#")[0].rstrip("/")
+        fragment = url.partition("#token=")[2]
+        self._token = find_token(self.url, token or fragment, token_file)
+        self._tls = ssl.create_default_context(cafile=os.fspath(ca_file)) if ca_file else True
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        stack: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. `async with` does this at its end."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    # runs
+
+    async def submit(self, request: str | Plan, **options: Any) -> str:
+        """Begin a run and return its id. Options are those of `POST runs`: key, priority, limits, review_plan, …"""
+        body: dict[str, Any] = dict(options)
+        if isinstance(request, Plan):
+            body["plan"] = Raw(request.to_json(indent=None).encode())
+        else:
+            body["request"] = request
+        return str((await self._call("POST", "runs", body, about=str(options.get("key"))))["id"])
+
+    async def run(self, request: str | Plan, **options: Any) -> RemoteResult:
+        """Begin a run, wait for its end, and return the result."""
+        return await self.wait(await self.submit(request, **options))
+
+    def run_sync(self, request: str | Plan, **options: Any) -> RemoteResult:
+        """`run` for callers without an event loop."""
+        return self._sync(self.run(request, **options))
+
+    async def wait(self, run: str) -> RemoteResult:
+        """The result of a run, once it has ended."""
+        async for _ in self.events(run):
+            pass
+        return await self.result(run)
+
+    async def result(self, run: str) -> RemoteResult:
+        """What a run came to, or how far it is."""
+        told = await self._call("GET", f"runs/{_part(run)}/result", about=run)
+        return msgspec.convert({"id": run, **told}, RemoteResult)
+
+    async def runs(self, **options: Any) -> list[dict[str, Any]]:
+        """Runs, the newest first; options are those of `GET runs`: state, q, limit."""
+        found: list[dict[str, Any]] = (await self._call("GET", "runs", params=options))["runs"]
+        return found
+
+    async def snapshot(self, run: str) -> dict[str, Any]:
+        """Everything about a run but payloads."""
+        found: dict[str, Any] = await self._call("GET", f"runs/{_part(run)}/snapshot", about=run)
+        return found
+
+    async def events(self, run: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """Every event of a run behind this number, each once, to the end of the run.
+
+        Connects again when the connection is lost or the server restarts. Raises `ServerUnreachable`
+        when that fails ten times in a row.
+        """
+        tries = 0
+        while True:
+            try:
+                async for kind, data in self._frames(run, after):
+                    tries = 0
+                    if kind == "end":
+                        return
+                    for event in data if not kind else ():
+                        after = event["seq"]
+                        yield event
+            except ServerUnreachable:
+                tries += 1
+                if tries == MOST_TRIES:
+                    raise
+            await asyncio.sleep(min(FIRST_WAIT * 2**tries, LONGEST_WAIT))
+
+    # control
+
+    async def cancel(self, run: str, reason: str = "", *, answer_now: bool = False) -> None:
+        """End a run; with `answer_now`, have it answer from what there is."""
+        body = {"reason": reason, "answer_now": answer_now}
+        await self._call("POST", f"runs/{_part(run)}/cancel", body, about=run)
+
+    async def questions(self, run: str = "") -> list[dict[str, Any]]:
+        """The open questions of a run, or of all."""
+        path = f"runs/{_part(run)}/questions" if run else "questions"
+        found: list[dict[str, Any]] = (await self._call("GET", path, about=run))["questions"]
+        return [each for each in found if each["answered"] is None and not each["is_closed"]]
+
+    async def answer(self, question: str, text: str) -> None:
+        """Answer a question. Raises `QuestionTaken` if somebody was faster."""
+        await self._call(
+            "POST", f"questions/{_part(question)}/answer", {"text": text}, about=question
+        )
+
+    # requests
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE)
+            headers = {"Authorization": f"Bearer {self._token}"}
+            self._session = aiohttp.ClientSession(timeout=timeout, headers=headers)
+        return self._session
+
+    def _sync(self, work: Coroutine[Any, Any, T]) -> T:
+        async def whole() -> T:
+            try:
+                return await work
+            finally:
+                await self.close()
+
+        return wait_in_background(whole())
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        about: str = "",
+    ) -> Any:
+        headers = {"X-Chargehand": "1", "Content-Type": "application/json"}
+        data = None if body is None else msgspec.json.encode(body)
+        url = f"{self.url}/api/v1/{path}"
+        sent = {name: str(value) for name, value in (params or {}).items()}
+        try:
+            async with self._open().request(
+                method, url, data=data, headers=headers if body is not None else {}, params=sent,
+                ssl=self._tls, allow_redirects=False,
+            ) as reply:  # fmt: skip
+                return _read(reply.status, await reply.read(), self.url, about)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(self.url, error) from error
+
+    async def _frames(self, run: str, after: int) -> AsyncIterator[tuple[str, Any]]:
+        url = f"{self.url}/api/v1/runs/{_part(run)}/events"
+        try:
+            async with self._open().get(
+                url, params={"after": str(after)}, ssl=self._tls, allow_redirects=False
+            ) as reply:
+                if reply.status != 200:
+                    _read(reply.status, await reply.read(), self.url, run)
+                async for frame in _frames_in(reply.content):
+                    yield frame
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(self.url, error) from error
+
+
+async def _frames_in(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, Any]]:
+    """The frames of a stream of events: the kind and the data."""
+    buffer = b""
+    async for chunk in content.iter_any():
+        buffer += chunk
+        *whole, buffer = buffer.split(b"\n\n")
+        for frame in whole:
+            fields = dict(line.split(b": ", 1) for line in frame.split(b"\n") if b": " in line)
+            if b"data" in fields:
+                yield fields.get(b"event", b"").decode(), msgspec.json.decode(fields[b"data"])
+
+
+def _part(id_: str) -> str:
+    """An id as a part of a path: no id can lead to another route."""
+    return quote(id_, safe="")
+
+
+def _unreachable(url: str, error: BaseException) -> ServerUnreachable:
+    words = str(error) or type(error).__name__
+    return ServerUnreachable(
+        f"{url} cannot be reached: {words}; is chargehand serve running there?"
+    )
+
+
+def _read(status: int, body: bytes, url: str, about: str = "") -> Any:
+    """The JSON of a reply to a request about this run, question or key. Raises what an error in it means."""
+    try:
+        data = msgspec.json.decode(body) if body else {}
+    except msgspec.DecodeError:
+        raise ServerRefused(
+            f"{url} answered {status} with something else than JSON; is it a chargehand server?"
+        ) from None
+    if status < 400:
+        return data
+    told = data.get("error", {}) if isinstance(data, dict) else {}
+    message, hint = str(told.get("message", f"status {status}")), told.get("hint", "")
+    match kind := str(told.get("kind", "")):
+        case "QuestionTaken":
+            raise QuestionTaken(about, data["by"], data["text"])
+        case "PlanRefused":
+            raise PlanRefused([Fault(f["kind"], f["task"], f["message"]) for f in data["faults"]])
+        case "UnknownRun":
+            raise UnknownRun(about)
+        case "UnknownQuestion":
+            raise UnknownQuestion(about)
+        case "KeyConflict":
+            raise KeyConflict(about)
+        case _:
+            words = f"{message}; {hint}" if hint else message
+            raise ServerRefused(words, status=status, kind=kind)

@@ -1,0 +1,149 @@
+"""The Python client, and `chargehand run --server`."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import chargehand as ch
+from chargehand.client import Client
+from chargehand.client.token_sources import find_token
+from chargehand.errors import (
+    KeyConflict,
+    PlanRefused,
+    QuestionTaken,
+    ServerRefused,
+    ServerUnreachable,
+    UnknownRun,
+    UsageError,
+)
+from tests.server.conftest import serving, task
+
+
+def plan_of(*workers: str) -> ch.Plan:
+    tasks = [task(f"t{number}", worker) for number, worker in enumerate(workers)]
+    return ch.Plan.from_json(json.dumps({"goal": "Show one thing", "tasks": tasks}))
+
+
+async def test_a_run_is_submitted_followed_and_answered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served, Client(served.url, token=served.token) as client:
+        run = await client.submit(plan_of("asker"), key="once")
+        kinds = []
+        async for event in client.events(run):
+            kinds.append(event["kind"])
+            if event["kind"] == "AttemptFinished" and event["outcome"]["is"] == "needs_input":
+                (question,) = await client.questions(run)
+                await client.answer(question["id"], "blue")
+                with pytest.raises(QuestionTaken) as taken:
+                    await client.answer(question["id"], "red")
+                assert taken.value.text == "blue"
+        assert kinds[0] == "RunRequested"
+        assert kinds[-1] == "RunFinished"
+        result = await client.wait(run)
+        assert (result.status, result.answer, result.has_ended) == (
+            "succeeded",
+            "painted blue",
+            True,
+        )
+        assert [each["id"] for each in await client.runs()] == [run]
+        with pytest.raises(KeyConflict):
+            await client.submit(plan_of("clerk", "clerk"), key="once")
+        with pytest.raises(PlanRefused) as refused:
+            await client.submit(plan_of("nobody"))
+        assert refused.value.faults[0].task == "t0"
+        with pytest.raises(UnknownRun):
+            await client.result("r0")
+        with pytest.raises(ServerRefused, match="no such route"):
+            await client.result("../../me")
+
+
+async def test_a_run_is_cancelled_and_wrong_tokens_are_told(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        async with Client(f"{served.web.url}#token={served.token}") as client:
+            run = await client.submit(plan_of("stuck"))
+            await client.cancel(run, "enough")
+            assert (await client.wait(run)).status == "cancelled"
+        async with Client(served.url, token="wrong") as stranger:
+            with pytest.raises(ServerRefused) as refused:
+                await stranger.runs()
+            assert refused.value.status == 401
+
+
+async def test_following_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        port = int(served.url.rpartition(":")[2])
+        client = Client(served.url, token=served.token)
+        run = await client.submit(plan_of("asker"))
+        await served.until(run, "waiting")
+        heard = client.events(run)
+        first = [await anext(heard) for _ in range(3)]
+    async with client, serving(tmp_path, port=port) as served:
+        (question,) = await client.questions(run)
+        await client.answer(question["id"], "red")
+        await served.post(f"runs/{run}/resume")
+        rest = [event async for event in heard]
+        seqs = [event["seq"] for event in [*first, *rest]]
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert rest[-1]["kind"] == "RunFinished"
+
+
+async def test_nobody_there_is_said() -> None:
+    async with Client("http://127.0.0.1:9", token="x" * 20) as client:
+        with pytest.raises(ServerUnreachable, match="chargehand serve"):
+            await client.runs()
+
+
+def test_the_token_is_found_in_the_places_that_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CHARGEHAND_TOKEN", "CHARGEHAND_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    url = "http://127.0.0.1:8642"
+    with pytest.raises(UsageError, match="CHARGEHAND_TOKEN"):
+        find_token(url)
+    (tmp_path / ".chargehand").mkdir()
+    kept = {"tokens": [{"name": "guest", "digest": "x"}, {"name": "owner", "token": "kept"}]}
+    (tmp_path / ".chargehand" / "tokens.json").write_text(json.dumps(kept))
+    assert find_token(url) == "kept"
+    with pytest.raises(UsageError):
+        find_token("https://ops.example")
+    (tmp_path / "token").write_text("filed\n")
+    monkeypatch.setenv("CHARGEHAND_TOKEN_FILE", str(tmp_path / "token"))
+    assert find_token(url) == "filed"
+    monkeypatch.setenv("CHARGEHAND_TOKEN", "set")
+    assert find_token(url) == "set"
+    assert find_token(url, token_file=tmp_path / "token") == "filed"
+    assert find_token(url, "given") == "given"
+
+
+async def test_the_command_line_has_a_server_do_a_run(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan_of("clerk").to_json())
+    async with serving(tmp_path) as served:
+        environment = {**os.environ, "CHARGEHAND_TOKEN": served.token}
+
+        async def chargehand(*args: str) -> "subprocess.CompletedProcess[str]":
+            command = [sys.executable, "-m", "chargehand", "run", *args]
+            return await asyncio.to_thread(
+                subprocess.run, command, cwd=tmp_path, env=environment, capture_output=True,
+                text=True, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+
+        told = await chargehand("--server", served.url, "--plan", "plan.json")
+        assert (told.returncode, told.stdout) == (0, "did t0\n"), told
+        assert "t0 done" in told.stderr
+        refused = await chargehand(
+            "--server", served.url, "--plan", "plan.json", "--crew", "x.py:y"
+        )
+        assert refused.returncode == 2
+        assert "--crew cannot go with --server" in refused.stderr
+
+
+def test_the_library_loads_no_web_framework() -> None:
+    code = "import sys, chargehand, chargehand.cli, chargehand.client; print([m for m in ('fastapi', 'uvicorn', 'starlette') if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
