@@ -18,6 +18,7 @@ from pydantic import BaseModel
 import chargehand as ch
 from chargehand.documents import (
     BarChart,
+    Bullets,
     Callout,
     Cell,
     Document,
@@ -282,11 +283,12 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
                 for each in report.gaps
             ),
             Section("What to do"),
-            *(
-                Paragraph(
-                    [f"{place}. {each.action} {each.because} (", *_joined(each.figures), ")"]
-                )
-                for place, each in enumerate(report.recommendations, 1)
+            Bullets(
+                [
+                    [f"{each.action} {each.because} (", *_joined(each.figures), ")"]
+                    for each in report.recommendations
+                ],
+                numbered=True,
             ),
             Section(f"Cost of {SEATS} seats on the Team plan"),
             BarChart(

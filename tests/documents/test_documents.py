@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 import chargehand as ch
 from chargehand.documents import (
     BarChart,
+    Bullets,
     Callout,
     Document,
     Figure,
@@ -139,6 +140,39 @@ def test_the_names_of_many_lines_stay_inside_the_chart() -> None:
     assert all(x + 150 < width and y + 10 < height for x, y in places)
 
 
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (34.9, "EUR", "34.90 EUR"),
+        (-1234.5, "USD", "-1,234.50 USD"),
+        (9000, "EUR", "9,000 EUR"),
+        (0.125, "EUR", "0.125 EUR"),
+        (34.9, "%", "34.9 %"),
+        (4.1, "", "4.1"),
+        ("34.9", "EUR", "34.9 EUR"),
+    ],
+)
+def test_amounts_of_money_are_shown_with_their_cents(
+    value: float | str, unit: str, shown: str
+) -> None:
+    assert str(Figure(value=value, unit=unit, source="a.md:1")) == shown
+
+
+def test_points_can_hold_figures() -> None:
+    figure = Figure(value=3, unit="deals", source="a.md:1")
+    document = Document("Points", [Bullets(["One.", ["Lost: ", figure, "."]], numbered=True)])
+    assert document.figures == [figure]
+    assert "1. One.\n2. Lost: 3 deals [1]." in document.markdown()
+    assert "<ol><li>One.</li>" in document.html()
+
+
+def test_large_numbers_of_an_axis_are_written_out() -> None:
+    numbers = [Figure(value=value, source="a.md:1") for value in (4869, 18942)]
+    page = Document("Axis", [LineChart("Searches", ["Jan", "Feb"], {"all": numbers})]).html()
+    assert ">18,942</text>" in page
+    assert "e+" not in page
+
+
 def test_figures_are_found_wherever_they_stand_in_a_result() -> None:
     class Part(BaseModel):
         figure: Figure
@@ -192,6 +226,7 @@ def test_hostile_text_stays_text_in_both_forms() -> None:
             Section(HOSTILE),
             Paragraph([HOSTILE, figure, 1234.5]),
             Callout(HOSTILE, [HOSTILE]),
+            Bullets([HOSTILE, [HOSTILE, number]], numbered=True),
             Table([HOSTILE], [[HOSTILE], [figure]], HOSTILE),
             BarChart(HOSTILE, [(HOSTILE, number)]),
             LineChart(HOSTILE, [HOSTILE, "b"], {HOSTILE: [number, number]}),

@@ -2,6 +2,7 @@
 
 from chargehand.documents.document import (
     BarChart,
+    Bullets,
     Callout,
     Cell,
     Document,
@@ -14,6 +15,7 @@ from chargehand.documents.figures import CheckedFigure, Figure, FigureCheck, cit
 
 __all__ = [
     "BarChart",
+    "Bullets",
     "Callout",
     "Cell",
     "CheckedFigure",

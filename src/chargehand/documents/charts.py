@@ -52,7 +52,7 @@ def line_chart_svg(
         return 16 + (high - value) / rise * (_HEIGHT - 72)
 
     drawn = [
-        f'<text class="soft" x="{_EDGE - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:,.4g}</text>'
+        f'<text class="soft" x="{_EDGE - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{_axis_label(value)}</text>'
         f'<line x1="{_EDGE}" x2="{_WIDTH - _EDGE}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="var(--line)"/>'
         for value in dict.fromkeys((low, (low + high) / 2, high))
     ]
@@ -99,6 +99,10 @@ def _unbroken(line: Mapping[int, float]) -> list[list[tuple[int, float]]]:
         else:
             parts.append([(i, value)])
     return parts
+
+
+def _axis_label(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"
 
 
 def _svg(title: str, height: int, drawn: Sequence[str]) -> str:

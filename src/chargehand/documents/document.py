@@ -26,6 +26,13 @@ class Paragraph(Struct, frozen=True):
     parts: Sequence[Cell]
 
 
+class Bullets(Struct, frozen=True):
+    """A list of points, each a text or a sequence of texts and figures; `numbered` if their order matters."""
+
+    points: Sequence[str | Sequence[Cell]]
+    numbered: bool = False
+
+
 class Callout(Struct, frozen=True):
     """Something that a reader must not miss, such as a contradiction between two sources."""
 
@@ -62,7 +69,7 @@ class Section(Struct, frozen=True):
     title: str
 
 
-Block: TypeAlias = Section | Paragraph | Callout | Table | BarChart | LineChart | str
+Block: TypeAlias = Section | Paragraph | Bullets | Callout | Table | BarChart | LineChart | str
 
 
 class Document:
@@ -128,6 +135,11 @@ class Document:
                 return f"## {_line(block.title)}"
             case Paragraph():
                 return self._words(block.parts)
+            case Bullets():
+                return "\n".join(
+                    f"{f'{n}.' if block.numbered else '-'} {self._words(_parts(each))}"
+                    for n, each in enumerate(block.points, 1)
+                )
             case Callout():
                 return f"> **{_line(block.title)}** {self._words(block.parts)}".rstrip()
             case Table():
@@ -192,6 +204,10 @@ class Document:
                 return f"<h2>{escape(block.title)}</h2>"
             case Paragraph():
                 return f"<p>{self._spans(block.parts)}</p>"
+            case Bullets():
+                tag = "ol" if block.numbered else "ul"
+                points = "".join(f"<li>{self._spans(_parts(each))}</li>" for each in block.points)
+                return f"<{tag}>{points}</{tag}>"
             case Callout():
                 return f"<aside><strong>{escape(block.title)}</strong> {self._spans(block.parts)}</aside>"
             case Table():
@@ -223,7 +239,8 @@ class Document:
         )
         caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
         return (
-            f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+            f'<div class="wide"><table>{caption}<thead><tr>{head}</tr></thead>'
+            f"<tbody>{''.join(rows)}</tbody></table></div>"
         )
 
     def _spans(self, parts: Sequence[Cell]) -> str:
@@ -275,6 +292,8 @@ def _figures_of(blocks: Sequence[Block]) -> list[Figure]:
         match block:
             case Paragraph() | Callout():
                 cells += block.parts
+            case Bullets():
+                cells += [cell for each in block.points for cell in _parts(each)]
             case Table():
                 cells += [cell for row in block.rows for cell in row]
             case BarChart():
@@ -282,6 +301,10 @@ def _figures_of(blocks: Sequence[Block]) -> list[Figure]:
             case LineChart():
                 cells += [figure for line in block.lines.values() for figure in line]
     return [each for each in cells if isinstance(each, Figure)]
+
+
+def _parts(point: str | Sequence[Cell]) -> Sequence[Cell]:
+    return [point] if isinstance(point, str) else point
 
 
 def _points(chart: LineChart) -> list[list[Cell]]:
@@ -334,8 +357,8 @@ main{max-width:56rem;margin:2.5rem auto;padding:0 1.25rem}
 h1{font-size:1.7rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}
 .label,caption,figcaption{color:var(--ink2)}caption,figcaption{text-align:left;margin-bottom:.4rem;font-weight:600}
 table{border-collapse:collapse;width:100%;margin:1rem 0;background:var(--panel);font-size:.93rem}
-th,td{border-bottom:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}
-th{overflow-wrap:normal}.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+th,td{border-bottom:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top;overflow-wrap:break-word}
+.number{text-align:right;font-variant-numeric:tabular-nums}td.number{white-space:nowrap}.wide{overflow-x:auto;margin:1rem 0}.wide table{margin:0}
 figure{margin:1.2rem 0;padding:1rem;background:var(--panel);border:1px solid var(--line);border-radius:6px}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--ink2)}svg .bad{fill:var(--bad)}
 details{margin-top:.6rem;color:var(--ink2)}summary{cursor:pointer}

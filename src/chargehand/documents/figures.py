@@ -21,6 +21,8 @@ _NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+
 _CITED = re.compile(
     r"(?P<value>[-−]?\d[\w./:,-]*|\"[^\"\n]+\")(?: (?P<unit>[^\s\d\[\]]\S*))? \[(?P<source>[^\[\]\s]+:\d+(?:-\d+)?|sql: [^\[\]]+)\]"
 )
+#: with two digits after the point, unless the amount is whole
+_CURRENCIES = ("EUR", "USD", "GBP", "CHF", "€", "$", "£")
 #: rows that a query gives, or why there are none
 Found: TypeAlias = "list[list[Any]] | ToolError"
 #: of a query
@@ -45,7 +47,10 @@ class Figure(BaseModel):
 
     def __str__(self) -> str:
         value = self.value if isinstance(self.value, str) else f"{self.value:,.10g}"
-        return f"{value} {self.unit}".strip() if self.unit != "%" else f"{value} %"
+        if self.unit in _CURRENCIES and not isinstance(self.value, str):
+            whole, point, cents = value.partition(".")
+            value = f"{whole}{point}{cents.ljust(2, '0')}" if point else whole  # 34.90 EUR
+        return f"{value} {self.unit}".strip()
 
 
 class CheckedFigure(Struct, frozen=True):
