@@ -38,7 +38,12 @@ export function apiUrl(path: string): string {
   return new URL(`api/v1/${path}`, document.baseURI).href;
 }
 
-async function request(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
+async function request(
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+): Promise<unknown> {
   let response: Response;
   try {
     response = await fetch(apiUrl(path), {
@@ -61,23 +66,19 @@ async function request(method: string, path: string, body?: unknown, headers: Re
     parsed = { error: { message: text.slice(0, 300) } };
   }
   if (!response.ok) throw new ApiError(response.status, parsed as Record<string, unknown>);
-  return { value: parsed, etag: response.headers.get("ETag") ?? "" };
+  return parsed;
 }
 
 export async function get<T>(path: string): Promise<T> {
-  return (await request("GET", path)).value as T;
-}
-
-export async function getTagged<T>(path: string): Promise<{ value: T; etag: string }> {
-  return (await request("GET", path)) as { value: T; etag: string };
+  return (await request("GET", path)) as T;
 }
 
 export async function post<T>(path: string, body?: unknown, headers?: Record<string, string>): Promise<T> {
-  return (await request("POST", path, body, headers)).value as T;
+  return (await request("POST", path, body, headers)) as T;
 }
 
 export async function put<T>(path: string, body: unknown, headers?: Record<string, string>): Promise<T> {
-  return (await request("PUT", path, body, headers)).value as T;
+  return (await request("PUT", path, body, headers)) as T;
 }
 
 export const runPath = (run: string, rest: string): string => `runs/${encodeURIComponent(run)}/${rest}`;

@@ -9,7 +9,7 @@ import { ago, oneLine, plural } from "./format";
 import { Glyph, Logo, StateIcon, TaskStateLabel } from "./icons";
 import { useKeys } from "./keys";
 import { connection, dataAt, retryNow, useModel } from "./live";
-import { plainWords } from "./markdown";
+import { questionWords } from "./question_card";
 import { go, href, type Page, route } from "./router";
 import {
   announcement,
@@ -194,7 +194,8 @@ export function NeedsBar({ run }: { run: string | null }) {
     (question) => !hidden.has(question.id) && (!run || question.run === run),
   );
   const first = open[0];
-  if (!first) return null;
+  // The page of a plan asks for its approval itself.
+  if (!first || (page === "plan" && first.kind === "plan")) return null;
   const behind = open.reduce((sum, question) => sum + question.waits_behind, 0);
   const target =
     first.kind === "plan" ? href("plan", first.run) : href("questions", run, { question: first.id });
@@ -202,7 +203,7 @@ export function NeedsBar({ run }: { run: string | null }) {
     <section class="needs-bar" aria-label="Needs you">
       <StateIcon state="needs" />
       <strong>{open.length === 1 ? "1 question needs you" : `${open.length} questions need you`}</strong>
-      <span class="what">{oneLine(plainWords(first.text), 160)}</span>
+      <span class="what">{questionWords(first, 160)}</span>
       {behind ? (
         <span class="behind">
           {plural(behind, "task waits", "tasks wait")} behind {open.length === 1 ? "it" : "them"}

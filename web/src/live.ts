@@ -33,16 +33,21 @@ let refreshTimer: ReturnType<typeof setTimeout> | undefined;
 let hiddenTimer: ReturnType<typeof setTimeout> | undefined;
 let isFlushPlanned = false;
 
+let view: RunModel | null = null;
+let viewOf: RunModel | null = null;
+let viewTick = -1;
+let viewSeq = -1;
+
 /** The run as this page shows it, now or at the moment of a replay. Read inside a component. */
 export function useModel(): RunModel | null {
-  tick.value;
   const at = route.value.query.at;
-  if (at !== undefined && replay.value) return replay.value.at(Number(at));
-  return live;
-}
-
-export function liveModel(): RunModel | null {
-  return live;
+  const model = at !== undefined && replay.value ? replay.value.at(Number(at)) : live;
+  if (tick.value === viewTick && model === viewOf && model?.seq === viewSeq) return view;
+  // A model changes in place, and signals skip components whose props are the same objects. So a component gets
+  // an object of its own for each state, which reads through to the model.
+  [viewTick, viewOf, viewSeq] = [tick.value, model, model?.seq ?? -1];
+  view = model && (Object.create(model) as RunModel);
+  return view;
 }
 
 function flush(): void {
@@ -86,8 +91,16 @@ function carryOver(from: RunModel | null, to: RunModel): void {
 function take(frame: Frame): void {
   if (frame.event === "resync") restart();
   else if (frame.event === "bye") lost(0);
+  else if (frame.event === "end") ended();
   else if (frame.event === "answer") hearAnswer(JSON.parse(frame.data));
   else if (frame.event === "message") hearEvents(JSON.parse(frame.data));
+}
+
+/** The run is over: the server closes the stream, and nothing more will come. */
+function ended(): void {
+  closeStream?.();
+  closeStream = null;
+  connection.value = "idle";
 }
 
 function hearAnswer(piece: { text: string; begins_anew?: boolean }): void {

@@ -6,6 +6,7 @@ import { ago, asText, clean, clock, duration, oneLine, plural } from "./format";
 import { StateIcon } from "./icons";
 import { useKeys } from "./keys";
 import { useModel } from "./live";
+import { plainWords } from "./markdown";
 import { href } from "./router";
 import { canOperate, now } from "./session";
 import type { Question, QuestionKind } from "./types";
@@ -18,6 +19,11 @@ export const KIND_WORDS: Record<QuestionKind, string> = {
   budget: "Budget",
   plan: "Plan review",
 };
+
+/** What is asked, on one line. */
+export function questionWords(question: Question, most: number): string {
+  return question.kind === "plan" ? "The plan waits for approval" : oneLine(plainWords(question.text), most);
+}
 
 const CHOICE_WORDS: Record<string, string> = { approve: "Approve", reject: "Reject and revise" };
 
@@ -37,7 +43,7 @@ function Deadline({ question }: { question: Question }) {
 function Evidence({ question }: { question: Question }) {
   const { evidence } = question;
   const text = asText((evidence as { preview?: string } | null)?.preview ?? evidence);
-  if (!text || text === "{}" || question.kind === "approval") return null;
+  if (!text || text === "{}" || question.kind === "approval" || question.kind === "plan") return null;
   return (
     <details class="evidence" open={text.length < 1200}>
       <summary>What it rests on</summary>
@@ -203,7 +209,11 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
         </span>
       </header>
       <div id={`q-${question.id}`} class="question-text">
-        <Markdown text={question.text} />
+        {question.kind === "plan" ? (
+          <p>The plan waits for approval. Nothing runs before that.</p>
+        ) : (
+          <Markdown text={question.text} />
+        )}
       </div>
       {question.kind === "approval" ? (
         <div class="call">

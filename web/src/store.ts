@@ -126,7 +126,11 @@ export function questionKind(about: string): QuestionKind {
   return about === "plain" || about === "question" || !about ? "question" : "review";
 }
 
+let generations = 0;
+
 export class RunModel {
+  /** Tells a model that was made anew from one that went on. */
+  readonly generation = ++generations;
   seq = 0;
   run: RunDetails;
   plan: Plan | null = null;

@@ -138,6 +138,8 @@ export function Dialog({
   const id = useId();
   useEffect(() => {
     dialog.current?.showModal();
+    // What one came for is the field, not the button that closes.
+    dialog.current?.querySelector<HTMLElement>("input:not([type=checkbox]), textarea, select")?.focus();
   }, []);
   return (
     <dialog

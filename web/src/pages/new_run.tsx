@@ -29,7 +29,6 @@ interface Draft {
   tokens: string;
   minutes: string;
   review: boolean;
-  workers: string[] | null;
   priority: string;
 }
 
@@ -39,7 +38,7 @@ const NOTHING: Draft = {
   tokens: "",
   minutes: "",
   review: true,
-  workers: null,
+
   priority: "",
 };
 
@@ -58,8 +57,7 @@ export function commandFor(draft: Draft): string {
   if (draft.tokens) words.push("--tokens", draft.tokens);
   if (draft.minutes) words.push("--deadline", `${draft.minutes}m`);
   if (draft.priority) words.push("--priority", draft.priority);
-  if (draft.review) words.push("--review-plan");
-  for (const worker of draft.workers ?? []) words.push("--worker", shellQuoted(worker));
+  if (draft.review) words.push("--review");
   return words.join(" ");
 }
 
@@ -103,7 +101,6 @@ export function NewRunPage() {
           key,
           ...(Object.keys(limits).length ? { limits } : {}),
           ...(draft.review ? { review_plan: true } : {}),
-          ...(draft.workers ? { workers: draft.workers } : {}),
           ...(draft.priority ? { priority: Number(draft.priority) } : {}),
           ...(query.after ? { after: query.after } : {}),
         },
@@ -118,11 +115,6 @@ export function NewRunPage() {
   };
   useKeys({ "Ctrl+Enter": () => void submit() });
   const all = crew.value?.workers ?? [];
-  const chosen = new Set(draft.workers ?? all.map((worker) => worker.name));
-  const toggle = (name: string, on: boolean) => {
-    const names = all.map((worker) => worker.name).filter((each) => (each === name ? on : chosen.has(each)));
-    change({ workers: names.length === all.length ? null : names });
-  };
   const files = crew.value?.files;
   return (
     <div class="form-page">
@@ -196,20 +188,14 @@ export function NewRunPage() {
           </Field>
         </fieldset>
         <fieldset>
-          <legend>Workers</legend>
+          <legend>Crew</legend>
           {crew.error ? <ErrorBox error={crew.error} retry={crew.reload} /> : null}
           <ul class="crew">
             {all.map((worker) => (
               <li key={worker.name}>
-                <label class="check">
-                  <input
-                    type="checkbox"
-                    checked={chosen.has(worker.name)}
-                    onChange={(event) => toggle(worker.name, event.currentTarget.checked)}
-                  />
-                  <strong>{worker.name}</strong>
-                  <span class="hint">{clean(worker.does)}</span>
-                </label>
+                <span>
+                  <strong>{worker.name}</strong> <span class="hint">{clean(worker.does)}</span>
+                </span>
                 <span class="tags">
                   {worker.model ? <span class="tag mono">{worker.model}</span> : null}
                   {worker.tools?.length ? <span class="tag">{worker.tools.length} tools</span> : null}

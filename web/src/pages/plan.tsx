@@ -1,7 +1,7 @@
 // The plan as a table: read it, change what has not started, approve it.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, type Fault, get, getTagged, post, put, runPath } from "../api";
+import { ApiError, type Fault, get, post, put, runPath } from "../api";
 import { ago, clean, duration, oneLine, plural } from "../format";
 import { Graph } from "../graph";
 import { Glyph, StateIcon, taskWord } from "../icons";
@@ -19,22 +19,38 @@ import {
   refreshQuestions,
   shownTheme,
 } from "../session";
-import { FINAL, needId, type RunModel } from "../store";
-import type { Plan, PlanTask, TaskRow } from "../types";
+import { FINAL, needId, RunModel } from "../store";
+import type { Plan, PlanTask, RunEvent, TaskRow } from "../types";
 import { Button, Dialog, Empty, ErrorBox, Field, Loading, useFetched } from "../ui";
 
 interface PlanVersion {
   version: number;
   at: string | null;
   reason: string;
-  plan?: Plan | null;
+  /** The event that made it. */
+  seq: number;
+}
+
+/** What a person is to approve: a whole plan, or a change of one that is under way. */
+interface PlanReview {
+  question: string;
+  /** Of a change: its new tasks. */
+  plan: Plan;
+  is_change: boolean;
+  removed: string[];
+  replaced: string[];
+  reason: string;
+  draft: Plan | null;
+  text: string;
 }
 
 interface PlanState {
   version: number;
+  etag: string;
   plan: Plan | null;
   editable: string[];
   versions: PlanVersion[];
+  review?: PlanReview | null;
 }
 
 interface Checked {
@@ -425,27 +441,43 @@ function AskForChanges({ onClose, send }: { onClose: () => void; send: (note: st
 }
 
 function usePlan(model: RunModel) {
-  const { run } = model;
-  const [etag, setEtag] = useState("");
-  const fetched = useFetched<PlanState>(
-    `${run.id}/${model.planVersion}/${run.state}/${model.run.tasks.total}`,
-    async () => {
-      const { value, etag: tag } = await getTagged<PlanState>(runPath(run.id, "plan"));
-      setEtag(tag);
-      return value;
-    },
+  const { run, planVersion } = model;
+  const asked = model.openQuestions.map((question) => question.id).join();
+  return useFetched<PlanState>(`${run.id}/${planVersion}/${run.state}/${run.tasks.total}/${asked}`, () =>
+    get<PlanState>(runPath(run.id, "plan")),
   );
-  return { ...fetched, etag };
 }
 
-/** The version that this one is compared with: the one before it, or the one named in the address. */
+/** The plan as it will be once the change under review is approved; the plan itself if none is. */
+function proposedPlan(state: PlanState | null): Plan | null {
+  if (!state?.plan || !state.review?.is_change) return state?.plan ?? null;
+  const gone = new Set([...state.review.removed, ...state.review.plan.tasks.map((task) => task.id)]);
+  const kept = state.plan.tasks.filter((task) => !gone.has(task.id));
+  return { ...state.plan, tasks: [...kept, ...state.review.plan.tasks] };
+}
+
+/** The plan as it stood just after an event. */
+async function planAt(run: string, seq: number): Promise<Plan | null> {
+  const model = new RunModel(run);
+  for (let after = 0; after < seq; ) {
+    const page = await get<{ events: RunEvent[]; next: number | null }>(
+      runPath(run, `log?after=${after}&limit=2000`),
+    );
+    for (const event of page.events) if (event.seq <= seq) model.apply(event);
+    if (page.next === null || !page.events.length) break;
+    after = page.next;
+  }
+  return model.plan;
+}
+
+/** The plan that this one is compared with: the version before it. */
 function usePrevious(run: string, state: PlanState | null, isOn: boolean): Plan | null {
-  const before = state?.versions.filter((each) => each.version < state.version).at(-1);
-  const key = isOn && before ? `${run}/${before.version}` : null;
-  const fetched = useFetched<PlanState>(key, () =>
-    get<PlanState>(runPath(run, `plan?version=${before?.version}`)),
-  );
-  return before?.plan ?? fetched.value?.plan ?? null;
+  const [before] = state?.versions.slice(-2, -1) ?? [];
+  const newest = state?.versions.at(-1);
+  // Tasks of a plan that is streamed come after the event that opened it: look just before the next version.
+  const seq = before && newest ? newest.seq - 1 : 0;
+  const fetched = useFetched<Plan | null>(isOn && seq > 0 ? `${run}/${seq}` : null, () => planAt(run, seq));
+  return fetched.value;
 }
 
 export function PlanPage({ model }: { model: RunModel }) {
@@ -465,13 +497,15 @@ export function PlanPage({ model }: { model: RunModel }) {
   );
   const workers = useMemo(() => crew.value?.workers.map((worker) => worker.name) ?? [], [crew.value]);
 
-  const saved = replaying ? model.plan : (state.value?.plan ?? model.plan);
+  const review = state.value?.review ?? null;
+  const isChange = review?.is_change ?? false;
+  const saved = replaying ? model.plan : (proposedPlan(state.value) ?? model.plan);
   const plan = replaying ? saved : (draft ?? saved);
   const isDirty = draft !== null && saved !== null && JSON.stringify(draft) !== JSON.stringify(saved);
-  const isDiffShown =
-    query.diff !== undefined ? query.diff === "1" : Boolean(state.value && state.value.versions.length > 1);
-  const previous = usePrevious(run.id, state.value, isDiffShown && !isDirty);
-  const against = isDirty ? saved : previous;
+  const hasVersions = (state.value?.versions.length ?? 0) > 1;
+  const isDiffShown = query.diff !== undefined ? query.diff === "1" : hasVersions || isChange;
+  const previous = usePrevious(run.id, state.value, isDiffShown && !isDirty && !isChange);
+  const against = isDirty ? saved : isChange ? (state.value?.plan ?? null) : previous;
   const changes = useMemo(
     () =>
       plan && against && isDiffShown
@@ -484,13 +518,15 @@ export function PlanPage({ model }: { model: RunModel }) {
     [plan, workers, checked],
   );
   const isBad = faults.some((fault) => !fault.isWarning);
-  const question = model.openQuestions.find((each) => each.kind === "plan");
+  const question = replaying || !review ? undefined : review.question;
   const totals = useMemo(() => (plan ? planTotals(plan) : null), [plan]);
-  const canEdit = canOperate.value && !replaying && !model.isOver;
+  const canDecide = canOperate.value && !replaying && !model.isOver;
+  // A change that waits for approval is taken as it is, or written again.
+  const canEdit = canDecide && !isChange;
   const editable = new Set(state.value?.editable ?? []);
   const isEditable = (id: string): boolean => {
     const row = model.tasks.get(id);
-    return canEdit && (editable.has(id) || !row || (Boolean(question) && row.attempts === 0));
+    return canEdit && (editable.has(id) || !row);
   };
 
   useEffect(() => {
@@ -516,42 +552,36 @@ export function PlanPage({ model }: { model: RunModel }) {
     await refreshAttention();
     await refreshQuestions();
   };
-  const save = async (tag = state.etag): Promise<number | null> => {
-    if (!plan) return null;
-    try {
-      const result = await put<{ version?: number }>(
-        runPath(run.id, "plan"),
-        { plan },
-        { "If-Match": tag || "*" },
-      );
-      announcement.value = "The plan was saved as a new version.";
-      return result.version ?? null;
-    } catch (fault) {
-      if (!(fault instanceof ApiError)) throw fault;
-      if (fault.status === 409 || fault.status === 412)
-        setConflict((fault.body.current as PlanState) ?? state.value);
-      else if (fault.faults.length) setChecked({ faults: fault.faults, warnings: [] });
-      else setError(fault);
-      return null;
-    }
+  const refused = (fault: unknown) => {
+    if (!(fault instanceof ApiError)) throw fault;
+    const current = fault.body.current as PlanState | undefined;
+    if (fault.status === 409 && current) setConflict(current);
+    else if (fault.faults.length) setChecked({ faults: fault.faults, warnings: [] });
+    else setError(fault);
   };
-  const saveDraft = async () => {
-    if ((await save()) !== null) await settled();
+  const saveDraft = async (etag = state.value?.etag ?? "*") => {
+    if (!plan) return;
+    try {
+      await put<PlanState>(runPath(run.id, "plan"), { plan }, { "If-Match": `"${etag}"` });
+      announcement.value = "The plan was saved.";
+      await settled();
+    } catch (fault) {
+      refused(fault);
+    }
   };
   const decide = async (what: "approve" | "reject", note = "") => {
-    let version = state.value?.version ?? model.planVersion;
-    if (what === "approve" && isDirty) {
-      const made = await save();
-      if (made === null) return;
-      version = made;
-    }
+    const version = state.value?.etag;
     try {
-      await post(runPath(run.id, `plan/${what}`), { version, ...(note ? { note } : {}) });
+      await post(runPath(run.id, `plan/${what}`), {
+        ...(version ? { version } : {}),
+        ...(what === "approve" && isDirty ? { plan } : {}),
+        ...(note ? { note } : {}),
+      });
       setAsking(false);
       await settled();
       if (what === "approve") go("run", run.id);
     } catch (fault) {
-      if (fault instanceof ApiError) setError(fault);
+      refused(fault);
     }
   };
   useKeys({
@@ -618,6 +648,7 @@ export function PlanPage({ model }: { model: RunModel }) {
         <p class="goal">{oneLine(plan.goal, 300)}</p>
         <Preview plan={plan} model={model} />
       </section>
+      {review?.reason ? <p class="note">{oneLine(review.reason, 400)}</p> : null}
       {general.map((fault) => (
         <p key={fault.message} class={fault.isWarning ? "warning" : "fault"}>
           {fault.message}
@@ -700,15 +731,15 @@ export function PlanPage({ model }: { model: RunModel }) {
         </Button>
       ) : null}
       {error ? <ErrorBox error={error} retry={() => setError(null)} /> : null}
-      {canEdit && (question || isDirty) ? (
+      {canDecide && (question || isDirty) ? (
         <footer class={`plan-foot ${question ? "is-needs" : ""}`}>
           <span class="what">
             {question ? (
               <>
                 <StateIcon state="needs" />
                 <strong>
-                  {changesCount(changes) && !isDirty
-                    ? `The plan was changed: ${changesCount(changes)} to look at`
+                  {isChange
+                    ? `The plan was changed: ${plural(changesCount(changes), "task")} to look at`
                     : "The plan waits for your approval"}
                 </strong>
               </>
@@ -753,9 +784,7 @@ export function PlanPage({ model }: { model: RunModel }) {
           }}
           onMine={() => {
             setConflict(null);
-            void getTagged<PlanState>(runPath(run.id, "plan")).then(async ({ etag }) => {
-              if ((await save(etag)) !== null) await settled();
-            });
+            void saveDraft(conflict.etag);
           }}
         />
       ) : null}

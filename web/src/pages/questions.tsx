@@ -1,12 +1,11 @@
 // Everything that waits for a person: of one run, or of all.
 
 import { get, runPath } from "../api";
-import { ago, oneLine, plural } from "../format";
+import { ago, plural } from "../format";
 import { StateIcon } from "../icons";
 import { useKeys } from "../keys";
 import { useModel } from "../live";
-import { plainWords } from "../markdown";
-import { KIND_WORDS, QuestionCard } from "../question_card";
+import { KIND_WORDS, QuestionCard, questionWords } from "../question_card";
 import { href, route, setQuery } from "../router";
 import { now, openQuestions } from "../session";
 import type { Question } from "../types";
@@ -82,7 +81,7 @@ export function QuestionsPage() {
                 aria-current={question.id === chosen.id ? "true" : undefined}
               >
                 <StateIcon state={isOpen(question) ? "needs" : "done"} />
-                <span class="what">{oneLine(plainWords(question.text), 110)}</span>
+                <span class="what">{questionWords(question, 110)}</span>
                 <span class="meta">
                   {KIND_WORDS[question.kind]} · {question.task}
                   {isOpen(question) && question.waits_behind

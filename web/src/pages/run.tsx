@@ -5,8 +5,7 @@ import { duration, oneLine, plural } from "../format";
 import { Graph } from "../graph";
 import { Glyph, TaskStateLabel } from "../icons";
 import { useKeys } from "../keys";
-import { tick } from "../live";
-import { go, route, setQuery } from "../router";
+import { go, href, route, setQuery } from "../router";
 import { announcement, keep, recall, shownTheme } from "../session";
 import type { RunModel } from "../store";
 import { Timeline, type TimelineMode } from "../timeline";
@@ -99,12 +98,11 @@ function useGraph(model: RunModel, onTip: (tip: Tip | null) => void, onFollow: (
       graph.current?.setData({ tasks: taskRows(model), ...facts });
       for (const [id, row] of model.tasks) known.current.set(id, row);
     } else graph.current?.update(changed, facts);
-  }, [model, model.seq, model.criticalPath]);
+  }, [model.generation, model.seq, model.criticalPath]);
   return { canvas, graph };
 }
 
 function GraphPane({ model, task }: { model: RunModel; task: string | null }) {
-  tick.value; // the model is the same object when it changes: without this, signals skip the component
   const { query } = route.value;
   const [tip, setTip] = useState<Tip | null>(null);
   const [isFollowing, setFollowing] = useState(recall("follow") === "on");
@@ -222,6 +220,15 @@ function GraphPane({ model, task }: { model: RunModel; task: string | null }) {
 function NoPlan({ model }: { model: RunModel }) {
   const planner = model.tasks.get("@plan");
   const call = model.openCalls.get("@plan");
+  if (model.openQuestions.some((question) => question.kind === "plan"))
+    return (
+      <Empty title="The plan waits for your approval">
+        <p>Nothing runs before that.</p>
+        <a class="button needs" href={href("plan", model.run.id)}>
+          Review the plan
+        </a>
+      </Empty>
+    );
   if (model.isOver)
     return (
       <Empty title="This run had no plan">
@@ -246,7 +253,6 @@ function NoPlan({ model }: { model: RunModel }) {
 }
 
 function TimelinePane({ model, task }: { model: RunModel; task: string | null }) {
-  tick.value;
   const canvas = useRef<HTMLCanvasElement>(null);
   const timeline = useRef<Timeline | null>(null);
   const [mode, setMode] = useState<TimelineMode>((recall("timeline") as TimelineMode) ?? "worker");
@@ -256,11 +262,11 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
   const known = useRef<{
     tasks: Map<string, TaskRow>;
     attempts: Map<string, AttemptRow>;
-    model: RunModel | null;
+    generation: number;
   }>({
     tasks: new Map(),
     attempts: new Map(),
-    model: null,
+    generation: 0,
   });
   useEffect(() => {
     if (!canvas.current) return;
@@ -273,7 +279,7 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
       },
     });
     timeline.current = made;
-    known.current.model = null;
+    known.current.generation = 0;
     return () => made.destroy();
   }, []);
   const replaying = route.value.query.at !== undefined;
@@ -292,7 +298,7 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
     const named = model.attempts.map((row) => [`${row.task}:${row.attempt}`, row] as [string, AttemptRow]);
     const changedTasks = changedRows(tasks, model.tasks, model.tasks.size);
     const changedAttempts = changedRows(attempts, named, named.length);
-    if (known.current.model === model && changedTasks && changedAttempts)
+    if (known.current.generation === model.generation && changedTasks && changedAttempts)
       timeline.current?.update(changedTasks, changedAttempts, facts);
     else {
       timeline.current?.setData({
@@ -303,10 +309,10 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
       });
       for (const [id, row] of model.tasks) tasks.set(id, row);
       for (const [id, row] of named) attempts.set(id, row);
-      known.current.model = model;
+      known.current.generation = model.generation;
     }
     timeline.current?.setCalls(model.calls);
-  }, [model, model.seq, moment]);
+  }, [model.generation, model.seq, moment]);
   useEffect(() => timeline.current?.select(task), [task]);
   useEffect(() => timeline.current?.setTheme(), [shownTheme.value]);
   useKeys({

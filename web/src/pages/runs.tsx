@@ -5,7 +5,7 @@ import { ApiError, get, post } from "../api";
 import { ago, clean, clock, count, duration, money, oneLine, plural } from "../format";
 import { RunStateLabel, StateIcon } from "../icons";
 import { useKeys } from "../keys";
-import { plainWords } from "../markdown";
+import { questionWords } from "../question_card";
 import { go, href, route, setQuery } from "../router";
 import { attention, canSubmit, now, openQuestions } from "../session";
 import { RUN_ENDED } from "../store";
@@ -48,7 +48,7 @@ function NeedsBlock() {
                   : href("questions", null, { question: question.id })
               }
             >
-              <span class="what">{oneLine(plainWords(question.text), 140)}</span>
+              <span class="what">{questionWords(question, 140)}</span>
               <span class="meta">
                 {question.waits_behind
                   ? `${plural(question.waits_behind, "task waits", "tasks wait")} · `
