@@ -3,7 +3,8 @@
 //   const timeline = new Timeline(canvas, { onSelect, onHover, onBrush });
 //   timeline.setData({ tasks, attempts, estimates, criticalPath, cap, beganAt, endedAt, now? });
 //   timeline.update(changedTasks, changedAttempts, { now?, endedAt?, … });   // live
-//   timeline.setCalls(calls);   // tool time as notches; hand in what has been loaded
+//   timeline.setCalls(calls);   // tool time as notches: the growing array of what the stream told
+//   timeline.setPastCalls(calls);   // the same of what came before
 //   timeline.setMode("worker" | "phase" | "task");  timeline.setFold(on);  timeline.select(taskId | null);
 //   timeline.follow(on);  timeline.fit();  timeline.setTheme();  timeline.destroy();
 //
@@ -73,6 +74,18 @@ const RIGHT = 16;
 const EXPECT_EVERY = 1000;
 const REFRESH_EVERY = 250;
 
+/** By attempt: when tools began and ended, in pairs. */
+type ToolTimes = Map<string, number[]>;
+
+interface HeardCalls {
+  calls: readonly Call[];
+  /** How many of them were looked at. */
+  seen: number;
+  /** Tool calls whose end is not known yet. */
+  open: number[];
+  tools: ToolTimes;
+}
+
 interface PlacedLane {
   lane: Lane;
   top: number;
@@ -94,7 +107,8 @@ export class Timeline {
     endedAt: null,
   };
   private critical = new Set<string>();
-  private tools = new Map<string, number[]>();
+  private heard: HeardCalls = { calls: [], seen: 0, open: [], tools: new Map() };
+  private pastTools: ToolTimes = new Map();
   private bars: Bar[] = [];
   private attemptBars = new AttemptBars();
   private ahead: Bar[] = [];
@@ -163,16 +177,30 @@ export class Timeline {
     this.changedSoon();
   }
 
+  /** Hand in the same array as it grows: what was seen before is not looked at again. */
   setCalls(calls: readonly Call[]): void {
-    this.tools = new Map();
-    for (const call of calls) {
-      if (call.kind !== "tool" || call.seconds === null) continue;
-      const start = Date.parse(call.started_at);
-      const key = keyOf(call);
-      const list = this.tools.get(key);
-      if (list) list.push(start, start + call.seconds * 1000);
-      else this.tools.set(key, [start, start + call.seconds * 1000]);
+    this.heard = calls === this.heard.calls ? this.heard : { calls, seen: 0, open: [], tools: new Map() };
+    const { heard } = this;
+    for (; heard.seen < calls.length; heard.seen++) {
+      if (calls[heard.seen]!.kind === "tool") heard.open.push(heard.seen);
     }
+    const before = heard.open.length;
+    heard.open = heard.open.filter((at) => !addTool(heard.tools, calls[at]!));
+    if (heard.open.length !== before) this.surface.invalidate();
+  }
+
+  /** Calls from before the page was opened. */
+  setPastCalls(calls: readonly Call[]): void {
+    this.pastTools = new Map();
+    for (const call of calls) if (call.kind === "tool") addTool(this.pastTools, call);
+    this.surface.invalidate();
+  }
+
+  /** Take the brush away. */
+  clearBrush(): void {
+    if (!this.brush) return;
+    this.brush = null;
+    this.options.onBrush?.(null);
     this.surface.invalidate();
   }
 
@@ -463,10 +491,7 @@ export class Timeline {
   }
 
   private click(x: number, y: number): void {
-    if (this.brush) {
-      this.brush = null;
-      this.options.onBrush?.(null);
-    }
+    this.clearBrush();
     const bar = this.hit(x, y);
     const id = bar?.owner ?? (this.mode === "task" && x < GUTTER ? this.laneAt(y) : null);
     if (id !== this.selected) {
@@ -808,8 +833,9 @@ export class Timeline {
     top: number,
     style: BoxStyle,
   ): void {
-    const spans = this.tools.get(keyOf(bar));
-    if (!spans) return;
+    const [past, heard] = [this.pastTools.get(keyOf(bar)) ?? [], this.heard.tools.get(keyOf(bar)) ?? []];
+    const spans = heard.length > past.length ? heard : past;
+    if (!spans.length) return;
     c.fillStyle = style.text;
     const alpha = c.globalAlpha;
     c.globalAlpha = alpha * 0.5;
@@ -955,6 +981,16 @@ export class Timeline {
       bar.start - bar.readyAt > 1 ? `, waited ${duration((bar.start - bar.readyAt) / 1000)}` : "";
     return `${plainText(task)}: ${STATE_WORDS[bar.state]}, ${duration((bar.end - bar.start) / 1000)} on ${plainText(bar.worker)}${waited}`;
   }
+}
+
+/** Whether the call has ended, and so was added. */
+function addTool(tools: ToolTimes, call: Call): boolean {
+  if (call.seconds === null) return false;
+  const start = Date.parse(call.started_at);
+  const list = tools.get(keyOf(call));
+  if (list) list.push(start, start + call.seconds * 1000);
+  else tools.set(keyOf(call), [start, start + call.seconds * 1000]);
+  return true;
 }
 
 function keyOf(each: { task: string; attempt: number }): string {

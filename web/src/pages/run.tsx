@@ -1,6 +1,8 @@
 // A run while it works: its plan as a graph, its attempts on a timeline, and a panel about one task.
 
+import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { get, runPath } from "../api";
 import { duration, oneLine, plural } from "../format";
 import { Graph } from "../graph";
 import { Glyph, TaskStateLabel } from "../icons";
@@ -9,10 +11,15 @@ import { go, href, route, setQuery } from "../router";
 import { announcement, keep, recall, shownTheme } from "../session";
 import type { RunModel } from "../store";
 import { Timeline, type TimelineMode } from "../timeline";
-import type { AttemptRow, TaskRow } from "../types";
+import type { AttemptRow, Call, TaskRow } from "../types";
 import { Button, Chips, Empty } from "../ui";
 import { Panel } from "./panel";
 import { FailureCauses, nowOf } from "./run_shell";
+
+/** Tasks that were at work in the stretch that is brushed on the timeline; null: nothing is brushed. */
+const brushed = signal<ReadonlySet<string> | null>(null);
+/** The timeline of runs with more calls shows no tool time of before the page was opened. */
+const MOST_PAST_CALLS = 5000;
 
 export const selectTask = (task: string | null): void => {
   setQuery({ task });
@@ -119,10 +126,13 @@ function GraphPane({ model, task }: { model: RunModel; task: string | null }) {
   useEffect(() => graph.current?.follow(isFollowing), [isFollowing]);
   useEffect(() => graph.current?.showCritical(isCritical), [isCritical]);
   useEffect(() => {
-    const filter = matches(text);
+    const named = matches(text);
+    const chosen = brushed.value;
+    const filter =
+      named || chosen ? (row: TaskRow) => (named?.(row) ?? true) && (chosen?.has(row.id) ?? true) : null;
     const found = graph.current?.setFilter(filter) ?? null;
-    setHits(filter ? found : null);
-  }, [text, model.run.tasks.total]);
+    setHits(named ? found : null);
+  }, [text, brushed.value, model.run.tasks.total]);
   useEffect(() => {
     if (task) announcement.value = graph.current?.describe(task) ?? "";
   }, [task]);
@@ -277,11 +287,30 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
         const row = id === null ? undefined : latest.current.tasks.get(id);
         setTip(row ? { task: row, x, y } : null);
       },
+      onBrush: (brush) => {
+        brushed.value = brush && new Set(brush.tasks);
+        announcement.value = brush
+          ? `${plural(brush.tasks.length, "task")} at work in ${duration((brush.to - brush.from) / 1000)}`
+          : "";
+      },
     });
     timeline.current = made;
     known.current.generation = 0;
-    return () => made.destroy();
+    return () => {
+      brushed.value = null;
+      made.destroy();
+    };
   }, []);
+  const { id } = model.run;
+  useEffect(() => {
+    const past = latest.current.attempts.reduce((sum, each) => sum + each.calls, 0);
+    if (!past || past > MOST_PAST_CALLS) return;
+    // Notches are a nicety: without them the timeline says all the same.
+    get<{ calls: Call[] }>(runPath(id, `calls?limit=${MOST_PAST_CALLS}`)).then(
+      (page) => timeline.current?.setPastCalls(page.calls),
+      () => undefined,
+    );
+  }, [id]);
   const replaying = route.value.query.at !== undefined;
   const moment = replaying ? nowOf(model) : undefined;
   useEffect(() => {
@@ -314,6 +343,9 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
     timeline.current?.setCalls(model.calls);
   }, [model.generation, model.seq, moment]);
   useEffect(() => timeline.current?.select(task), [task]);
+  useEffect(() => {
+    if (!brushed.value) timeline.current?.clearBrush();
+  }, [brushed.value]);
   useEffect(() => timeline.current?.setTheme(), [shownTheme.value]);
   useKeys({
     w: () => timeline.current?.zoomBy(1.3),
@@ -362,7 +394,8 @@ export function RunPage({ model }: { model: RunModel }) {
   const task = query.task && model.tasks.has(query.task) ? query.task : null;
   useKeys({
     Escape: () => {
-      if (query.filter) setQuery({ filter: null });
+      if (brushed.value) brushed.value = null;
+      else if (query.filter) setQuery({ filter: null });
       else selectTask(null);
     },
     e: () => {

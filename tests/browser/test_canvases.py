@@ -1,0 +1,112 @@
+"""The graph and the timeline as they are drawn: by the colours of their pixels."""
+
+import re
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Server, task
+
+RUNNING, DONE, DARK_RUNNING = (47, 111, 237), (203, 229, 216), (76, 139, 255)
+#: where a canvas has a colour: how many pixels, and the middle and the width of their bounding box on the page
+PIXELS = """([name, [red, green, blue]]) => {
+  const canvas = document.querySelector(`.${name}-pane canvas`);
+  if (!canvas?.width || !canvas.height) return { count: -1 };
+  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let count = 0, left = 1e9, right = 0, top = 1e9, bottom = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at] !== red || data[at + 1] !== green || data[at + 2] !== blue || data[at + 3] !== 255) continue;
+    const x = (at / 4) % width, y = Math.floor(at / 4 / width);
+    count++;
+    left = Math.min(left, x); right = Math.max(right, x); top = Math.min(top, y); bottom = Math.max(bottom, y);
+  }
+  const place = canvas.getBoundingClientRect();
+  return { count, x: place.left + (left + right) / 2, y: place.top + (top + bottom) / 2, width: right - left };
+}"""
+HAS = f"([name, colour, least, most]) => {{ const {{ count }} = ({PIXELS})([name, colour]); return count >= least && count <= most; }}"
+
+
+def pixels(page: Page, canvas: str, colour: tuple[int, int, int]) -> dict[str, Any]:
+    found: dict[str, Any] = page.evaluate(PIXELS, [canvas, colour])
+    return found
+
+
+def until_drawn(
+    page: Page, canvas: str, colour: tuple[int, int, int], least: int = 400, most: int = 10**9
+) -> None:
+    page.wait_for_function(HAS, arg=[canvas, colour, least, most])
+
+
+def test_graph_and_timeline_follow_a_live_run(page: Page, server: Server) -> None:
+    run = server.submit(task("read1"), task("held", "holder"), task("last", "writer", "held"))
+    page.goto(f"{server.url}runs/{run}")
+    for canvas in ("graph", "timeline"):
+        until_drawn(page, canvas, RUNNING, 50)
+    server.gate.open()
+    for canvas in ("graph", "timeline"):
+        until_drawn(page, canvas, RUNNING, 0, 0)
+        until_drawn(page, canvas, DONE, 20)
+
+
+def test_a_click_on_the_graph_selects_a_task_and_beside_it_nothing(
+    page: Page, server: Server
+) -> None:
+    run = server.submit(task("read1"), task("held", "holder", "read1"))
+    page.goto(f"{server.url}runs/{run}")
+    until_drawn(page, "graph", RUNNING)
+    box = pixels(page, "graph", RUNNING)
+    page.mouse.click(box["x"], box["y"])
+    page.wait_for_url(re.compile(r"task=held"))
+    expect(page.get_by_role("complementary")).to_contain_text("held")
+    page.mouse.click(box["x"], box["y"] + 150)
+    page.wait_for_url(lambda url: "task=" not in url)
+
+
+def test_the_wheel_pans_and_with_control_zooms(page: Page, server: Server) -> None:
+    run = server.submit(task("held", "holder"))
+    page.goto(f"{server.url}runs/{run}")
+    until_drawn(page, "graph", RUNNING)
+    before = pixels(page, "graph", RUNNING)
+    page.mouse.move(before["x"], before["y"])
+    page.mouse.wheel(60, 0)
+    page.wait_for_function(
+        f"(x) => ({PIXELS})(['graph', {list(RUNNING)}]).x < x - 50", arg=before["x"]
+    )
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -60)
+    page.keyboard.up("Control")
+    page.wait_for_function(
+        f"(w) => ({PIXELS})(['graph', {list(RUNNING)}]).width > w + 20", arg=before["width"]
+    )
+    page.keyboard.press("0")
+    page.wait_for_function(
+        f"(w) => ({PIXELS})(['graph', {list(RUNNING)}]).width === w", arg=before["width"]
+    )
+
+
+def test_the_theme_reaches_the_canvases(page: Page, server: Server) -> None:
+    run = server.submit(task("held", "holder"))
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{server.url}runs/{run}")
+    until_drawn(page, "graph", RUNNING)
+    page.emulate_media(color_scheme="dark")
+    until_drawn(page, "graph", DARK_RUNNING)
+    until_drawn(page, "timeline", DARK_RUNNING, 50)
+
+
+def test_a_brush_over_the_timeline_names_the_tasks_at_work(page: Page, server: Server) -> None:
+    run = server.submit(task("read1"), task("held", "holder"), task("last", "writer", "held"))
+    page.goto(f"{server.url}runs/{run}")
+    until_drawn(page, "timeline", RUNNING, 50)
+    bar = pixels(page, "timeline", RUNNING)
+    top = page.locator(".timeline-pane canvas").bounding_box()
+    assert top is not None
+    page.mouse.move(bar["x"] - 4, top["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(bar["x"] + 4, top["y"] + 30, steps=4)
+    page.mouse.up()
+    expect(page.locator("[aria-live=polite]").first).to_contain_text(
+        re.compile(r"1 task at work in")
+    )
+    page.keyboard.press("Escape")
+    expect(page.locator("[aria-live=polite]").first).not_to_contain_text("at work")
