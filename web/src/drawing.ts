@@ -260,6 +260,12 @@ export function plainText(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+/g, " ");
 }
 
+/** What a task is called in little room: its id, and what it is about if the id is only a number. */
+export function nameOf(id: string, description: string | undefined): string {
+  const isNumber = /^[a-z]{0,3}[-_.]?\d+$/i.test(id);
+  return plainText(isNumber && description ? `${id}  ${description}` : id);
+}
+
 /** 4.2 s, 38 s, 12 min, 3 h 20 min, 2 d 4 h. */
 export function duration(seconds: number): string {
   if (seconds < 0.0005) return "0 s";

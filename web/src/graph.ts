@@ -16,6 +16,7 @@ import {
   drawIcon,
   duration,
   isLive,
+  nameOf,
   type Palette,
   plainText,
   prefersStill,
@@ -1143,9 +1144,9 @@ function urgentMember(node: FoldNode, tasks: Map<string, TaskRow>): string {
 }
 
 /** What the names of a stack's tasks begin with, if that says something; else their worker. */
-export function titleOf(node: FoldNode, tasks: ReadonlyMap<string, { id: string; worker: string }>): string {
+function titleOf(node: FoldNode, tasks: ReadonlyMap<string, TaskRow>): string {
   const first = node.members[0]!;
-  if (node.members.length === 1) return plainText(first);
+  if (node.members.length === 1) return nameOf(first, tasks.get(first)?.description);
   let common = first;
   for (const id of node.members) {
     let at = 0;

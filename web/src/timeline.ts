@@ -16,6 +16,7 @@ import {
   boxStyle,
   drawIcon,
   duration,
+  nameOf,
   type Palette,
   plainText,
   readPalette,
@@ -704,7 +705,8 @@ export class Timeline {
       c.font = labelFont;
       c.textBaseline = "middle";
       c.fillStyle = lane.key === "" || lane.rows[0]?.[0]?.isSystem ? p.ink3 : p.ink2;
-      const label = this.text.fit(plainText(lane.label), labelFont, GUTTER - 22);
+      const about = this.mode === "task" ? this.tasks.get(lane.key)?.description : undefined;
+      const label = this.text.fit(nameOf(lane.label, about), labelFont, GUTTER - 22);
       c.font = labelFont;
       // Of a tall lane the label stays in sight.
       c.fillText(label, 12, clamp(TOP + ROW / 2, y + ROW / 2, y + tall - ROW / 2));
@@ -866,7 +868,10 @@ export class Timeline {
       room -= 13;
     }
     const again = bar.earlier && room > 60 ? `  try ${bar.attempt}` : "";
-    const name = this.mode === "task" ? duration((bar.end - bar.start) / 1000) : plainText(bar.task);
+    const name =
+      this.mode === "task"
+        ? duration((bar.end - bar.start) / 1000)
+        : nameOf(bar.task, this.tasks.get(bar.owner)?.description);
     const words = this.text.fit(name + again, font, room);
     c.font = font;
     c.fillStyle = ink;

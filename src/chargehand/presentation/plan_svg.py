@@ -1,5 +1,6 @@
 """A plan as an SVG graph, left to right."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -36,6 +37,8 @@ _URGENCY = (
     "skipped",
     "cancelled",
 )
+
+_NUMBER = re.compile(r"[A-Za-z]{0,3}[-_.]?\d+")
 
 
 class _Box(NamedTuple):
@@ -159,7 +162,7 @@ def _single(each: _Box, x: float, y: float) -> Iterator[str]:
     yield text(
         x + 28,
         y + 20,
-        fitted(task.id, room, 12.5, is_bold=each.is_critical),
+        fitted(_name(task), room, 12.5, is_bold=each.is_critical),
         ink,
         size=12.5,
         is_bold=each.is_critical,
@@ -209,6 +212,11 @@ def _bar(each: _Box, x: float, y: float, width: float) -> Iterator[str]:
                 f'style="fill:var(--{colour})"/>'
             )
             x += share
+
+
+def _name(task: Task) -> str:
+    """The id, and what the task is about if the id is only a number."""
+    return f"{task.id}  {task.description}" if _NUMBER.fullmatch(task.id) else task.id
 
 
 def _stack_name(tasks: Sequence[Task]) -> str:
