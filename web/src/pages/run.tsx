@@ -62,6 +62,18 @@ function changedRows<T>(before: Map<string, T>, rows: Iterable<[string, T]>, siz
   return null;
 }
 
+/** The same of rows in an array, which only grows and in which rows are replaced. */
+function changedInPlace<T>(before: T[], rows: readonly T[]): T[] {
+  const changed: T[] = [];
+  for (let at = 0; at < rows.length; at++) {
+    const row = rows[at] as T;
+    if (before[at] === row) continue;
+    before[at] = row;
+    changed.push(row);
+  }
+  return changed;
+}
+
 function matches(text: string): ((task: TaskRow) => boolean) | null {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return null;
@@ -271,11 +283,11 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
   latest.current = model;
   const known = useRef<{
     tasks: Map<string, TaskRow>;
-    attempts: Map<string, AttemptRow>;
+    attempts: AttemptRow[];
     generation: number;
   }>({
     tasks: new Map(),
-    attempts: new Map(),
+    attempts: [],
     generation: 0,
   });
   useEffect(() => {
@@ -324,10 +336,9 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
       now: moment,
     };
     const { tasks, attempts } = known.current;
-    const named = model.attempts.map((row) => [`${row.task}:${row.attempt}`, row] as [string, AttemptRow]);
     const changedTasks = changedRows(tasks, model.tasks, model.tasks.size);
-    const changedAttempts = changedRows(attempts, named, named.length);
-    if (known.current.generation === model.generation && changedTasks && changedAttempts)
+    const changedAttempts = changedInPlace(attempts, model.attempts);
+    if (known.current.generation === model.generation && changedTasks)
       timeline.current?.update(changedTasks, changedAttempts, facts);
     else {
       timeline.current?.setData({
@@ -337,7 +348,7 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
         beganAt: model.run.began_at ?? model.at,
       });
       for (const [id, row] of model.tasks) tasks.set(id, row);
-      for (const [id, row] of named) attempts.set(id, row);
+      known.current.attempts = [...model.attempts];
       known.current.generation = model.generation;
     }
     timeline.current?.setCalls(model.calls);
