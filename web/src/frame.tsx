@@ -3,7 +3,7 @@
 import { effect, signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { pending, sendNow, UNDO_SECONDS, undo } from "./answers";
+import { pending, sendNow, sent, UNDO_SECONDS, undo } from "./answers";
 import { get, signedOut } from "./api";
 import { ago, oneLine, plural } from "./format";
 import { Glyph, Logo, StateIcon, TaskStateLabel } from "./icons";
@@ -187,12 +187,13 @@ function TopBar() {
 /** The orange bar: shown only while a person is needed. */
 export function NeedsBar({ run }: { run: string | null }) {
   const { page, query } = route.value;
+  const model = useModel();
   // The list of runs has a block of its own for this.
   if (query.at !== undefined || page === "questions" || page === "runs") return null;
   const hidden = new Set(pending.value.map((each) => each.question.id));
-  const open = openQuestions.value.filter(
-    (question) => !hidden.has(question.id) && (!run || question.run === run),
-  );
+  // The stream of a run knows of its questions before the next poll does.
+  const known = run && model?.run.id === run ? model.openQuestions : openQuestions.value;
+  const open = known.filter((question) => !hidden.has(question.id) && !sent.value[question.id]);
   const first = open[0];
   // The page of a plan asks for its approval itself.
   if (!first || (page === "plan" && first.kind === "plan")) return null;

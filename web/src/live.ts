@@ -3,7 +3,7 @@
 import { effect, signal } from "@preact/signals";
 import { ApiError, apiUrl, get, runPath, signedOut } from "./api";
 import { route } from "./router";
-import { isReachable, refreshMe } from "./session";
+import { isReachable, openQuestions, refreshAttention, refreshMe, refreshQuestions } from "./session";
 import { Replay, RunModel } from "./store";
 import { backoff, type Frame, open } from "./stream";
 import type { RunEvent, Snapshot } from "./types";
@@ -72,6 +72,8 @@ async function load(run: string): Promise<void> {
     live = model;
     loadError.value = null;
     flush();
+    if (model.openQuestions.length !== openQuestions.peek().filter((each) => each.run === run).length)
+      void refreshAttention().then(refreshQuestions);
   } catch (error) {
     if (followed === run && error instanceof ApiError) {
       if (error.status !== 0 || !live) loadError.value = error;

@@ -18,7 +18,7 @@ import { Button, CopyButton, Dialog, ErrorBox, Field, Loading, Meter, SegmentBar
 export function nowOf(model: RunModel): number {
   if (route.value.query.at !== undefined) return Date.parse(model.at) || now.value;
   if (model.run.ended_at) return Date.parse(model.run.ended_at);
-  return now.value;
+  return Math.max(now.value, Date.parse(model.at) || 0);
 }
 
 function elapsedOf(model: RunModel): number | null {
