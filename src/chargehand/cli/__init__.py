@@ -33,7 +33,10 @@ COMMANDS = {
     "runs": ("runs", "List the runs, the newest first."),
     "status": ("status", "Say what runs, and what waits for what."),
     "show": ("runs", "Show how a run stands, and its answer."),
-    "trace": ("runs", "Print all that happened in a run, as JSON."),
+    "trace": ("runs", "Print all that happened in a run, as a tree or JSON."),
+    "talk": ("board_content", "Print the messages of a group that talked."),
+    "notes": ("board_content", "Print the notes on the board of a run."),
+    "blocks": ("board_content", "Print the blocks on the board of a run."),
     "answer": ("run_control", "Answer a question that a run asks."),
     "cancel": ("run_control", "End a run, or have its answer now."),
     "pause": ("run_control", "Have a run start nothing new for now."),
@@ -47,7 +50,7 @@ COMMANDS = {
     "verify": ("verify", "Check whether the runs of a journal can be read."),
     "prune": ("prune", "Delete finished runs by age, number or size."),
     "init": ("init", "Write a crew file to start from."),
-    "models": ("model_weights", "Models that run on this machine."),
+    "models": ("model_weights", "List models, and fetch some that run on this machine."),
     "mcp": ("mcp_server", "Serve the crew to other agents, over MCP."),
 }
 

@@ -1,13 +1,62 @@
-"""`chargehand models`: models that run on this machine."""
+"""`chargehand models`: which models can be named, and models that run on this machine."""
+
+import os
+import shutil
+from collections.abc import Iterator
 
 import click
 
-from chargehand.models.model_files import get_model
+from chargehand.cli import output
+from chargehand.cli.options import json_option
+from chargehand.errors import UsageError
+from chargehand.models.model_files import KNOWN, get_model, path_of
+from chargehand.models.open_model import INSIDE, PROVIDERS
+from chargehand.presentation.plain_text import table
 
 
 @click.group()
 def models() -> None:
-    """Models that run on this machine."""
+    """Models by name, and models that run on this machine."""
+
+
+@models.command("list")
+@json_option("One JSON object per model.")
+def list_(*, as_json: bool) -> None:
+    """List the models that can be named, and which of them can be used here. Nothing is sent."""
+    rows = list(_rows())
+    if as_json:
+        for name, state, how in rows:
+            output.as_json({"model": name, "state": state, "how": how})
+        return
+    width = shutil.get_terminal_size().columns
+    output.result(table(("model", "state", "how"), rows, width))
+
+
+def _rows() -> Iterator[tuple[str, str, str]]:
+    for name, provider in PROVIDERS.items():
+        has_key = bool(os.environ.get(provider.key_variable, "").strip())
+        url = os.environ.get(provider.url_variable, "").strip() or provider.base_url
+        if provider.needs_key and not has_key:
+            yield f"{name}:…", "no key", f"set {provider.key_variable}"
+        elif not url:
+            yield f"{name}:…", "no address", f"set {provider.url_variable}"
+        else:
+            yield f"{name}:…", "ready" if provider.needs_key else "not tried", url
+    for name in KNOWN:
+        try:
+            yield f"local:{name}", "ready", str(path_of(name))
+        except UsageError:
+            yield f"local:{name}", "not fetched", f"chargehand models get {name}"
+    for name, extra in INSIDE.items():
+        if name == "local":
+            continue
+        how = f"with chargehand[{extra}]" if extra else "rules, no language model"
+        shown = name if name == "offline" else f"{name}:…"
+        yield (
+            shown,
+            "ready" if not extra else "extra",
+            how if name != "written" else "replies from a file",
+        )
 
 
 @models.command("get")

@@ -3,13 +3,16 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from chargehand.person_at_terminal import is_interactive, is_plain
+from chargehand.person_at_terminal import is_interactive, is_plain, is_terminal
 from chargehand.presentation.plain_text import clean, clean_json
+
+if TYPE_CHECKING:
+    from chargehand.presentation.live_frame import Line
 
 __all__ = [
     "above",
@@ -21,6 +24,7 @@ __all__ = [
     "raw",
     "result",
     "say",
+    "styled",
 ]
 
 #: takes lines for the person while a live view has the terminal
@@ -42,6 +46,24 @@ def result(text: str) -> None:
     _echo(clean(text))
 
 
+def styled(line: "Line") -> None:
+    """A line of the result with colours, where stdout shows them."""
+    cleaned = tuple(part._replace(text=clean(part.text)) for part in line)
+    if has_colours():
+        from chargehand.cli.colours import Colours  # here: it takes a while to import
+
+        _echo(Colours(sys.stdout).rendered(cleaned), color=True)
+    else:
+        _echo("".join(part.text for part in cleaned).rstrip())
+
+
+def has_colours() -> bool:
+    """Whether stdout shows colours: a terminal, or one that is made to, unless the user wants none."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(sys.stdout) and not is_plain())
+
+
 def piece(text: str) -> None:
     """A piece of the result while it grows, on stdout."""
     _echo(clean(text), nl=False)
@@ -57,10 +79,10 @@ def raw(line: bytes) -> None:
     _echo(clean_json(line).decode())
 
 
-def _echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:
     """Write. Nobody listening any more is no reason to lose a run, nor is a full disk: it goes on, unheard."""
     try:
-        click.echo(text, err=err, nl=nl)
+        click.echo(text, err=err, nl=nl, color=color)
     except OSError as error:
         stream = sys.stderr if err else sys.stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

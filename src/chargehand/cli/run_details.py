@@ -1,7 +1,10 @@
 """One run for reading: where every task stands, the answer, what is missing, what is asked."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words
@@ -10,42 +13,95 @@ from chargehand.decisions.task_graph import TaskState
 from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
-from chargehand.facts.outcome import Question
+from chargehand.facts.outcome import NO_USAGE, Question, Usage
+from chargehand.facts.plan import item_of
 from chargehand.patterns.groups.messages import SpokenTurn, told_in
-from chargehand.presentation.plain_text import answer_words, clean, one_line
+from chargehand.presentation.live_frame import MARKS, Line, StyledText
+from chargehand.presentation.plain_text import (
+    answer_words,
+    clean,
+    counted,
+    money_words,
+    one_line,
+    output_words,
+)
 from chargehand.presentation.progress_lines import gain_of, task_counts
 from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.status_words import process_words
+from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
 
+_STYLES = {"succeeded": "done", "partial": "failed", "failed": "failed", "cancelled": "failed"}
 
-def shown(standing: FoundRun, journal: str) -> Iterator[str]:
-    """The run in words."""
-    result, asked, choice = standing.result, standing.asked, Choice(journal=journal)
-    yield f"run {result.id}: {standing.status} after {shown_length(result.wall)}"
+
+def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
+    """The run for reading."""
+    result, choice = standing.result, Choice(journal=journal)
+    gain = gain_of(result)
+    faster = "" if gain is None else f", {gain:.1f} times as fast as one task after another"
+    yield (
+        StyledText(f"run {result.id}: ", "bold"),
+        StyledText(standing.status, _STYLES.get(standing.status, "running")),
+        StyledText(f" after {shown_length(result.wall)}{faster}"),
+    )
     if result.halt is not None:
-        yield one_line(str(result.halt), 300)
-    yield f"request: {one_line(result.request, 500)}"
-    yield f"tasks: {task_counts(result)}"
+        yield _line(one_line(str(result.halt), 300))
+    yield _line(f"request: {one_line(result.request, 500)}")
+    usage = result.usage
+    if usage.calls or usage.money:
+        tokens = usage.tokens_in + usage.tokens_out
+        spent = f"{counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}"
+        yield _line(f"spent: {spent}")
+    yield _line(f"tasks: {task_counts(result)}")
+    efforts = _efforts(result) if standing.submission is None else {}
     for id_, task in result.tasks.items():
-        yield f"  {clean(id_)}  {task.state.value}{_how(task)}"
-        yield from (f"      {one_line(words, 300)}" for words in _words(task))
-        if task.waits_for is not None and standing.submission is None:
-            yield f"      {one_line(str(task.waits_for), 300)}"
-        if task.error is not None and task.error.stack:
-            yield from (f"      {clean(line)}" for line in task.error.stack.rstrip().splitlines())
-        policy = result.policy_of(id_)
-        if policy is not None and task.state is not TaskState.DONE:
-            yield f"      {one_line(policy.words(), 400)}"
+        yield from _task_lines(id_, task, standing, efforts.get(id_))
+    timeline = timeline_lines(result.trace, width) if efforts else []
+    if timeline:
+        yield from (_line(""), _line("timeline:"), *timeline)
     for id_, text in standing.answered.items():
-        yield f"\n{clean(id_)} is answered: {one_line(text, 200)}; it goes on when the run is led"
-    for question in asked:
-        yield from _asked(question, result, choice)
+        yield _line(
+            f"\n{clean(id_)} is answered: {one_line(text, 200)}; it goes on when the run is led"
+        )
+    for question in standing.asked:
+        yield from map(_line, _asked(question, result, choice))
     words = answer_words(result.answer) if standing.submission is None else ""
     if words:
-        yield "\nanswer:" if isinstance(result.status, RunStatus) else "\nanswer so far:"
-        yield words
+        is_ended = isinstance(result.status, RunStatus)
+        yield (StyledText("\nanswer:" if is_ended else "\nanswer so far:", "bold"),)
+        yield _line(words)
+    yield from map(_line, _what_next(standing, choice))
+
+
+def _task_lines(
+    id_: str, task: TaskResult, standing: FoundRun, spent: "_Effort | None"
+) -> Iterator[Line]:
+    icon, style, _ = MARKS[task.state]
+    took = "" if spent is None else str(spent)
+    yield (
+        StyledText(f"{icon} ", style),
+        StyledText(f"{clean(id_)}  {task.state.value}", style if task.error else "ink"),
+        StyledText(f"{_how(task)}{took}"),
+    )
+    for words in _words(task):
+        yield _line(f"      {one_line(words, 300)}", "dim")
+    if task.state is TaskState.DONE and SpokenTurn.of(task.task) is None:
+        said = one_line(output_words(task.output), 200)
+        if said:
+            yield _line(f"      → {said}")
+    if task.waits_for is not None and standing.submission is None:
+        yield _line(f"      {one_line(str(task.waits_for), 300)}")
+    if task.error is not None and task.error.stack:
+        yield from (_line(f"      {line}") for line in task.error.stack.rstrip().splitlines())
+    policy = standing.result.policy_of(id_)
+    if policy is not None and task.state is not TaskState.DONE:
+        yield _line(f"      {one_line(policy.words(), 400)}")
+
+
+def _what_next(standing: FoundRun, choice: Choice) -> Iterator[str]:
+    """The report of a run that has ended; of another, how it goes on."""
+    result = standing.result
     if isinstance(result.status, RunStatus):
         yield f"\n{clean(str(result.report))}"
     elif standing.submission is not None:
@@ -57,11 +113,40 @@ def shown(standing: FoundRun, journal: str) -> Iterator[str]:
         yield f"\nit is paused; let it go on with: {again('unpause', result.id, choice)}"
     elif result.approach is Approach.POOL:
         yield "\nnobody leads it: it goes on as workers of its pool take its tasks"
-    elif not asked:
+    elif not standing.asked:
         if standing.status == "interrupted":
             yield f"\nno process leads it; go on with: {resume_words(result, choice)}"
         elif standing.leader is not None:
             yield f"\n{process_words(standing.leader)} leads it; follow it with: {again('watch', result.id, choice)}"
+
+
+class _Effort(Struct):
+    """What all attempts of a task, or of its items, took together."""
+
+    began_at: datetime
+    ended_at: datetime
+    usage: Usage = NO_USAGE
+
+    def __str__(self) -> str:
+        money = f", {money_words(self.usage.money)}" if self.usage.money else ""
+        calls = f", {counted(self.usage.calls, 'call')}" if self.usage.calls else ""
+        return f", {shown_length(self.ended_at - self.began_at)}{calls}{money}"
+
+
+def _efforts(result: RunResult) -> dict[str, _Effort]:
+    efforts: dict[str, _Effort] = {}
+    for span in result.trace.attempts:
+        item = item_of(span.task)
+        task = span.task if item is None else item[0]
+        end = span.ended_at or span.began_at
+        known = efforts.setdefault(task, _Effort(span.began_at, end))
+        known.ended_at = max(known.ended_at, end)
+        known.usage += span.usage
+    return efforts
+
+
+def _line(text: str, style: str = "ink") -> Line:
+    return (StyledText(text, style),)
 
 
 def _words(task: TaskResult) -> list[str]:
@@ -73,7 +158,8 @@ def _words(task: TaskResult) -> list[str]:
 
 def _how(task: TaskResult) -> str:
     """Who has it, and why it is not done."""
-    by = f", {clean(task.worker)}" if task.worker else ""
+    worker = task.task.worker if task.worker.startswith("@") else task.worker
+    by = f", {clean(worker)}" if worker else ""
     tries = f", attempt {task.attempts}" if task.attempts > 1 else ""
     is_plain = task.state in (TaskState.DONE, TaskState.RUNNING, TaskState.READY)
     return by + tries + ("" if is_plain or not task.why else f": {one_line(task.why, 200)}")

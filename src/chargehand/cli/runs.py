@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,7 @@ import click
 from msgspec import Struct
 
 from chargehand.cli import output
-from chargehand.cli.find_run import FoundRun, heads_in, refuse_submitted, standing_of, with_run
+from chargehand.cli.find_run import FoundRun, heads_in, standing_of, with_run
 from chargehand.cli.options import journal_option, json_option
 from chargehand.cli.run_details import shown, shown_json
 from chargehand.decisions.task_graph import TaskState
@@ -18,8 +19,10 @@ from chargehand.decisions.trace import Trace
 from chargehand.errors import ChargehandError
 from chargehand.facts.durations import shown_length
 from chargehand.journal.base import Head
+from chargehand.person_at_terminal import is_terminal
 from chargehand.presentation.plain_text import money_words, table
 from chargehand.presentation.status_words import UNREADABLE, is_nested, looked_at
+from chargehand.presentation.trace_lines import tree_lines
 from chargehand.settings import journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
@@ -114,7 +117,7 @@ def _listing(rows: Sequence[RunRow]) -> str:
 @journal_option
 @json_option("As one JSON object.")
 def show(run_id: str, journal: str, *, as_json: bool) -> None:
-    """Show how a RUN stands: its tasks, its answer, what is missing, what it asks."""
+    """Show how a RUN stands: a timeline, its tasks with time, cost and output, its answer, what it asks."""
 
     async def look(boss: Supervisor, head: Head) -> None:
         standing = await standing_of(boss, head)
@@ -122,8 +125,9 @@ def show(run_id: str, journal: str, *, as_json: bool) -> None:
         if as_json:
             output.as_json(await asyncio.to_thread(shown_json, standing))
         else:
-            for line in await asyncio.to_thread(lambda: list(shown(standing, journal))):
-                output.result(line)
+            width = shutil.get_terminal_size().columns
+            for line in await asyncio.to_thread(lambda: list(shown(standing, journal, width))):
+                output.styled(line)
 
     asyncio.run(with_run(run_id, journal, look))
 
@@ -131,20 +135,32 @@ def show(run_id: str, journal: str, *, as_json: bool) -> None:
 @click.command()
 @click.argument("run_id", metavar="RUN", required=False)
 @journal_option
+@json_option("As JSON, which is the default where stdout is no terminal.")
+@click.option("--tree", is_flag=True, help="As a tree, also where stdout is no terminal.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of a trace instead.")
 @click.option("--no-content", is_flag=True, help="Leave out what was said, sent and returned.")
-def trace(run_id: str | None, journal: str, *, schema: bool, no_content: bool) -> None:
-    """Print the trace of a RUN as JSON: plan, dispatch, every call, retries, the answer."""
+def trace(
+    run_id: str | None, journal: str, *, as_json: bool, tree: bool, schema: bool, no_content: bool
+) -> None:
+    """Print all that happened in a RUN: plan, dispatch, every call, retries, the answer.
+
+    On a terminal it is a tree for reading; in a pipe or a file, JSON for programs.
+    """
     if schema:
         output.result(json.dumps(Trace.json_schema(), indent=2))
         return
     if run_id is None:
         raise click.UsageError("say which run: an id, the beginning of one, or last")
+    if as_json and tree:
+        raise click.UsageError("give --json or --tree, not both")
 
-    async def told(boss: Supervisor, head: Head) -> str:
-        refuse_submitted(head)
+    async def told(boss: Supervisor, head: Head) -> Trace:
         result = await boss.look(head.stream)
-        found = await asyncio.to_thread(lambda: result.trace)
-        return found.to_json(content=not no_content)
+        return await asyncio.to_thread(lambda: result.trace)
 
-    output.raw(asyncio.run(with_run(run_id, journal, told)).encode())
+    found = asyncio.run(with_run(run_id, journal, told))
+    if tree or (not as_json and is_terminal(sys.stdout)):
+        for line in tree_lines(found, content=not no_content):
+            output.styled(line)
+    else:
+        output.raw(found.to_json(content=not no_content).encode())

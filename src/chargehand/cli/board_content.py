@@ -1,0 +1,131 @@
+"""`chargehand talk`, `notes` and `blocks`: what was said in a run, and what is on its board."""
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.find_run import with_run
+from chargehand.cli.options import journal_option, json_option
+from chargehand.facts.board import Block, Label, Note, NoteOrder
+from chargehand.journal.base import Head, load_value
+from chargehand.patterns.groups.messages import Message, MessageStream
+from chargehand.presentation.live_frame import StyledText
+from chargehand.presentation.plain_text import clean, clock_words, one_line, output_words
+from chargehand.supervisor import Supervisor
+
+#: characters of a note or a block in a list
+PREVIEW = 300
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@journal_option
+@json_option("One JSON object per message.")
+def talk(run_id: str, journal: str, *, as_json: bool) -> None:
+    """Print the messages of a RUN in which a group talked: who said what to whom, in order."""
+
+    async def told(boss: Supervisor, head: Head) -> list[Message]:
+        messages: list[Message] = []
+        blobs = boss.journal.blobs
+        stream = MessageStream(messages.append, lambda value: load_value(value, blobs))
+        async for entry in boss.journal.read(head.stream):
+            await stream.take(entry.event)
+        return messages
+
+    messages = asyncio.run(with_run(run_id, journal, told))
+    if len(messages) < 2 and not as_json:
+        output.say(
+            "nobody talked in this run: it is none of a group; chargehand show has its tasks"
+        )
+        return
+    for message in messages:
+        if as_json:
+            output.as_json(message)
+            continue
+        who = f"{clean(message.sender)} to {clean(', '.join(message.to))}"
+        output.styled((StyledText(who, "running"),))
+        output.result(_indented(message.text))
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@journal_option
+@click.option(
+    "--segment", default="", help="Only notes of this segment, such as results or errors."
+)
+@click.option("--author", default="", help="Only notes of this author.")
+@click.option(
+    "--most", type=click.IntRange(1), default=100, metavar="N", help="How many; the newest."
+)
+@json_option("One JSON object per note.")
+def notes(
+    run_id: str, journal: str, *, segment: str, author: str, most: int, as_json: bool
+) -> None:
+    """Print the notes on the board of a RUN, the newest first."""
+
+    async def found(boss: Supervisor, head: Head) -> Sequence[Note]:
+        board = boss.board(run=head.stream)
+        segments = [segment] if segment else None
+        return await board.notes(
+            order=NoteOrder.NEWEST, limit=most, segments=segments, author=author
+        )
+
+    shown = asyncio.run(with_run(run_id, journal, found))
+    if not shown and not as_json:
+        output.say("there are no such notes on the board of this run")
+    for note in shown:
+        if as_json:
+            output.as_json({**_facts(note), "content": note.content})
+            continue
+        tags = f"  #{' #'.join(map(clean, note.tags))}" if note.tags else ""
+        head = f"{clock_words(note.at)}  {clean(note.segment)}  {clean(note.author)}"
+        output.styled((StyledText(head, "running"), StyledText(tags, "dim")))
+        output.result(_indented(one_line(output_words(note.content), PREVIEW)))
+
+
+def _facts(note: Note) -> dict[str, object]:
+    return {
+        "id": note.id,
+        "at": note.at,
+        "author": note.author,
+        "segment": note.segment,
+        "tags": note.tags,
+        "importance": note.importance,
+        "metadata": note.metadata,
+    }
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("label", required=False)
+@journal_option
+@json_option("One JSON object per block.")
+def blocks(run_id: str, label: str | None, journal: str, *, as_json: bool) -> None:
+    """Print the blocks on the board of a RUN; with a LABEL, all versions of that block."""
+
+    async def found(boss: Supervisor, head: Head) -> list[tuple[Block, Label | None]]:
+        board = boss.board(run=head.stream)
+        if label is not None:
+            await board.read(label)  # says so if there is none
+            return [(block, None) for block in await board.history(label)]
+        return [(await board.read(each.label), each) for each in await board.labels()]
+
+    shown = asyncio.run(with_run(run_id, journal, found))
+    if not shown and not as_json:
+        output.say("there are no blocks on the board of this run")
+    for block, _ in shown:
+        if as_json:
+            told = {"label": block.label, "version": block.version, "author": block.author}
+            output.as_json({**told, "at": block.at, "value": block.value})
+            continue
+        head = f"{clean(block.label)}  version {block.version}"
+        by = f"  {clean(block.author)}, {clock_words(block.at)}"
+        output.styled((StyledText(head, "running"), StyledText(by, "dim")))
+        words = output_words(block.value)
+        output.result(_indented(words if label is not None else one_line(words, PREVIEW)))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

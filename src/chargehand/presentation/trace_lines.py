@@ -1,0 +1,286 @@
+"""A trace as lines of text: a timeline of its tasks, and the tree of everything that happened."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from chargehand.decisions.critical_path import served_by
+from chargehand.decisions.trace import Trace
+from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
+from chargehand.facts.durations import shown_length
+from chargehand.facts.outcome import Usage
+from chargehand.facts.plan import item_of
+from chargehand.presentation.live_frame import Line, StyledText
+from chargehand.presentation.plain_text import (
+    cell_width,
+    clean,
+    counted,
+    cut_to,
+    money_words,
+    one_line,
+)
+from chargehand.presentation.progress_lines import system_task_words
+
+#: rows of a timeline; of more tasks, those on the critical path and the longest are shown
+MOST_ROWS = 40
+#: attempts of items that are shown of one task; those that failed are shown in any case
+MOST_ITEMS = 5
+ON_PATH, WORKED, WAITED = "█", "▒", "·"
+
+_ENDINGS = {
+    "done": ("✓", "done"),
+    "failed": ("✗", "failed"),
+    "lost": ("✗", "failed"),
+    "cancelled": ("⊘", "waiting"),
+    "preempted": ("↻", "retrying"),
+    "parked": ("↻", "retrying"),
+    "needs_input": ("▲", "needs"),
+    "": ("◐", "running"),
+}
+
+
+class _Row(Struct):
+    """A task on the timeline, with all its attempts and items."""
+
+    task: str
+    worker: str
+    stretches: list[tuple[datetime, datetime]]
+    #: when it could have begun
+    ready_at: datetime
+    usage: Usage
+    ending: str
+
+    @property
+    def length(self) -> timedelta:
+        return max(end for _, end in self.stretches) - self.stretches[0][0]
+
+
+def timeline_lines(trace: Trace, width: int) -> list[Line]:
+    """One row for each task: when it waited for a slot, when it was worked on, how long it took."""
+    if trace.began_at is None or not trace.attempts:
+        return []
+    end = trace.ended_at or max(span.ended_at or span.began_at for span in trace.attempts)
+    rows = _rows(trace, end)
+    critical = {served_by(task) for task in trace.critical_path}
+    shown = rows
+    if len(rows) > MOST_ROWS:
+        by_weight = sorted(rows, key=lambda row: (row.task not in critical, -row.length))
+        kept = {row.task for row in by_weight[:MOST_ROWS]}
+        shown = [row for row in rows if row.task in kept]
+    names = [one_line(_name(row.task), 40) for row in shown]
+    room = min(max(map(cell_width, names)), width // 3)
+    columns = max(width - room - 14, 10)
+    whole = max(end - trace.began_at, timedelta(milliseconds=1))
+    lines: list[Line] = []
+    for row, name in zip(shown, names, strict=True):
+        icon, style = _ENDINGS.get(row.ending, ("·", "dim"))
+        name = cut_to(name, room)
+        bar = _bar(row, trace.began_at, whole, columns, is_critical=row.task in critical)
+        length = shown_length(row.length)
+        lines.append(
+            (
+                StyledText(f"  {icon} ", style),
+                StyledText(name + " " * (room - cell_width(name) + 1)),
+                StyledText(bar, style),
+                StyledText(f" {length:>6}", "dim"),
+            )
+        )
+    if len(shown) < len(rows):
+        lines.append(
+            (StyledText(f"    {len(rows) - len(shown):,} shorter tasks are not shown", "dim"),)
+        )
+    legend = f"{ON_PATH} the end waited for it   {WORKED} work   {WAITED} ready, no slot free"
+    lines.append((StyledText(f"    {legend}", "dim"),))
+    return lines
+
+
+def _rows(trace: Trace, end: datetime) -> list[_Row]:
+    rows: dict[str, _Row] = {}
+    for span in trace.attempts:
+        item = item_of(span.task)
+        task = item[0] if item is not None and not span.is_system_task else span.task
+        stretch = (span.began_at, span.ended_at or end)
+        row = rows.get(task)
+        if row is None:
+            rows[task] = _Row(task, span.worker, [stretch], span.ready_at, span.usage, span.ending)
+        else:
+            row.stretches.append(stretch)
+            row.usage += span.usage
+            row.ending = span.ending
+    return list(rows.values())
+
+
+def _bar(row: _Row, began: datetime, whole: timedelta, columns: int, *, is_critical: bool) -> str:
+    def column(at: datetime) -> int:
+        return min(max(int((at - began) / whole * columns), 0), columns - 1)
+
+    cells = [" "] * columns
+    first = column(row.stretches[0][0])
+    cells[column(row.ready_at) : first] = WAITED * (first - column(row.ready_at))
+    for start, end in row.stretches:
+        left, right = column(start), column(end)
+        cells[left : right + 1] = (ON_PATH if is_critical else WORKED) * (right + 1 - left)
+    return "".join(cells)
+
+
+def _name(task: str) -> str:
+    return system_task_words(task) if task.startswith("@") else task
+
+
+# the tree
+
+
+def tree_lines(trace: Trace, *, content: bool = True) -> Iterator[Line]:
+    """The run as a tree: tasks in the order of their starts, their attempts and calls, runs below them."""
+    status = trace.status or "not ended"
+    style = "done" if status == "succeeded" else "running" if not trace.status else "failed"
+    request = f": {one_line(trace.request, 300)}" if content else ""
+    yield (
+        StyledText(f"run {clean(trace.run)}  ", "bold"),
+        StyledText(status, style),
+        StyledText(f" in {shown_length(trace.wall)}{_spent(trace.usage)}", "dim"),
+        StyledText(request),
+    )
+    nodes = list(_nodes(trace, content=content))
+    for place, (head, below) in enumerate(nodes):
+        is_last = place == len(nodes) - 1
+        yield (StyledText("└─ " if is_last else "├─ ", "dim"), *head)
+        for line in below:
+            yield (StyledText("   " if is_last else "│  ", "dim"), *line)
+
+
+def _nodes(trace: Trace, *, content: bool) -> Iterator[tuple[Line, list[Line]]]:
+    """What hangs below a run: attempts, questions, changes of the plan; each with what is below it."""
+    children = {child.task: child for child in trace.children}
+    events: list[tuple[datetime, int, Line, list[Line]]] = []
+    for span in _chosen(trace.attempts):
+        child = children.pop(span.task, None) if span.ending == "done" else None
+        below = list(_steps(span, content=content))
+        below += [] if child is None else list(tree_lines(child, content=content))
+        events.append((span.began_at, len(events), _attempt(span, content=content), below))
+    events += [
+        (version.at, len(events), _changed(version.version, version.reason, content=content), [])
+        for version in trace.plans
+        if version.version > 1
+    ]
+    for question in trace.questions:
+        text = f"asks: {one_line(question.text, 200)}" if content else "asks"
+        answer = (
+            f"{one_line(question.answer, 120)} (by {clean(question.by)})" if question.by else "open"
+        )
+        asks: Line = (StyledText("▲ ", "needs"), StyledText(f"{clean(question.task)} {text}"))
+        events.append(
+            (question.asked_at, len(events), (*asks, StyledText(f"  → {answer}", "dim")), [])
+        )
+    hidden = _hidden(trace.attempts)
+    for _, _, head, below in sorted(events, key=lambda event: event[:2]):
+        yield head, below
+    if hidden:
+        yield (StyledText(f"… {counted(hidden, 'more item')}; --json has them all", "dim"),), []
+    for task, why in trace.skipped.items():
+        reason = f"  {one_line(why, 200)}" if content else ""
+        yield (
+            (
+                StyledText("– ", "waiting"),
+                StyledText(clean(task)),
+                StyledText(f"  skipped{reason}", "dim"),
+            ),
+            [],
+        )
+
+
+def _changed(version: int, reason: str, *, content: bool) -> Line:
+    why = f": {one_line(reason, 200)}" if reason and content else ""
+    return (StyledText("· ", "dim"), StyledText(f"the plan is changed (version {version}){why}"))
+
+
+def _chosen(attempts: Sequence[AttemptSpan]) -> Iterator[AttemptSpan]:
+    """The attempts, without most of those that did one of many items."""
+    seen: dict[str, int] = {}
+    for span in attempts:
+        item = item_of(span.task)
+        if item is None:
+            yield span
+            continue
+        count = seen[item[0]] = seen.get(item[0], 0) + 1
+        if count <= MOST_ITEMS or span.ending not in ("done", ""):
+            yield span
+
+
+def _hidden(attempts: Sequence[AttemptSpan]) -> int:
+    return len(attempts) - sum(1 for _ in _chosen(attempts))
+
+
+def _attempt(span: AttemptSpan, *, content: bool) -> Line:
+    icon, style = _ENDINGS.get(span.ending, ("·", "dim"))
+    again = f", attempt {span.attempt}" if span.attempt > 1 else ""
+    waited = (
+        f", waited {shown_length(timedelta(seconds=span.waited))}" if span.waited >= 0.1 else ""
+    )
+    took = shown_length(span.length) if span.ended_at else "running"
+    facts = f"  {one_line(span.worker, 40)}{again}  {took}{waited}{_spent(span.usage)}"
+    error = ""
+    if span.error:
+        error = f"  {span.ending}: {one_line(span.error, 300)}" if content else f"  {span.ending}"
+    elif content and span.ending == "done" and not span.is_system_task:
+        error = f"  → {_shown(span.value, span.blob, span.size)}"
+    return (
+        StyledText(f"{icon} ", style),
+        StyledText(one_line(_name(span.task), 80), "bold"),
+        StyledText(facts, "dim"),
+        StyledText(error, "failed" if span.error else "ink"),
+    )
+
+
+def _steps(span: AttemptSpan, *, content: bool) -> Iterator[Line]:
+    for place, step in enumerate(span.steps):
+        edge = "└─ " if place == len(span.steps) - 1 else "├─ "
+        yield (StyledText(edge, "dim"), *_step(step, content=content))
+
+
+def _step(step: StepSpan, *, content: bool) -> Iterable[StyledText]:
+    took = "no end" if step.ended_at is None else shown_length(step.ended_at - step.began_at)
+    name = step.name.removeprefix("tool ") if step.kind is StepKind.TOOL else step.name
+    named = f"{step.kind} {step.model}" if step.model else f"{step.kind} {one_line(name, 60)}"
+    source = f" ({step.source})" if step.source not in ("", "call") else ""
+    yield StyledText(clean(named))
+    yield StyledText(f"{source}  {took}{_spent(step.usage, calls=False)}", "dim")
+    if step.error:
+        yield StyledText(f"  {one_line(step.error, 200) if content else 'failed'}", "failed")
+    elif content and step.kind is not StepKind.RUN:
+        yield StyledText(f"  {_exchange(step)}", "ink")
+
+
+def _exchange(step: StepSpan) -> str:
+    """What a call was given and what came back, in a few words."""
+    back = step.value
+    if step.kind is StepKind.MODEL and isinstance(back, dict):
+        parts = back.get("parts") or []
+        said = [
+            part.get("text") or part.get("name") or "" for part in parts if isinstance(part, dict)
+        ]
+        return f"→ {one_line(' '.join(said), 100)}"
+    given = step.given
+    if step.kind is StepKind.TOOL and isinstance(given, dict):
+        given = given.get("arguments", given)
+        back = back.get("text", back) if isinstance(back, dict) else back
+    return f"{_shown(given)} → {_shown(back, step.blob, step.size)}"
+
+
+def _shown(value: Any, blob: str = "", size: int = 0) -> str:
+    if blob:
+        return f"{size:,} bytes"
+    words = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return one_line(words, 80)
+
+
+def _spent(usage: Usage, *, calls: bool = True) -> str:
+    parts = [counted(usage.calls, "call")] if calls and usage.calls else []
+    if usage.tokens_in or usage.tokens_out:
+        parts.append(f"{usage.tokens_in:,} → {usage.tokens_out:,} tokens")
+    if usage.money:
+        parts.append(money_words(usage.money))
+    return f"  {', '.join(parts)}" if parts else ""

@@ -1,0 +1,178 @@
+"""What the command line shows of a run afterwards: show, trace, talk, notes, blocks; and models."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import chargehand as ch
+from chargehand.cli import main
+from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
+from chargehand.patterns.groups import Group, RoundRobinManager
+from chargehand.presentation.live_frame import Line
+from chargehand.presentation.trace_lines import timeline_lines, tree_lines
+
+Call = Callable[..., Result]
+
+
+@ch.worker("reader", "Reads a page")
+async def read(brief: ch.Brief) -> str:
+    await brief.board.post("found \x1b[2Ja figure", tags=["figure"])
+    await brief.board.write("totals", {"ships": 42})
+    page: str = await brief.step("fetch", lambda: f"page {brief.task.id}", effect="pure")
+    if brief.task.id == "bad":
+        raise ValueError("the page is \x1b[31mgone")
+    return page
+
+
+@ch.worker("each", "Does an item")
+async def each(brief: ch.Brief) -> str:
+    return f"did {brief.item}"
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal with one run: done, failed, skipped, retried and mapped tasks, and a model's."""
+    place = tmp_path_factory.mktemp("details") / "runs.db"
+    call = ToolCall("1", "add", '{"a": 1, "b": 2}')
+
+    @ch.tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    usage = ch.Usage(tokens_in=900, tokens_out=20)
+    replies = [
+        ModelReply(parts=(call,), stop=StopReason.TOOLS, usage=usage),
+        ModelReply(parts=(Text("It is 3."),), stop=StopReason.END, usage=usage),
+    ]
+    model = ch.ScriptedModel(replies)
+    writer = ch.Worker("writer", "Writes", model=model, tools=[add])
+    tasks = [
+        ch.Task(id="good", description="Read the good page", worker="reader"),
+        ch.Task(id="bad", description="Read the bad page", worker="reader"),
+        ch.Task(id="after", description="Read on", worker="reader", needs=["bad"]),
+        ch.Task(id="sum", description="Write the sum", worker="writer", needs=["good"]),
+        ch.Task(id="many", description="Do each", worker="each", for_each=list(range(20))),
+    ]
+    plan = ch.Plan(goal="Read and write", tasks=tasks)
+    asyncio.run(_run(place, ch.Supervisor([read, writer, each], journal=place), plan))
+    return place
+
+
+async def _run(place: Path, boss: ch.Supervisor, plan: ch.Plan) -> None:
+    async with boss:
+        result = await boss.run(plan)
+    assert result.status.value == "partial", place
+
+
+@pytest.fixture
+def chargehand(journal: Path) -> Call:
+    def call(*args: str, **environment: str) -> Result:
+        words = [*args, "--journal", str(journal)]
+        return CliRunner().invoke(main, words, env=environment, color=True)
+
+    return call
+
+
+def text_of(lines: list[Line]) -> str:
+    return "\n".join("".join(part.text for part in line) for line in lines)
+
+
+def test_show_has_times_outputs_costs_causes_and_a_timeline(chargehand: Call) -> None:
+    shown = chargehand("show", "last").stdout
+    for words in (
+        "✓ good  done, reader, ",
+        "→ page good",
+        "✗ bad  failed, reader, attempt 3",
+        r"the page is \x1b[31mgone",
+        "– after  skipped: bad came to nothing",
+        "✓ sum  done, writer, ",
+        "2 calls",
+        "✓ many  done, each, ",
+        "timeline:",
+        "spent: 2 calls, 1,840 tokens",
+    ):
+        assert words in shown, (words, shown)
+    assert "\x1b" not in shown
+    assert "\x1b[" in chargehand("show", "last", FORCE_COLOR="1").stdout
+    assert "\x1b" not in chargehand("show", "last", FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+def test_trace_is_json_in_a_pipe_and_a_tree_where_asked_for(chargehand: Call) -> None:
+    assert json.loads(chargehand("trace", "last").stdout)["status"] == "partial"
+    assert json.loads(chargehand("trace", "last", "--json").stdout)["status"] == "partial"
+    tree = chargehand("trace", "last", "--tree").stdout
+    for words in (
+        "partial in",
+        "─ ✓ good  reader",
+        "─ ✗ bad  reader, attempt 2",
+        "tool add",
+        '{"a": 1, "b": 2} → 3',
+        "model scripted:model",
+        "→ It is 3.",
+        "900 → 20 tokens",
+        "… 15 more items; --json has them all",
+        "– after  skipped",
+    ):
+        assert words in tree, (words, tree)
+    assert "\x1b" not in tree
+    bare = chargehand("trace", "last", "--tree", "--no-content").stdout
+    assert "gone" not in bare
+    assert "It is 3" not in bare
+    assert "Read and write" not in bare
+    refused = chargehand("trace", "last", "--tree", "--json")
+    assert refused.exit_code == 2
+
+
+def test_notes_and_blocks_are_those_of_the_board(chargehand: Call) -> None:
+    notes = chargehand("notes", "last", "--segment", "notes").stdout
+    assert r"found \x1b[2Ja figure" in notes
+    assert "#figure" in notes
+    lines = chargehand("notes", "last", "--author", "reader", "--json").stdout.splitlines()
+    assert {json.loads(line)["author"] for line in lines} == {"reader"}
+    assert "no such notes" in chargehand("notes", "last", "--segment", "none").stderr
+    block = chargehand("blocks", "last").stdout
+    assert block.startswith("totals  version ")
+    versions = chargehand("blocks", "last", "totals", "--json").stdout.splitlines()
+    assert [json.loads(line)["version"] for line in versions] == list(range(1, len(versions) + 1))
+    assert chargehand("blocks", "last", "nothing").exit_code == 2
+
+
+def test_a_group_is_read_as_it_talked(tmp_path: Path, chargehand: Call) -> None:
+    assert "nobody talked" in chargehand("talk", "last").stderr
+    place = tmp_path / "runs.db"
+    members = [
+        ch.Worker(name, f"Speaks as {name}", model=ch.ScriptedModel([f"I am {name}."]))
+        for name in ("anna", "ben")
+    ]
+
+    async def talk() -> None:
+        async with Group(members, manager=RoundRobinManager(max_turns=2), journal=place) as group:
+            await group.send("Who are you?")
+
+    asyncio.run(talk())
+    said = CliRunner().invoke(main, ["talk", "last", "--journal", str(place)]).stdout
+    assert said.index("Who are you?") < said.index("I am anna.") < said.index("I am ben.")
+    assert "anna to everyone" in said
+    told = CliRunner().invoke(main, ["talk", "last", "--json", "--journal", str(place)]).stdout
+    assert [json.loads(line)["sender"] for line in told.splitlines()][1:3] == ["anna", "ben"]
+
+
+def test_models_are_listed_with_what_they_lack() -> None:
+    environment = {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": "sk-test"}
+    told = CliRunner().invoke(main, ["models", "list", "--json"], env=environment).stdout
+    states = {row["model"]: row for row in map(json.loads, told.splitlines())}
+    assert states["openai:…"]["how"] == "set OPENAI_API_KEY"
+    assert states["anthropic:…"]["state"] == "ready"
+    assert states["offline"]["state"] == "ready"
+    assert "sk-test" not in told
+
+
+def test_a_trace_without_attempts_is_shown_too() -> None:
+    empty = ch.Trace(run="r1", request="Do \x1b[2J it")
+    assert timeline_lines(empty, 80) == []
+    assert text_of(list(tree_lines(empty))) == r"run r1  not ended in 0.0s: Do \x1b[2J it"
