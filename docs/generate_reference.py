@@ -66,6 +66,7 @@ PAGES = (
                 "FailedItem",
                 "RunStatus",
                 "Approach",
+                "run_in_notebook",
             ),
             Door.of("chargehand.supervisor.requests", "RunOptions"),
             Door.of("chargehand.decisions.run_fork", "ForkPlan"),

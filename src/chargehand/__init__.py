@@ -28,6 +28,9 @@ from chargehand.facts.outcome import (
 from chargehand.facts import events
 from chargehand.facts.events import Approach, Effect, Event, RunStatus
 
+# notebooks
+from chargehand.facts.notebook_html import render_with
+
 # running
 from chargehand.decisions.dispatch import Balance, Starts
 from chargehand.decisions.elastic_capacity import Elastic
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
     from chargehand.models.open_model import open_model
     from chargehand.models.scripted import ScriptedModel, When
     from chargehand.models.gateway import ModelGateway
+    from chargehand.presentation.notebook import run_in_notebook
     from chargehand.roles.board import Board
     from chargehand.roles.coordinator import Coordinator
     from chargehand.roles.per_task_workers import Factory
@@ -124,9 +128,18 @@ _LATER = {
     "mcp_server": "tools.mcp",
     "open_model": "models.open_model",
     "quorum": "decisions.quorum",
+    "run_in_notebook": "presentation.notebook",
     "tool": "tools.base",
     "vote": "roles.vote_count",
 }
+
+
+def _shown_in_notebook(value: object) -> str:
+    html: str = import_module("chargehand.presentation.notebook").html_of(value)
+    return html
+
+
+render_with(_shown_in_notebook)
 
 
 def __getattr__(name: str) -> object:
@@ -220,6 +233,7 @@ __all__ = [
     "open_journal",
     "open_model",
     "quorum",
+    "run_in_notebook",
     "tool",
     "vote",
     "worker",

@@ -24,6 +24,7 @@ from chargehand.facts.answer import SUREST, Answer
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
+from chargehand.facts.notebook_html import notebook_html
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task, item_id
 from chargehand.facts.value import Value
@@ -369,6 +370,10 @@ class RunResult:
     async def _read_blob(self, digest: str) -> bytes:
         async with self._reading() as journal:
             return await journal.blobs.get(digest)
+
+    def _repr_html_(self) -> str | None:
+        """How a notebook shows it."""
+        return notebook_html(self)
 
     def __repr__(self) -> str:
         return f"<run {self.id}: {self.status.value}, {len(self.tasks)} tasks>"

@@ -11,6 +11,7 @@ import chargehand as ch
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.run_details import shown, shown_json
 from chargehand.facts.events import PersonAsked
+from chargehand.presentation.live_frame import line_text
 from chargehand.settings import Choice, supervisor_for
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
@@ -165,7 +166,7 @@ def test_a_crew_file_says_what_is_done_about_failures(tmp_path: Path) -> None:
 def test_show_tells_the_policy_of_what_is_not_done_in_words() -> None:
     result = ch.Supervisor([breaks, write]).run_sync(make_plan(broken("again", "without")))
     standing = FoundRun(result, "failed", [])
-    told = "\n".join(shown(standing, ""))
+    told = "\n".join(map(line_text, shown(standing, "")))
     assert "If it fails: try again, then go on without it." in told
     assert '"on_failure":{"steps":["again","without"]}' in str(
         msgspec.json.encode(shown_json(standing))

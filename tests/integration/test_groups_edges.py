@@ -25,6 +25,7 @@ from chargehand.patterns.groups import (
     SupervisorManager,
 )
 from chargehand.patterns.groups.shared_blocks import fitting
+from chargehand.presentation.live_frame import line_text
 
 
 def member(name: str, says: object = "here") -> ch.FunctionWorker:
@@ -149,7 +150,7 @@ async def test_a_conversation_under_way_is_not_told_as_over() -> None:
 async def test_show_tells_who_said_what_to_whom(tmp_path: Path) -> None:
     crew = group(member("ann", "It is " + "very " * 200 + "late"), member("bob", {"at": 9}))
     result = await crew.send("Talk")
-    lines = list(shown(FoundRun(result.run, "succeeded", []), "runs.db"))
+    lines = list(map(line_text, shown(FoundRun(result.run, "succeeded", []), "runs.db")))
     assert '      bob to everyone: {"at":9}' in lines
     (long,) = [line for line in lines if line.startswith("      ann to everyone: It is very")]
     assert len(long) < 320
@@ -161,7 +162,8 @@ async def test_show_tells_what_a_manager_asked_and_what_was_answered() -> None:
     end = ToolCall("2", "finish", json.dumps({"answer": "Nine"}))
     manager = SupervisorManager(ch.ScriptedModel([asked, end]), name="lead")
     result = await group(member("ann", "nine"), manager=manager).send("Talk")
-    lines = [line.strip() for line in shown(FoundRun(result.run, "succeeded", []), "runs.db")]
+    found = FoundRun(result.run, "succeeded", [])
+    lines = [line_text(line).strip() for line in shown(found, "runs.db")]
     place = lines.index("lead to ann: What time is it?")
     assert lines[place + 1] == "ann to lead: nine"
 

@@ -21,7 +21,14 @@ from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Done, Failed, NeedsInput, Question
-from chargehand.presentation.live_frame import MARKS, Line, LiveFrame, OpenQuestion, StyledText
+from chargehand.presentation.live_frame import (
+    MARKS,
+    Line,
+    LiveFrame,
+    OpenQuestion,
+    StyledText,
+    line_text,
+)
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.plain_text import cell_width, clean, counted, cut_to, one_line
 from chargehand.presentation.progress_lines import ProgressLines
@@ -165,8 +172,7 @@ class LiveScreen:
             shows_plan=self._shows_plan,
         )
         lines = frame.lines()
-        plain = ["".join(part.text for part in line) for line in lines]
-        self._region.paint(self._colours.all_rendered(lines), plain)
+        self._region.paint(self._colours.all_rendered(lines), list(map(line_text, lines)))
 
     def above(self, text: str) -> None:
         """Write something else that the person is to read."""

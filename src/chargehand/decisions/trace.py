@@ -29,6 +29,7 @@ from chargehand.decisions.trace_types import (
 )
 from chargehand.facts import events
 from chargehand.facts.failure_policy import Recourse
+from chargehand.facts.notebook_html import notebook_html
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, NeedsInput, Outcome, Question, Usage
 from chargehand.facts.output_schema import published_schema
 from chargehand.facts.plan import Task
@@ -90,6 +91,10 @@ class Trace(Struct, forbid_unknown_fields=True):
     path: list[NeedLink] = []
     #: of the runs that its tasks led to, as far as they were nested here
     children: list["Trace"] = []
+
+    def _repr_html_(self) -> str | None:
+        """How a notebook shows it."""
+        return notebook_html(self)
 
     @property
     def wall(self) -> timedelta:

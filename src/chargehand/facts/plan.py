@@ -28,6 +28,7 @@ from chargehand.facts.argument_checks import (
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.json_schema import fault_of
 from chargehand.facts.limits import Limits, TaskLimits
+from chargehand.facts.notebook_html import notebook_html
 from chargehand.facts.output_schema import published_schema, shape_of
 from chargehand.facts.value import Value, canonical, digest_of
 
@@ -257,6 +258,10 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         if not is_list or not all(isinstance(task, Task) for task in tasks):
             raise UsageError(f"Plan: tasks={shown(self.tasks)} must be a list of Tasks")
         force_setattr(self, "tasks", tasks)
+
+    def _repr_html_(self) -> str | None:
+        """How a notebook shows it."""
+        return notebook_html(self)
 
     def check(
         self,

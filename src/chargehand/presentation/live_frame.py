@@ -307,6 +307,11 @@ class LiveFrame(Struct, kw_only=True):
         return tuple(parts)
 
 
+def line_text(line: Line) -> str:
+    """The line without its styles."""
+    return "".join(part.text for part in line)
+
+
 def choice_lines(question: Question) -> list[str]:
     """How a question can be answered: choices by number, and what else."""
     lines = [

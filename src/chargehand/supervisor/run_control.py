@@ -177,13 +177,13 @@ class RunControl:
                 continue
             await signal.wait(since=known)
 
-    async def look(self, run_id: str) -> RunResult:
+    async def look(self, run_id: str, shape: object = None) -> RunResult:
         live_run = await self.live_run(run_id)
         runtime = self._runtimes.leading(run_id)
         dispatch = None if runtime is None else runtime.kernel.dispatch
         explainer = Explainer(run_id, live_run, self._clock.now(), dispatch)
         below = await self._look_below(live_run)
-        return RunResult(run_id, live_run, self._handle.reading, below=below, explainer=explainer)
+        return RunResult(run_id, live_run, self._handle.reading, shape, below, explainer)
 
     async def live_run(self, run_id: str) -> LiveRun:
         """A run as it stands: the one that is led here, else folded from the journal or its submission."""
