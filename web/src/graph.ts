@@ -1032,19 +1032,19 @@ export class Graph {
   private drawBar(c: CanvasRenderingContext2D, box: Box, x: number, y: number, w: number, h: number): void {
     const p = this.palette;
     c.fillStyle = p.line;
-    c.save();
     roundRect(c, x, y, w, h, h / 2);
-    c.clip();
-    c.fillRect(x, y, w, h);
+    c.fill();
     let at = x;
     for (const state of ["done", "failed", "running", "retrying", "needs", "ready"] as TaskState[]) {
-      const share = ((box.counts?.[state] ?? 0) / box.total) * w;
+      const share = Math.max(((box.counts?.[state] ?? 0) / box.total) * w, 0);
       if (!share) continue;
       c.fillStyle = stateColour(state, p);
-      c.fillRect(at, y, Math.max(share, 1), h);
+      const [left, right] = [at === x ? h / 2 : 0, at + share > x + w - 0.5 ? h / 2 : 0];
+      c.beginPath();
+      c.roundRect(at, y, Math.max(share, 1), h, [left, right, right, left]);
+      c.fill();
       at += share;
     }
-    c.restore();
   }
 
   // Minimap

@@ -757,8 +757,15 @@ export class Timeline {
     const isExpected = bar.outcome === "expected";
     const top = y + (ROW - BAR) / 2 - 1;
     const isDim = this.selected !== null && bar.owner !== this.selected;
-    const bottom = Math.round(top + BAR + 1.5) + 0.5;
     c.globalAlpha = isDim ? 0.55 : 1;
+    if (end - x < 5 && bar.owner !== this.selected && bar !== this.hovered) {
+      // Thousands of them may be in view: no corners, no dashes, no lines.
+      c.fillStyle = isExpected ? p.waiting : style.fill;
+      c.fillRect(x, top, Math.max(1, end - x - 0.5), BAR);
+      c.globalAlpha = 1;
+      return;
+    }
+    const bottom = Math.round(top + BAR + 1.5) + 0.5;
     if (bar.readyAt < bar.start - 1 && this.toX(bar.readyAt) < x - 2) {
       c.strokeStyle = p.ready;
       c.lineWidth = 1;
