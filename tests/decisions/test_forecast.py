@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chargehand.decisions import plan_forecast
 from chargehand.decisions.dispatch import Place, Starts
 from chargehand.decisions.plan_forecast import (
     GUESS,
@@ -99,6 +100,17 @@ def test_the_same_seed_gives_the_same_forecast_and_another_another() -> None:
     assert told(FAN, outlook) == told(FAN, outlook)
     other = forecast(FAN, places_for(FAN), parallel=4, outlook=outlook, runs=60, seed=2)
     assert other.p50 != told(FAN, outlook).p50
+
+
+def test_a_plan_of_very_many_items_is_simulated_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan_forecast, "MOST_SIMULATED", 8_000)
+    each = Task(id="each", description="Do it", worker="w", for_each=[0] * 1_500)
+    plan = Plan(goal="items", tasks=[each])
+    told = forecast(plan, [Place(worker="w")], parallel=8, outlook=Outlook())
+    assert told.runs == 5
+    assert len(told.sweep) < 10, "not every size is tried"
 
 
 def test_money_is_counted_where_it_is_known() -> None:

@@ -486,3 +486,12 @@ def test_a_deadline_of_the_run_keeps_the_items_that_are_done() -> None:
     assert result.status == "partial"
     assert result.tasks["each"].output[:4] == [0, 1, 2, 3]
     assert None in result.tasks["each"].output
+
+
+async def test_the_offline_model_says_that_it_cannot_do_items() -> None:
+    """It goes by rules, and would take the item itself for the answer."""
+    task = ch.Task(id="each", description="Say the colour", worker="r", for_each=["red", "green"])
+    async with ch.Supervisor([ch.Worker("r", "Reads")], model="offline") as boss:
+        result = await boss.run(ch.Plan(goal="colours", tasks=[task]))
+    assert result.status == "failed"
+    assert "to do a task for each item takes one: --model" in str(result.tasks["each"].error)

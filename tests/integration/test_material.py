@@ -357,3 +357,17 @@ async def test_a_secret_in_what_a_tool_holds_reaches_no_model() -> None:
     assert "a.txt" in said
     assert secret not in said
     assert all(secret not in str(request.schema) for request in planner.requests)
+
+
+async def test_a_task_that_names_a_file_goes_to_the_only_worker_that_can_read_it(
+    supply: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = [
+        {"id": "t1", "description": "Price by contract.md", "worker": "analyst", "needs": []},
+        {"id": "t2", "description": "Units by orders.csv", "worker": "analyst", "needs": []},
+    ]
+    planner = ch.ScriptedModel([plan_of(*tasks)])
+    async with ch.Supervisor(crew(supply), model=planner) as boss:
+        plan = await boss.plan("Price and units")
+    assert [task.worker for task in plan.tasks] == ["researcher", "analyst"]
+    assert "it went from analyst to researcher, who can read its file" in caplog.text

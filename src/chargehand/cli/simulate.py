@@ -54,7 +54,11 @@ _NAMES = 11
     help='JSON: {"worker": seconds, or [least, most], or {"seconds": …, "money": …}}.',
 )
 @click.option(
-    "--runs", type=click.IntRange(1, 10_000), default=200, metavar="N", help="How many simulations."
+    "--runs",
+    type=click.IntRange(1, 10_000),
+    default=200,
+    metavar="N",
+    help="How many simulations; fewer if there are very many items.",
 )
 @click.option(
     "--items",

@@ -12,7 +12,7 @@ from random import Random
 from msgspec import Struct
 
 from chargehand.decisions.dispatch import Place, Starts
-from chargehand.decisions.plan_simulation import Simulation, as_done, simulate
+from chargehand.decisions.plan_simulation import Simulation, as_done, item_count, simulate
 from chargehand.errors import UsageError
 from chargehand.facts.events import Pace
 from chargehand.facts.plan import Plan, Task, item_of
@@ -26,6 +26,10 @@ CLOSE = 1.05
 """A makespan so many times the least one is as good as it."""
 SAME = 1.01
 """More places that make less than this difference make none."""
+LARGE = 1_000
+"""Tasks and items from which on one draw tells what a size of pool comes to."""
+MOST_SIMULATED, LEAST_RUNS = 400_000, 3
+"""Tasks and items of all simulations together, which take about 30 s per million; and the fewest simulations."""
 SWEPT = 40
 """Draws for each size of pool in the sweep: to rank sizes takes fewer than to tell a p95."""
 
@@ -113,9 +117,14 @@ def forecast(
     seed: int = 1,
     starts: Starts | None = None,
 ) -> Forecast:
-    """Simulate the plan `runs` times. Raises `PlanRefused` for a plan that a supervisor would refuse."""
+    """Simulate the plan `runs` times, one of very many items less often: the more there are, the less chance counts.
+
+    Raises `PlanRefused` for a plan that a supervisor would refuse.
+    """
     if runs < 1:
         raise UsageError(f"runs={runs} must be at least 1")
+    size = sum(1 if t.for_each is None else item_count(t, outlook.items) for t in plan.tasks)
+    runs = min(runs, max(LEAST_RUNS, MOST_SIMULATED // max(size, 1)))
     lengths = list(_lengths(plan, places, outlook, runs, seed))
 
     def live_run(parallel: int, drawn: Mapping[str, float]) -> Simulation:
@@ -132,7 +141,9 @@ def forecast(
     work = list(as_done(plan.tasks, outlook.items))
 
     simulations = sorted((live_run(parallel, drawn) for drawn in lengths), key=lambda s: s.makespan)
-    sweep = tuple(_sweep(max(len(work), 1), lengths[:SWEPT], live_run))
+    is_large = len(work) > LARGE
+    swept = lengths[: 1 if is_large else SWEPT]
+    sweep = tuple(_sweep(max(len(work), 1), swept, live_run, step=4 if is_large else 1))
     least = min(level.p50 for level in sweep)
     names = list(dict.fromkeys(_who(task) for task in plan.tasks))
     return Forecast(
@@ -237,10 +248,11 @@ def _sweep(
     most: int,
     lengths: Sequence[Mapping[str, float]],
     live_run: Callable[[int, Mapping[str, float]], Simulation],
+    step: int = 1,
 ) -> Iterator[Level]:
-    """Ever more places, until more would change next to nothing."""
+    """Ever more places, until more would change next to nothing; of many sizes, each `step`-th."""
     soonest = _level(most, lengths, live_run).p50
-    for parallel in _sizes(most):
+    for parallel in dict.fromkeys([*list(_sizes(most))[::step], most]):
         level = _level(parallel, lengths, live_run)
         yield level
         if level.p50 <= SAME * soonest:

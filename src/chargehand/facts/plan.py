@@ -381,6 +381,21 @@ def _out_of_reach(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable
                 yield Fault("missing_table", task.id, _missing("table", name, own.tables))
 
 
+def who_can_read(task: Task, reach: Mapping[str, Reach]) -> str:
+    """The only worker that can reach the files which a task names and its own worker cannot; empty if there is none."""
+    own = reach.get(task.worker)
+    named = {name.casefold() for name in _files_read(task.description)}
+    if own is None or not own.is_whole or not named or _reads_all(named, own):
+        return ""
+    able = [name for name, each in reach.items() if _reads_all(named, each)]
+    return able[0] if len(able) == 1 else ""
+
+
+def _reads_all(names: Collection[str], reach: Reach) -> bool:
+    known = _spellings(reach.files)
+    return all(_is_known(name, known) for name in names)
+
+
 def _unmatched(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
     """Patterns of `for_each` that no file fits: such a task has nothing to do."""
     for task in tasks:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from chargehand.errors import Fault, UnclearRequest, WorkerError
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
-from chargehand.facts.plan import Plan, Reach, Strategy, Task, is_vague
+from chargehand.facts.plan import Plan, Reach, Strategy, Task, is_vague, who_can_read
 from chargehand.models.base import ModelSettings, Turn
 from chargehand.roles.json_output import objection_to, one_of, record
 from chargehand.roles.model_calls import ModelCaller, ask_until
@@ -115,6 +115,19 @@ class Bounds:
             self.workers, self.limits, reach=self._reach, in_order=True
         )
         return [*check.faults, *check.warnings, *self._ungranted(tasks)]
+
+    def mend(self, tasks: Sequence[WrittenTask]) -> None:
+        """Give each task that names a file which its worker cannot read to the one worker that can."""
+        for task in tasks:
+            reader = who_can_read(task.task, self._reach or {})
+            if reader:
+                log.warning(
+                    "plan_repaired task=%s; it went from %s to %s, who can read its file",
+                    task.id,
+                    task.worker,
+                    reader,
+                )
+                task.worker = reader
 
     def _ungranted(self, tasks: Sequence[Task]) -> Iterator[Fault]:
         for task in tasks:

@@ -39,11 +39,8 @@ from chargehand.roles.system_task_context import PlanningContext
 
 __all__ = ["plan", "write_plan"]
 
-#: said last, for small models forget what was said before the data
-CLOSING = (
-    "Plan this request: one task for each thing that it asks for. One worker reads, computes and sorts in "
-    "one task. No task only reads a file, checks or sums up, unless the request asks for that."
-)
+#: said last, for small models forget what was said before the data; what is not wanted is not named, for they do it then
+CLOSING = "Plan this request: one task for each thing that it asks for."
 #: times that a person is asked to say it better
 MOST_QUESTIONS = 2
 
@@ -91,6 +88,7 @@ async def write_plan(
 
     def examine(written: WrittenPlan) -> list[Fault]:
         refuse_unserved(written)
+        bounds.mend(written.tasks)
         return bounds.faults_in([each.task for each in written.tasks])
 
     first = first_request(caller.resources, request, bounds, told, earlier, shape)

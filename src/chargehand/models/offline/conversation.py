@@ -12,6 +12,8 @@ from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutpu
 from chargehand.models.offline.words import roots
 from chargehand.models.offline.worker_choice import bare, refers_back
 
+#: as a worker is handed the item of a task with `for_each`
+ITEM = "the one item to do this for"
 _SCHEMA = re.compile(r"^.*\bfits? this (?:JSON )?schema: *(\{.*\})$", re.MULTILINE | re.IGNORECASE)
 _GIVEN = re.compile(r"^Given: (\{.*\})$", re.MULTILINE)
 _ASIDE = re.compile(r"^(?:Not available|It is accepted if): .*$", re.MULTILINE)
@@ -81,6 +83,8 @@ class Conversation(Struct, frozen=True, kw_only=True):
     outputs: tuple[tuple[ToolCall, ToolOutput], ...]
     #: that the answer must fit, be it of the request or told in its words
     schema: dict[str, Any] | None
+    #: the task is done for each item of a list, and this is one of them
+    has_item: bool
 
     @property
     def sought(self) -> str:
@@ -110,6 +114,7 @@ def read(request: ModelRequest) -> Conversation:
         excerpts=tuple(dict.fromkeys(found or handed)),
         outputs=tuple(outputs),
         schema=request.schema or _json_in(_SCHEMA, parts),
+        has_item=any(name == ITEM for name, _ in parts.data),
     )
 
 

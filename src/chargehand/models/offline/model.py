@@ -49,6 +49,8 @@ class OfflineModel:
         known = read(request)
         if known.schema is not None:
             return _shaped(request, known.schema)
+        if known.has_item:
+            return _unable("to do a task for each item takes one: --model, or a function as worker")
         can_call = request.tools and request.choice != "none"
         made, lack = next_calls(request, known) if can_call else ([], "")
         if made:
