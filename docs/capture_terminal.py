@@ -7,28 +7,14 @@ import argparse
 import re
 import sys
 import tempfile
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.pseudo_terminal import terminal
+from tests.pseudo_terminal import prepared_crew, terminal
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "terminal.md"
 SIZES = ((80, 24), (120, 40), (60, 14))
-
-
-def prepared(folder: Path) -> tuple[str, ...]:
-    """Put the crew and its plan into a folder; returns the arguments that run it there."""
-    spec = spec_from_file_location("terminal_crew", FOLDER / "terminal_crew.py")
-    if spec is None or spec.loader is None:
-        raise RuntimeError("docs/terminal_crew.py is gone")
-    crew = module_from_spec(spec)
-    spec.loader.exec_module(crew)
-    (folder / "crew.py").write_text((FOLDER / "terminal_crew.py").read_text())
-    (folder / "plan.json").write_text(crew.plan().to_json())
-    (folder / "gates").mkdir()
-    return ("run", "--crew", "crew.py:boss", "--plan", "plan.json", "--journal", "runs.db")
 
 
 def steady(text: str) -> str:
@@ -43,7 +29,7 @@ def captured(columns: int, rows: int) -> dict[str, str]:
     """The screens of one run at this size, by what they show."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        args = prepared(folder)
+        args = prepared_crew(folder)
         gates = folder / "gates"
         with terminal(columns, rows, folder, *args, CHARGEHAND_GATES=str(gates)) as shown:
             screens = {}

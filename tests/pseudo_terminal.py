@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fcntl import ioctl
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pyte
 
+DOCS = Path(__file__).parents[1] / "docs"
 PATIENCE = 60.0
+#: the same on every machine
+USUAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LOGNAME": "anna"}
 PROGRAM = (sys.executable, "-c", "from chargehand.cli import main; main()")
 
 
@@ -38,7 +42,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [*PROGRAM, *args],
             cwd=folder,
-            env={**usual, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment},
+            env={**usual, **USUAL, **environment},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -79,6 +83,14 @@ class Terminal:
             if not self._read(ends - time.monotonic()):
                 raise AssertionError(f"{words!r} was never shown:\n{self.everything()}")
         return self.shown()
+
+    def look(self, seconds: float) -> bool:
+        """Read for so long; False once the program has ended."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0 or not self._is_whole():
+            if not self._read(left) and self.process.poll() is not None:
+                return False
+        return True
 
     def _is_whole(self) -> bool:
         """Whether no frame is half painted."""
@@ -122,3 +134,16 @@ def terminal(
         yield opened
     finally:
         opened.close()
+
+
+def prepared_crew(folder: Path) -> tuple[str, ...]:
+    """Put the crew and its plan into a folder; returns the arguments that run it there."""
+    spec = spec_from_file_location("terminal_crew", DOCS / "terminal_crew.py")
+    if spec is None or spec.loader is None:
+        raise RuntimeError("docs/terminal_crew.py is gone")
+    crew = module_from_spec(spec)
+    spec.loader.exec_module(crew)
+    (folder / "crew.py").write_text((DOCS / "terminal_crew.py").read_text())
+    (folder / "plan.json").write_text(crew.plan().to_json())
+    (folder / "gates").mkdir()
+    return ("run", "--crew", "crew.py:boss", "--plan", "plan.json", "--journal", "runs.db")
