@@ -98,7 +98,7 @@ def assert_survives_kills(
         cwd=tmp_path,
     )
     assert ends in ended.stdout
-    written = (tmp_path / f"{example.folder.name}.md").read_text()
+    written = "".join(each.read_text() for each in tmp_path.rglob("*.md"))
     assert "Figures found in their sources" in written  # the typed result, and not only its text
 
 

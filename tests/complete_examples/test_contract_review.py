@@ -1,5 +1,6 @@
 """The contract review finds the annex that takes back what section 4 promises."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def test_it_flags_the_annex_that_contradicts_the_fixed_fee(
     example: Example, result: ch.RunResult
 ) -> None:
     kit.assert_succeeded(result)
+    read = [json.loads(each)["file"] for each in result.tasks["t1"].output]
+    assert read == sorted(f"contracts/{e.name}" for e in (example.data / "contracts").iterdir())
     flagged = [each for each in result.output.contradictions if each.supplier == "Norvale Cloud"]
     assert {term.source for each in flagged for term in each.terms} == {
         "contracts/norvale.md:23",

@@ -1,5 +1,6 @@
 """The patient summary flags two medicines of two doctors that interact, and the result that is missing."""
 
+import json
 import re
 import subprocess
 import sys
@@ -40,9 +41,12 @@ def test_the_data_is_made_by_its_script(example: Example, tmp_path: Path) -> Non
 
 
 def test_it_flags_the_interaction_between_medicines_of_two_doctors(
-    result: ch.RunResult, document: Document
+    example: Example, result: ch.RunResult, document: Document
 ) -> None:
     kit.assert_succeeded(result)
+    for task, kind in (("t1", "visits"), ("t2", "letters")):
+        read = [json.loads(each)["file"] for each in result.tasks[task].output]
+        assert read == sorted(f"{kind}/{each.name}" for each in (example.data / kind).iterdir())
     severe = [each for each in result.output.interactions if each.severity.value == "severe"]
     assert [(each.first.value, each.second.value) for each in severe] == [
         ("spironolactone", "trimethoprim")

@@ -8,6 +8,7 @@ import pytest
 import chargehand as ch
 from chargehand.models.base import ModelRequest, user
 from chargehand.models.written import WrittenModel, open_model, purpose_of
+from chargehand.tools.files import files
 
 HEAD = 'note = "by hand"\nrequest = "Add one and two"\n'
 WHOLE = (
@@ -100,3 +101,20 @@ reply = [
     boss = ch.Supervisor([ch.Worker("adder", "Adds")], model=f"written:{path}")
     result = boss.run_sync("Add one and two")
     assert (result.output, result.answer.confidence) == ("It is three.", 0.9)
+
+
+def test_a_file_among_the_material_is_not_the_one_that_is_asked_about(tmp_path: Path) -> None:
+    """Each item of a `for_each` gets its own reply, although every request lists all files."""
+    (tmp_path / "notes").mkdir()
+    replies = ['note = "by hand"', 'request = "Read"']
+    for name in ("a", "b"):
+        (tmp_path / "notes" / f"{name}.md").write_text("text\n")
+        replies += ["[[reply]]", f'when = ["notes/{name}.md"]', f'say = "This is {name}."']
+    (tmp_path / "replies.toml").write_text("\n".join(replies))
+    reader = ch.Worker("reader", "Reads", tools=files(tmp_path))
+    task = ch.Task(
+        id="read", description="Read it", worker="reader", for_each={"files": "notes/*.md"}
+    )
+    boss = ch.Supervisor([reader], model=f"written:{tmp_path / 'replies.toml'}")
+    result = boss.run_sync(ch.Plan(goal="Read", tasks=[task]))
+    assert result.tasks["read"].output == ["This is a.", "This is b."]

@@ -363,7 +363,7 @@ figure{margin:1.2rem 0;padding:1rem;background:var(--panel);border:1px solid var
 svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--ink2)}svg .bad{fill:var(--bad)}
 details{margin-top:.6rem;color:var(--ink2)}summary{cursor:pointer}
 aside{margin:1rem 0;padding:.8rem 1rem;border-left:3px solid var(--bad);background:var(--note)}
-sup{line-height:0;white-space:nowrap}td .figure{overflow-wrap:break-word}sup a{color:var(--ink2);text-decoration:none;padding:0 .15em}.bad{color:var(--bad)}.sources{color:var(--ink2);font-size:.88rem;overflow-wrap:anywhere}
+sup{line-height:0;white-space:nowrap}sup a{color:var(--ink2);text-decoration:none;padding:0 .15em}.bad{color:var(--bad)}.sources{color:var(--ink2);font-size:.88rem;overflow-wrap:anywhere}
 :target{background:var(--note)}
 @media print{main{max-width:none;margin:0}}
 """

@@ -11,12 +11,16 @@ from chargehand.facts.outcome import Usage
 
 #: tokens up to which no provider's prices depend on how many are sent at once
 LINEAR = 100_000
+#: no providers: the list need not be loaded to know that it lacks them
+_UNPRICED = frozenset({"written", "scripted", "offline"})
 _TOKENS = ("tokens_in", "tokens_out", "cache_read", "cache_written")
 
 
 def price_of(model: str, usage: Usage) -> float | None:
     """The price of a call of `provider:model` in US dollars; None if nobody knows it."""
     provider, _, name = model.partition(":")
+    if provider in _UNPRICED:
+        return None
     if usage.tokens_in > LINEAR:
         return _listed(provider, name, usage)
     rates = _rates(provider, name)

@@ -4,6 +4,7 @@ A reply is found by what the request says, not by its place in a script. So a ru
 and tasks may run in any order, and each request still gets the same reply.
 """
 
+import re
 import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,6 +29,8 @@ from chargehand.models.scripted import counted, pieces, request_line
 #: of an answer in words
 _LAST_LINE = "\nCONFIDENCE: "
 
+#: names of all files and tables: a reply that is given "when" a file is named must not fit every request
+_MATERIAL = re.compile(r"^BEGIN material\n.*?^END material$", re.DOTALL | re.MULTILINE)
 Purpose: TypeAlias = Literal["plan", "work", "check", "answer"]
 
 
@@ -133,8 +136,9 @@ def _told(request: ModelRequest) -> str:
 
 
 def _asked(request: ModelRequest) -> str:
-    """All that the request says; the model's own turns are no part of it."""
-    return "\n".join(turn.text for turn in request.turns if turn.role is not Role.MODEL)
+    """All that the request says, without the model's own turns and the names of files that it could read."""
+    asked = "\n".join(turn.text for turn in request.turns if turn.role is not Role.MODEL)
+    return _MATERIAL.sub("", asked)
 
 
 def _read(path: Path) -> WrittenReplies:
