@@ -7,6 +7,7 @@ The replies of replies.toml were written by hand. The tools really run.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 from datetime import date, timedelta
@@ -110,8 +111,20 @@ def boss(model: str, folder: Path = DATA, journal: str | None = None) -> ch.Supe
         lines = (folder / "policy.md").read_text(encoding="utf-8").splitlines()
         return "\n".join(f"{number}: {line}" for number, line in enumerate(lines, 1))
 
+    @ch.worker("contract_files", "Lists the contracts, as a list of files with their digests")
+    def contract_files(brief: ch.Brief) -> list[dict[str, str]]:
+        """With `reuse=`, a contract whose digest has not changed is not read again."""
+        return [
+            {
+                "file": path.relative_to(folder).as_posix(),
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            }
+            for path in sorted((folder / "contracts").iterdir())
+        ]
+
     return ch.Supervisor(
         [
+            contract_files,
             ch.Worker(
                 "reader",
                 "Reads one contract and extracts its terms with their lines",

@@ -101,4 +101,5 @@ def test_reuse_reads_only_the_contract_that_changed(example: Example, tmp_path: 
         example.request, output=example.module.OUTPUT, reuse=first.id
     )
     kit.assert_succeeded(second)
-    assert second.usage.calls < first.usage.calls
+    read = [e.task for e in second.trace.attempts if e.task.startswith("t1[") and not e.reused]
+    assert read == ["t1[5]"]
