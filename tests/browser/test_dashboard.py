@@ -256,6 +256,7 @@ def test_everything_can_be_done_by_keyboard(page: Page, server: Server) -> None:
     page.keyboard.press("g")
     page.keyboard.press("g")
     page.wait_for_url(server.url)
+    expect(page.locator(".runs-table tbody tr").first).to_be_visible()
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("/runs/"))

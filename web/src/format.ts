@@ -65,6 +65,12 @@ export function bytes(value: number | null | undefined): string {
   return `${(value / 1_000_000).toFixed(1)} MB`;
 }
 
+/** How many times as fast: "3.2×". */
+export function times(value: number | null | undefined): string {
+  if (!value) return "–";
+  return value < 0.1 ? "<0.1×" : `${value.toFixed(1)}×`;
+}
+
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 }

@@ -221,9 +221,9 @@ export function NeedsBar({ run }: { run: string | null }) {
 /** The next question of this run, else of any; keys and the palette lead there. */
 export function goToNextQuestion(): void {
   const { run, query } = route.value;
-  const open = openQuestions.value;
-  const here = open.filter((question) => question.run === run);
-  const list = here.length ? here : open;
+  const model = useModel();
+  const here = run && model?.run.id === run ? model.openQuestions : [];
+  const list = here.length ? here : openQuestions.value;
   const next =
     list[(list.findIndex((question) => question.id === query.question) + 1) % Math.max(1, list.length)];
   if (!next) return;

@@ -129,6 +129,29 @@ export function planTotals(plan: Plan): PlanTotals {
   return { tasks: plan.tasks.length, depth, width: Math.max(0, ...widths.values()) };
 }
 
+/** What a person is to approve: a whole plan, or a change of one that is under way. */
+export interface PlanReview {
+  question: string;
+  /** Of a change: its new tasks. */
+  plan: Plan;
+  is_change: boolean;
+  removed: string[];
+  replaced: string[];
+  reason: string;
+  draft: Plan | null;
+  text: string;
+}
+
+/** The plan as it will be once the change under review is approved; the plan itself if none is. */
+export function proposedPlan(
+  plan: Plan | null,
+  review: Pick<PlanReview, "is_change" | "removed" | "plan"> | null,
+): Plan | null {
+  if (!plan || !review?.is_change) return plan;
+  const gone = new Set([...review.removed, ...review.plan.tasks.map((task) => task.id)]);
+  return { ...plan, tasks: [...plan.tasks.filter((task) => !gone.has(task.id)), ...review.plan.tasks] };
+}
+
 export interface TaskChange {
   id: string;
   how: "added" | "removed" | "changed" | "same";

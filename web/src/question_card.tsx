@@ -43,7 +43,8 @@ function Deadline({ question }: { question: Question }) {
 function Evidence({ question }: { question: Question }) {
   const { evidence } = question;
   const text = asText((evidence as { preview?: string } | null)?.preview ?? evidence);
-  if (!text || text === "{}" || question.kind === "approval" || question.kind === "plan") return null;
+  if (!text || text === "{}" || text === "null" || question.kind === "approval" || question.kind === "plan")
+    return null;
   return (
     <details class="evidence" open={text.length < 1200}>
       <summary>What it rests on</summary>
@@ -154,7 +155,10 @@ function FreeText({ question, onSend }: { question: Question; onSend: (text: str
 
 function Ways({ question }: { question: Question }) {
   const send = (text: string) => answerSoon(question, text);
-  const numbered = question.choices.filter((choice) => choice !== question.telling);
+  const numbered = question.choices;
+  // A recommendation, if there is one. In doubt, none of the answers is safer than the others.
+  const isDecision = question.kind === "review" || question.kind === "budget";
+  const pick = question.default ?? (isDecision ? null : numbered[0]);
   const map = Object.fromEntries(
     numbered.slice(0, 9).map((choice, index) => [String(index + 1), () => send(choice)]),
   );
@@ -172,7 +176,7 @@ function Ways({ question }: { question: Question }) {
           {numbered.map((choice, index) => (
             <Button
               key={choice}
-              kind={index === 0 || choice === question.default ? "needs" : "plain"}
+              kind={choice === pick ? "needs" : "plain"}
               onClick={() => send(choice)}
               {...(index < 9 ? { hotkey: String(index + 1) } : {})}
             >
@@ -181,7 +185,15 @@ function Ways({ question }: { question: Question }) {
           ))}
         </fieldset>
       ) : null}
-      {question.telling ? <Told key={question.id} question={question} onSend={send} /> : null}
+      {question.telling && question.kind === "budget" ? (
+        <Told key={question.id} question={question} onSend={send} />
+      ) : null}
+      {question.telling && question.kind !== "budget" ? (
+        <details class="evidence">
+          <summary>{question.kind === "approval" ? "Edit the arguments…" : "Answer with a result…"}</summary>
+          <Told key={question.id} question={question} onSend={send} />
+        </details>
+      ) : null}
       {numbered.length === 0 && !question.telling ? (
         <FreeText key={question.id} question={question} onSend={send} />
       ) : null}

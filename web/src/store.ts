@@ -128,6 +128,11 @@ export function questionKind(about: string): QuestionKind {
 
 let generations = 0;
 
+/** Seconds that an attempt took. */
+function lengthOf(row: AttemptRow): number {
+  return row.ended_at ? (Date.parse(row.ended_at) - Date.parse(row.started_at)) / 1000 : 0;
+}
+
 export class RunModel {
   /** Tells a model that was made anew from one that went on. */
   readonly generation = ++generations;
@@ -152,6 +157,8 @@ export class RunModel {
   progress = new Map<string, { text: string; fraction: number | null }>();
   /** The answer while it is being written. */
   answer = "";
+  /** Seconds of work in attempts that were done. */
+  busy = 0;
   /** The time of the last event: "now" of a replay. */
   at = "";
   /** Set by events that change what only the server computes: critical path, estimates, waits. */
@@ -180,6 +187,7 @@ export class RunModel {
     model.attempts = [...snapshot.attempts];
     model.attempts.forEach((row, index) => {
       model.attemptIndex.set(`${row.task}:${row.attempt}`, index);
+      if (row.outcome === "done") model.busy += lengthOf(row);
     });
     for (const question of snapshot.questions) model.questions.set(question.id, question);
     model.items = { ...snapshot.items };
@@ -356,7 +364,10 @@ export class RunModel {
     this.openCalls.delete(task);
     const index = this.attemptIndex.get(`${task}:${attempt}`);
     const row = index === undefined ? undefined : this.attempts[index];
-    if (row && index !== undefined) this.attempts[index] = { ...row, ended_at: at, outcome };
+    if (!row || index === undefined) return;
+    const ended = { ...row, ended_at: at, outcome };
+    this.attempts[index] = ended;
+    if (outcome === "done") this.busy += lengthOf(ended);
   }
 
   countItem(task: string, changes: Partial<ItemCounts>, at: string): void {

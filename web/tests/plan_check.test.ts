@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { checkPlan, diffLines, diffPlans, findCycle, planTotals } from "../src/plan_check";
+import { checkPlan, diffLines, diffPlans, findCycle, planTotals, proposedPlan } from "../src/plan_check";
 import type { Plan, PlanTask } from "../src/types";
 
 const task = (id: string, needs: PlanTask["needs"] = [], more: Partial<PlanTask> = {}): PlanTask => ({
@@ -92,6 +92,27 @@ describe("two plans", () => {
       { id: "n", how: "added", fields: [] },
       { id: "gone", how: "removed", fields: [] },
     ]);
+  });
+});
+
+describe("a change that waits for approval", () => {
+  it("asks about the tasks that changed, and no others", () => {
+    const plan = planOf(task("a"), task("b", ["a"]), task("c", ["b"]));
+    const review = { is_change: true, removed: ["b"], plan: planOf(task("b2", ["a"]), task("c", ["b2"])) };
+    const proposed = proposedPlan(plan, review);
+    expect(proposed?.tasks.map((each) => each.id)).toEqual(["a", "b2", "c"]);
+    const asked = diffPlans(plan, proposed as Plan).filter((change) => change.how !== "same");
+    expect(asked.map((change) => `${change.how} ${change.id}`)).toEqual([
+      "added b2",
+      "changed c",
+      "removed b",
+    ]);
+  });
+
+  it("is not there while a whole plan is reviewed", () => {
+    const plan = planOf(task("a"));
+    expect(proposedPlan(plan, { is_change: false, removed: ["a"], plan: planOf() })).toBe(plan);
+    expect(proposedPlan(plan, null)).toBe(plan);
   });
 });
 

@@ -105,6 +105,11 @@ describe("a run folded from its events", () => {
     expect(model.openCalls.size).toBe(0);
   });
 
+  it("adds up the work that was done", () => {
+    expect(folded(done("a")).busy).toBe(1);
+    expect(folded(["AttemptLost", { task: "a", attempt: 1, reason: "gone" }]).busy).toBe(0);
+  });
+
   it("takes an event once", () => {
     const model = folded();
     const again = log(...begun);

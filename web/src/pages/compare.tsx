@@ -192,7 +192,7 @@ export function ComparePage() {
         <section class="pane">
           <header class="pane-head">
             <h2>Timelines</h2>
-            <span class="hint">on the same scale</span>
+            <span class="hint">each from its start; idle time is folded</span>
           </header>
           <Lanes snapshot={both.value.a} seconds={seconds} />
           <Lanes snapshot={both.value.b} seconds={seconds} />

@@ -3,6 +3,7 @@
 import { get, runPath } from "../api";
 import { asText, clean, oneLine, plural } from "../format";
 import { Glyph, RunStateLabel, StateIcon } from "../icons";
+import { plainWords } from "../markdown";
 import { href } from "../router";
 import type { RunModel } from "../store";
 import type { Usage } from "../types";
@@ -44,6 +45,12 @@ function downloadUrl(text: string): string {
   return `data:text/markdown;charset=utf-8,${encodeURIComponent(text)}`;
 }
 
+/** Whether a statement is all that the answer says. */
+function isWhole(claim: string, answer: string): boolean {
+  const words = (text: string): string => text.replace(/\s+/g, " ").trim();
+  return answer.length > 200 && words(claim) === words(answer);
+}
+
 function Provenance({ result, run }: { result: ResultView; run: string }) {
   const { claims, sources } = result;
   if (!claims.length) return null;
@@ -57,7 +64,8 @@ function Provenance({ result, run }: { result: ResultView; run: string }) {
         {claims.map((claim) => (
           <li key={claim.text + claim.tasks.join()}>
             <p>
-              {clean(claim.text)} <TaskChips tasks={claim.tasks} run={run} />
+              {isWhole(claim.text, result.answer) ? "The whole answer" : oneLine(plainWords(claim.text), 600)}{" "}
+              <TaskChips tasks={claim.tasks} run={run} />
             </p>
             {claim.tasks.map((task) =>
               sources[task] ? (

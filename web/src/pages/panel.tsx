@@ -235,8 +235,8 @@ function Facts({ row, model }: { row: TaskRow; model: RunModel }) {
         ) : null}
       </>,
     ],
-    ["Tokens", count(row.tokens)],
-    ["Cost", money(row.cost)],
+    ["Tokens", row.tokens ? count(row.tokens) : "–"],
+    ["Cost", row.cost ? money(row.cost) : "–"],
   ];
   if (items?.total)
     facts.push([

@@ -7,7 +7,15 @@ import { Graph } from "../graph";
 import { Glyph, StateIcon, taskWord } from "../icons";
 import { useKeys } from "../keys";
 import { refreshSoon } from "../live";
-import { checkPlan, diffPlans, type PlanFault, planTotals, type TaskChange } from "../plan_check";
+import {
+  checkPlan,
+  diffPlans,
+  type PlanFault,
+  type PlanReview,
+  planTotals,
+  proposedPlan,
+  type TaskChange,
+} from "../plan_check";
 import { go, href, route, setQuery } from "../router";
 import {
   announcement,
@@ -29,19 +37,6 @@ interface PlanVersion {
   reason: string;
   /** The event that made it. */
   seq: number;
-}
-
-/** What a person is to approve: a whole plan, or a change of one that is under way. */
-interface PlanReview {
-  question: string;
-  /** Of a change: its new tasks. */
-  plan: Plan;
-  is_change: boolean;
-  removed: string[];
-  replaced: string[];
-  reason: string;
-  draft: Plan | null;
-  text: string;
 }
 
 interface PlanState {
@@ -448,14 +443,6 @@ function usePlan(model: RunModel) {
   );
 }
 
-/** The plan as it will be once the change under review is approved; the plan itself if none is. */
-function proposedPlan(state: PlanState | null): Plan | null {
-  if (!state?.plan || !state.review?.is_change) return state?.plan ?? null;
-  const gone = new Set([...state.review.removed, ...state.review.plan.tasks.map((task) => task.id)]);
-  const kept = state.plan.tasks.filter((task) => !gone.has(task.id));
-  return { ...state.plan, tasks: [...kept, ...state.review.plan.tasks] };
-}
-
 /** The plan as it stood just after an event. */
 async function planAt(run: string, seq: number): Promise<Plan | null> {
   const model = new RunModel(run);
@@ -499,7 +486,7 @@ export function PlanPage({ model }: { model: RunModel }) {
 
   const review = state.value?.review ?? null;
   const isChange = review?.is_change ?? false;
-  const saved = replaying ? model.plan : (proposedPlan(state.value) ?? model.plan);
+  const saved = replaying ? model.plan : (proposedPlan(state.value?.plan ?? null, review) ?? model.plan);
   const plan = replaying ? saved : (draft ?? saved);
   const isDirty = draft !== null && saved !== null && JSON.stringify(draft) !== JSON.stringify(saved);
   const hasVersions = (state.value?.versions.length ?? 0) > 1;

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type ApiError, post, runPath } from "../api";
-import { clean, clock, count, duration, money, oneLine, plural } from "../format";
+import { clean, clock, count, duration, money, oneLine, plural, times } from "../format";
 import { NeedsBar } from "../frame";
 import { Glyph, RunStateLabel, StateIcon, taskWord } from "../icons";
 import { useKeys } from "../keys";
@@ -26,6 +26,13 @@ function elapsedOf(model: RunModel): number | null {
   if (!run.began_at) return null;
   if (RUN_ENDED.has(run.state) && run.wall !== null) return run.wall;
   return Math.max(0, (nowOf(model) - Date.parse(run.began_at)) / 1000);
+}
+
+/** How much faster than one task after another; of a run that goes on, by the work done so far. */
+function speedupOf(model: RunModel): number | null {
+  if (model.run.ended_at && route.value.query.at === undefined) return model.run.speedup;
+  const elapsed = elapsedOf(model);
+  return elapsed && model.busy ? model.busy / elapsed : null;
 }
 
 /** Seconds of work that are left on the critical path, by estimate; null: not known. */
@@ -100,16 +107,27 @@ function Figures({ model }: { model: RunModel }) {
         {model.isOver ? null : <Figure label="workers busy" value={String(busy)} />}
         <Figure
           label="speed-up"
-          value={run.speedup ? `${run.speedup.toFixed(1)}×` : "–"}
+          value={times(speedupOf(model))}
           title="Against the same work one after another"
         />
         <Figure
           label="tokens"
-          value={`${count(run.tokens)}${limit.tokens ? ` of ${count(limit.tokens)}` : ""}`}
+          value={
+            limit.tokens
+              ? `${count(run.tokens)} of ${count(limit.tokens)}`
+              : run.tokens
+                ? count(run.tokens)
+                : "–"
+          }
         >
           <Meter used={run.tokens} limit={limit.tokens} label="tokens" />
         </Figure>
-        <Figure label="cost" value={`${money(run.cost)}${limit.money ? ` of ${money(limit.money)}` : ""}`}>
+        <Figure
+          label="cost"
+          value={
+            limit.money ? `${money(run.cost)} of ${money(limit.money)}` : run.cost ? money(run.cost) : "–"
+          }
+        >
           <Meter used={run.cost ?? 0} limit={limit.money} label="cost" />
         </Figure>
       </dl>

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { ApiError, get, post } from "../api";
-import { ago, clean, clock, count, duration, money, oneLine, plural } from "../format";
+import { ago, clean, clock, count, duration, money, oneLine, plural, times } from "../format";
 import { RunStateLabel, StateIcon } from "../icons";
 import { useKeys } from "../keys";
 import { questionWords } from "../question_card";
@@ -102,7 +102,7 @@ function Row({
       </td>
       <td class="num">{tasks.total ? `${settled}/${tasks.total}` : "–"}</td>
       <td class="num">{duration(wallOf(row))}</td>
-      <td class="num wide-only">{row.speedup ? `${row.speedup.toFixed(1)}×` : "–"}</td>
+      <td class="num wide-only">{times(row.speedup)}</td>
       <td class="num wide-only">{row.tokens ? count(row.tokens) : "–"}</td>
       <td class="num">{row.cost ? money(row.cost) : "–"}</td>
       <td class="num when" title={row.began_at ? clock(row.began_at, now.value) : ""}>
