@@ -206,6 +206,23 @@ def test_a_worker_dies_so_many_times() -> None:
     assert result.tasks["clerk"].attempts == 3
 
 
+@pytest.mark.parametrize("broken", [kit.dies(clerk, at_step=3), kit.dies(plain, at_step=1)])
+def test_a_worker_that_should_have_died_and_did_not_fails_the_test(broken: Any) -> None:
+    """Otherwise a test would pass without its fault."""
+    with pytest.raises(AssertionError, match=r"dies\(at_step=\d\) did not strike"):
+        kit.assert_succeeded(run(broken))
+
+
+def test_attempts_that_fail_are_counted_for_each_task() -> None:
+    async def work() -> ch.RunResult:
+        tasks = [ch.Task(id=f"t{n}", description=f"Do it {n}", worker="clerk") for n in range(3)]
+        boss = ch.Supervisor([kit.fails(clerk, attempts=1)], clock=kit.FakeClock())
+        return await boss.run(ch.Plan(goal="Work", tasks=tasks))
+
+    result = kit.run_virtual(work())
+    assert [task.attempts for task in result.tasks.values()] == [2, 2, 2]
+
+
 @pytest.mark.parametrize("worker", [clerk, plain])
 def test_a_worker_fails_so_many_times(worker: object) -> None:
     broken = kit.fails(worker, ValueError("odd"), attempts=1)  # type: ignore[arg-type]  # both are workers

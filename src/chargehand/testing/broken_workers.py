@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -17,7 +18,7 @@ from chargehand.engines.brief import (
 )
 from chargehand.errors import UsageError, WorkerError
 from chargehand.facts.argument_checks import Duration, count, duration, shown
-from chargehand.facts.outcome import Done, Failed
+from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput
 from chargehand.roles.function_worker import Where, Work
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member
@@ -54,27 +55,26 @@ def hangs(worker: Member) -> Member:
 def fails(
     worker: Member, error: BaseException | None = None, *, attempts: int | None = None
 ) -> Member:
-    """The worker, which fails for good; with `attempts`, only in that many first attempts.
+    """The worker, which fails for good; with `attempts`, only in that many first attempts of each task.
 
     It raises `error`, or a `WorkerError` of its own.
     """
     left = None if attempts is None else count(attempts, "fails: attempts", least=1)
-    begun = 0
+    begun: Counter[tuple[str, str]] = Counter()
     if error is not None and not isinstance(error, BaseException):
         raise UsageError(f"fails: error={shown(error)} is no exception; give ValueError('…')")
 
-    def strike() -> None:
-        nonlocal begun
-        begun += 1
-        if left is None or begun <= left:
+    def strike(brief: Brief) -> None:
+        begun[brief.run, brief.task.id] += 1
+        if left is None or begun[brief.run, brief.task.id] <= left:
             raise error or WorkerError(f"{worker.name} fails, as planned")
 
     async def failing(work: Work, brief: Brief) -> Any:
-        strike()
+        strike(brief)
         return await work(brief)
 
     def failing_in_thread(work: Work, brief: Brief) -> Any:
-        strike()
+        strike(brief)
         return work(brief)
 
     return _BrokenWorker(worker, failing, failing_in_thread)
@@ -84,7 +84,8 @@ def dies(worker: Member, *, at_step: int, times: int = 1) -> Member:
     """The worker, which dies in its first attempts right after their `at_step`-th step is recorded.
 
     Steps are its model calls, its tool calls and those in `brief.step`; replayed steps do not count.
-    The attempt is lost, as if its process had been killed, and another attempt continues.
+    The attempt is lost, as if its process had been killed, and another attempt continues. An attempt that is to die
+    and returns with fewer steps fails for good, so that a test does not pass without its fault.
     """
     last = count(at_step, "dies: at_step", least=1)
     left = count(times, "dies: times", least=1)
@@ -99,14 +100,14 @@ def dies(worker: Member, *, at_step: int, times: int = 1) -> Member:
     async def dying(work: Work, brief: Brief) -> Any:
         brief.host = host_of(brief)
         try:
-            return await work(brief)
+            return _survived(await work(brief), brief.host, last)
         except _Died:
             return Lost(_DEAD)
 
     def dying_in_thread(work: Work, brief: Brief) -> Any:
         brief.host = host_of(brief)
         try:
-            return work(brief)
+            return _survived(work(brief), brief.host, last)
         except _Died:
             return Lost(_DEAD)
 
@@ -133,6 +134,17 @@ def replace_worker(boss: Supervisor, name: str, breaking: Breaking) -> None:
         raise UsageError(f"the worker in place of {member.name!r} must have its name")
     boss.roster.leave(member.name)
     boss.roster.join(broken)
+
+
+def _survived(ending: Any, host: AttemptHost, at_step: int) -> Any:
+    """What a worker returned; a failure if it should have died by then."""
+    if not isinstance(host, _DyingHost) or isinstance(ending, (Failed, NeedsInput)):
+        return ending
+    why = (
+        f"dies(at_step={at_step}) did not strike: the attempt returned after {at_step - host.left} new steps; "
+        "give a lower at_step, or fewer times"
+    )
+    return Failed(kind=ErrorClass.LOGIC, message=why, error="FaultNotStruck", is_final=True)
 
 
 class _Died(BaseException):
@@ -196,7 +208,8 @@ class _DyingHost(AttemptHost):
 
     def __init__(self, host: AttemptHost, last: int) -> None:
         self._host = host
-        self._left = last
+        #: steps until it dies
+        self.left = last
 
     @property
     def nesting(self) -> NestingHost | None:
@@ -211,8 +224,8 @@ class _DyingHost(AttemptHost):
 
     async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
         await self._host.end_step(brief, step, outcome)
-        self._left -= 1
-        if self._left == 0:
+        self.left -= 1
+        if self.left == 0:
             raise _Died
 
     def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
