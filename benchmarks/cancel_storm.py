@@ -1,6 +1,6 @@
 """How soon everything has ended when thousands of runs are cancelled at once, some twice, some as they end.
 
-Of the runs, a third waits for a place in the pool, a third would run for ever, and a third ends in the
+Of the runs, a third waits for a slot in the pool, a third would run for ever, and a third ends in the
 very moment it is cancelled. From the first cancel to the result of the last run.
 """
 

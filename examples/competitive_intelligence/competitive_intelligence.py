@@ -185,7 +185,7 @@ def research_team(folder: Path) -> ch.Supervisor:
                 company, price = str(page["company"]), int(page["prices"]["Team"])
             except (ValueError, KeyError, TypeError) as error:
                 raise ch.WorkerError(
-                    f"this is no reading of a product page: {entry!r}: {error!r}"
+                    f"this is not a reading of a product page: {entry!r}: {error!r}"
                 ) from None
             survey = surveyed.get(company)
             checked.append(

@@ -106,7 +106,7 @@ def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozen
         return toml_crew(Path(choice.crew), choice.files or [Path.cwd()]), frozenset()
     if ":" not in choice.crew:
         raise UsageError(
-            f"{choice.crew!r} is no crew; give a TOML file (crew.toml), or Python as path.py:name"
+            f"{choice.crew!r} is not a crew; give a TOML file (crew.toml), or Python as path.py:name"
         )
     offered = {
         "model": choice.model or None,

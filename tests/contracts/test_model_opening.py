@@ -48,7 +48,7 @@ def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
         open_model("acme:x")
     with pytest.raises(UsageError, match="write provider:model"):
         open_model("openai")
-    with pytest.raises(UsageError, match="is no model"):
+    with pytest.raises(UsageError, match="is not a model"):
         open_model(7)  # type: ignore[arg-type]  # what a caller without types may do
 
 

@@ -147,7 +147,7 @@ def test_a_gap_says_why() -> None:
     nodes["gone"].state = TaskState.CANCELLED
     assert [str(gap) for gap in gaps_in(nodes)] == [
         "read (failed): network: it broke",
-        "write (skipped): read came to nothing",
+        "write (skipped): read was not done",
         "late (skipped): there was no time left",
         "gone (cancelled): it was cancelled",
     ]

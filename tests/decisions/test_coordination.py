@@ -271,7 +271,9 @@ def test_a_worker_that_is_known_to_be_quick_is_stuck_sooner() -> None:
     quick = {"ann": (3, seconds(8))}
     assert round_of(watch, at(23), usual=quick).is_well
     assert round_of(watch, at(25), usual=quick).of(Symptom.STUCK)
-    assert round_of(watch, at(9), usual={"ann": (3, seconds(1))}).is_well, "a hiccup is no trouble"
+    assert round_of(watch, at(9), usual={"ann": (3, seconds(1))}).is_well, (
+        "a hiccup is not a trouble"
+    )
     assert round_of(watch, at(25), usual={"ann": (2, seconds(8))}).is_well, "too little is known"
 
 

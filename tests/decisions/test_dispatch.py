@@ -236,10 +236,10 @@ def test_the_pool_says_what_an_offer_waits_for() -> None:
     for task in ("a", "b"):
         dispatch.offer("r", offer(task), NOW)
     dispatch.place(NOW)
-    assert dispatch.why_waiting("r", "b") == "a place at ann"
+    assert dispatch.why_waiting("r", "b") == "a slot of ann"
     dispatch.offer("r", offer("c", worker="bob"), NOW)
     dispatch.place(NOW)
-    assert dispatch.why_waiting("r", "b") == "a place in the pool (2 of 2 taken)"
+    assert dispatch.why_waiting("r", "b") == "a slot in the pool (2 of 2 taken)"
     assert dispatch.why_waiting("r", "a") == ""
 
 

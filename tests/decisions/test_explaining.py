@@ -39,23 +39,23 @@ def test_a_task_waits_for_a_place_at_its_worker_since_it_was_ready() -> None:
     places = [Place(worker="ann", capacity=1)]
     kernel = kernel_of("a, b", places=places)
     kernel.wait(3)
-    assert words(kernel, "b") == "b waits for a place at ann, 3 s"
+    assert words(kernel, "b") == "b waits for a slot of ann, 3 s"
 
 
 def test_a_task_waits_for_a_place_in_the_pool() -> None:
     kernel = kernel_of("a, b", pool=1)
-    assert words(kernel, "b") == "b waits for a place in the pool (1 of 1 taken), 0 s"
+    assert words(kernel, "b") == "b waits for a slot in the pool (1 of 1 taken), 0 s"
 
 
 def test_a_task_waits_for_a_place_of_its_run() -> None:
     kernel = kernel_of("a, b", parallel=1)
-    assert words(kernel, "b") == "b waits for a place of its run (1 of 1 taken), 0 s"
+    assert words(kernel, "b") == "b waits for a slot of its run (1 of 1 taken), 0 s"
 
 
 def test_where_only_the_journal_is_known_that_is_said() -> None:
     kernel = kernel_of("a, b", pool=1)
     assert words(kernel, "b", is_led=False) == (
-        "b waits for a place at ann, as far as the journal tells, 0 s"
+        "b waits for a slot of ann, as far as the journal tells, 0 s"
     )
 
 
@@ -110,7 +110,7 @@ def test_a_paused_task_waits_since_the_run_was_paused() -> None:
     kernel.wait(5)
     kernel.tell(RunPaused(at=kernel.now))
     kernel.wait(3)
-    assert words(kernel, "b") == "b waits for its run to go on, which is paused, 3 s"
+    assert words(kernel, "b") == "b waits for its run, which is paused, 3 s"
     assert words(kernel, "c") == "c waits for a (running), 8 s"
 
 

@@ -93,8 +93,8 @@ def test_what_was_tried_below_as_often_as_possible_is_not_tried_again_here() -> 
     [
         ((), "steps is empty"),
         (("agian",), "'agian' in steps is none of again, elsewhere"),
-        (("again:bob",), "only elsewhere names somebody"),
-        (("elsewhere:",), "only elsewhere names somebody"),
+        (("again:bob",), "only elsewhere takes a name"),
+        (("elsewhere:",), "only elsewhere takes a name"),
         (("without", "again"), "nothing can come after 'without'"),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_policy_that_makes_no_sense_is_refused(steps: tuple[str, ...], words: 
 
 
 def test_a_class_of_errors_that_there_is_not_is_refused() -> None:
-    with pytest.raises(UsageError, match="'weather' is no class of errors; there are network"):
+    with pytest.raises(UsageError, match="'weather' is not a class of errors; there are network"):
         OnFailure(kinds={"weather": ("again",)})
 
 

@@ -1,4 +1,4 @@
-"""Who gives way: a more urgent offer that finds no place stops the least urgent attempt at its next step."""
+"""Who gives way: a more urgent offer that finds no free slot stops the least urgent attempt at its next step."""
 
 import random
 from datetime import timedelta

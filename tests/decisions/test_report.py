@@ -341,15 +341,15 @@ def test_the_report_says_it_in_a_few_lines() -> None:
         "spent 2 calls, 2,400 + 68 tokens, $0.0200; answered from the cache: 1",
         "critical path  10.0 s, 100% of the time",
         "  t     ann  6.0 s  60%",
-        "  then  bob  4.0 s  40%  of which 2.0 s waiting",
-        "longest waits for a place",
+        "  then  bob  4.0 s  40%  2.0 s waiting",
+        "longest waits for a slot",
         "  then  bob  2.0 s  the longest way is left",
         "workers",
         "  ann  2 attempts  6.0 s  75%  1 failed  2 calls, 2,400 + 68 tokens, $0.0200",
         "  bob  1 attempt   2.0 s  25%",
         "models",
         "  m  2 calls, 2,400 + 68 tokens, $0.0200",
-        "in vain  1 attempt, 4.0 s, 1 call, 1,200 + 34 tokens, $0.0100; tried again 1 time",
+        "wasted  1 attempt, 4.0 s, 1 call, 1,200 + 34 tokens, $0.0100; tried again 1 time",
     ]
 
 

@@ -110,9 +110,9 @@ def test_to_fit_a_size_the_oldest_go_first() -> None:
         ({}, "would keep everything"),
         ({"keep": -1}, "keep"),
         ({"keep": "many"}, "whole number"),
-        ({"older_than": "30d"}, "no duration"),
-        ({"max_size": "large"}, "no size"),
-        ({"max_size": "10"}, "no size with a unit"),
+        ({"older_than": "30d"}, "not a duration"),
+        ({"max_size": "large"}, "not a size"),
+        ({"max_size": "10"}, "not a size with a unit"),
         ({"max_size": 0}, "max_size"),
         ({"newest": 3}, "newest"),
     ],
@@ -132,7 +132,7 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "2XB", "12", "0B", "99999999TB"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no size"):
+    with pytest.raises(UsageError, match="not a size"):
         size_of(text)
 
 

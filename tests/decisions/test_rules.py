@@ -80,7 +80,7 @@ def test_a_tool_is_called_no_more_often_than_allowed() -> None:
     twice = rules(MaxCountRule("read", 2))
     assert twice.may_call("read", ["read"]) is None
     assert twice.may_call("read", ["read", "send", "read"]) == (
-        "read was called 2 times, which is the most allowed"
+        "read was called 2 times, the most allowed"
     )
     assert twice.allowed(["read", "read"]) == frozenset({"search", "write", "send"})
 

@@ -306,7 +306,7 @@ def test_rewriting_a_task_is_part_of_the_time_of_that_task() -> None:
     assert trace.retries == 1
     first, _, second = trace.attempts
     assert not first.is_carried_on, "a rewritten task starts anew"
-    assert second.waited == 2, "its words were ready at 3, and it got a place at 5"
+    assert second.waited == 2, "its words were ready at 3, and it got a slot of 5"
     assert trace.plans[0].how == "given"
     assert_fits(trace)
 

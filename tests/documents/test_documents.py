@@ -73,7 +73,7 @@ def test_a_figure_that_stands_in_its_source_is_found(
         (3500, "notes.md:3-2", "there is no line"),
         (1, "gone.md:1", "gone.md"),
         (1, "../secret.md:1", "../secret.md"),
-        (1, "somewhere", "is no source"),
+        (1, "somewhere", "is not a source"),
         (4701, "sql: SELECT sum(units) FROM orders", "gives 4700, not 4701"),
         (0.12, "sql: SELECT max(price) FROM orders", "gives 3.8"),
         (1, "sql: SELECT units FROM orders", "2 rows instead of one value"),
@@ -246,7 +246,7 @@ def test_hostile_text_stays_text_in_both_forms() -> None:
 
 def test_a_chart_of_words_is_refused_by_name() -> None:
     document = Document("t", [BarChart("Growth", [("a", Figure(value="much", source="a:1"))])])
-    with pytest.raises(ch.UsageError, match="'Growth': 'much' is no number"):
+    with pytest.raises(ch.UsageError, match="'Growth': 'much' is not a number"):
         document.html()
 
 

@@ -280,9 +280,9 @@ def test_the_models_of_a_suite_do_not_pass_over_those_of_a_finished_supervisor(
     ("spoil", "words"),
     [
         (lambda data: data.replace(b"try 1", b"try 9"), "does not seal"),
-        (lambda data: data[: len(data) // 2], "is no sound recording"),
+        (lambda data: data[: len(data) // 2], "is not a sound recording"),
         (lambda data: b"".join(data.splitlines(True)[:-1]), "does not seal"),
-        (lambda _: b"", "is no sound recording"),
+        (lambda _: b"", "is not a sound recording"),
         (lambda data: data.replace(b'"version":1', b'"version":2', 1), "version 2 of the format"),
     ],
 )
@@ -379,7 +379,7 @@ def test_a_report_is_compared_with_an_earlier_one(
     earlier.write_text("{}", encoding="utf-8")
     done = run(suite, "--compare", earlier)
     assert done.exit_code == 2
-    assert "before.json is no report" in done.stderr
+    assert "before.json is not a report" in done.stderr
 
 
 def test_the_page_is_escaped_and_loads_nothing(small: Callable[..., Path], tmp_path: Path) -> None:

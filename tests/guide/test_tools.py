@@ -71,7 +71,7 @@ async def test_wrong_arguments_come_back_as_words_that_say_what_to_change() -> N
         "word_count was not run, because its arguments do not fit:",
         "- 'text' is missing; add it",
         "- 'unit': Input should be 'words' or 'lines'; you gave \"pages\"",
-        "- 'txt' is no argument (did you mean 'text'?); leave it out",
+        "- 'txt' is not an argument (did you mean 'text'?); leave it out",
     ]
 
 

@@ -156,10 +156,10 @@ def test_faults_at_random_are_the_same_for_the_same_seed() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: kit.FakeProvider([], faults={1: "418"}), "is no fault"),
+        (lambda: kit.FakeProvider([], faults={1: "418"}), "is not a fault"),
         (lambda: kit.FakeProvider([], faults={1: "cut"}), "did you mean 'cut stream'"),
         (lambda: kit.FakeProvider([], faults={0: "429"}), "number of a call"),
-        (lambda: kit.FakeProvider([], faults=cast("Any", ["429"])), "no plan of faults"),
+        (lambda: kit.FakeProvider([], faults=cast("Any", ["429"])), "not a plan of faults"),
         (lambda: kit.FakeProvider("hello"), "replies are a list"),
         (lambda: kit.FakeProvider([]).model, "not running"),
         (lambda: kit.first(0, "429"), "calls"),
@@ -167,7 +167,7 @@ def test_faults_at_random_are_the_same_for_the_same_seed() -> None:
         (lambda: kit.at_random(rate=2), "rate"),
         (lambda: kit.dies(clerk, at_step=0), "at_step"),
         (lambda: kit.slow(clerk, 0), "seconds"),
-        (lambda: kit.fails(clerk, cast("Any", "oh no")), "no exception"),
+        (lambda: kit.fails(clerk, cast("Any", "oh no")), "not an exception"),
         (lambda: kit.fails(cast("Any", "clerk")), "not a worker"),
         (lambda: kit.hangs(ch.worker("p", "P", process=True)(print)), "process of its own"),
         (lambda: kit.kill_and_resume(at_steps=[1]), "runs nothing"),
@@ -252,7 +252,7 @@ def test_a_worker_below_is_named_by_its_path() -> None:
     assert "broken" in repr(member)
     with pytest.raises(UsageError, match="there are"):
         kit.replace_worker(boss, "nobody", kit.fails)
-    with pytest.raises(UsageError, match="no supervisor"):
+    with pytest.raises(UsageError, match="not a supervisor"):
         kit.replace_worker(boss, "plain/clerk", kit.fails)
     with pytest.raises(UsageError, match="must have its name"):
         kit.replace_worker(boss, "plain", lambda _: clerk)

@@ -225,10 +225,10 @@ def test_a_follow_up_goes_on_from_an_earlier_run() -> None:
         (("run", ""), "the request is empty"),
         (("run", " \n"), "the request is empty"),
         (("run", "x" * 200_001), "longer than 200,000 characters; put the material into a file"),
-        (("run", "x", "--deadline", "soon"), "'soon' is no length of time"),
+        (("run", "x", "--deadline", "soon"), "'soon' is not a length of time"),
         (("run", "x", "--crew", "none.toml"), "chargehand init none.toml"),
         (("run", "x", "--crew", "none.py:boss"), "there is no file 'none.py'"),
-        (("run", "x", "--crew", "crew"), "'crew' is no crew"),
+        (("run", "x", "--crew", "crew"), "'crew' is not a crew"),
         (("run", "x", "--model", "nope:x", "--files", "."), "no model is called 'nope:x'"),
         (("run", "x", "--files", ".", "--after", "zz"), "holds no runs"),
         (("run", "x", "--crew", "crew.py:workers", "--review"), "--review needs a terminal"),
@@ -365,7 +365,7 @@ def test_a_run_is_shown_in_words() -> None:
     for words in (
         "a  done",
         r"b  failed, unlucky: denied: no \x1b[5mluck",
-        "c  skipped: b came to nothing",
+        "c  skipped: b was not done",
     ):
         assert words in shown
     assert "missing: b" in shown

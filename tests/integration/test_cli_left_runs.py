@@ -130,5 +130,5 @@ async def test_status_says_that_a_run_was_let_go_of(journal: str) -> None:
         run = await boss.submit(make_plan(make_task("a", "slow")))
         await begun.wait()
         await boss.stop(0)
-    assert "let go of on purpose; go on with: chargehand resume" in await told(journal)
+    assert "released on purpose; go on with: chargehand resume" in await told(journal)
     assert run.id in await told(journal)

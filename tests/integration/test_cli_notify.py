@@ -84,5 +84,5 @@ def test_what_is_no_way_to_tell_anybody_starts_nothing() -> None:
         "run", "--plan", "plan.json", "--crew", "crew.py:boss", "--notify", "mail:me"
     )
     assert result.exit_code == 2
-    assert "'mail' is no way to notify anybody" in result.stderr
+    assert "'mail' is not a way to notify" in result.stderr
     assert "holds no runs" in chargehand("resume", "last", "--crew", "crew.py:workers").stderr

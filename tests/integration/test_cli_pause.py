@@ -67,7 +67,7 @@ def test_a_run_is_paused_and_goes_on_from_another_terminal(place: Path, leader: 
         ("t0", "pause"),
         ("t1", "needs"),
     ]
-    assert "t0 waits for its run to go on, which is paused" in on(place, "status")
+    assert "t0 waits for its run, which is paused" in on(place, "status")
     shown = on(place, "show", "last")
     assert "run" in shown
     assert "t1 waits for t0 (ready)" in shown
@@ -124,12 +124,12 @@ def test_status_says_how_far_the_items_of_a_task_are_and_a_pause_is_said_once(pl
             shown = on(place, "status")
         assert "  running  1 running  Walk" in shown
         assert "each: 0 of 30 items done, 2 running" in shown
-        assert "each[2] and 27 more wait for a place at walker" in shown
+        assert "each[2] and 27 more wait for a slot of walker" in shown
         assert shown.count("each[") == 1
         on(place, "pause", "last")
         said = read_until(leader, "chargehand unpause")
         shown = on(place, "status")
-        assert "each[0] and 29 more wait for its run to go on, which is paused" in shown
+        assert "each[0] and 29 more wait for its run, which is paused" in shown
         assert shown.count("chargehand unpause") == 1
         (place / "enough").touch()
         on(place, "unpause", "last")

@@ -124,7 +124,7 @@ def test_a_task_that_cannot_do_without_what_failed_is_skipped_with_the_cause_nam
         "T5": "skipped",
     }
     assert result.status == "partial"
-    assert result.tasks["T5"].why == "T1 came to nothing"
+    assert result.tasks["T5"].why == "T1 was not done"
     assert result.answer.output == {"T4": 1440}
     assert [gap.task for gap in result.answer.gaps] == ["T1", "T3", "T5"]
 
@@ -137,7 +137,7 @@ def test_the_cascade_tells_both_endings(capsys: pytest.CaptureFixture[str]) -> N
     cascade.main()
     shown = capsys.readouterr().out
     assert "T5's need of T3 is optional: the run is partial." in shown
-    assert "missing: T5 (skipped): T1 came to nothing" in shown
+    assert "missing: T5 (skipped): T1 was not done" in shown
 
 
 # The pool: reviews, a pipeline, reports, batches

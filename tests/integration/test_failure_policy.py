@@ -144,7 +144,7 @@ def test_a_person_decides_what_becomes_of_a_failed_task_over_a_restart(
 
 
 def test_a_policy_that_hands_over_to_nobody_is_refused_before_anything_is_done() -> None:
-    with pytest.raises(ch.UsageError, match="elsewhere:bob names nobody; there are breaks"):
+    with pytest.raises(ch.UsageError, match="elsewhere:bob names no worker; there are breaks"):
         ch.Supervisor([breaks], on_failure=ch.OnFailure(("elsewhere:bob",)))
     with pytest.raises(ch.UsageError, match="on_failure of task 'broken': elsewhere:bob"):
         ch.Supervisor([breaks]).run_sync(make_plan(broken("elsewhere:bob")))

@@ -72,7 +72,7 @@ async def test_e4_an_empty_plan_starts_nothing_and_says_why() -> None:
     boss = ch.Supervisor([hand.worker], model=ch.ScriptedModel([written()]))
     result = await boss.run("Make it")
     assert result.status == "failed"
-    assert "nobody on the roster can do anything of this" in result.answer.gaps[0].why
+    assert "no worker on the roster can do any of this" in result.answer.gaps[0].why
     assert hand.given == []
 
 
@@ -125,7 +125,7 @@ async def test_e4_a_person_may_give_up_a_request_that_cannot_be_planned() -> Non
         await boss.answer(question.id, "give up")
         result = await run.wait()
     assert result.status == "failed"
-    assert "nobody on the roster can do anything of this" in result.answer.gaps[0].why
+    assert "no worker on the roster can do any of this" in result.answer.gaps[0].why
 
 
 def chain(length: int) -> list[ch.Task]:

@@ -548,7 +548,7 @@ async def test_a_broadcast_may_go_to_some_only_and_is_remembered() -> None:
     assert replies.said == {"ada": "here"}
     later = await group.send("Who was asked?")
     assert {"from": "ada", "to": ["user"], "said": "here"} in later.run.tasks["minutes"].output
-    with pytest.raises(ch.UsageError, match="'eve' is no member; there are ada, bob"):
+    with pytest.raises(ch.UsageError, match="'eve' is not a member; there are ada, bob"):
         await group.broadcast("ready?", to=["eve"])
 
 

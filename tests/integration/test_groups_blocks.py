@@ -326,9 +326,9 @@ async def test_what_cannot_be_attached_or_detached_is_refused() -> None:
         await group.attach("plan")
     with pytest.raises(ch.UsageError, match="no block 'goal' is attached; there is plan"):
         group.detach("goal")
-    with pytest.raises(ch.UsageError, match="'eve', who is no member"):
+    with pytest.raises(ch.UsageError, match="'eve', who is not a member"):
         await group.attach("goal", members=["eve"])
-    with pytest.raises(ch.UsageError, match="'eve', who is no member"):
+    with pytest.raises(ch.UsageError, match="'eve', who is not a member"):
         group_of(agent("ada")[0], blocks=[SharedBlock("goal", members=["eve"])])
     with pytest.raises(ch.UsageError, match="label is empty"):
         SharedBlock(" ")

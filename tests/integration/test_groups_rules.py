@@ -221,7 +221,7 @@ async def test_it_cannot_talk_instead_of_assigning() -> None:
 async def test_it_cannot_finish_with_an_apology() -> None:
     sorry = finish("I'm sorry, I cannot help with that.")
     result, model = await lead(to_all(), sorry, finish("They know."))
-    assert "this is no answer" in refusals(model.requests[2])[0]
+    assert "this is not an answer" in refusals(model.requests[2])[0]
     assert result.output == "They know."
     result, _ = await lead(to_all(), sorry, sorry, sorry)
     assert result.status == "partial"
@@ -272,7 +272,7 @@ async def test_it_cannot_assign_for_ever() -> None:
     assert (result.status, result.turns) == ("partial", 6)
     assert names(model.requests[3]) == ["assign_to_one", "finish"]
     assert len(model.requests) == 6, "three that were carried out, three that were refused"
-    assert "assign_to_all was called 3 times, which is the most allowed" in result.ended
+    assert "assign_to_all was called 3 times, the most allowed" in result.ended
 
 
 async def test_it_cannot_ask_the_same_for_ever() -> None:

@@ -146,7 +146,7 @@ async def test_a_run_that_came_to_nothing_is_an_error_of_the_node() -> None:
     async def refuse(_: ch.Brief) -> str:
         raise PermissionError("the observatory is closed")
 
-    with pytest.raises(ch.WorkerError, match=r"came to nothing: .* the observatory is closed") as e:
+    with pytest.raises(ch.WorkerError, match=r"failed: .* the observatory is closed") as e:
         await graph_of(node(Clerk(refuse).boss())).ainvoke({"request": ONE})
     assert e.value.kind == "denied"
 

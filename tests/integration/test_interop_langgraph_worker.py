@@ -471,5 +471,5 @@ def test_a_checkpointer_that_cannot_be_awaited_is_refused_with_the_way_out() -> 
 
 def test_a_graph_that_was_not_compiled_is_refused() -> None:
     builder: Any = StateGraph(State)
-    with pytest.raises(UsageError, match="StateGraph is no compiled graph; compile it first"):
+    with pytest.raises(UsageError, match="StateGraph is not a compiled graph; compile it first"):
         graph_worker(builder, "clerk", "Shouts")

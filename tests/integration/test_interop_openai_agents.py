@@ -431,7 +431,7 @@ async def test_approval_inside_an_agent_used_as_a_tool_is_refused_with_the_way_o
 def test_what_is_no_agent_is_refused() -> None:
     other: Any = "a name"
     with pytest.raises(
-        UsageError, match="worker 'clerk': 'a name' is no agent of the OpenAI Agents SDK"
+        UsageError, match="worker 'clerk': 'a name' is not an agent of the OpenAI Agents SDK"
     ):
         agent_worker(other, "clerk", "Adds")
 

@@ -331,7 +331,7 @@ async def test_a_tool_in_doubt_asks_a_person_unless_it_was_said_to_be_harmless(
 
 @pytest.mark.parametrize("effects", ["harmless", "keyed", {"pay": "sometimes"}])
 def test_an_effect_that_nobody_knows_is_refused_at_once(effects: Any) -> None:
-    with pytest.raises(UsageError, match="is no effect that a tool can have here"):
+    with pytest.raises(UsageError, match="is not an effect that a tool can have here"):
         agent_worker(Agent(TestModel()), "clerk", "Pays", effects=effects)
 
 
@@ -419,7 +419,7 @@ async def test_a_tool_may_ask_a_person_through_the_brief() -> None:
 
 def test_what_is_no_agent_is_refused() -> None:
     other: Any = "a name"
-    with pytest.raises(UsageError, match="worker 'clerk': 'a name' is no agent of Pydantic AI"):
+    with pytest.raises(UsageError, match="worker 'clerk': 'a name' is not an agent of Pydantic AI"):
         agent_worker(other, "clerk", "Adds")
 
 

@@ -208,7 +208,7 @@ async def test_f10_a_call_that_hangs_is_given_up_and_taken_back() -> None:
         assert error.kind == "timeout"
         assert "'hanging' took longer than 0.5 s to run hang" in str(error)
         assert await it.use("taken_back") == "1"
-        assert await it.use("pid") == before, "one slow tool is no reason for another server"
+        assert await it.use("pid") == before, "one slow tool is not a reason for another server"
 
 
 async def test_a_server_that_hangs_altogether_is_replaced(impatient: None) -> None:

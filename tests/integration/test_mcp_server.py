@@ -225,7 +225,7 @@ async def test_what_other_programs_wrote_is_marked_as_untrusted() -> None:
         ("run", {}, "either a request, or a plan"),
         ("run", {"request": "Do it"}, "needs a planner"),
         ("run", {"plan": {"goal": "x"}}, "this is not a plan"),
-        ("run", {"plan": plan(a="quick"), "deadline": "soon"}, "no length of time"),
+        ("run", {"plan": plan(a="quick"), "deadline": "soon"}, "not a length of time"),
         ("run", {"plan": plan(a="quick"), "money": -1}, "money"),
         ("status", {"run": "r0"}, "run 'r0' is not in this journal"),
         ("result", {"run": "r0", "wait": True}, "run 'r0' is not in this journal"),
@@ -674,7 +674,7 @@ def test_a_port_that_is_taken_is_named(alone: Path, monkeypatch: pytest.MonkeyPa
         taken = url.removeprefix("http://").removesuffix("/mcp")
         result = CliRunner().invoke(main, [*command()[3:], "--http", taken])
     assert result.exit_code == 2
-    assert f"nobody can listen at {taken}" in result.stderr
+    assert f"cannot listen at {taken}" in result.stderr
 
 
 async def test_the_example_has_its_answer_from_a_run_that_its_first_client_left(

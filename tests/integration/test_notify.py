@@ -315,7 +315,7 @@ def test_words_become_notifiers(words: str, opened: str) -> None:
     "words", ["", "mail:me@example.org", "webhook:", "command:", "log:x", "command:a 'b"]
 )
 def test_words_that_are_no_notifier_are_refused(words: str) -> None:
-    with pytest.raises(ch.UsageError, match=r"no way to notify|cannot be told apart"):
+    with pytest.raises(ch.UsageError, match=r"not a way to notify|cannot be told apart"):
         open_notifier(words)
 
 
@@ -324,9 +324,9 @@ def test_who_subscribes_to_nothing_hears_of_questions() -> None:
     several = open_notifiers(["log", heard, Subscription(heard, ALL)])
     assert [of for _, of in several] == [{"question"}, {"question"}, set(ALL)]
     assert open_notifiers(heard) == [(heard, frozenset([NoticeKind.QUESTION]))]
-    with pytest.raises(ch.UsageError, match="people are told of question, finished"):
+    with pytest.raises(ch.UsageError, match="notices are sent for question, finished"):
         open_notifiers([Subscription("log", ("everything",))])  # type: ignore[arg-type]  # the fault
-    with pytest.raises(ch.UsageError, match="7 cannot notify anybody"):
+    with pytest.raises(ch.UsageError, match="7 cannot notify"):
         open_notifiers([7])  # type: ignore[list-item]  # the fault
 
 
@@ -549,7 +549,11 @@ async def test_a_crew_file_says_who_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("to", "of", "why"),
     [
-        ("mail:me", "finished", "crew.toml has 1 fault:\n  - notify: 'mail' is no way to notify"),
+        (
+            "mail:me",
+            "finished",
+            "crew.toml has 1 fault:\n  - notify: 'mail' is not a way to notify",
+        ),
         ("log", "everything", "everything|question"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_paused_run_stops_at_a_step_and_repeats_none_when_it_goes_on() -> None
 
     before, held, result = run_virtual(story())
     assert before == [0, 1]
-    assert held == ["paused", "t0 waits for its run to go on, which is paused, 10 min"]
+    assert held == ["paused", "t0 waits for its run, which is paused, 10 min"]
     assert walked == [0, 1, 2, 3, 4]
     assert result.output == 10
     (pause,) = result.trace.pauses
@@ -185,7 +185,7 @@ def test_the_run_below_is_paused_too() -> None:
             return held, await run.wait()
 
     held, result = run_virtual(story())
-    assert held == ["paused", "its run to go on, which is paused"]
+    assert held == ["paused", "its run, which is paused"]
     assert result.status == "succeeded"
 
 
@@ -283,8 +283,8 @@ async def test_a_run_led_elsewhere_is_explained_as_far_as_the_journal_tells(tmp_
         looked = [await boss.look(run.id), await outside.look(run.id)]
         here, there = (str(each.tasks["t1"].waits_for) for each in looked)
         await run.cancel()
-    assert here.startswith("t1 waits for a place in the pool (1 of 1 taken), ")
-    assert there.startswith("t1 waits for a place at gate, as far as the journal tells, ")
+    assert here.startswith("t1 waits for a slot in the pool (1 of 1 taken), ")
+    assert there.startswith("t1 waits for a slot of gate, as far as the journal tells, ")
 
 
 # steering

@@ -152,7 +152,7 @@ FAULTY = [
     (plan_text(task("t1", "  ")), "the description is empty"),
     (plan_text(LYON, strategy="vote"), "Invalid enum value 'vote'"),
     (json.dumps({"goal": "x", "tasks": [{"id": "t1"}]}), "missing required field"),
-    (json.dumps(["t1"]), "The answer is no plan"),
+    (json.dumps(["t1"]), "The answer is not a plan"),
     ("Certainly! Here is a plan: first…", "The answer is not JSON"),
 ]
 
@@ -529,7 +529,7 @@ async def test_a_new_plan_may_be_to_go_on_without() -> None:
         (task("t4", GRAZ["description"]), "t2 has done this; need it instead"),
         (task("t1", "Recall the height"), "ids are never used again"),
         (task("t4", "Recall the height", "nobody"), "worker 'nobody' is not on the roster"),
-        (task("t4", "Compare both heights", "counter", "t1"), "t1, which came to nothing"),
+        (task("t4", "Compare both heights", "counter", "t1"), "t1, which failed or was skipped"),
         (task("t4", "Compare both heights", "counter", "t9"), "t9, which is not in the plan"),
         (task("t4", "Handle it"), "too vague"),
     ],
@@ -645,5 +645,5 @@ async def test_a_request_that_nobody_can_serve_ends_with_the_reason(approach: st
     result = await ch.Supervisor([bake], model=model).run("Mail this to Ann", approach=approach)
     assert result.status == "failed"
     (gap,) = result.answer.gaps
-    assert "nobody on the roster can do anything of this: Nobody here can send mail" in gap.why
+    assert "no worker on the roster can do any of this: Nobody here can send mail" in gap.why
     model.assert_complete()

@@ -327,7 +327,7 @@ async def test_nonsense_three_times_opens_no_plan() -> None:
     seat = streaming(model)
     outcome = await seat.plan()
     assert isinstance(outcome, Failed)
-    assert "no plan: " in outcome.message
+    assert "not a plan: " in outcome.message
     assert "vote" in outcome.message
     assert seat.kinds == []
     schemas: list[Any] = [request.schema for request in model.requests]

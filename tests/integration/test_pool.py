@@ -638,7 +638,7 @@ def test_a_task_that_is_not_there_is_refused(
     ann = WorkerAgent(None, pool, "ann", work=echo)
     with pytest.raises(UsageError, match="has no task 't9'"):
         ann.execute_task({**task, "task_id": "t9"})
-    with pytest.raises(UsageError, match="is no task of a pool"):
+    with pytest.raises(UsageError, match="is not a task of a pool"):
         ann.execute_task({"description": "something"})
     assert ann.execute_task(task)["status"] == "completed"
 

@@ -129,8 +129,8 @@ def test_the_more_urgent_request_comes_first() -> None:
 @pytest.mark.parametrize(
     ("workers", "fact"),
     [
-        ([], "names nobody"),
-        ("ann", "is no list"),
+        ([], "names no worker"),
+        ("ann", "is not a list"),
         (["ann", "ann"], "twice"),
         ([""], "a name is empty"),
         ([7], "names no worker"),
@@ -138,7 +138,7 @@ def test_the_more_urgent_request_comes_first() -> None:
         ([("ann", 0)], "above 0"),
         ([("ann", "many")], "what 'ann' can hold='many' must be a number"),
         ([("ann", float("inf"))], "what 'ann' can hold"),
-        (object(), "is no list"),
+        (object(), "is not a list"),
         (["\ud800"], "lone surrogate"),
     ],
 )

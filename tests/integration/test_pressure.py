@@ -37,7 +37,9 @@ async def test_d1_d2_a_fifth_of_the_rate_is_enough_for_everybody(retry_after: st
         sent = len(server.requests)
         told = [at for at, status in server.answered if status == 429]
     assert result.status == "succeeded"
-    assert {each.attempts for each in result.tasks.values()} == {1}, "a 429 is no failure of a task"
+    assert {each.attempts for each in result.tasks.values()} == {1}, (
+        "a 429 is not a failure of a task"
+    )
     assert sent / TASKS <= 1.5
     assert told, "the server was never under pressure"
 

@@ -132,7 +132,7 @@ async def test_parts_may_need_earlier_parts() -> None:
     [
         (division("both", "Sum a thing", "Sum another"), "either the answer or the parts"),
         (division(), "either the answer or the parts"),
-        (division("", "Sum all of it"), "One part is no division"),
+        (division("", "Sum all of it"), "One part is not a division"),
         (division("", "Sum a", "Sum b", needs={"p1": ["p2"]}), "which is written after it"),
         (division("", "Do it", "Sum b"), "too vague"),
     ],

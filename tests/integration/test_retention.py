@@ -95,11 +95,11 @@ def test_a_journal_that_cannot_be_brought_below_a_size_says_why(tmp_path: Path) 
     ("words", "fact"),
     [
         ([], "say what is to go"),
-        (["--older-than", "soon"], "no length of time"),
+        (["--older-than", "soon"], "not a length of time"),
         (["--older-than", "30"], "or 30d"),
         (["--keep", "-1"], "--keep"),
-        (["--max-size", "huge"], "no size"),
-        (["--max-size", "10"], "'10' is no size with a unit; write 500MB"),
+        (["--max-size", "huge"], "not a size"),
+        (["--max-size", "10"], "'10' is not a size with a unit; write 500MB"),
     ],
 )
 def test_bad_options_are_refused_and_delete_nothing(

@@ -266,7 +266,7 @@ async def test_without_the_package_words_are_compared_and_it_says_so(
 
 
 async def test_a_way_to_search_that_there_is_not_is_refused(board: Board) -> None:
-    with pytest.raises(UsageError, match="is no way to search"):
+    with pytest.raises(UsageError, match="is not a way to search"):
         await board.search("rain", by="smell")
 
 

@@ -101,11 +101,11 @@ def test_a_submitted_run_is_seen_and_cancelled_before_anybody_takes_it_up(place:
     assert (standing["run"], standing["status"], standing["leader"]) == (run, "submitted", None)
     words = chargehand(place, "status", "--journal", "runs.db").stdout
     assert f"{run}  submitted" in words
-    assert "no process serves this journal; have it taken up with: chargehand serve --crew" in words
+    assert "no process serves this journal; start a server for it: chargehand serve --crew" in words
     shown = chargehand(place, "show", run[:6], "--journal", "runs.db").stdout
     assert f"run {run}: submitted" in shown
     assert "Do the first thing" in shown
-    assert "it waits for a supervisor to take it up" in shown
+    assert "it waits for a supervisor to start it" in shown
     assert f"chargehand cancel {run} --journal runs.db" in shown
     cancelled = chargehand(place, "cancel", "last", "--journal", "runs.db")
     assert f"run {run} has ended: cancelled" in cancelled.stderr
@@ -159,7 +159,7 @@ def test_runs_that_a_server_lacks_the_workers_for_are_named_and_never_taken(plac
     with serving(place) as server:
         read_until(server, f"submission_not_taken run={run} reason=it needs smith")
         words = chargehand(place, "status", "--journal", "runs.db").stdout
-        assert f"not taken up by process {server.pid} on " in words
+        assert f"not started by process {server.pid} on " in words
         assert "it needs smith" in words
         done = submitted(place, "clerk")
         assert chargehand(place, "watch", done, "--journal", "runs.db").returncode == 0
@@ -428,11 +428,11 @@ def test_submit_says_when_nobody_can_take_the_run_up(place: Path) -> None:
 
     nobody = said("clerk", "boss")
     assert (
-        "no process serves this journal; have it taken up with: chargehand serve --crew" in nobody
+        "no process serves this journal; start a server for it: chargehand serve --crew" in nobody
     )
     with serving(place) as server:
         another = said("smith", "other")
-        assert f"not taken up by process {server.pid} on " in another
+        assert f"not started by process {server.pid} on " in another
         assert "it needs smith" in another
         assert "no other process serves this journal" in another
         fitting = said("clerk", "boss")

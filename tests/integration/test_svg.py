@@ -55,7 +55,7 @@ def test_a_plan_is_drawn_with_each_task_and_its_state_in_words() -> None:
 
 
 def test_an_unknown_state_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="'finished' is no state of a task; use one of waiting"):
+    with pytest.raises(UsageError, match="'finished' is not a state of a task; use one of waiting"):
         plan_svg(plan(task("only")), {"only": "finished"})
 
 

@@ -53,8 +53,8 @@ def test_replies_are_found_by_what_is_asked_in_any_order(tmp_path: Path) -> None
     ("text", "words"),
     [
         (None, "No such file"),
-        ("note = 1", "is no file of replies"),
-        ("not toml", "is no file of replies"),
+        ("note = 1", "is not a file of replies"),
+        ("not toml", "is not a file of replies"),
         (HEAD + 'reply = [{ when = ["a"] }]', "reply 1 needs either `say` or `turns`"),
         (HEAD + 'reply = [{ say = "a", turns = [{ say = "b" }] }]', "reply 1 needs either"),
         (HEAD + "reply = [{ turns = [{ }] }]", "each turn either `say` or `call`"),

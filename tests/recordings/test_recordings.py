@@ -266,7 +266,7 @@ def test_a_recording_of_a_newer_version_is_refused_by_name(file: Path) -> None:
 def test_a_foreign_file_is_refused(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "run.chargehand"
     file.write_bytes(content)
-    assert "is no recording of chargehand" in refused(file)
+    assert "is not a recording of chargehand" in refused(file)
 
 
 def test_a_foreign_archive_is_refused(tmp_path: Path) -> None:
@@ -274,9 +274,9 @@ def test_a_foreign_archive_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("readme.txt", "hello")
     assert is_recording(file)
-    assert "is no recording of chargehand" in refused(file)
+    assert "is not a recording of chargehand" in refused(file)
     rewritten(file, lambda members: members.update({"recording.json": b'{"format": "a"}'}))
-    assert "is no recording of chargehand" in refused(file)
+    assert "is not a recording of chargehand" in refused(file)
 
 
 def test_a_header_has_a_bound_of_its_own(file: Path) -> None:

@@ -287,7 +287,7 @@ def i41_each_question_has_one_decision(run: RunStory, entry: Entry) -> str:
         return f"a decision on {event.question}, which is not open"
     if isinstance(event, QuestionAnswered) and event.by != "default":
         is_fit = task.question.accepts(event.text)
-        return "" if is_fit else f"{event.text!r} is no answer to {event.question}"
+        return "" if is_fit else f"{event.text!r} is not an answer to {event.question}"
     patience = task.question.patience
     if patience is None or event.at < task.asked_at + patience:
         return f"{event.question} is decided for want of an answer, too early"

@@ -119,7 +119,7 @@ async def ask(
 
 def _objection(question: Question, typed: str) -> str:
     if not question.choices:
-        return "an empty line is no answer; type a text"
+        return "an empty line is not an answer; type a text"
     why = one_line(f"{typed!r} {question.objection(typed)}", 400)
     return f"{why}; type a number or one of the words above"
 

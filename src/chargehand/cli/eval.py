@@ -31,7 +31,7 @@ GATE_MISSED, NEEDS_REFRESH = 1, 6
 @click.option(
     "--case", "cases", multiple=True, metavar="ID", help="Only this case; may be repeated."
 )
-@click.option("--refresh", is_flag=True, help="Ask the models, and record their replies anew.")
+@click.option("--refresh", is_flag=True, help="Ask the models, and record their replies again.")
 @click.option(
     "--compare",
     "earlier",

@@ -49,7 +49,7 @@ class FoundRun(Struct, frozen=True):
     answered: Mapping[str, str] = {}
     #: the process that leads it
     leader: Process | None = None
-    #: it waits for a supervisor to take it up
+    #: it waits for a supervisor to start it
     submission: Submission | None = None
     #: its leader died, so that processes that serve should take it over; else it was let go of
     is_abandoned: bool = False

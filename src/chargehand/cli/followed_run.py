@@ -65,8 +65,8 @@ def untaken_words(
     who = "no other process" if reasons else "no process"
     serve = serve_words(submission.requested.source, place)
     return [
-        *(f"not taken up by {process_words(each)}: {one_line(why, 200)}" for each, why in reasons),
-        f"{who} serves this journal; have it taken up with: {serve}",
+        *(f"not started by {process_words(each)}: {one_line(why, 200)}" for each, why in reasons),
+        f"{who} serves this journal; start a server for it: {serve}",
     ]
 
 
@@ -177,7 +177,7 @@ class FollowedRun:
             return "; ".join([f"{run} waits", *words]) if words else ""
         if self._node in {each.node for each in await journal.processes.alive()}:
             return ""
-        if self._node == "":  # it was let go of on purpose
+        if self._node == "":  # it was released on purpose
             return f"{run} is led by no process; go on with:  {again('resume', run, choice)}"
         return (
             ""

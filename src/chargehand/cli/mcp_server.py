@@ -23,7 +23,7 @@ def place(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
         return None
     host, colon, port = value.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise click.BadParameter(f"{value!r} is no place; write HOST:PORT, as 127.0.0.1:8000")
+        raise click.BadParameter(f"{value!r} is not a place; write HOST:PORT, as 127.0.0.1:8000")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

@@ -89,7 +89,7 @@ def steer(run_id: str, note: str, journal: str, key: str) -> None:
 
     A model changes the plan, and the note is also given to the model that composes the answer.
     """
-    _control(run_id, journal, lambda boss, run: boss.steer(run, note, key=key), "is planned anew")
+    _control(run_id, journal, lambda boss, run: boss.steer(run, note, key=key), "is planned again")
 
 
 def _control(

@@ -105,14 +105,14 @@ def _what_next(standing: FoundRun, choice: Choice) -> Iterator[str]:
     if isinstance(result.status, RunStatus):
         yield f"\n{clean(str(result.report))}"
     elif standing.submission is not None:
-        yield "\nit waits for a supervisor to take it up; chargehand status says who may"
+        yield "\nit waits for a supervisor to start it; chargehand status says who may"
         yield f"end it with: {again('cancel', result.id, choice)}"
     elif result.parked:
         yield f"\nit is parked: {one_line(result.parked, 300)}"
     elif result.status is RunState.PAUSED:
         yield f"\nit is paused; let it go on with: {again('unpause', result.id, choice)}"
     elif result.approach is Approach.POOL:
-        yield "\nnobody leads it: it goes on as workers of its pool take its tasks"
+        yield "\nnobody leads it: it continues as workers of its pool take its tasks"
     elif not standing.asked:
         if standing.status == "interrupted":
             yield f"\nno process leads it; go on with: {resume_words(result, choice)}"

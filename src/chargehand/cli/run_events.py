@@ -123,7 +123,7 @@ class RunView:
             self.screen.close()  # the work is over: the answer has the terminal to itself
         if heard.begins_anew and self.streamed:
             self._end_line()
-            output.say("the answer broke off and begins anew:")
+            output.say("the answer broke off and starts again:")
             self.streamed = ""
         output.piece(heard.text)
         self.streamed += heard.text

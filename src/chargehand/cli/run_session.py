@@ -128,7 +128,7 @@ class RunSession:
         """Ask here, if a person is here. Otherwise the run itself does what `--on-question` says."""
         if self._manner.asks_here:
             await self._ask_here()
-            output.say("there is nobody to ask any more; questions stay open")
+            output.say("nobody can be asked any more; questions stay open")
             self._watch.changed.set()
             await self._leave_to_people()
         elif self._leave is not None and self._manner.returns:

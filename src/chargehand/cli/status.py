@@ -160,7 +160,7 @@ def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) 
     """Who may take up a run that was submitted, or why nobody does."""
     if found.submission is not None:
         words = untaken_words(found.submission, standing.servers, place)
-        yield from (f"    {line}" for line in words or ["waits for a supervisor to take it up"])
+        yield from (f"    {line}" for line in words or ["waits for a supervisor to start it"])
 
 
 def _interrupted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _interrupted_words(found: FoundRun, standing: _Standing, place: JournalPlace
         return
     resume = resume_words(found.result, Choice(journal=os.fspath(place)))
     if not found.is_abandoned:
-        yield f"    not taken over, because it was let go of on purpose; go on with: {resume}"
+        yield f"    not taken over, because it was released on purpose; go on with: {resume}"
         return
     refusals = standing.refusals(found)
     for server, reason in refusals:

@@ -122,7 +122,7 @@ class _Reader:
         names = [form.name for form in self._form.worker]
         names += [each.name for each in workers if each is not None]  # a function has its own
         if crew.default and crew.default not in names:
-            self._faults.append(f"[crew], default: {crew.default!r} is no worker of this crew")
+            self._faults.append(f"[crew], default: {crew.default!r} is not a worker of this crew")
         model = self._try("[crew], model", lambda: self._model(crew.model))
         on_failure = self._try("[crew]", lambda: _on_failure(crew.on_failure))
         prompts = self._try("[crew]", lambda: self._prompts(crew))
@@ -244,7 +244,7 @@ class _Reader:
             return None
         folder = self._folder / form.prompts
         if not folder.is_dir():
-            raise UsageError(f"prompts = {form.prompts!r} is no folder")
+            raise UsageError(f"prompts = {form.prompts!r} is not a folder")
         return folder
 
     def _notify(self, form: CrewForm) -> list[Subscription]:

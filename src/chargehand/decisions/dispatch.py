@@ -180,13 +180,13 @@ class Dispatch:
         return starts
 
     def make_room(self) -> list[PreemptAttempt]:
-        """Whom to stop at the next safe point, because a more urgent offer finds no place. To be asked after `place`."""
+        """Whom to stop at the next safe point, because a more urgent offer finds no free slot. To be asked after `place`."""
         preempts: list[PreemptAttempt] = []
         for holding, want in self._givers():
             holding.gives_way = True
             times = self._held[holding.run, holding.task, holding.attempt][1].gave_way
             times[holding.task] = times.get(holding.task, 0) + 1
-            why = f"{want.task} is more urgent and finds no place"
+            why = f"{want.task} is more urgent and finds no free slot"
             preempts.append(PreemptAttempt(holding.run, holding.task, holding.attempt, why))
         return preempts
 
@@ -198,9 +198,9 @@ class Dispatch:
         waiting, lane = found
         if self.active >= self.parallel:
             grows = f", up to {self.most} in a while" if self.parallel < self.most else ""
-            return f"a place in the pool ({self.active} of {self.parallel} taken{grows})"
+            return f"a slot in the pool ({self.active} of {self.parallel} taken{grows})"
         if lane.is_full:
-            return f"a place of its run ({lane.active} of {lane.parallel} taken)"
+            return f"a slot of its run ({lane.active} of {lane.parallel} taken)"
         nobody = self._staff.why_nobody(target_of(waiting.offer))
         if nobody:
             return nobody
@@ -211,7 +211,7 @@ class Dispatch:
     def check(self) -> None:
         """State the invariants; the tests call this after every change."""
         assert 0 <= self.active <= self.parallel, "the pool holds more than it may"
-        assert self.active == len(self._held), "a place is taken by nobody"
+        assert self.active == len(self._held), "a slot is taken by no attempt"
         self._staff.check(self.active)
         self._offers.check()
 

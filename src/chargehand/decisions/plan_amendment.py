@@ -37,7 +37,7 @@ class Amendments(Struct):
             message = f"the plan is at version {version}, so the next is not {change.version}"
             yield Fault("version", "", message)
         if self.replans >= limits.replans and _is_counted(change):
-            message = f"the plan was changed {self.replans} times, which is the cap; raise Limits(replans=…)"
+            message = f"the plan was changed {self.replans} times, the cap; raise Limits(replans=…)"
             yield Fault("too_many_replans", "", message)
         yield from _faults_of_change(change, nodes, limits)
         kept = [node.task for node in nodes.values() if node.task.id not in change.removed]
@@ -68,7 +68,7 @@ def _faults_of_change(
     for id_ in change.replaced:
         if id_ not in of_plan(nodes) or not _came_to_nothing(nodes[id_]):
             yield Fault(
-                "not_replaceable", id_, "only a task that came to nothing can be made up for"
+                "not_replaceable", id_, "only a task that failed or was skipped can be replaced"
             )
     left = [id_ for id_ in of_plan(nodes) if not _is_removed(nodes[id_]) and id_ not in removed]
     if not left and not change.added:
@@ -132,7 +132,9 @@ def _faults_of_addition(
         if need.task in removed or is_gone or (node is None and need.task not in added):
             yield Fault("dangling_need", task.id, f"it needs {need.task}, which is not in the plan")
         elif node is not None and not need.optional and _came_to_nothing(node):
-            yield Fault("dangling_need", task.id, f"it needs {need.task}, which came to nothing")
+            yield Fault(
+                "dangling_need", task.id, f"it needs {need.task}, which failed or was skipped"
+            )
 
 
 def _is_removed(node: TaskNode) -> bool:

@@ -156,7 +156,7 @@ class ReadyQueue:
         self._arrivals = 0
 
     def __bool__(self) -> bool:
-        """Whether anything may be waiting for more than a place of its run."""
+        """Whether anything may be waiting for more than a slot of its run."""
         return bool(self._queues)
 
     # in and out

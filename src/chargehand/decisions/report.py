@@ -287,7 +287,7 @@ def _path(report: Report) -> Iterable[str]:
             each.worker,
             time_in_words(each.length),
             f"{each.share:.0%}",
-            f"of which {time_in_words(each.waited)} waiting" if each.waited else "",
+            f"{time_in_words(each.waited)} waiting" if each.waited else "",
         ]
         for each in report.path
         if each in longest
@@ -296,7 +296,7 @@ def _path(report: Report) -> Iterable[str]:
 
 def _waits(report: Report) -> Iterable[str]:
     if report.waits:
-        yield "longest waits for a place"
+        yield "longest waits for a slot"
         yield from table(
             [each.task, each.worker, time_in_words(each.length), each.why]
             for each in report.waits[: SHOWN // 2]
@@ -329,7 +329,7 @@ def _foot(report: Report) -> Iterable[str]:
         spent = spent_in_words(waste.usage)
         retried = f"; tried again {counted(report.retries, 'time')}" if report.retries else ""
         yield (
-            f"in vain  {counted(waste.attempts, 'attempt')}, {time_in_words(waste.time)}"
+            f"wasted  {counted(waste.attempts, 'attempt')}, {time_in_words(waste.time)}"
             f"{', ' + spent if spent else ''}{retried}"
         )
     if len(report.levels) > 1:

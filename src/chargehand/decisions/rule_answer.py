@@ -131,7 +131,7 @@ def why_not_done(node: TaskNode) -> str:
     if node.cause is not None:
         return str(node.cause)
     if node.state is TaskState.SKIPPED:
-        return f"{node.why} came to nothing" if node.why else _why_stopped(node)
+        return f"{node.why} was not done" if node.why else _why_stopped(node)
     if node.state is TaskState.CANCELLED:
         return "it was cancelled"
     return ""

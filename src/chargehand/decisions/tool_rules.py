@@ -76,7 +76,7 @@ class Rules:
         rules = tuple(rules)
         for rule in rules:
             if not isinstance(rule, Rule):
-                raise UsageError(f"rules: {shown(rule)} is no rule; give InitRule('tool'), or …")
+                raise UsageError(f"rules: {shown(rule)} is not a rule; give InitRule('tool'), or …")
         self._tools = tuple(tools)
         self._rules = tuple(dict.fromkeys(rules))
         self._inits = self._named(InitRule)
@@ -111,7 +111,7 @@ class Rules:
             last = history[-1]
             return f"after {last}, only {_either(self._children[last])} can be called"
         if history.count(name) >= self._most.get(name, len(history) + 1):
-            return f"{name} was called {_times(self._most[name])}, which is the most allowed"
+            return f"{name} was called {_times(self._most[name])}, the most allowed"
         if name in self._terminals and (missing := self._missing([*history, name])):
             return f"{name} ends the work, and {_every(missing)} must be called before"
         return None

@@ -33,7 +33,7 @@ class Cause(StrEnum):
 
 
 class WaitReason(Struct, frozen=True, kw_only=True):
-    """What one task waits for. As text: `t7 waits for a place at researcher, 3 s`."""
+    """What one task waits for. As text: `t7 waits for a slot of researcher, 3 s`."""
 
     run: str
     task: str
@@ -51,7 +51,7 @@ class WaitReason(Struct, frozen=True, kw_only=True):
     @property
     def is_behind_work(self) -> bool:
         """Whether workers have other work to do first: then it does not stand still."""
-        return self.cause is Cause.PLACE and self.what.startswith("a place ")
+        return self.cause is Cause.PLACE and self.what.startswith("a slot ")
 
     def words(self, others: int = 0) -> str:
         """As text, also for so many other tasks that wait for the same."""
@@ -119,7 +119,7 @@ class Explainer:
             if self._schedule.is_short:
                 words = "a person to say whether more may be spent"
                 return self._wait(node, Cause.PERSON, words, since_at)
-            return self._wait(node, Cause.PAUSE, "its run to go on, which is paused", since_at)
+            return self._wait(node, Cause.PAUSE, "its run, which is paused", since_at)
         match node.state:
             case TaskState.WAITING:
                 return self._needs(node)
@@ -154,7 +154,7 @@ class Explainer:
             return "the supervisor"
         if self._dispatch is not None:
             return self._dispatch.why_waiting(self._run, node.task.id) or "its turn"
-        return f"a place at {_who(node.task)}, as far as the journal tells"
+        return f"a slot of {_who(node.task)}, as far as the journal tells"
 
     def _retry(self, node: TaskNode) -> WaitReason:
         if node.task.id in self._schedule.parked_tasks:
@@ -203,7 +203,7 @@ def _unmet(task: Task, nodes: Mapping[str, TaskNode]) -> list[TaskNode]:
 
 
 def _who(task: Task) -> str:
-    return task.worker or f"somebody who can {task.skill}"
+    return task.worker or f"a worker who can {task.skill}"
 
 
 def _clock(at: datetime | None) -> str:

@@ -273,11 +273,11 @@ class WorkerSlots:
         if not able:
             return f"a {target} to join the pool"
         if all(worker.is_draining for worker in able):
-            return f"somebody to take it; nothing new goes to {_names(able)}"
+            return f"a worker to take it; nothing new goes to {_names(able)}"
         if all(worker.is_resting for worker in able):
             return _breakers(able)
         if not any(worker.has_room for worker in able):
-            return f"a place at {' or '.join(worker.name for worker in able)}"
+            return f"a slot of {' or '.join(worker.name for worker in able)}"
         return ""
 
     def check(self, active: int) -> None:

@@ -111,7 +111,7 @@ def _svg(title: str, height: int, drawn: Sequence[str]) -> str:
 
 def _number(figure: Figure, chart: str) -> float:
     if isinstance(figure.value, str):
-        raise UsageError(f"chart {chart!r}: {figure.value!r} is no number and cannot be drawn")
+        raise UsageError(f"chart {chart!r}: {figure.value!r} is not a number and cannot be drawn")
     return figure.value
 
 

@@ -102,7 +102,7 @@ class FigureCheck:
         try:
             lines = _LINES.fullmatch(source)
             if lines is None:
-                return f"{source!r} is no source: write path:line, or sql: and a query"
+                return f"{source!r} is not a source: write path:line, or sql: and a query"
             return self._fault_in_lines(figure, lines)
         except ToolError as error:
             return f"{source}: {error}"

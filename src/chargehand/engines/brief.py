@@ -567,7 +567,7 @@ class Brief:
     def progress(self, text: str, fraction: float | None = None) -> None:
         """Report progress, as text and as a fraction of 1. Never waits."""
         if not isinstance(text, str):
-            raise UsageError(f"brief.progress: {type(text).__name__} is no text; give a str")
+            raise UsageError(f"brief.progress: {type(text).__name__} is not a text; give a str")
         if fraction is not None:
             fraction = float(checks.amount(fraction, "brief.progress: fraction", most=1))
         self.host.note_progress(self, text, fraction)
@@ -632,7 +632,7 @@ def _excerpt(about: object) -> Value:
 
 
 def _doubt(question: str, known: StepRecord) -> Question:
-    happened = "was begun, and nobody saw it end"
+    happened = "began, and its end is unknown"
     if isinstance(known.outcome, Failed):
         happened = f"failed ({known.outcome}), and may have taken effect all the same"
     return Question(
@@ -650,7 +650,7 @@ def _doubt(question: str, known: StepRecord) -> Question:
 def _given_up(parked: Parked) -> ModelUnreachable:
     """What a long wait for a provider is where the run could not be resumed."""
     error = ModelUnreachable(
-        f"{parked.why}; it was waited for in vain, and the journal is in memory. With "
+        f"{parked.why}; the wait was too long, and the journal is in memory. With "
         "Supervisor(…, journal='runs.db') the run returns instead, to be resumed later"
     )
     error.is_final = True

@@ -337,7 +337,7 @@ class ChildProcess:
         most = None if self._setup is None else self._setup.memory
         if most is None or failed.error != MemoryError.__name__:
             return failed
-        words = f"it used more than {_size(most)} of memory, which is all that a process of this worker gets"
+        words = f"it used more than {_size(most)} of memory, the limit of a process of this worker"
         return replace(failed, kind=ErrorClass.RESOURCE, message=words)
 
 

@@ -374,7 +374,7 @@ class _Child(asyncio.SubprocessProtocol):
             return Lost("its process does not react, not even to SIGKILL")
         code = self._exited.result()
         if code < 0 and -code == getattr(signal, "SIGXCPU", None):
-            message = f"it used more than {self._cpu} s of processor time, which is all that an attempt gets"
+            message = f"it used more than {self._cpu} s of processor time, the limit of an attempt"
             return Failed(kind=ErrorClass.RESOURCE, message=message)
         reason = self._why or f"its process {_ending(code)}"
         return Lost(f"{reason}{self._tail.told()}")

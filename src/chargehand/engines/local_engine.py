@@ -191,7 +191,7 @@ class _Attempt:
         brief = self.job.brief
         log.warning(
             "attempt_goes_on run=%s task=%s attempt=%d worker=%s; it was told to stop and goes on: what it "
-            "returns is ignored, and its place stays taken until then. Use process=True to have it killed",
+            "returns is ignored, and its slot stays taken until then. Use process=True to have it killed",
             *(brief.run, brief.task.id, brief.attempt, brief.worker),
         )
         self._task.cancel()  # once more: what swallows this often does so once

@@ -102,7 +102,9 @@ class Result(Struct, frozen=True, kw_only=True):
         try:
             found = msgspec.json.decode(text, type=cls)
         except msgspec.MsgspecError as error:
-            raise UsageError(f"{origin} is no report of chargehand eval --json: {error}") from None
+            raise UsageError(
+                f"{origin} is not a report of chargehand eval --json: {error}"
+            ) from None
         if found.format != FORMAT or found.version > VERSION:
             raise UsageError(f"{origin} was written by a newer chargehand; update this one")
         return found

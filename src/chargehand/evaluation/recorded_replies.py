@@ -261,7 +261,7 @@ def _head_of(line: bytes, path: Path) -> _AnyHead:
     try:
         head = msgspec.json.decode(line, type=_AnyHead)
     except msgspec.MsgspecError:
-        raise _damaged(path, "its first line is no head of a recording") from None
+        raise _damaged(path, "its first line is not a head of a recording") from None
     if head.format != FORMAT:
         raise _damaged(path, f"its format is {head.format!r}")
     return head
@@ -269,7 +269,7 @@ def _head_of(line: bytes, path: Path) -> _AnyHead:
 
 def _damaged(path: Path, why: str) -> UsageError:
     return UsageError(
-        f"{path} is no sound recording: {why}; restore it, or delete it and --refresh"
+        f"{path} is not a sound recording: {why}; restore it, or delete it and --refresh"
     )
 
 

@@ -192,7 +192,7 @@ def _faults_of(suite: Suite) -> list[str]:
         faults += [f"case {case.id!r}: the gold plan has no task {need!r}" for need in unknown]
     for crew in suite.crews:
         if crew.prompts and not (suite.folder / crew.prompts).is_dir():
-            faults.append(f"crew {crew.name!r}: prompts = {crew.prompts!r} is no folder")
+            faults.append(f"crew {crew.name!r}: prompts = {crew.prompts!r} is not a folder")
     return faults
 
 

@@ -107,10 +107,10 @@ def duration(value: object, what: str, *, may_be_zero: bool = False) -> timedelt
         length = value
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(
-            f"{what}={shown(value)} is no duration; give seconds as a number, or a timedelta"
+            f"{what}={shown(value)} is not a duration; give seconds as a number, or a timedelta"
         )
     elif not abs(value) <= LONGEST.total_seconds():  # NaN is not, either
-        words = f"{what}={shown(value)} s is no length of time that ends; {_AT_MOST}"
+        words = f"{what}={shown(value)} s is not a length of time that ends; {_AT_MOST}"
         length = _refuse(words, LONGEST if value > 0 else _NOTHING)
     else:
         length = timedelta(seconds=value)
@@ -308,7 +308,7 @@ _AT_MOST = f"{LONGEST.days // 365} years are the most"
 def check_request(request: object) -> str:
     """The request in words; raises `UsageError` for one that nothing could be made of."""
     if not isinstance(request, str):
-        raise UsageError(f"a {type(request).__name__} is no request; give a text or a Plan")
+        raise UsageError(f"a {type(request).__name__} is not a request; give a text or a Plan")
     if not text(request, "the request", most=sys.maxsize).strip():
         raise UsageError("the request is empty; say what is to be done")
     if len(request) > LONGEST_REQUEST:

@@ -15,13 +15,13 @@ def length_of(text: str) -> timedelta:
     written = text.strip().lower().replace(" ", "")
     parts = _PART.findall(written)
     if not parts or "".join(number + unit for number, unit in parts) != written:
-        raise UsageError(f"{text!r} is no length of time; write 90s, 5m, 1h30m or 30d")
+        raise UsageError(f"{text!r} is not a length of time; write 90s, 5m, 1h30m or 30d")
     try:
         length = sum((timedelta(**{_UNITS[u]: float(n)}) for n, u in parts), timedelta(0))
     except OverflowError:
         length = timedelta.max
     if not length:
-        raise UsageError(f"{text!r} is no time at all; write 90s, 5m, 1h30m or 30d")
+        raise UsageError(f"{text!r} is no time; write 90s, 5m, 1h30m or 30d")
     if length > LONGEST:
         raise UsageError(f"{text!r} is longer than anything can take; write 90s, 5m, 1h30m or 30d")
     return length

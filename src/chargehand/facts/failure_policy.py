@@ -170,7 +170,7 @@ def on_failure_of(given: "OnFailure | Sequence[str] | None") -> OnFailure | None
 def _kind(name: str) -> ErrorClass:
     if name not in list(ErrorClass):
         known = ", ".join(kind.value for kind in ErrorClass)
-        raise UsageError(f"OnFailure: {name!r} is no class of errors; there are {known}")
+        raise UsageError(f"OnFailure: {name!r} is not a class of errors; there are {known}")
     return ErrorClass(name)
 
 
@@ -192,7 +192,7 @@ def _checked(name: str, steps: Sequence[str]) -> tuple[str, ...]:
             raise UsageError(f"OnFailure: {text!r} in {name} is none of {known}")
         if colon and (recourse != Recourse.ELSEWHERE or not worker.strip()):
             raise UsageError(
-                f"OnFailure: {text!r} in {name}: only elsewhere names somebody, as elsewhere:NAME"
+                f"OnFailure: {text!r} in {name}: only elsewhere takes a name, as elsewhere:NAME"
             )
     idle = [text for text in given[:-1] if _ends(text)]
     if idle:
@@ -224,7 +224,7 @@ _FAIL = FailureStep(Recourse.FAIL)
 _WORDS = {
     Recourse.AGAIN: "try again",
     Recourse.ELSEWHERE: "hand it to another worker who can",
-    Recourse.REWRITTEN: "have its words rewritten and try again",
+    Recourse.REWRITTEN: "rewrite its description and try again",
     Recourse.ASK: "ask a person",
     Recourse.WITHOUT: "go on without it",
     Recourse.FAIL: "give it up",

@@ -130,7 +130,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         except msgspec.DecodeError as error:
             return f"has no JSON after {self.telling!r} ({error})"
         if self.about == "budget":
-            return None if self._is_amount(told) else "is no amount"
+            return None if self._is_amount(told) else "is not an amount"
         if self.about == "approval" and not isinstance(told, dict):
             return "has no arguments by their names"
         return self._misfit(told) if self.shape else None

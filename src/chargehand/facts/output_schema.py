@@ -28,7 +28,7 @@ def _schema_of(output: Any) -> dict[str, Any]:
         return type_adapter(output).json_schema()  # type: ignore[no-any-return]  # Pydantic's, lazily imported
     except Exception as error:
         raise UsageError(
-            f"output={shown(output)} is no type that an answer could have ({error}); "
+            f"output={shown(output)} is not a type that an answer could have ({error}); "
             "give a Pydantic model, a dataclass or a JSON schema"
         ) from error
 

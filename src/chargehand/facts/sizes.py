@@ -13,12 +13,14 @@ def size_of(text: str) -> int:
     """The bytes that a text such as 500MB, 2GB or 1.5GiB names; never zero. GB is 1000³, GiB is 1024³."""
     found = _WRITTEN.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{text!r} is no size with a unit; write 500MB, 2GB or 1.5GiB")
+        raise UsageError(f"{text!r} is not a size with a unit; write 500MB, 2GB or 1.5GiB")
     number, unit, is_binary = found.groups()
     base, power = 1024 if is_binary else 1000, _POWERS[(unit or "").lower()]
     size = round(float(number) * float(base) ** power)
     if not 1 <= size <= LARGEST:
-        raise UsageError(f"{text!r} is no size that a journal can have; write 500MB, 2GB or 1.5GiB")
+        raise UsageError(
+            f"{text!r} is not a size that a journal can have; write 500MB, 2GB or 1.5GiB"
+        )
     return size
 
 

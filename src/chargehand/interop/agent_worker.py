@@ -98,7 +98,7 @@ def _effect(word: str) -> Effect:
     known = [each for each in Effect if each is not Effect.KEYED]
     if word not in known:
         words = ", ".join(each.value for each in known)
-        raise UsageError(f"{word!r} is no effect that a tool can have here; there are {words}")
+        raise UsageError(f"{word!r} is not an effect that a tool can have here; there are {words}")
     return Effect(word)
 
 

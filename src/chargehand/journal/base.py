@@ -409,7 +409,7 @@ class Journal(Protocol):
 def led_by(stream: str, node: str) -> NotLeading:
     """Why nothing can be decided about a stream that is led."""
     return NotLeading(
-        f"run {stream!r} is led by node {node}, which alone adds to it; wait until it has let go"
+        f"run {stream!r} is led by node {node}, which alone adds to it; wait until it has released the run"
     )
 
 

@@ -45,7 +45,7 @@ class FileBlobs:
     async def get(self, digest: str) -> bytes:
         """The bytes of this digest, checked against it."""
         if not _DIGEST.fullmatch(digest):
-            raise errors.UsageError(f"{digest!r} is no digest of a blob: 32 hexadecimal digits")
+            raise errors.UsageError(f"{digest!r} is not a digest of a blob: 32 hexadecimal digits")
         return await self._in_thread(self._get, digest)
 
     async def drop(self, digests: Sequence[str], grace: timedelta) -> list[str]:

@@ -34,7 +34,7 @@ def open_journal(
         return MemoryJournal()
     if not isinstance(where, (str, os.PathLike)):
         if not hasattr(where, "append"):
-            raise UsageError(f"{where!r} is no journal; give a path, a journal, or None")
+            raise UsageError(f"{where!r} is not a journal; give a path, a journal, or None")
         return where
     path = os.fspath(where)
     if is_dsn(path):

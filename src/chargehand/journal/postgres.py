@@ -689,7 +689,7 @@ class _Blobs:
             return None if found is None else bytes(found)
 
         if len(digest) != 32 or not all(each in "0123456789abcdef" for each in digest):
-            raise UsageError(f"{digest!r} is no digest of a blob: 32 hexadecimal digits")
+            raise UsageError(f"{digest!r} is not a digest of a blob: 32 hexadecimal digits")
         data = await self._port.read(find)
         if data is None or digest_of(data) != digest:
             fact = "is missing" if data is None else "was changed"

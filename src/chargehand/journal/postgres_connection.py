@@ -249,7 +249,7 @@ class PostgresServer:
             case ValueError() | OverflowError() | asyncpg.ClientConfigurationError():
                 # Not in its own words: they may quote a piece of the password.
                 return JournalUnfit(
-                    f"{place} is no DSN of PostgreSQL that can be read; write postgresql://USER:PASSWORD@HOST:PORT/"
+                    f"{place} is not a DSN of PostgreSQL that can be read; write postgresql://USER:PASSWORD@HOST:PORT/"
                     "DATABASE, with special characters of the password percent-encoded"
                 )
             case asyncpg.UndefinedObjectError() | asyncpg.CantChangeRuntimeParamError():

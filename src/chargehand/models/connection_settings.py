@@ -54,7 +54,7 @@ class Access:
             )
         if not _is_address(self.base_url):
             raise UsageError(
-                f"the base URL for {self.provider} is no address of a web server; "
+                f"the base URL for {self.provider} is not an address of a web server; "
                 "give one such as https://host/v1"
             )
 

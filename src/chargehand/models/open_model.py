@@ -104,7 +104,7 @@ def open_model(
     """
     if not isinstance(model, str):
         if not hasattr(model, "ask"):
-            raise UsageError(f"{shown(model)} is no model; give provider:model, or a model")
+            raise UsageError(f"{shown(model)} is not a model; give provider:model, or a model")
         return model
     provider, _, name = model.partition(":")
     if provider in INSIDE:

@@ -276,7 +276,7 @@ class ProviderQueue:
         """What ends a call that cannot park, once the provider was waited for long enough."""
         down = 0.0 if self.troubled_at is None else now - self.troubled_at
         return ModelUnreachable(
-            f"{self._provider} has served nobody for {down:.0f} s: {self._trouble}"
+            f"{self._provider} has served no call for {down:.0f} s: {self._trouble}"
         )
 
     def _closed(self, now: float) -> ModelError | None:

@@ -83,7 +83,7 @@ class ScriptedModel:
     def assert_complete(self) -> None:
         """Fail unless every line was used and every request had a line."""
         faults = [f"a request without a line: {request_line(each)}" for each in self._unforeseen]
-        faults += [f"a line that nobody asked for: {line!r}"[:300] for line in self._left]
+        faults += [f"a line that was not asked for: {line!r}"[:300] for line in self._left]
         if faults:
             listed = "".join(f"\n  - {fault}" for fault in faults)
             raise AssertionError(f"the script of {self.name} was not played as written:{listed}")
@@ -133,7 +133,7 @@ def _reply(line: object, request: ModelRequest) -> ModelReply:
         case [*several] if several and all(isinstance(part, Part) for part in several):
             parts = tuple(part for part in several if isinstance(part, Part))
         case _:
-            raise UsageError(f"{line!r} is no line of a script; see ScriptedModel")
+            raise UsageError(f"{line!r} is not a line of a script; see ScriptedModel")
     is_calling = any(isinstance(part, ToolCall) for part in parts)
     stop = StopReason.TOOLS if is_calling else StopReason.END
     return counted(ModelReply(parts=parts, stop=stop, model="scripted"), request)

@@ -150,7 +150,7 @@ def _read(path: Path) -> WrittenReplies:
     try:
         replies = msgspec.convert(tomllib.loads(text), WrittenReplies)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path} is no file of replies: {error}; see the models page") from None
+        raise UsageError(f"{path} is not a file of replies: {error}; see the models page") from None
     for number, each in enumerate(replies.reply, 1):
         if bool(each.say) is bool(each.turns) or any(
             bool(t.say) is bool(t.call) for t in each.turns

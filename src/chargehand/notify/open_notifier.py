@@ -36,7 +36,7 @@ def open_notifier(words: str) -> Notifier:
             return Command(shlex.split(rest))
         except ValueError as error:
             raise UsageError(f"the words of {words!r} cannot be told apart: {error}") from None
-    raise UsageError(f"{way!r} is no way to notify anybody; write {_WAYS}")
+    raise UsageError(f"{way!r} is not a way to notify; write {_WAYS}")
 
 
 def _opened(given: "str | Notifier | Subscription") -> tuple[Notifier, frozenset[NoticeKind]]:
@@ -45,11 +45,9 @@ def _opened(given: "str | Notifier | Subscription") -> tuple[Notifier, frozenset
     if isinstance(to, str):
         to = open_notifier(to)
     elif not callable(getattr(to, "notify", None)):
-        raise UsageError(
-            f"{shown(to)} cannot notify anybody; give {_WAYS}, or an object with notify()"
-        )
+        raise UsageError(f"{shown(to)} cannot notify; give {_WAYS}, or an object with notify()")
     try:
         return to, frozenset(NoticeKind(kind) for kind in subscription.of)
     except ValueError as error:
         kinds = ", ".join(kind.value for kind in NoticeKind)
-        raise UsageError(f"{error}; people are told of {kinds}") from None
+        raise UsageError(f"{error}; notices are sent for {kinds}") from None

@@ -158,7 +158,7 @@ class RecursiveSupervisor:
         if not division.parts:
             return None
         if len(division.parts) == 1:
-            return "One part is no division; do it yourself, or divide it into two at least."
+            return "One part is not a division; do it yourself, or divide it into two at least."
         plan = division.plan("", self.name)
         check = plan.check([self.name], in_order=True)
         faults = [*check.faults, *check.warnings]

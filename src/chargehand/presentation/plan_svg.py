@@ -97,7 +97,9 @@ def plan_svg(
 def _state(state: str) -> str:
     word = {"asking": "needs you", "needs": "needs you"}.get(str(state), str(state))
     if word not in BOXES:
-        raise UsageError(f"states: {state!r} is no state of a task; use one of {', '.join(BOXES)}")
+        raise UsageError(
+            f"states: {state!r} is not a state of a task; use one of {', '.join(BOXES)}"
+        )
     return word
 
 

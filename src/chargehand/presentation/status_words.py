@@ -20,7 +20,7 @@ NESTED = "n"
 BELOW = " › "
 #: the status of a run that is there and cannot be read
 UNREADABLE = "unreadable"
-#: the status of a run that waits for a supervisor to take it up
+#: the status of a run that waits for a supervisor to start it
 SUBMITTED = "submitted"
 T = TypeVar("T")
 

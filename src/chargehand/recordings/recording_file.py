@@ -451,5 +451,5 @@ def _damaged(path: Path, fact: str) -> JournalDamaged:
 
 def _foreign(path: Path) -> UsageError:
     return UsageError(
-        f"{path} is no recording of chargehand; chargehand record RUN -o FILE makes one"
+        f"{path} is not a recording of chargehand; chargehand record RUN -o FILE makes one"
     )

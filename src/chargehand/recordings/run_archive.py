@@ -63,7 +63,7 @@ class RunArchive(Struct, frozen=True, kw_only=True):
         """Raise `UsageError` unless it can be kept in a journal as it was."""
         if not self.has_content:
             raise UsageError(
-                f"the recording of run {self.root} was made with --no-content and is no whole run; "
+                f"the recording of run {self.root} was made with --no-content and is not a whole run; "
                 "record it again without that"
             )
         return self

@@ -93,7 +93,7 @@ async def _items(seat: PlanningContext, node: TaskNode) -> list[Value]:
     value = seat.live_run.results.outputs.get(need.task)
     if value is None:
         why = why_not_done(seat.live_run.schedule.nodes[need.task])
-        raise WorkerError(f"there are no items: {need.task} came to nothing: {why}")
+        raise WorkerError(f"there are no items: {need.task} was not done: {why}")
     found = part_of(await seat.bring(value), need.output, need.task).read()
     if isinstance(found, str):  # as models answer that are not held to a shape
         found = objection_to(found, {"type": "array"})[0] or found

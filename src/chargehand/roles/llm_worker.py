@@ -89,7 +89,7 @@ class Worker:
         self.destinations = frozenset(checks.names(destinations, f"worker {name!r}: destinations"))
         self.preapproved = frozenset(checks.names(preapproved, f"worker {name!r}: preapproved"))
         if unknown := sorted(self.preapproved - frozenset(self.toolbox.names)):
-            raise UsageError(f"preapproved names {unknown[0]!r}, which is no tool of {name!r}")
+            raise UsageError(f"preapproved names {unknown[0]!r}, which is not a tool of {name!r}")
         self.timeout = checks.duration_or_none(timeout, f"worker {name!r}: timeout")
         self.on_failure = on_failure_of(on_failure)
         self.prompts = (

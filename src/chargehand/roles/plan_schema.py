@@ -300,7 +300,7 @@ def read_draft(text: str) -> tuple[WrittenPlan | None, str | None]:
             task.lists = task.id in mapped
         return written, None
     except msgspec.ValidationError as error:
-        return None, f"The answer is no plan: {error}. Answer with the corrected JSON alone."
+        return None, f"The answer is not a plan: {error}. Answer with the corrected JSON alone."
 
 
 def _in_order(tasks: list[WrittenTask]) -> list[WrittenTask]:
@@ -331,7 +331,7 @@ def refuse_unserved(written: WrittenPlan | None) -> None:
     """Raise for a plan without tasks: nobody on the roster can do anything of what is asked."""
     if written is not None and not written.tasks:
         said = written.goal or written.reason or "no reason was given"
-        raise UnclearRequest(f"nobody on the roster can do anything of this: {said[:500]}")
+        raise UnclearRequest(f"no worker on the roster can do any of this: {said[:500]}")
 
 
 def read_task(value: object) -> Task | None:

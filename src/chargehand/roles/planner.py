@@ -52,7 +52,7 @@ async def plan(brief: Brief, seat: PlanningContext, resources: Resources) -> Out
     """
     requested = seat.live_run.schedule.requested
     if requested is None:
-        raise InternalError("a run is to be planned that nobody requested")
+        raise InternalError("a run is to be planned that was not requested")
     because = brief.task.args.get("because", "")
     try:
         if because in (FAILURE, STEER):

@@ -197,7 +197,7 @@ def check_model(chosen: "ModelChoice | None", whose: str) -> None:
     for each in () if chosen is None else _chain(chosen, whose):
         if not isinstance(each, str) and not hasattr(each, "ask"):
             raise UsageError(
-                f"{whose}: {shown(each)} is no model; give its name, as 'openai:gpt-5-mini', or a model"
+                f"{whose}: {shown(each)} is not a model; give its name, as 'openai:gpt-5-mini', or a model"
             )
 
 

@@ -54,7 +54,7 @@ class Roster:
         self._workers: dict[str, Member] = {}
         if not hasattr(workers, "__iter__"):
             raise UsageError(
-                f"workers={shown(workers)} is no list; give a list of workers: [worker]"
+                f"workers={shown(workers)} is not a list; give a list of workers: [worker]"
             )
         for worker in workers:
             self.join(worker)

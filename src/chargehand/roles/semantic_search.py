@@ -159,7 +159,7 @@ def index_of(journal: Journal, board: str, by: str) -> NoteIndex:
 def way_of(by: str) -> str:
     """How to search: as wanted, or the best way there is. Raises `UsageError` for one there is not."""
     if by not in ("", MEANING, WORDS):
-        raise UsageError(f"by={by!r} is no way to search; use {MEANING!r} or {WORDS!r}")
+        raise UsageError(f"by={by!r} is not a way to search; use {MEANING!r} or {WORDS!r}")
     if by == MEANING and not has_meaning():
         raise UsageError("searching by meaning needs wordllama; install chargehand[semantic]")
     return by or (MEANING if has_meaning() else _words_alone())

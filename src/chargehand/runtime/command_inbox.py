@@ -96,7 +96,7 @@ class SubmitMail(msgspec.Struct):
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """A run that was submitted and waits for a supervisor to take it up."""
+    """A run that was submitted and waits for a supervisor to start it."""
 
     #: the number of its letter
     mail: int
@@ -254,7 +254,7 @@ def _event_in(letter: Mail, now: datetime) -> Event:
                 at=now,
             )
         case _:
-            raise UsageError(f"{letter.subject!r} is no command that this version knows")
+            raise UsageError(f"{letter.subject!r} is not a command that this version knows")
 
 
 class Begun(Protocol):

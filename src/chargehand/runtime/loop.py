@@ -104,7 +104,7 @@ RENEWAL = 0.0625
 WAITS = "it waits for a person"
 #: why a run is let go of that could be led on
 
-CUT_OFF = "its provider serves nobody"
+CUT_OFF = "its provider serves no calls"
 
 #: after these, and after an attempt that asks, what waits is looked at although other work goes on
 NEEDS_PERSON = frozenset({AttemptParked, PersonAsked, RetryPlanned, RunLed, RunPaused})
@@ -369,7 +369,7 @@ class Runtime:
     ) -> "Leading":
         """Lead a run that another process, or an earlier runtime, has left; `check` may object."""
         if self.kernel.is_draining:
-            raise UsageError("the supervisor is stopping and takes up no run")
+            raise UsageError("the supervisor is stopping and takes over no run")
         # Led first, read second: from the new epoch on nobody else can add to what is read here.
         async with self._lease(run) as epoch:
             history = [entry.event async for entry in self.journal.read(run)]

@@ -27,7 +27,7 @@ def listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        raise UsageError(f"nobody can listen at {host}:{port}: {error}; name another") from None
+        raise UsageError(f"cannot listen at {host}:{port}: {error}; name another") from None
 
 
 def address_of(listener: socket.socket) -> str:

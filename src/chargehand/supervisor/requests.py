@@ -244,7 +244,7 @@ class RequestBuilder:
             if task.accept and task.worker in functions:
                 log.warning(
                     "plan_warning %s: accept=… is judged by the model of an LLM worker, and %s is a function: "
-                    "nobody judges it; check the result in the function",
+                    "nothing judges it; check the result in the function",
                     *(task.id, task.worker),
                 )
         return plan
@@ -269,7 +269,7 @@ class RequestBuilder:
                 "Supervisor(…, model='openai:gpt-5-mini', 'offline', …), or hand over a chargehand.Plan"
             )
         if not list(self._roster):
-            raise UsageError("there is nobody on the roster who could do anything; add workers")
+            raise UsageError("the roster is empty; add workers")
 
     def _approach(self, request: str | Plan, terms: RunOptions) -> Approach:
         given = terms.get("approach")
@@ -378,7 +378,7 @@ def refuse_unknown_fallbacks(policy: OnFailure, roster: Roster, whose: str) -> N
     for name in policy.fallbacks:
         if name not in names:
             raise UsageError(
-                f"on_failure of {whose}: elsewhere:{name} names nobody; there are {', '.join(names)}"
+                f"on_failure of {whose}: elsewhere:{name} names no worker; there are {', '.join(names)}"
             )
 
 

@@ -149,7 +149,7 @@ class RunControl:
         return self._handle.current
 
     async def submission(self, run_id: str) -> Submission | None:
-        """The run of this id, if it was posted and waits for a supervisor to take it up."""
+        """The run of this id, if it was posted and waits for a supervisor to start it."""
         waiting = await submissions(self._journal.mail)
         return next((each for each in waiting if each.requested.run == run_id), None)
 
@@ -265,7 +265,7 @@ class RunControl:
         run_id = checks.text(run_id, "run_id")
         result = await self.look(run_id)
         if isinstance(result.status, RunStatus):
-            raise UsageError(f"run {run_id} has ended; ask anew with other limits")
+            raise UsageError(f"run {run_id} has ended; send the request again with other limits")
         if not has_caps(result.limits):
             raise UsageError(f"run {run_id} was begun without a budget, so there is none to change")
         changed = BudgetChanged(

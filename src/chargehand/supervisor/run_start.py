@@ -161,7 +161,7 @@ class RunStart:
             waiting.requested, waiting.plan, may_exist=True, mail=waiting.mail, asking=asking
         )
         if begun is None:
-            raise NotLeading(f"run {run} was just taken up by another process; follow it there")
+            raise NotLeading(f"run {run} was just started by another process; follow it there")
         return begun
 
     async def request(
@@ -221,7 +221,7 @@ class RunStart:
         lacking = self._roster.lacks(task for task in unsettled if not is_system_task(task.id))
         if lacking:
             raise RosterMismatch(
-                f"the run needs {', '.join(lacking)}, which this supervisor has not; resume it with the "
+                f"the run needs {', '.join(lacking)}, which this supervisor lacks; resume it with the "
                 "supervisor that began it (at the command line: --crew FILE.py:NAME, or --crew FILE.toml)"
             )
         requested = schedule.requested

@@ -392,13 +392,13 @@ class Supervisor:
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
         """Store runs in this file from now on."""
         if self._runtimes.current is not None:
-            raise UsageError("this supervisor is at work; say where runs are kept before it begins")
+            raise UsageError("this supervisor is running; set the journal before the first run")
         self._config.journal.move(journal)
 
     def notify_also(self, notify: Notify) -> None:
         """Add notifiers to those that it was made with."""
         if self._runtimes.current is not None:
-            raise UsageError("this supervisor is at work; say who is told before it begins")
+            raise UsageError("this supervisor is running; add notifiers before the first run")
         resources = self._config.resources
         if resources.notices is None:
             resources.notices = RunNotices(notify)
@@ -408,7 +408,7 @@ class Supervisor:
     def replace_models(self, stand_in: "Callable[[str | Model], Model]") -> None:
         """Ask what `stand_in` returns in place of every model, of workers and nested supervisors too."""
         if self._runtimes.current is not None:
-            raise UsageError("this supervisor is at work; replace its models before it begins")
+            raise UsageError("this supervisor is running; replace its models before the first run")
         self._config.resources.stand_in = stand_in
 
     def on(self, *kinds: type[E]) -> "Callable[[HookFor[E]], HookFor[E]]":
@@ -421,7 +421,7 @@ class Supervisor:
         for kind in kinds:
             if KINDS.get(getattr(kind, "__name__", "")) is not kind:
                 raise UsageError(
-                    f"boss.on: {shown(kind)} is no kind of event; see chargehand.Event"
+                    f"boss.on: {shown(kind)} is not a kind of event; see chargehand.Event"
                 )
 
         def hooked(hook: HookFor[E]) -> HookFor[E]:

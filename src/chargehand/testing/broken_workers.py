@@ -62,7 +62,7 @@ def fails(
     left = None if attempts is None else count(attempts, "fails: attempts", least=1)
     begun: Counter[tuple[str, str]] = Counter()
     if error is not None and not isinstance(error, BaseException):
-        raise UsageError(f"fails: error={shown(error)} is no exception; give ValueError('…')")
+        raise UsageError(f"fails: error={shown(error)} is not an exception; give ValueError('…')")
 
     def strike(brief: Brief) -> None:
         begun[brief.run, brief.task.id] += 1
@@ -123,7 +123,7 @@ def replace_worker(boss: Supervisor, name: str, breaking: Breaking) -> None:
     for above in path[:-1]:
         below = boss.roster.get(above)
         if not isinstance(below, Supervisor):
-            raise UsageError(f"{shown(above)} is no supervisor on the roster of {boss.name!r}")
+            raise UsageError(f"{shown(above)} is not a supervisor on the roster of {boss.name!r}")
         boss = below
     member = boss.roster.get(path[-1])
     if member is None:

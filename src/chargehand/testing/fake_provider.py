@@ -174,7 +174,7 @@ class FakeProvider:
             return Say(text=reply)
         calls = (reply,) if isinstance(reply, ToolCall) else tuple(reply) if reply else ()  # type: ignore[arg-type]  # looked at below
         if not calls or not all(isinstance(call, ToolCall) for call in calls):
-            words = f"{shown(reply)} is no reply; give a text, a ToolCall or a list of them"
+            words = f"{shown(reply)} is not a reply; give a text, a ToolCall or a list of them"
             return Status(status=400, kind="invalid_request_error", words=words)
         return Say(calls=calls)
 

@@ -50,7 +50,7 @@ class FaultSchedule:
         if not callable(faults):
             if not isinstance(faults, Mapping):
                 raise UsageError(
-                    f"faults={shown(faults)} is no plan of faults; give {{1: '429'}}, first(3, '429') or "
+                    f"faults={shown(faults)} is not a plan of faults; give {{1: '429'}}, first(3, '429') or "
                     "at_random(…)"
                 )
             for number, kind in faults.items():
@@ -78,7 +78,7 @@ def fault_kind(kind: str) -> str:
         return kind
     near = get_close_matches(str(kind), FAULTS, n=1, cutoff=0.4)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise UsageError(f"{shown(kind)} is no fault of a model call{hint} There are {_KNOWN}")
+    raise UsageError(f"{shown(kind)} is not a fault of a model call{hint} There are {_KNOWN}")
 
 
 def broken_json(text: str) -> str:

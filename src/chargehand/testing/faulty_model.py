@@ -70,7 +70,7 @@ def _error_of(kind: str) -> ModelError:
         case "cut stream":
             return ModelGarbled("the answer broke off, as planned")
         case _:
-            return ModelGarbled("what answered is no model, as planned")
+            return ModelGarbled("what answered is not a model, as planned")
 
 
 def _broken(reply: ModelReply) -> ModelReply:

@@ -74,5 +74,5 @@ def host_fault(host: str) -> str:
     if _NUMERIC.fullmatch(labels[-1]):
         return "write an address as four numbers without leading zeros"
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        return "this is no name of a host"
+        return "this is not a name of a host"
     return ""

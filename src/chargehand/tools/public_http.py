@@ -221,7 +221,7 @@ def _read_allowed(allow: Iterable[str]) -> tuple[frozenset[str], dict[int, froze
     for entry in allow:
         named = _ALLOWED.fullmatch(entry.lower())
         if named is None:
-            raise UsageError(f"{entry!r} is no host; write example.org, example.org:8080 or *")
+            raise UsageError(f"{entry!r} is not a host; write example.org, example.org:8080 or *")
         hosts |= {named["host"]}
         if named["port"]:
             port = int(named["port"])
@@ -237,12 +237,12 @@ def _parsed(text: str) -> "URL":
     if len(text) > LONGEST_URL:
         raise ToolError(f"an address of {len(text)} characters is too long")
     if "\\" in text or any(character <= " " or character == "\x7f" for character in text):
-        raise ToolError(f"{text[:200]!r} is no address: it holds characters that none has")
+        raise ToolError(f"{text[:200]!r} is not an address: it holds characters that none has")
     try:
         url = URL(text)
         port = url.port
     except ValueError as error:
-        raise ToolError(f"{text[:200]!r} is no address: {error}") from None
+        raise ToolError(f"{text[:200]!r} is not an address: {error}") from None
     if url.scheme not in USUAL_PORTS:
         raise ToolError(f"{text[:200]!r}: only http and https can be asked", kind="denied")
     if "@" in url.raw_authority:

@@ -68,7 +68,7 @@ class SignatureArguments:
             case "missing":
                 return f"{where!r} is missing; add it"
             case "extra_forbidden":
-                return f"{where!r} is no argument{self._meant(where)}; leave it out"
+                return f"{where!r} is not an argument{self._meant(where)}; leave it out"
         given = json.dumps(fault["input"], default=repr, ensure_ascii=False)
         shown = given if len(given) <= 80 else f"{given[:77]}…"
         return f"{where!r}: {fault['msg']}; you gave {shown}"
@@ -104,7 +104,7 @@ class SchemaArguments:
         known = self.schema.get("properties", {})
         is_open = self.schema.get("additionalProperties") is not False
         if not is_open and "patternProperties" not in self.schema and isinstance(known, dict):
-            faults += [f"{n!r} is no argument; leave it out" for n in values if n not in known]
+            faults += [f"{n!r} is not an argument; leave it out" for n in values if n not in known]
         if faults:
             raise _not_fitting(self._tool, faults)
         return values

@@ -282,7 +282,7 @@ class SupervisorNode:
         if not isinstance(outcome, Done):
             kind = outcome.kind if isinstance(outcome, Failed) else "cancelled"
             why = getattr(outcome, "message", "") or getattr(outcome, "reason", "")
-            raise WorkerError(f"run {result.id} came to nothing: {why}", kind=kind)
+            raise WorkerError(f"run {result.id} failed: {why}", kind=kind)
         if self.result == MESSAGES:
             return {MESSAGES: [AIMessage(str(result.answer))]}  # which says what is missing
         if outcome.gaps and not self._takes_gaps:

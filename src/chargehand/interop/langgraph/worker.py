@@ -112,7 +112,9 @@ class GraphWork:
     def __post_init__(self) -> None:
         if not isinstance(self.graph, Pregel):
             kind = type(self.graph).__name__
-            raise UsageError(f"worker {self.name!r}: {kind} is no compiled graph; compile it first")
+            raise UsageError(
+                f"worker {self.name!r}: {kind} is not a compiled graph; compile it first"
+            )
         saver = self.graph.checkpointer
         self.is_kept = isinstance(saver, BaseCheckpointSaver)
         if isinstance(saver, BaseCheckpointSaver):

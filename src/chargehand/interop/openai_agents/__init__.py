@@ -48,7 +48,7 @@ def agent_worker(
         from chargehand.interop.openai_agents.attempt import AgentAttempt
         from chargehand.interop.openai_agents.durable_calls import Journaled, real_models
     if not isinstance(agent, TheirAgent):
-        raise UsageError(f"worker {name!r}: {agent!r} is no agent of the OpenAI Agents SDK")
+        raise UsageError(f"worker {name!r}: {agent!r} is not an agent of the OpenAI Agents SDK")
     declared = ToolEffects(effects)
 
     async def work(brief: Brief, resources: Resources) -> Outcome:

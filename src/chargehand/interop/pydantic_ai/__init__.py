@@ -48,7 +48,7 @@ def agent_worker(
 
         from chargehand.interop.pydantic_ai.durable_calls import attempt, real_models
     if not isinstance(agent, AbstractAgent):
-        raise UsageError(f"worker {name!r}: {agent!r} is no agent of Pydantic AI")
+        raise UsageError(f"worker {name!r}: {agent!r} is not an agent of Pydantic AI")
     declared = ToolEffects(effects)
 
     async def work(brief: Brief, resources: Resources) -> Outcome:

@@ -126,7 +126,7 @@ class Group(Supervisor):
         roster: list[Member] = [*(GroupMember(worker, self._circle) for worker in workers), clerk]
         self._beside: BackgroundAgent | None = None
         if background is not None and not hasattr(background, "work"):
-            raise UsageError(f"background={repr_of(background)} is no worker")
+            raise UsageError(f"background={repr_of(background)} is not a worker")
         if background is not None:
             self._staff_beside: list[Member] = [GroupMember(background, self._circle), clerk]
             self._beside = BackgroundAgent(background, clerk, self._boss_beside)
@@ -239,7 +239,7 @@ class Group(Supervisor):
         if isinstance(block, str):
             block = SharedBlock(block, value, readers, writers, members, board or self.blocks.home)
         if not isinstance(block, SharedBlock):
-            raise UsageError(f"{repr_of(block)} is no block; give its label, or a SharedBlock")
+            raise UsageError(f"{repr_of(block)} is not a block; give its label, or a SharedBlock")
         self._check_members(block)
         self.blocks.attach(block)
         await self.blocks.prepare(self.board)
@@ -286,7 +286,7 @@ class Group(Supervisor):
         for name in block.members:
             if name not in self._circle.members:
                 raise UsageError(
-                    f"block {block.label!r} cannot be attached to {name!r}, who is no member; "
+                    f"block {block.label!r} cannot be attached to {name!r}, who is not a member; "
                     f"there are {', '.join(self._circle.members)}"
                 )
 
@@ -296,7 +296,7 @@ class Group(Supervisor):
         for name in names:
             if name not in self._circle.members:
                 raise UsageError(
-                    f"{name!r} is no member; there are {', '.join(self._circle.members)}"
+                    f"{name!r} is not a member; there are {', '.join(self._circle.members)}"
                 )
         return [*names]
 
@@ -314,14 +314,14 @@ def _check(workers: Sequence[Member], manager: Manager, every: int, *, has_model
         raise UsageError("a group needs a list of members, of one at least; who is to talk?")
     if not hasattr(manager, "choose"):
         raise UsageError(
-            f"manager={repr_of(manager)} is no manager; give RoundRobinManager(), or …"
+            f"manager={repr_of(manager)} is not a manager; give RoundRobinManager(), or …"
         )
     for worker in workers:
         if not hasattr(worker, "work"):
-            raise UsageError(f"{repr_of(worker)} is no worker, and cannot be a member")
+            raise UsageError(f"{repr_of(worker)} is not a worker, and cannot be a member")
         if getattr(worker, "name", "") in (USER, EVERYONE, manager.name):
             raise UsageError(
-                f"no member can be called {worker.name!r}: that is somebody else in a group"
+                f"no member can be called {worker.name!r}: that name has another meaning in a group"
             )
     checks.count(every, "every", least=1)
     if manager.thinks and manager.model is None and not has_model:

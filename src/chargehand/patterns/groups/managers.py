@@ -328,9 +328,7 @@ class ManagerDecision(Struct, frozen=True):
         if not words:
             return f"{name}: the words are empty; say what you mean"
         if name == FINISH and reason_in(words) is not None:
-            return (
-                f"{FINISH}: this is no answer; answer from what was said, and name what is missing"
-            )
+            return f"{FINISH}: this is not an answer; answer from what was said, and name what is missing"
         for each in self._assigned(name, arguments):
             asked = (each.to, each.message)
             same = [s for s in self.talk.spoken if (s.speaker, s.asked) == asked]

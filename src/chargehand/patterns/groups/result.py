@@ -89,7 +89,7 @@ class Replies:
     def run(self) -> RunResult:
         """The run of the broadcast. Raises `UsageError` if no member was asked, because then there is no run."""
         if self._run is None:
-            raise UsageError("nobody was asked, so that there was no run; name somebody in to=")
+            raise UsageError("no member was asked, so there was no run; name a member in to=")
         return self._run
 
     @property

@@ -248,7 +248,7 @@ class BlockTools(Struct, frozen=True):
             raise ToolError(str(error), kind="denied") from error
         except BlockChanged as error:
             raise ToolError(
-                f"somebody else was faster: {label} is at version {error.version}, not "
+                f"another writer was faster: {label} is at version {error.version}, not "
                 f"{error.expected}; nothing was written. Read it, and write again on that"
             ) from error
         except UsageError as error:

@@ -151,7 +151,7 @@ class Execution:
     def _at_work(self) -> Iterator[None]:
         """While somebody waits for what is done here."""
         if self._leaving.is_set():
-            raise UsageError("this pool is closed; open it again, and make agents anew")
+            raise UsageError("this pool is closed; open it again, and make the agents again")
         waiting = asyncio.current_task()
         assert waiting is not None  # noqa: S101 - for the type checker: somebody does wait
         self._busy.add(waiting)

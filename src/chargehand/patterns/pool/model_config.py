@@ -151,7 +151,7 @@ def config_of(config: AgentConfig | None) -> AgentConfig:
         return AgentConfig()
     if not isinstance(config, AgentConfig):
         raise UsageError(
-            f"config={repr_of(config)} is no config; write AgentConfig(llm_provider=…, model=…)"
+            f"config={repr_of(config)} is not a config; write AgentConfig(llm_provider=…, model=…)"
         )
     return config
 

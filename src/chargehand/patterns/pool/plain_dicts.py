@@ -123,7 +123,7 @@ def named_in(task: object) -> tuple[str, str]:
         if isinstance(request, str) and isinstance(name, str) and request and name:
             return request, name
     raise UsageError(
-        f"{repr_of(task)} is no task of a pool; give one as delegate or get_assigned_tasks returned it"
+        f"{repr_of(task)} is not a task of a pool; give one as delegate or get_assigned_tasks returned it"
     )
 
 
@@ -220,7 +220,7 @@ def _moment(given: object) -> str:
             moment = datetime.fromisoformat(given)
     if moment is None or moment.tzinfo is None:
         raise UsageError(
-            f"timestamp={repr_of(given)} is no moment; give a datetime with its time zone, or one "
+            f"timestamp={repr_of(given)} is not a moment; give a datetime with its time zone, or one "
             "in ISO 8601: '2026-03-01T12:00:00+00:00'"
         )
     return moment.isoformat()

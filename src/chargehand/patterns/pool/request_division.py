@@ -138,7 +138,7 @@ def _task(place: int, given: str | Task, worker: str) -> Task:
         words = checks.text(given, f"tasks: text {place + 1}")
         return Task(id=f"t{place + 1}", description=words, worker=worker)
     if not isinstance(given, Task):
-        raise UsageError(f"tasks: {repr_of(given)} is no task; give the words of one, or a Task")
+        raise UsageError(f"tasks: {repr_of(given)} is not a task; give the words of one, or a Task")
     return given if given.worker or given.skill else replace(given, worker=worker)
 
 
@@ -150,7 +150,7 @@ def checked_number(given: object, what: str) -> int:
 def capacities_of(available: Available) -> dict[str, float]:
     """How much each worker can hold; 1 where nothing is said. Raises `UsageError` for a broken list."""
     if isinstance(available, str) or not isinstance(available, Iterable):
-        raise UsageError(f"available_workers={repr_of(available)} is no list; {_WAY_OUT}")
+        raise UsageError(f"available_workers={repr_of(available)} is not a list; {_WAY_OUT}")
     capacities: dict[str, float] = {}
     for each in available:
         name, capacity = _pair(each)
@@ -158,7 +158,7 @@ def capacities_of(available: Available) -> dict[str, float]:
             raise UsageError(f"worker {name!r} is twice among the available workers; name it once")
         capacities[name] = capacity
     if not capacities:
-        raise UsageError(f"available_workers={repr_of(available)} names nobody; {_WAY_OUT}")
+        raise UsageError(f"available_workers={repr_of(available)} names no worker; {_WAY_OUT}")
     return capacities
 
 

@@ -310,5 +310,5 @@ class PoolRun:
         way_out = {
             TaskState.WAITING: "it can be taken once the tasks it needs are done",
             TaskState.RETRYING: "it can be taken once its provider may be called again",
-        }.get(node.state, "delegate anew what is still wanted")
+        }.get(node.state, "delegate again what is still wanted")
         return UsageError(f"task {task!r} is {node.state.value}; {way_out}")

@@ -242,5 +242,5 @@ class SharedMemoryPool:
 def pool_of(pool: object) -> SharedMemoryPool:
     """The pool that an agent was given. Raises `UsageError` for what is none."""
     if not isinstance(pool, SharedMemoryPool):
-        raise UsageError(f"pool={repr_of(pool)} is no SharedMemoryPool")
+        raise UsageError(f"pool={repr_of(pool)} is not a SharedMemoryPool")
     return pool

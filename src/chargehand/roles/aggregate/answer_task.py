@@ -53,7 +53,7 @@ async def _compose(
     schedule = seat.live_run.schedule
     requested = schedule.requested
     if requested is None:
-        raise InternalError("an answer is being composed in a run that nobody requested")
+        raise InternalError("an answer is being composed in a run that was not requested")
     material = await gather(brief, seat, context_of(resources))
     if not material.outputs:
         raise WorkerError("no task is done: there is nothing to answer from", kind="denied")

@@ -51,5 +51,5 @@ def prompt_folder(value: object, what: str) -> Path:
     except (TypeError, ValueError, OSError):  # NUL, a lone surrogate, too long
         is_there = False
     if not is_there:
-        raise UsageError(f"{what}={shown(value)} is no folder; check the path")
+        raise UsageError(f"{what}={shown(value)} is not a folder; check the path")
     return path

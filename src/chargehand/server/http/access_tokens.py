@@ -96,7 +96,7 @@ class AccessTokens:
     def add(self, name: str, scope: Scope, namespace: str = "") -> tuple[Grant, str]:
         """Make a token of this name; returns it with its text, which is stored for the owner only."""
         if not name or not name.isprintable() or "." in name:
-            raise UsageError(f"{name!r} is no name of a token; use letters, digits and dashes")
+            raise UsageError(f"{name!r} is not a name of a token; use letters, digits and dashes")
         if any(each.name == name for each in self.grants):
             raise UsageError(f"there is a token {name!r}; rotate or revoke it")
         token = secrets.token_urlsafe(32)
@@ -203,7 +203,7 @@ class AccessTokens:
             self._grants = msgspec.json.decode(self.path.read_bytes(), type=_TokenFile).tokens
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(
-                f"{self.path} is no file of tokens ({error}); delete it and make them anew"
+                f"{self.path} is not a file of tokens ({error}); delete it and make them again"
             ) from None
         self._seen = mark
 

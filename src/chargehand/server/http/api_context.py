@@ -34,7 +34,7 @@ def granted_admin(request: Request) -> Grant:
     """The token of a request that only an administrator may make."""
     grant = granted(request)
     if not grant.allows(Scope.ADMIN):
-        raise Refusal(403, "ScopeMissing", f"the token {grant.name!r} is no administrator's")
+        raise Refusal(403, "ScopeMissing", f"the token {grant.name!r} is not an administrator's")
     return grant
 
 

@@ -100,7 +100,7 @@ class RunFeed:
     async def _read(self) -> bool:
         """Put what is new into frames; whether the run has ended."""
         is_over = False
-        with contextlib.suppress(UnknownRun):  # it waits for a supervisor to take it up
+        with contextlib.suppress(UnknownRun):  # it waits for a supervisor to start it
             async for frame in frames(self._journal, self.run, self.seq):
                 is_over = frame.is_last
                 await self._publish(frame)
@@ -228,7 +228,7 @@ class RunStream:
         """What is in the journal already, up to an event or all."""
         if self._is_over:
             return
-        with contextlib.suppress(UnknownRun):  # it waits for a supervisor to take it up
+        with contextlib.suppress(UnknownRun):  # it waits for a supervisor to start it
             async for frame in frames(self._streams.journal, self.run, self._seq, last):
                 self._seq, self._is_over = frame.last, frame.is_last
                 yield frame.data

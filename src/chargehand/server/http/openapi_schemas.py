@@ -35,7 +35,7 @@ _ERRORS = {
     403: "The token, the host or the origin may not do this.",
     404: "There is no such thing, or not in the namespace of this token.",
     408: "The body did not come in time.",
-    409: "It was changed or answered by somebody else meanwhile.",
+    409: "It was changed or answered by another client meanwhile.",
     413: "The body is too large.",
     415: "The body is no JSON.",
     422: "The body is JSON, and something in it is wrong.",

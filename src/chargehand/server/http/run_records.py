@@ -195,7 +195,7 @@ class RunRecords:
                 await asyncio.sleep(0)
 
     async def _submitted(self, run: str) -> RunRecord:
-        """A run that waits for a supervisor to take it up."""
+        """A run that waits for a supervisor to start it."""
         waiting = await submission_of(self.journal, run)
         if waiting is None:
             # Unknown, or taken up between the two looks.

@@ -134,7 +134,7 @@ def open_routes(api: ApiContext) -> APIRouter:
         grant = api.tokens.find(body.token)
         if grant is None:
             raise Refusal(
-                *(401, "WrongToken", "this is no token of this server"),
+                *(401, "WrongToken", "this is not a token of this server"),
                 "chargehand serve prints it when it starts; it may have been rotated since",
             )
         cookie = api.rules.session_cookie(api.tokens.open_session(grant))
@@ -215,7 +215,7 @@ def _add_worker_routes(router: APIRouter, api: ApiContext) -> None:
         try:
             await api.boss.join(worker)
         except UsageError:
-            raise UsageError(f"worker {name!r} is at work already") from None
+            raise UsageError(f"worker {name!r} is on the roster already") from None
         return json_response(WorkerName(name), 202)
 
 
@@ -250,7 +250,7 @@ def _state_of(load: WorkerLoad) -> str:
 
 
 def _queued(record: RunRecord, worker: str) -> int:
-    """How many tasks of a run wait for a place at this worker."""
+    """How many tasks of a run wait for a slot of this worker."""
     nodes = record.live_run.schedule.nodes.values()
     return sum(n.state is TaskState.READY and n.task.worker == worker for n in nodes)
 

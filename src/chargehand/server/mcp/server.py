@@ -98,7 +98,7 @@ async def serve_http(
     """
     if not token and not is_loopback(host):
         raise UsageError(
-            f"{host} can be reached from other machines, and whoever reaches it can use this crew; "
+            f"{host} can be reached from other machines, and everyone who reaches it can use this crew; "
             "set CHARGEHAND_MCP_TOKEN, or serve on 127.0.0.1"
         )
     with listening(host, port) as listener:
