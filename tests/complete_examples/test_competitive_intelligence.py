@@ -11,6 +11,7 @@ from tests.complete_examples.checks import (
     Example,
     assert_data_is_made_by,
     assert_document_holds,
+    assert_suite_passes,
     assert_survives_kills,
     assert_valid_html,
 )
@@ -75,6 +76,10 @@ def test_the_words_between_the_figures_hold_no_numbers(finished: ch.RunResult) -
     words += [word for each in report.recommendations for word in (each.action, each.because)]
     words += [each.meaning for each in report.news]
     assert not [each for each in words if any(letter.isdigit() for letter in each)]
+
+
+def test_its_suite_passes(example: Example) -> None:
+    assert_suite_passes(example)
 
 
 def test_another_request_says_that_it_needs_a_model(example: Example) -> None:

@@ -12,6 +12,7 @@ from tests.complete_examples.checks import (
     Example,
     assert_data_is_made_by,
     assert_document_holds,
+    assert_suite_passes,
     assert_survives_kills,
     assert_valid_html,
 )
@@ -78,6 +79,10 @@ def test_each_channel_has_a_text_within_its_limit(finished: ch.RunResult) -> Non
     assert all(len(copy.text) <= copy.most_characters.value for copy in copies)
     (_, team), *_ = finished.trace.child_runs
     assert team.startswith("n")
+
+
+def test_its_suite_passes(example: Example) -> None:
+    assert_suite_passes(example)
 
 
 def test_another_request_says_that_it_needs_a_model(example: Example) -> None:

@@ -1,5 +1,8 @@
 """Prices come from the price list, and a model nobody lists costs nothing that we know of."""
 
+import subprocess
+import sys
+
 import pytest
 
 import chargehand as ch
@@ -48,3 +51,17 @@ def test_a_cap_on_money_refuses_a_local_server_that_may_cost(spec: str, is_refus
     """Behind a server on this machine there may be a model that is paid for."""
     model = ch.open_model(spec, base_url="http://127.0.0.1:9/v1")
     assert bool(Resources(model=model).unpriced(None, "it")) is is_refused
+
+
+def test_no_price_list_is_loaded_for_models_that_cost_nothing() -> None:
+    """Its data take a second to load, during which a run stands still."""
+    look = """
+import sys
+from chargehand.facts.outcome import Usage
+from chargehand.models.prices import price_of
+
+for model in ("written:replies.toml", "local:smollm2", "offline"):
+    assert price_of(model, Usage(tokens_in=5)) is None
+assert "genai_prices" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", look], check=True)

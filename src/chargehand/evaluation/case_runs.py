@@ -33,6 +33,7 @@ from chargehand.result import RunResult
 from chargehand.roles.resources import ModelChoice
 from chargehand.settings import supervisor_of
 from chargehand.supervisor import Supervisor
+from chargehand.threads import in_thread
 
 TOOL_STEP = "tool "
 #: models whose replies stand in a file
@@ -123,7 +124,9 @@ class _CaseRun:
     async def result(self, repeat: int) -> CaseResult:
         case, session = self._case, self._session
         with TemporaryDirectory(prefix="chargehand-eval-") as folder:
-            boss = self._supervisor(Path(folder) / "runs.db")
+            # In a thread, so that the function that makes a crew may wait, for example for an MCP server.
+            crew = await in_thread(self._crew_of)
+            boss = self._supervisor(crew, Path(folder) / "runs.db")
             async with boss:
                 is_plan = self._suite.options.mode == "plan"
                 outcome = await (self._planned(boss) if is_plan else self._carried_out(boss))
@@ -189,8 +192,7 @@ class _CaseRun:
             return True
         return False
 
-    def _supervisor(self, journal: Path) -> Supervisor:
-        crew = self._crew_of()
+    def _supervisor(self, crew: Crew | Supervisor, journal: Path) -> Supervisor:
         if isinstance(crew, Supervisor):
             if self._crew.prompts:
                 raise UsageError(

@@ -12,7 +12,7 @@ from chargehand.facts.outcome import Usage
 #: tokens up to which no provider's prices depend on how many are sent at once
 LINEAR = 100_000
 #: no providers: the list need not be loaded to know that it lacks them
-_UNPRICED = frozenset({"written", "scripted", "offline"})
+_UNPRICED = frozenset({"written", "scripted", "offline", "local"})
 _TOKENS = ("tokens_in", "tokens_out", "cache_read", "cache_written")
 
 
@@ -89,7 +89,11 @@ def _listed(provider: str, name: str, usage: Usage) -> float | None:
 def load_soon() -> None:
     """Have the price list loaded beside all else, once: its import takes a second, which no loop may stand still."""
     with suppress(RuntimeError):  # no thread to be had: then it is loaded when it is needed
-        threading.Thread(target=_price_list, name="chargehand-prices", daemon=True).start()
+        threading.Thread(target=_warm_up, name="chargehand-prices", daemon=True).start()
+
+
+def _warm_up() -> None:
+    _listed("openai", "gpt-5-mini", Usage(tokens_in=1))  # its data are loaded at the first look-up
 
 
 @cache
