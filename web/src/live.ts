@@ -32,6 +32,10 @@ let retryTimer: ReturnType<typeof setTimeout> | undefined;
 let refreshTimer: ReturnType<typeof setTimeout> | undefined;
 let hiddenTimer: ReturnType<typeof setTimeout> | undefined;
 let isFlushPlanned = false;
+/** The number of the newest snapshot: answers may overtake each other. */
+let newestSnapshot = 0;
+/** The server has said that no more events will come. */
+let hasEnded = false;
 
 let view: RunModel | null = null;
 let viewOf: RunModel | null = null;
@@ -64,7 +68,8 @@ function flush(): void {
 async function load(run: string): Promise<void> {
   try {
     const snapshot = await get<Snapshot>(runPath(run, "snapshot"));
-    if (followed !== run) return;
+    if (followed !== run || snapshot.seq < newestSnapshot) return;
+    newestSnapshot = snapshot.seq;
     const model = RunModel.from(snapshot);
     carryOver(live, model);
     for (const event of events) model.apply(event);
@@ -72,6 +77,7 @@ async function load(run: string): Promise<void> {
     live = model;
     loadError.value = null;
     flush();
+    settleEnd();
     if (model.openQuestions.length !== openQuestions.peek().filter((each) => each.run === run).length)
       void refreshAttention().then(refreshQuestions);
   } catch (error) {
@@ -103,6 +109,13 @@ function ended(): void {
   closeStream?.();
   closeStream = null;
   connection.value = "idle";
+  hasEnded = true;
+  settleEnd();
+}
+
+/** A snapshot may be made while the run ends, and say that it goes on: with no stream left, look again. */
+function settleEnd(): void {
+  if (hasEnded && live && !live.isOver) refreshSoon();
 }
 
 function hearAnswer(piece: { text: string; begins_anew?: boolean }): void {
@@ -134,6 +147,7 @@ function connect(): void {
   closeStream?.();
   closeStream = null;
   clearTimeout(retryTimer);
+  hasEnded = false;
   if (!followed || !live || document.hidden) return;
   connection.value = connection.value === "lost" ? "lost" : "connecting";
   closeStream = open(apiUrl(`${runPath(followed, "events")}?after=${live.seq}`), {
@@ -193,6 +207,8 @@ export function follow(run: string | null): void {
   followed = run;
   live = null;
   events = [];
+  newestSnapshot = 0;
+  hasEnded = false;
   tries = 0;
   replay.value = null;
   loadError.value = null;
