@@ -1,6 +1,7 @@
 """Runs over HTTP: submit, follow, look, answer, cancel."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.server.conftest import Served, serving, task
+import chargehand as ch
+from chargehand.errors import QuestionTaken
+from tests.server.conftest import Served, asker, serving, task
 
 
 async def frames(
-    served: Served, run: str, after: int = 0, **headers: str
+    served: Served, run: str, after: int = 0, tokens: int = 0, **headers: str
 ) -> AsyncIterator[tuple[str, str, Any]]:
     """The frames of a run's stream: the event, the id and the data."""
-    url = f"{served.url}/api/v1/runs/{run}/events?after={after}"
+    url = f"{served.url}/api/v1/runs/{run}/events?after={after}&tokens={tokens}"
     sent = {"Authorization": f"Bearer {served.token}", **headers}
     async with served.session.get(url, headers=sent) as reply:
         assert reply.status == 200
@@ -125,3 +128,91 @@ async def test_pages_are_served_without_a_token_and_hold_no_data(tmp_path: Path,
         assert reply.status == 200
         assert reply.headers["content-type"].startswith("text/html")
         assert "default-src 'none'" in reply.headers["content-security-policy"]
+
+
+async def test_what_models_write_is_streamed_on_request_and_the_answer_always(
+    tmp_path: Path,
+) -> None:
+    writer = ch.Worker("writer", "Writes", model=ch.ScriptedModel(["one two three"]))
+    model = ch.ScriptedModel([json.dumps({"answer": "four five six"}), "four five six"])
+    boss = ch.Supervisor([writer, asker], journal=tmp_path / "runs.db", model=model)
+    async with serving(tmp_path, boss=boss) as served:
+        tasks = [task("q", "asker"), task("a", "writer", "q")]
+        plan = {"goal": "Show one thing", "instruction": "One word", "tasks": tasks}
+        run = (await served.post("runs", {"plan": plan})).json["id"]
+        question = (await served.until(run, "waiting"))["questions"][0]["id"]
+        loud, quiet = frames(served, run, tokens=1), frames(served, run)
+        for stream in (loud, quiet):
+            await anext(stream)
+        while served.web.api.streams.count < 2 or not boss.text_streams.wants_tokens(run):
+            await asyncio.sleep(0)
+        await boss.answer(question, "red")
+        heard, overheard = [each async for each in loud], [each async for each in quiet]
+        written = "".join(told["text"] for kind, _, told in heard if kind == "token")
+        assert written == "one two three"
+        assert [id_ for kind, id_, _ in heard if kind in ("token", "answer")] == [""] * len(
+            [kind for kind, _, _ in heard if kind in ("token", "answer")]
+        )
+        assert "token" not in {kind for kind, _, _ in overheard}
+        assert "answer" in {kind for kind, _, _ in overheard}
+        assert heard[-1] == overheard[-1] == ("end", "", {})
+
+
+async def test_a_question_is_answered_by_http_and_by_the_command_line_and_the_first_counts(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
+        first, second = [await served.submit(task("a", "asker")) for _ in range(2)]
+        asked = {}
+        for run in (first, second):
+            asked[run] = (await served.until(run, "waiting"))["questions"][0]["id"]
+        other = ch.Supervisor([], journal=tmp_path / "runs.db")  # as `chargehand answer` has it
+        assert (
+            await served.post(f"questions/{asked[first]}/answer", {"text": "red"})
+        ).status == 200
+        with pytest.raises(QuestionTaken, match="'red'"):
+            await other.answer(asked[first], "blue")
+        await other.answer(asked[second], "blue", by="terminal")
+        late = await served.post(f"questions/{asked[second]}/answer", {"text": "red"})
+        assert (late.status, late.json["by"], late.json["text"]) == (409, "terminal", "blue")
+        for run, colour in ((first, "red"), (second, "blue")):
+            await served.until(run, "succeeded")
+            assert (await served.get(f"runs/{run}/result"))["answer"] == f"painted {colour}"
+        await other.close()
+
+
+async def test_hostile_plans_and_options_end_alone_with_a_4xx(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        good = {"goal": "x", "tasks": [task("a")]}
+        for body in (
+            {"plan": {"goal": "x", "tasks": []}},
+            {"plan": {"goal": "x", "tasks": [task("a", "clerk", "a")]}},
+            {"plan": {"goal": "x", "tasks": [task("a", "clerk", "b"), task("b", "clerk", "a")]}},
+            {"plan": {"goal": "x", "tasks": [task("@plan")]}},
+            {"plan": {"goal": "x", "tasks": [task("a"), task("a")]}},
+            {"plan": {"goal": "x", "tasks": [task("x" * 5_000)]}},
+            {"plan": {"goal": "x", "tasks": [task(f"t{n}") for n in range(5_000)]}},
+            {"plan": {"goal": "x", "tasks": [task("a", deadline=-1)]}},
+            {"plan": {"goal": "x", "tasks": [task("a", limits={"attempts": -3})]}},
+            {"plan": {"goal": "x", "tasks": [{**task("a"), "__class__": "os.system"}]}},
+            {"plan": good, "priority": 10**30},
+            {"plan": good, "limits": {"money": -1}},
+            {"plan": good, "limits": {"time": -1}},
+            {"plan": good, "limits": {"time": 1e300}},
+            {"plan": good, "key": "k" * 10_000},
+            {"plan": good, "key": "\ud800"},
+            {"plan": good, "approach": "steps"},
+            {"plan": good, "review_plan": True},
+            {"plan": good, "source": {"crew": "os:system"}},
+            {"plan": good, "output": {"type": "no such type"}},
+            {"plan": good, "on_budget": "steal"},
+            {"plan": good, "request": "both"},
+            {"request": "  "},
+            {"request": "words without a model"},
+            {},
+        ):
+            reply = await served.call("POST", "runs", data=json.dumps(body).encode())
+            assert 400 <= reply.status < 500, (body, reply)
+            assert reply.json["error"]["message"], body
+        assert (await served.get("runs"))["runs"] == []
+        assert await served.submit(task("a"))

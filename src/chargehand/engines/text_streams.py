@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -14,8 +14,16 @@ from chargehand.facts.events import Event
 MOST_WAITING = 1000
 
 
+class PieceQueue(Protocol):
+    """Where pieces are put."""
+
+    def put_nowait(self, piece: Any, /) -> None: ...
+
+    def qsize(self) -> int: ...
+
+
 class _Reader(NamedTuple):
-    queue: "asyncio.Queue[Any]"
+    queue: PieceQueue
     #: whether it wants the pieces of tasks, too
     tokens: bool
     #: by task: characters that were dropped since its last piece
@@ -28,11 +36,11 @@ class TextStreams:
     def __init__(self) -> None:
         self._readers: dict[str, list[_Reader]] = {}
 
-    def add(self, run: str, queue: "asyncio.Queue[Any]", *, tokens: bool) -> None:
+    def add(self, run: str, queue: PieceQueue, *, tokens: bool) -> None:
         """Put the pieces of this run into the queue from now on, whether it has begun or not."""
         self._readers.setdefault(run, []).append(_Reader(queue, tokens, {}))
 
-    def remove(self, run: str, queue: "asyncio.Queue[Any]") -> None:
+    def remove(self, run: str, queue: PieceQueue) -> None:
         left = [reader for reader in self._readers.pop(run, ()) if reader.queue is not queue]
         if left:
             self._readers[run] = left

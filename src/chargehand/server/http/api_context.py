@@ -63,7 +63,7 @@ class ApiContext:
         self.rules = rules
         self.facts = facts
         self.runs = RunDirectory(boss)
-        self.streams = EventStreams(boss.journal)
+        self.streams = EventStreams(boss.journal, boss.text_streams)
         self._begun: set[asyncio.Task[Any]] = set()
 
     def name_of(self, grant: Grant) -> str:

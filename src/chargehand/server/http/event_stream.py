@@ -8,14 +8,18 @@ the oldest frame is sent `event: resync` and ends. So a slow reader costs neithe
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 from starlette.responses import StreamingResponse
 from starlette.types import Receive
 
+from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import JournalBusy, UnknownRun
+from chargehand.facts.answer import AnswerPiece, TaskPiece
 from chargehand.facts.events import RunFinished
 from chargehand.journal.base import Journal
 from chargehand.runtime.command_inbox import RETRY
@@ -27,11 +31,13 @@ log = logging.getLogger("chargehand")
 #: seconds between two frames of a run: at most ten a second
 INTERVAL = 0.1
 #: seconds of that for each open stream, so that many streams leave time for the runs themselves
-INTERVAL_PER_STREAM = 0.0005
-#: streams that are woken at once; the event loop turns to other work in between
-AT_ONCE = 8
-#: events of one frame
-MOST_EVENTS = 500
+INTERVAL_PER_STREAM = 0.001
+#: streams that are woken at once, and seconds until the next are: the runs have the event loop in between
+AT_ONCE, BREATH = 4, 0.001
+#: events of one frame, and events after which the event loop may turn to other work
+MOST_EVENTS, SLICE = 200, 20
+#: bytes of frames of the past that are kept, since many readers begin alike
+MOST_HISTORY = 8 * 2**20
 #: frames, and bytes of frames, that a feed keeps
 MOST_FRAMES, MOST_BYTES = 256, 4 * 2**20
 #: seconds of silence after which a comment is sent
@@ -40,6 +46,8 @@ PING_FRAME = b": ping\n\n"
 BYE = b"event: bye\ndata: {}\n\n"
 RESYNC = b"event: resync\ndata: {}\n\n"
 END = b"event: end\ndata: {}\n\n"
+#: frames of what models write that may wait for one reader
+MOST_TEXTS = 64
 #: open streams of one server
 MOST_STREAMS = 1_000
 
@@ -55,6 +63,66 @@ class Frame(Struct, frozen=True):
     is_last: bool = False
 
 
+class TextFeed:
+    """What models write for one run while they write it, put together for all streams that follow it.
+
+    It comes from the process that leads the run, is not stored, and is dropped where a reader is too slow.
+    Has the two methods of a queue that `TextStreams` calls.
+    """
+
+    def __init__(self) -> None:
+        #: of the answer, for those who come late
+        self._answer = ""
+        self._pieces: list[AnswerPiece | TaskPiece] = []
+        self.is_new = asyncio.Event()
+
+    def put_nowait(self, piece: AnswerPiece | TaskPiece) -> None:
+        self._pieces.append(piece)
+        self.is_new.set()
+
+    def qsize(self) -> int:
+        return len(self._pieces)
+
+    def answer_so_far(self) -> bytes:
+        """A frame with the answer as far as it was written; nothing if there is none."""
+        return (
+            _text_frame("answer", {"text": self._answer, "begins_anew": True})
+            if self._answer
+            else b""
+        )
+
+    def take(self) -> tuple[list[bytes], list[bytes]]:
+        """Frames of the answer, and of tasks, since the last time; pieces of one text are joined."""
+        pieces, self._pieces = self._pieces, []
+        self.is_new.clear()
+        answers: list[bytes] = []
+        joined: dict[tuple[str, int, int], dict[str, Any]] = {}
+        for piece in pieces:
+            if isinstance(piece, AnswerPiece):
+                self._answer = piece.text if piece.begins_anew else self._answer + piece.text
+                told = {"text": piece.text, "begins_anew": piece.begins_anew}
+                answers.append(_text_frame("answer", told))
+                continue
+            key = (piece.task, piece.attempt, piece.call)
+            known = joined.get(key)
+            if known is None or piece.begins_anew:
+                joined[key] = known = {
+                    "task": piece.task,
+                    "attempt": piece.attempt,
+                    "call": piece.call,
+                    "text": "",
+                    "begins_anew": piece.begins_anew,
+                    "skipped": 0,
+                }
+            known["text"] += piece.text
+            known["skipped"] += piece.skipped
+        return answers, [_text_frame("token", told) for told in joined.values()]
+
+
+def _text_frame(kind: str, told: dict[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(told))
+
+
 class RunFeed:
     """Reads the events of one run for all streams that follow it."""
 
@@ -67,8 +135,39 @@ class RunFeed:
         self._streams = streams
         self._frames: deque[Frame] = deque()
         self._bytes = 0
+        self.texts = TextFeed()
         self.task = asyncio.ensure_future(self._read_on())
         self.task.add_done_callback(_log_failure)
+        self._telling = asyncio.ensure_future(self._tell_on())
+        self._telling.add_done_callback(_log_failure)
+
+    def close(self) -> None:
+        """Read no further."""
+        self.task.cancel()
+        self._telling.cancel()
+
+    def listen(self) -> None:
+        """Hear what models write, and what they write for tasks if a stream wants that."""
+        texts, wants = self._streams.texts, any(each.wants_tokens for each in self.followers)
+        texts.remove(self.run, self.texts)
+        texts.add(self.run, self.texts, tokens=wants)
+
+    def deafen(self) -> None:
+        self._streams.texts.remove(self.run, self.texts)
+
+    async def _tell_on(self) -> None:
+        """Hand on what models write, some times a second."""
+        while True:
+            await self.texts.is_new.wait()
+            await self._tell()
+            await asyncio.sleep(max(INTERVAL, INTERVAL_PER_STREAM * self._streams.count))
+
+    async def _tell(self) -> None:
+        answers, tokens = self.texts.take()
+        for number, follower in enumerate(list(self.followers), 1):
+            follower.hear(answers, tokens)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(BREATH)
 
     def frame_behind(self, seq: int) -> Frame | None:
         """The frame that goes on after this event; None if there is nothing new.
@@ -107,6 +206,8 @@ class RunFeed:
         return is_over
 
     async def _publish(self, frame: Frame) -> None:
+        if frame.is_last:
+            await self._tell()  # the whole answer comes before the end
         self._frames.append(frame)
         self._bytes += len(frame.data)
         self.seq = frame.last
@@ -117,17 +218,21 @@ class RunFeed:
         for number, follower in enumerate(list(self.followers), 1):
             follower.wake.set()
             if number % AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(BREATH)
 
 
 class EventStreams:
     """All open streams of a server."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, texts: TextStreams) -> None:
         self.journal = journal
+        self.texts = texts
         self.is_stopping = False
         self.count = 0
         self._feeds: dict[str, RunFeed] = {}
+        self._past: OrderedDict[tuple[str, int], Frame] = OrderedDict()
+        self._past_bytes = 0
+        self._reading = asyncio.Lock()
 
     def stop(self) -> None:
         """Have every stream say good-bye and end."""
@@ -136,6 +241,31 @@ class EventStreams:
             for follower in feed.followers:
                 follower.wake.set()
 
+    async def frame_of_past(self, run: str, after: int, last: int | None) -> Frame | None:
+        """A frame of events behind this one, up to `last`; None if there are none. Read once for all readers."""
+        known = self._past.get((run, after))
+        if known is not None and (last is None or known.last <= last):
+            self._past.move_to_end((run, after))
+            return known
+        async with self._reading:  # one at a time: the runs come first
+            if known is None:
+                known = self._past.get((run, after))
+                if known is not None and (last is None or known.last <= last):
+                    return known
+            with contextlib.suppress(UnknownRun):  # it waits for a supervisor to take it up
+                async for frame in frames(self.journal, run, after, last):
+                    self._keep(run, frame)
+                    return frame
+        return None
+
+    def _keep(self, run: str, frame: Frame) -> None:
+        """Events never change, so any frame of the past stays right."""
+        old = self._past.pop((run, frame.after), None)
+        self._past[run, frame.after] = frame
+        self._past_bytes += len(frame.data) - (0 if old is None else len(old.data))
+        while self._past_bytes > MOST_HISTORY and len(self._past) > 1:
+            self._past_bytes -= len(self._past.popitem(last=False)[1].data)
+
     @contextlib.contextmanager
     def following(self, stream: "RunStream", after: int) -> Iterator[RunFeed]:
         """The feed of a run, which reads on while a stream follows it."""
@@ -143,12 +273,15 @@ class EventStreams:
         if feed is None or feed.task.done():
             feed = self._feeds[stream.run] = RunFeed(stream.run, self.journal, after, self)
         feed.followers.add(stream)
+        feed.listen()
         try:
             yield feed
         finally:
             feed.followers.discard(stream)
+            feed.listen()
             if not feed.followers:
-                feed.task.cancel()
+                feed.deafen()
+                feed.close()
                 if self._feeds.get(stream.run) is feed:
                     del self._feeds[stream.run]
 
@@ -156,9 +289,16 @@ class EventStreams:
 class RunStream:
     """One reader of the events of a run."""
 
-    def __init__(self, streams: EventStreams, run: str, after: int) -> None:
+    def __init__(
+        self, streams: EventStreams, run: str, after: int, *, wants_tokens: bool = False
+    ) -> None:
         self.run = run
+        self.wants_tokens = wants_tokens
         self.wake = asyncio.Event()
+        #: frames without a number: what models write
+        self._texts: deque[bytes] = deque()
+        #: frames of tasks that were dropped since the last one
+        self._dropped = 0
         self._streams = streams
         self._seq = after
         self._is_over = False
@@ -174,8 +314,26 @@ class RunStream:
         return StreamingResponse(
             self._counted(receive),
             media_type="text/event-stream",
-            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+            headers={
+                "cache-control": "no-store",
+                "connection": "close",  # so that a server that stops has nothing to wait for
+                "x-accel-buffering": "no",
+            },
         )
+
+    def hear(self, answers: list[bytes], tokens: list[bytes]) -> None:
+        """Take in what models write. What is written for tasks is dropped first."""
+        self._texts += answers
+        for frame in tokens if self.wants_tokens else ():
+            if len(self._texts) >= MOST_TEXTS:
+                self._dropped += 1
+                continue
+            if self._dropped:
+                self._texts.append(_text_frame("token", {"dropped": self._dropped}))
+                self._dropped = 0
+            self._texts.append(frame)
+        if self._texts:
+            self.wake.set()
 
     async def _counted(self, receive: Receive) -> AsyncIterator[bytes]:
         watch = asyncio.ensure_future(self._watch(receive))
@@ -199,11 +357,15 @@ class RunStream:
         async for data in self._missed(None):
             yield data
         with self._streams.following(self, self._seq) as feed:
+            if (so_far := feed.texts.answer_so_far()) and not self._is_over:
+                yield so_far
             while not self._is_over and not self._is_gone:
                 if self._streams.is_stopping:
                     yield BYE
                     return
                 self.wake.clear()
+                while self._texts:
+                    yield self._texts.popleft()
                 try:
                     frame = feed.frame_behind(self._seq)
                 except LookupError:
@@ -211,6 +373,9 @@ class RunStream:
                     return
                 if frame is None and feed.task.done():  # it could not be read any further
                     yield RESYNC
+                    return
+                if len(self._texts) > 2 * MOST_TEXTS:
+                    yield RESYNC  # too slow even for the answer
                     return
                 if frame is None:
                     if not await self._is_woken():
@@ -221,19 +386,21 @@ class RunStream:
                 else:  # it has read some of these by itself
                     async for data in self._missed(frame.last):
                         yield data
+        while self._texts:
+            yield self._texts.popleft()
         if self._is_over:
             yield END
 
     async def _missed(self, last: int | None) -> AsyncIterator[bytes]:
         """What is in the journal already, up to an event or all."""
-        if self._is_over:
-            return
-        with contextlib.suppress(UnknownRun):  # it waits for a supervisor to start it
-            async for frame in frames(self._streams.journal, self.run, self._seq, last):
-                self._seq, self._is_over = frame.last, frame.is_last
-                yield frame.data
-                if self._streams.is_stopping or self._is_gone:
-                    return
+        while not (self._is_over or self._is_gone or self._streams.is_stopping):
+            if last is not None and self._seq >= last:
+                return
+            frame = await self._streams.frame_of_past(self.run, self._seq, last)
+            if frame is None:
+                return
+            self._seq, self._is_over = frame.last, frame.is_last
+            yield frame.data
 
     async def _has_ended(self) -> bool:
         """Whether the event that it goes on from is the last of the run."""
@@ -263,6 +430,8 @@ async def frames(
             break
         parts.append(event_json(run, entry.seq, entry.event))
         seq, is_over = entry.seq, isinstance(entry.event, RunFinished)
+        if len(parts) % SLICE == 0:
+            await asyncio.sleep(0)
         if len(parts) == MOST_EVENTS:
             yield _frame(after, seq, parts, is_over=is_over)
             after, parts = seq, []

@@ -130,12 +130,17 @@ def _add_live_routes(router: APIRouter, api: ApiContext) -> None:
         run: str,
         grant: Caller,
         after: After = 0,
+        tokens: bool = False,
         last_event_id: Annotated[str | None, Header(max_length=20)] = None,
     ) -> Response:
-        """Follow a run. Resumes behind `after`, or behind the header Last-Event-ID if that is larger."""
+        """Follow a run. Resumes behind `after`, or behind the header Last-Event-ID if that is larger.
+
+        With `tokens`, also what models write for its tasks, if this process leads the run.
+        """
         await api.runs.check(run, grant.namespace)
         known = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
-        stream = RunStream(api.streams, run, max(after, min(known, MOST_SEQ)))
+        first = max(after, min(known, MOST_SEQ))
+        stream = RunStream(api.streams, run, first, wants_tokens=tokens)
         return stream.response(request.receive)
 
     @router.get("/runs/{run}/log", **returns(EventPage))

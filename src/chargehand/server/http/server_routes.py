@@ -171,7 +171,7 @@ def server_routes(api: ApiContext) -> APIRouter:
             version=api.facts.version,
             node=api.boss.journal.leases.node,
             can_submit=not read_only and grant.allows(Scope.OPERATE),
-            tokens_stream=False,
+            tokens_stream=True,
         )
         return json_response(view)
 
