@@ -65,6 +65,7 @@ def test_a_question_is_answered_by_keyboard_taken_back_and_sent(page: Page, serv
     expect(page).to_have_title(re.compile(r"^\(\d+\) "))
     page.keyboard.press("n")
     page.wait_for_url(re.compile("/questions"))
+    expect(page.locator(".split-item .choices")).to_be_visible()
     page.keyboard.press("2")
     page.locator(".toast").get_by_role("button", name="Undo").click()
     expect(page.locator(".toast")).to_have_count(0)

@@ -1,6 +1,6 @@
 // Keys of the whole page. A page adds its own while it is shown; none work inside fields.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { keysOn } from "./session";
 
 export type KeyMap = Record<string, (event: KeyboardEvent) => void>;
@@ -59,7 +59,7 @@ export function listenToKeys(): void {
 export function useKeys(map: KeyMap): void {
   const holder = useRef(map);
   holder.current = map;
-  useEffect(() => {
+  useLayoutEffect(() => {
     maps.push(holder);
     return () => {
       maps.splice(maps.indexOf(holder), 1);

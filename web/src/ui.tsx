@@ -2,7 +2,7 @@
 
 import type { ButtonHTMLAttributes, ComponentChildren, FunctionComponent } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import type { ApiError } from "./api";
+import { type ApiError, get } from "./api";
 import { clean } from "./format";
 import { Glyph } from "./icons";
 import { type Block, type Inline, parseMarkdown } from "./markdown";
@@ -417,6 +417,16 @@ export function lazyPage<P extends object>(load: () => Promise<FunctionComponent
         () => setGone(true), // the server was upgraded, or cannot be reached
       );
     }, []);
+    // Drafts and the address survive a reload; it gets the files that belong to the server that is there now.
+    usePolling(
+      () =>
+        void get("health").then(
+          () => location.reload(),
+          () => undefined,
+        ),
+      1000,
+      isGone,
+    );
     if (Page) return <Page {...props} />;
     if (!isGone) return <Loading what="the page" />;
     return (
