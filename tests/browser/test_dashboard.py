@@ -251,6 +251,7 @@ def test_everything_can_be_done_by_keyboard(page: Page, server: Server) -> None:
         page.keyboard.press(keys)
         page.wait_for_url(re.compile(f"/runs/{run}/{part}"))
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Page, task or run")).to_be_focused()
     page.keyboard.type("last")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(f"/runs/{run}.task=last"))

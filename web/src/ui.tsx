@@ -1,7 +1,7 @@
 // Small parts that several pages share.
 
 import type { ButtonHTMLAttributes, ComponentChildren, FunctionComponent } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type ApiError, get } from "./api";
 import { clean } from "./format";
 import { Glyph } from "./icons";
@@ -136,7 +136,7 @@ export function Dialog({
 }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     dialog.current?.showModal();
     // What one came for is the field, not the button that closes.
     dialog.current?.querySelector<HTMLElement>("input:not([type=checkbox]), textarea, select")?.focus();
