@@ -11,6 +11,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.errors import QuestionTaken
+from chargehand.server.http.run_directory import RunDirectory, RunStanding
 from tests.server.conftest import Served, asker, serving, task
 
 
@@ -52,6 +53,32 @@ async def test_a_plan_is_submitted_followed_and_its_result_read(tmp_path: Path) 
         assert snapshot["seq"] == seen[-1]["seq"]
         assert snapshot["run"]["tasks"]["done"] == 2
         assert snapshot["critical_path"] == ["a", "b"]
+
+
+async def test_a_snapshot_is_as_new_as_the_number_of_its_last_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends while its snapshot is made. It must not say `running` and leave out the end."""
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a", "asker"))
+        await served.until(run, "waiting")
+        looked = RunDirectory.questions
+        looks = 0
+
+        async def ends_meanwhile(self: RunDirectory, standing: RunStanding, **more: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                (asked,) = await looked(self, standing, **more)
+                await served.boss.answer(asked.id, "red")
+                await served.until(run, "succeeded")
+            return await looked(self, standing, **more)
+
+        monkeypatch.setattr(RunDirectory, "questions", ends_meanwhile)
+        snapshot = await served.get(f"runs/{run}/snapshot")
+        assert looks > 2
+        assert snapshot["run"]["state"] == "succeeded"
+        assert [each["answered"]["text"] for each in snapshot["questions"]] == ["red"]
 
 
 async def test_a_stream_resumes_behind_the_last_event(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ MOST_ROWS, MOST_REQUESTS = 2_000, 20_000
 AT_ONCE = 16
 #: characters of a request that are kept to be searched
 SEARCHED = 2_000
+#: times that a run is looked at which goes on meanwhile
+MOST_LOOKS = 5
 #: characters of an id
 LONGEST_ID = 200
 
@@ -293,12 +295,19 @@ class RunDirectory:
 
     async def snapshot(self, record: RunRecord) -> bytes:
         """Everything about a run but its payloads, as JSON."""
-        standing = await self.standing(record)
-        questions = await self.questions(standing, closed=True)
-        waits = await self._waits(record, standing)
-        children = await self._children(record)
-        async with record.lock:  # so that it does not change while a thread reads it
-            return await asyncio.to_thread(self._snapshot, standing, questions, waits, children)
+        looks = 0
+        while True:
+            looks, seq = looks + 1, record.seq
+            standing = await self.standing(record)
+            questions = await self.questions(standing, closed=True)
+            waits = await self._waits(record, standing)
+            children = await self._children(record)
+            async with record.lock:  # so that it does not change while a thread reads it
+                # The stream goes on after `seq`: what was looked up must be as new as that.
+                if record.seq == seq or looks == MOST_LOOKS:
+                    return await asyncio.to_thread(
+                        self._snapshot, standing, questions, waits, children
+                    )
 
     def _snapshot(
         self,
