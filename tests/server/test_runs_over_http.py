@@ -11,6 +11,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.errors import QuestionTaken
+from chargehand.server.http.access_tokens import Scope
 from chargehand.server.http.run_directory import RunDirectory, RunStanding
 from tests.server.conftest import Served, asker, serving, task
 
@@ -121,6 +122,21 @@ async def test_a_run_is_cancelled(tmp_path: Path) -> None:
         await served.until(run, "running")
         assert (await served.post(f"runs/{run}/cancel", {"reason": "enough"})).status == 202
         await served.until(run, "cancelled")
+
+
+async def test_the_record_names_the_token_that_paused_and_cancelled(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        token = served.web.tokens.add("ada", Scope.OPERATE)[1]
+        run = await served.submit(task("a", "stuck"))
+        await served.until(run, "running")
+        for word in ("pause", "unpause", "cancel"):
+            assert (await served.post(f"runs/{run}/{word}", token=token)).status == 202
+        await served.until(run, "cancelled")
+        log = (await served.get(f"runs/{run}/log"))["events"]
+        kinds = ("RunPaused", "RunUnpaused", "CancelRequested")
+        assert [(e["kind"], e["by"]) for e in log if e["kind"] in kinds] == [
+            (kind, "ada") for kind in kinds
+        ]
 
 
 async def test_the_same_key_begins_one_run_and_another_plan_conflicts(tmp_path: Path) -> None:

@@ -210,8 +210,8 @@ class RunControl:
                     below[task] = await self.look(run)
         return below
 
-    async def cancel(self, run_id: str, reason: str = "") -> None:
-        by = me()
+    async def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> None:
+        by = checks.text(by, "by") or me()
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
         async with self._runtimes.at_work() as runtime:
             async with runtime.claim(run_id):
@@ -242,16 +242,17 @@ class RunControl:
     async def _post_cancel(self, run_id: str, by: str, reason: str) -> None:
         await self._journal.mail.post(cancel_mail(run_id, by, reason))
 
-    async def answer_now(self, run_id: str, reason: str = "answer now") -> None:
+    async def answer_now(self, run_id: str, reason: str = "answer now", *, by: str = "") -> None:
+        by = checks.text(by, "by") or me()
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
         runtime = self._runtimes.leading(run_id)
         if runtime is not None:
-            stopped = WorkStopped(reason=reason, by=me(), at=self._clock.now())
+            stopped = WorkStopped(reason=reason, by=by, at=self._clock.now())
             await runtime.propose(run_id, stopped)
             return
         if isinstance((await self.look(run_id)).status, RunStatus):
             return
-        await self._journal.mail.post(stop_mail(run_id, me(), reason))
+        await self._journal.mail.post(stop_mail(run_id, by, reason))
 
     async def change_budget(
         self,
@@ -260,7 +261,9 @@ class RunControl:
         money: float | None = None,
         tokens: int | None = None,
         calls: int | None = None,
+        by: str = "",
     ) -> None:
+        by = checks.text(by, "by") or me()
         caps = Limits(money=money, tokens=tokens, calls=calls)  # refuses what no budget can be
         run_id = checks.text(run_id, "run_id")
         result = await self.look(run_id)
@@ -269,7 +272,7 @@ class RunControl:
         if not has_caps(result.limits):
             raise UsageError(f"run {run_id} was begun without a budget, so there is none to change")
         changed = BudgetChanged(
-            money=caps.money, tokens=caps.tokens, calls=caps.calls, by=me(), at=self._clock.now()
+            money=caps.money, tokens=caps.tokens, calls=caps.calls, by=by, at=self._clock.now()
         )
         runtime = self._runtimes.leading(run_id)
         if runtime is not None:
@@ -277,16 +280,18 @@ class RunControl:
         else:
             await self._journal.mail.post(budget_mail(run_id, changed))
 
-    async def pause(self, run_id: str, reason: str = "") -> None:
+    async def pause(self, run_id: str, reason: str = "", *, by: str = "") -> None:
+        by = checks.text(by, "by") or me()
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
-        paused = RunPaused(by=me(), reason=reason, at=self._clock.now())
+        paused = RunPaused(by=by, reason=reason, at=self._clock.now())
         await self._tell(run_id, paused, pause_mail(run_id, paused.by, reason))
         for below in (await self.look(run_id)).below.values():
-            await self.pause(below.id, reason)
+            await self.pause(below.id, reason, by=by)
 
-    async def unpause(self, run_id: str) -> None:
+    async def unpause(self, run_id: str, *, by: str = "") -> None:
+        by = checks.text(by, "by") or me()
         run_id = checks.text(run_id, "run_id")
-        unpaused = RunUnpaused(by=me(), at=self._clock.now())
+        unpaused = RunUnpaused(by=by, at=self._clock.now())
         await self._tell(run_id, unpaused, unpause_mail(run_id, unpaused.by))
         seen = await self.look(run_id)
         for question in seen.questions:
@@ -295,9 +300,10 @@ class RunControl:
                     f"run {run_id} has nothing left to spend; answer its question {question.id} first"
                 )
         for below in seen.below.values():
-            await self.unpause(below.id)
+            await self.unpause(below.id, by=by)
 
-    async def steer(self, run_id: str, note: str, *, key: str = "") -> None:
+    async def steer(self, run_id: str, note: str, *, key: str = "", by: str = "") -> None:
+        by = checks.text(by, "by") or me()
         run_id, key = checks.text(run_id, "run_id"), checks.text(key, "key")
         note = checks.text(note, "note")
         if not note.strip():
@@ -305,7 +311,7 @@ class RunControl:
         why = (await self.live_run(run_id)).schedule.why_not_steered()
         if why:
             raise UsageError(f"run {run_id} cannot be steered: {why}")
-        steered = RunSteered(note=note, by=me(), at=self._clock.now())
+        steered = RunSteered(note=note, by=by, at=self._clock.now())
         if not await self._tell(run_id, steered, steer_mail(run_id, steered.by, note, key)):
             raise UsageError(f"run {run_id} cannot be steered: it has just moved on")
 

@@ -471,17 +471,18 @@ class Supervisor:
         """The current state of a run, whichever process leads it, and what each of its tasks waits for."""
         return await self.control.look(run_id)
 
-    async def cancel(self, run_id: str, reason: str = "") -> None:
+    async def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> None:
         """Cancel a run. Cancelling twice, or cancelling a finished run, changes nothing.
 
         If another process leads the run, that process cancels it; if none does, it is
-        cancelled here.
+        cancelled here. `by` is the person who wants it, here and below; by default the user of this
+        process.
         """
-        await self.control.cancel(run_id, reason)
+        await self.control.cancel(run_id, reason, by=by)
 
-    async def answer_now(self, run_id: str, reason: str = "answer now") -> None:
+    async def answer_now(self, run_id: str, reason: str = "answer now", *, by: str = "") -> None:
         """Stop the work of a run and compose its answer from the results so far."""
-        await self.control.answer_now(run_id, reason)
+        await self.control.answer_now(run_id, reason, by=by)
 
     async def change_budget(
         self,
@@ -490,15 +491,16 @@ class Supervisor:
         money: float | None = None,
         tokens: int | None = None,
         calls: int | None = None,
+        by: str = "",
     ) -> None:
         """Raise or lower the budget of a run, whichever process leads it; caps that are not named stay.
 
         It applies to all later reservations. Raises `UsageError` for a run without a budget
         or a finished one; a run that was stopped over budget is not continued.
         """
-        await self.control.change_budget(run_id, money=money, tokens=tokens, calls=calls)
+        await self.control.change_budget(run_id, money=money, tokens=tokens, calls=calls, by=by)
 
-    async def pause(self, run_id: str, reason: str = "") -> None:
+    async def pause(self, run_id: str, reason: str = "", *, by: str = "") -> None:
         """Start nothing new in a run, and in the runs nested in it, until `unpause`.
 
         Running attempts stop at their next step and continue from there later, without
@@ -506,20 +508,20 @@ class Supervisor:
         advance, deadlines do. A run stays paused after a restart. Pausing twice, or pausing
         a finished run, changes nothing.
         """
-        await self.control.pause(run_id, reason)
+        await self.control.pause(run_id, reason, by=by)
 
-    async def unpause(self, run_id: str) -> None:
+    async def unpause(self, run_id: str, *, by: str = "") -> None:
         """Continue a paused run, whichever process leads it. A run that is not paused is left as it is."""
-        await self.control.unpause(run_id)
+        await self.control.unpause(run_id, by=by)
 
-    async def steer(self, run_id: str, note: str, *, key: str = "") -> None:
+    async def steer(self, run_id: str, note: str, *, key: str = "", by: str = "") -> None:
         """Have a model change the unfinished part of a run's plan as the note says.
 
         The note is also passed to the model that composes the answer. With a `key`, sending
         it again to a run that another process leads changes nothing. Raises `UsageError` if
         nothing can be changed any more, or if the plan was given and the run has no model.
         """
-        await self.control.steer(run_id, note, key=key)
+        await self.control.steer(run_id, note, key=key, by=by)
 
     async def change_plan(
         self, run_id: str, plan: Plan, *, version: int, reason: str = ""

@@ -71,11 +71,11 @@ def control_routes(api: ApiContext) -> APIRouter:
         """End a run, wherever it is led."""
         body = await body_of(request, CancelBody)
         await api.runs.check(run, grant.namespace)
-        reason = _short(body.reason)
+        reason, by = _short(body.reason), api.name_of(grant)
         if body.answer_now:
-            await boss.answer_now(run, reason or "the answer was wanted at once")
+            await boss.answer_now(run, reason or "the answer was wanted at once", by=by)
         else:
-            await api.begin(boss.cancel(run, reason))
+            await api.begin(boss.cancel(run, reason, by=by))
         return json_response(RunAccepted(run), 202)
 
     @router.post("/pause", **returns(RunAccepted, 202), **takes(ReasonBody, required=False))
@@ -83,14 +83,14 @@ def control_routes(api: ApiContext) -> APIRouter:
         """Start nothing new in a run until it is unpaused."""
         body = await body_of(request, ReasonBody)
         await api.runs.check(run, grant.namespace)
-        await boss.pause(run, _short(body.reason))
+        await boss.pause(run, _short(body.reason), by=api.name_of(grant))
         return json_response(RunAccepted(run), 202)
 
     @router.post("/unpause", **returns(RunAccepted, 202))
     async def unpause(run: str, grant: Caller) -> Response:
         """Let a paused run go on."""
         await api.runs.check(run, grant.namespace)
-        await boss.unpause(run)
+        await boss.unpause(run, by=api.name_of(grant))
         return json_response(RunAccepted(run), 202)
 
     @router.post("/steer", **returns(RunAccepted, 202), **takes(SteerBody))
@@ -98,7 +98,7 @@ def control_routes(api: ApiContext) -> APIRouter:
         """Have a model change what is not done yet of a run as the note says."""
         body = await body_of(request, SteerBody)
         await api.runs.check(run, grant.namespace)
-        await boss.steer(run, _short(body.note), key=_short(body.key))
+        await boss.steer(run, _short(body.note), key=_short(body.key), by=api.name_of(grant))
         return json_response(RunAccepted(run), 202)
 
     _add_continuations(router, api)
@@ -114,7 +114,9 @@ def _add_continuations(router: APIRouter, api: ApiContext) -> None:
         """Raise or lower the budget of a run."""
         body = await body_of(request, BudgetBody)
         await api.runs.check(run, grant.namespace)
-        await boss.change_budget(run, money=body.money, tokens=body.tokens, calls=body.calls)
+        await boss.change_budget(
+            run, money=body.money, tokens=body.tokens, calls=body.calls, by=api.name_of(grant)
+        )
         return json_response(RunAccepted(run), 202)
 
     @router.post("/resume", **returns(RunAccepted, 202), **takes(ResumeBody, required=False))
