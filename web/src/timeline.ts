@@ -305,9 +305,10 @@ export class Timeline {
     this.strip = parallelism(this.bars);
     this.highest = Math.max(1, ...this.strip.count.slice(0, 50_000));
     const from = Math.min(Date.parse(beganAt) || now, this.bars[0]?.start ?? now);
-    let to = Math.max(now, from + 1000);
-    for (const bar of this.bars) to = Math.max(to, bar.end, bar.expectedEnd ?? 0);
-    this.scale = new TimeScale(from, to, idleGaps(this.bars, from, to));
+    let end = now;
+    for (const bar of this.bars) end = Math.max(end, bar.end, bar.expectedEnd ?? 0);
+    // What lies after the end of a short run is not idle time.
+    this.scale = new TimeScale(from, Math.max(end, from + 1000), idleGaps(this.bars, from, end));
     this.lanes = [];
     let top = 0;
     for (const lane of lanesOf(this.bars, this.mode, { fold: this.isFolding, shown: this.selected })) {
