@@ -2,7 +2,7 @@
 
 `python benchmarks/sse.py` leads chains of tasks without a reader, then with 500 streams in another process, of which
 one reads nothing. It compares the dispatch latency (from the moment when a task's needs are met to its start), the
-memory, and the time from a stop to the end of the last stream. Exit code 1 if a bound is broken.
+memory, and the time from a stop to the end of the last stream.
 """
 
 import asyncio
@@ -11,12 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.measure import Figure, options_for, report
 
 import chargehand as ch
 from chargehand.server.http.web_server import WebOptions, WebServer
 
-STREAMS = int(sys.argv[1]) if len(sys.argv) > 1 else 500
 CHAINS, LENGTH, WORK = 20, 30, 0.02
 MOST_RATIO, MOST_P99, MOST_STOP, MOST_MEMORY = 2.0, 0.050, 0.5, 128.0
 
@@ -118,7 +121,7 @@ def memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-async def measured(folder: Path) -> bool:
+async def measured(folder: Path, streams: int) -> list[Figure]:
     limits = ch.Limits(tasks=CHAINS * LENGTH + 2)
     boss = ch.Supervisor([worker, sitter], journal=folder / "runs.db", parallel=64, limits=limits)
     web = WebServer(boss, WebOptions(port=0, token_file=str(folder / "tokens.json")))
@@ -130,11 +133,11 @@ async def measured(folder: Path) -> bool:
     before = memory()
     port, token = web.url.rpartition(":")[2].strip("/"), web.owner.token if web.owner else ""
     run = (await boss.submit(chains())).id
-    command = [sys.executable, "-c", READERS, port, token, run, str(STREAMS)]
+    command = [sys.executable, "-c", READERS, port, token, run, str(streams)]
     readers = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert readers.stdout is not None
     await readers.stdout.readline()
-    while web.api.streams.count < STREAMS:
+    while web.api.streams.count < streams:
         await asyncio.sleep(0.05)
     await begun(boss, run)
     crowded = p99(await latencies(boss, run))
@@ -149,26 +152,33 @@ async def measured(folder: Path) -> bool:
     await serving
     await boss.close()
     ratio = crowded / max(alone, 0.001)  # below a millisecond there is nothing to compare
-    print(
-        f"streams: {STREAMS}, one of them reads nothing; {byes} of {STREAMS - 1} heard the good-bye"
-    )
-    print(
-        f"dispatch p99: {alone * 1e3:.1f} ms alone, {crowded * 1e3:.1f} ms with streams: {ratio:.2f} times "
-        f"(at most {MOST_RATIO:g} and {MOST_P99 * 1e3:g} ms)"
-    )
-    print(f"memory: {grown:+.1f} MB (at most {MOST_MEMORY:g})")
-    print(f"from the stop to the last good-bye: {stopped:.2f} s (at most {MOST_STOP:g})")
-    return (
-        ratio <= MOST_RATIO
-        and crowded <= MOST_P99
-        and stopped <= MOST_STOP
-        and grown <= MOST_MEMORY
-    )
+    heard = f"{byes} of {streams - 1} heard the good-bye"
+    return [
+        Figure(name="dispatch p99 without a reader", value=alone * 1e3, unit="ms"),
+        Figure(
+            name=f"dispatch p99 with {streams} streams",
+            value=crowded * 1e3,
+            unit="ms",
+            bar=MOST_P99 * 1e3,
+        ),
+        Figure(name="with streams ÷ without", value=ratio, unit="×", bar=MOST_RATIO),
+        Figure(name="memory of the server", value=grown, unit="MB", bar=MOST_MEMORY),
+        Figure(
+            name="from the stop to the last good-bye",
+            value=stopped,
+            unit="s",
+            bar=MOST_STOP,
+            note=heard,
+        ),
+    ]
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    options = options_for(
+        __doc__, argv, lambda parser: parser.add_argument("--streams", type=int, default=500)
+    )
     with tempfile.TemporaryDirectory() as folder:
-        return 0 if asyncio.run(measured(Path(folder))) else 1
+        return report(asyncio.run(measured(Path(folder), options.streams)), options)
 
 
 if __name__ == "__main__":

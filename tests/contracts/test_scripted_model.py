@@ -19,7 +19,7 @@ async def test_a_script_is_played_in_order_and_its_end_is_checked() -> None:
     assert (await model.ask(asking())).calls == (FIRST, SECOND)
     with pytest.raises(ModelBusy, match="slow down"):
         await model.ask(asking())
-    with pytest.raises(AssertionError, match="nobody asked for"):
+    with pytest.raises(AssertionError, match="was not asked for"):
         model.assert_complete()
     with pytest.raises(ModelDenied):
         await model.ask(asking())
@@ -57,5 +57,5 @@ async def test_a_script_can_take_its_time() -> None:
 
 
 async def test_what_is_no_line_is_refused() -> None:
-    with pytest.raises(UsageError, match="no line of a script"):
+    with pytest.raises(UsageError, match="not a line of a script"):
         await ScriptedModel([7]).ask(asking())  # type: ignore[list-item]  # a slip of the pen

@@ -89,7 +89,7 @@ def test_show_has_times_outputs_costs_causes_and_a_timeline(chargehand: Call) ->
         "→ page good",
         "✗ bad  failed, reader, attempt 3",
         r"the page is \x1b[31mgone",
-        "– after  skipped: bad came to nothing",
+        "– after  skipped: bad was not done",
         "✓ sum  done, writer, ",
         "2 calls",
         "✓ many  done, each, ",

@@ -46,7 +46,7 @@ def group(*members: Any, **terms: Any) -> Group:
 async def test_p08_a_broadcast_to_nobody_asks_nobody() -> None:
     replies = await group().broadcast("Are you there?", to=[])
     assert (replies.said, replies.failed, len(replies), replies.id) == ({}, {}, 0, "")
-    with pytest.raises(UsageError, match="nobody was asked"):
+    with pytest.raises(UsageError, match="no member was asked"):
         _ = replies.run
 
 

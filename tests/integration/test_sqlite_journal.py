@@ -100,7 +100,7 @@ def test_places_that_cannot_be_a_journal_are_refused(tmp_path: Path) -> None:
         open_journal("")
     with pytest.raises(UsageError, match="strict"):
         open_journal(tmp_path / "runs.db", durability="sloppy")  # type: ignore[arg-type]  # the point
-    with pytest.raises(UsageError, match="no journal"):
+    with pytest.raises(UsageError, match="not a journal"):
         open_journal(5)  # type: ignore[arg-type]  # the point
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file"):

@@ -11,7 +11,13 @@ import click
 from msgspec import Struct
 
 from chargehand.cli import output
-from chargehand.cli.find_run import FoundRun, heads_in, standing_of, with_run
+from chargehand.cli.find_run import (
+    FoundRun,
+    heads_in,
+    refuse_submitted,
+    standing_of,
+    with_run,
+)
 from chargehand.cli.options import journal_option, json_option
 from chargehand.cli.run_details import shown, shown_json
 from chargehand.decisions.task_graph import TaskState
@@ -155,7 +161,7 @@ def trace(
         raise click.UsageError("give --json or --tree, not both")
 
     async def told(boss: Supervisor, head: Head) -> Trace:
-        result = await boss.look(head.stream)
+        result = await boss.look(refuse_submitted(head).stream)
         return await asyncio.to_thread(lambda: result.trace)
 
     found = asyncio.run(with_run(run_id, journal, told))
