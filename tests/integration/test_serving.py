@@ -7,11 +7,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import chargehand as ch
+from chargehand.clock import SystemClock
 from tests.guide.conftest import make_plan, make_task
 from tests.integration.test_cli_runs import chargehand, read_until, start, terminal
 
@@ -188,6 +190,28 @@ async def test_what_is_told_a_submitted_run_reaches_its_leader(tmp_path: Path) -
     assert (await boss.look(run)).status.value == "paused"
     await boss.unpause(run)
     await asyncio.wait_for(entered.wait(), 20)
+    await boss.stop()
+    await serving
+    await boss.close()
+
+
+async def test_b4_a_run_posted_where_the_clock_is_ahead_does_not_begin_before_it_was_requested(
+    tmp_path: Path,
+) -> None:
+    @ch.worker("clerk", "Writes lines")
+    async def clerk(brief: ch.Brief) -> str:
+        return "done"
+
+    place, ahead = str(tmp_path / "runs.db"), SystemClock()
+    ahead.not_before(ahead.now() + timedelta(hours=1))
+    poster = ch.Supervisor([clerk], journal=place, clock=ahead)
+    run = await poster.post(make_plan(make_task("t0", worker="clerk")))
+    await poster.close()
+    boss = ch.Supervisor([clerk], journal=place)
+    serving = asyncio.create_task(boss.serve())
+    times = [event.at async for event in boss.watch(run)]
+    assert len(times) > 3
+    assert times == sorted(times)
     await boss.stop()
     await serving
     await boss.close()
