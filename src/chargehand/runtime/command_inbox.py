@@ -185,11 +185,13 @@ def read_answer(mail: Mail) -> AnswerMail:
 
 async def why_closed(journal: Journal, question: str) -> UnknownQuestion:
     """The error that says why a question is not open: answered by whom, ended, or no such id."""
+    # The letters come first: one that is taken in meanwhile is then found among the events.
+    letters = await journal.mail.unread()
     async for entry in journal.read(question.partition(":")[0]):
         event = entry.event
         if isinstance(event, QuestionAnswered) and event.question == question:
             return QuestionTaken(question, event.by, event.text)
-    for mail in await journal.mail.unread():
+    for mail in letters:
         with contextlib.suppress(msgspec.MsgspecError):  # somebody else's letter may be anything
             if (known := answer_in_mail(mail)) is not None and known.question == question:
                 return QuestionTaken(question, known.by, known.text)
