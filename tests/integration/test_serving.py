@@ -172,11 +172,12 @@ def test_runs_that_a_server_lacks_the_workers_for_are_named_and_never_taken(plac
 
 
 async def test_what_is_told_a_submitted_run_reaches_its_leader(tmp_path: Path) -> None:
-    entered = asyncio.Event()
+    entered, release = asyncio.Event(), asyncio.Event()
 
     @ch.worker("clerk", "Writes lines")
     async def clerk(brief: ch.Brief) -> str:
         entered.set()
+        await release.wait()  # a run that is over cannot be paused
         return "done"
 
     boss = ch.Supervisor([clerk], journal=str(tmp_path / "runs.db"))
@@ -190,6 +191,7 @@ async def test_what_is_told_a_submitted_run_reaches_its_leader(tmp_path: Path) -
     assert (await boss.look(run)).status.value == "paused"
     await boss.unpause(run)
     await asyncio.wait_for(entered.wait(), 20)
+    release.set()
     await boss.stop()
     await serving
     await boss.close()
