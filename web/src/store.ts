@@ -133,6 +133,32 @@ function lengthOf(row: AttemptRow): number {
   return row.ended_at ? (Date.parse(row.ended_at) - Date.parse(row.started_at)) / 1000 : 0;
 }
 
+/** The row of a task that has not begun. */
+export function waitingRow(task: PlanTask, needs: string[], phase = 0): TaskRow {
+  return {
+    id: task.id,
+    description: task.description,
+    worker: task.worker || task.skill || "",
+    needs,
+    required: !task.optional,
+    accept: task.accept ?? "",
+    state: "waiting",
+    attempt: 0,
+    attempts: 0,
+    started_at: null,
+    ended_at: null,
+    seconds: null,
+    wait_seconds: null,
+    tokens: 0,
+    cost: null,
+    why: "",
+    error: null,
+    for_each: task.for_each !== undefined && task.for_each !== null,
+    phase,
+    budget: task.limits ?? null,
+  };
+}
+
 export class RunModel {
   /** Tells a model that was made anew from one that went on. */
   readonly generation = ++generations;
@@ -264,28 +290,7 @@ export class RunModel {
   add(task: PlanTask, at: string): void {
     const needs = (task.needs ?? []).map(needId);
     const phase = 1 + Math.max(-1, ...needs.map((need) => this.tasks.get(need)?.phase ?? -1));
-    const row: TaskRow = {
-      id: task.id,
-      description: task.description,
-      worker: task.worker || task.skill || "",
-      needs,
-      required: !task.optional,
-      accept: task.accept ?? "",
-      state: "waiting",
-      attempt: 0,
-      attempts: 0,
-      started_at: null,
-      ended_at: null,
-      seconds: null,
-      wait_seconds: null,
-      tokens: 0,
-      cost: null,
-      why: "",
-      error: null,
-      for_each: task.for_each !== undefined && task.for_each !== null,
-      phase,
-      budget: task.limits ?? null,
-    };
+    const row = waitingRow(task, needs, phase);
     this.tasks.set(row.id, row);
     const counts = { ...this.run.tasks };
     counts.total += 1;

@@ -27,7 +27,7 @@ import {
   refreshQuestions,
   shownTheme,
 } from "../session";
-import { FINAL, needId, RunModel } from "../store";
+import { FINAL, needId, RunModel, waitingRow } from "../store";
 import type { Plan, PlanTask, RunEvent, TaskRow } from "../types";
 import { Button, Dialog, Empty, ErrorBox, Field, Loading, useFetched } from "../ui";
 
@@ -309,7 +309,7 @@ function Preview({ plan, model }: { plan: Plan; model: RunModel }) {
     const tasks = plan.tasks.map((task): TaskRow => {
       const known = model.tasks.get(task.id);
       const needs = (task.needs ?? []).map(needId).filter((id) => ids.has(id) && id !== task.id);
-      return known ? { ...known, description: task.description, needs } : previewRow(task, needs);
+      return known ? { ...known, description: task.description, needs } : waitingRow(task, needs);
     });
     // A circle has no columns; the table below says which tasks it is made of.
     if (!checkPlan(plan, []).some((fault) => fault.message.startsWith("tasks need each other"))) {
@@ -334,31 +334,6 @@ function Preview({ plan, model }: { plan: Plan; model: RunModel }) {
       />
     </div>
   );
-}
-
-function previewRow(task: PlanTask, needs: string[]): TaskRow {
-  return {
-    id: task.id,
-    description: task.description,
-    worker: task.worker || task.skill || "",
-    needs,
-    required: !task.optional,
-    accept: task.accept ?? "",
-    state: "waiting",
-    attempt: 0,
-    attempts: 0,
-    started_at: null,
-    ended_at: null,
-    seconds: null,
-    wait_seconds: null,
-    tokens: 0,
-    cost: null,
-    why: "",
-    error: null,
-    for_each: Boolean(task.for_each),
-    phase: 0,
-    budget: null,
-  };
 }
 
 function Conflict({
