@@ -171,13 +171,14 @@ def test_runs_that_a_server_lacks_the_workers_for_are_named_and_never_taken(plac
             assert chargehand(place, "watch", run, "--journal", "runs.db").stdout == "forged\n"
 
 
-async def test_what_is_told_a_submitted_run_reaches_its_leader(tmp_path: Path) -> None:
-    entered, release = asyncio.Event(), asyncio.Event()
+async def test_what_is_told_a_submitted_run_reaches_its_leader_before_it_starts_anything(
+    tmp_path: Path,
+) -> None:
+    entered = asyncio.Event()
 
     @ch.worker("clerk", "Writes lines")
     async def clerk(brief: ch.Brief) -> str:
         entered.set()
-        await release.wait()  # a run that is over cannot be paused
         return "done"
 
     boss = ch.Supervisor([clerk], journal=str(tmp_path / "runs.db"))
@@ -189,9 +190,9 @@ async def test_what_is_told_a_submitted_run_reaches_its_leader(tmp_path: Path) -
         if isinstance(event, ch.events.RunPaused):
             break
     assert (await boss.look(run)).status.value == "paused"
+    assert not entered.is_set()
     await boss.unpause(run)
     await asyncio.wait_for(entered.wait(), 20)
-    release.set()
     await boss.stop()
     await serving
     await boss.close()

@@ -321,6 +321,9 @@ class Runtime:
                 # Those who led it before died. What was begun before it must not be decided with it.
                 await asyncio.wait([self._begun])
             await self._hold(requested.reuses)
+            # It may have been posted where clocks go ahead of ours.
+            self._clock.not_before(requested.at)
+            letters = await self._command_inbox.letters_for(run) if mail and not has_begun else []
         if has_begun:
             await self.journal.leases.release(run, epoch)
             return None
@@ -330,14 +333,14 @@ class Runtime:
         ending = self._expect(run, asking)
         opened = self.kernel.open(run, above=above, results=taken.begun())
         opened.reusable, opened.kept, opened.epoch = taken.by_key, taken.results, epoch
-        # It may have been posted where clocks go ahead of ours.
-        self._clock.not_before(requested.at)
         now = self._clock.now()
         self._post(RunMessage(run, requested, mail=mail))
         led = self.kernel.led_by(self.journal.leases.node, epoch, now)
         self._begun = self._propose(run, led)
         if plan is not None:
             self._begun = self._propose(run, PlanAdopted(plan=plan, at=now))
+        for event, letter in letters:  # a run that was paused before it began starts nothing
+            self._post(RunMessage(run, event, mail=letter))
         return Leading(ending, self._begun, epoch)
 
     async def _park(
