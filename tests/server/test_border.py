@@ -363,6 +363,38 @@ async def test_i8_a_body_that_dribbles_in_is_given_up(tmp_path: Path) -> None:
         assert (await served.call("GET", "me")).status == 200
 
 
+async def closed_for_silence(served: Served, *sent: bytes) -> None:
+    """Send this, each part once the one before was answered, and wait until the server hangs up."""
+    port = int(served.web.api.rules.cookie.rpartition("-")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    *whole, begun = sent
+    for request in whole:
+        writer.write(request)
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+    writer.write(begun)
+    async with asyncio.timeout(4):  # less than the time after which uvicorn hangs up by itself
+        while await reader.read(65536):
+            pass
+    writer.close()
+
+
+async def test_i8_a_head_that_does_not_come_is_given_up(tmp_path: Path) -> None:
+    """Only the connection that owes a request is closed, not one with an open stream."""
+    health = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with serving(tmp_path, head_time=0.2) as served:
+        run = await served.submit(task("a", "asker"))
+        await served.until(run, "waiting")
+        address = f"{served.url}/api/v1/runs/{run}/events"
+        credential = {"Authorization": f"Bearer {served.token}"}
+        async with served.session.get(address, headers=credential) as stream:
+            await closed_for_silence(served, b"")
+            await closed_for_silence(served, b"GET /api/v1/me HTTP/1.1\r\nHost: loc")
+            await closed_for_silence(served, health, b"GET /api")
+            (question,) = (await served.get(f"runs/{run}/questions"))["questions"]
+            await served.post(f"questions/{question['id']}/answer", {"text": "red"})
+            assert b"event: end" in await stream.read()
+
+
 def test_i18_a_public_address_without_a_token_is_refused(tmp_path: Path) -> None:
     boss = ch.Supervisor(list(CREW), journal=tmp_path / "runs.db")
     file = str(tmp_path / "tokens.json")

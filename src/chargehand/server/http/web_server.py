@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,10 @@ from chargehand.supervisor import Supervisor
 HOST, PORT = "127.0.0.1", 8642
 #: seconds that open requests have to end
 GRACE = 1
+#: seconds in which the head of a request must be there
+HEAD_TIME = 10.0
+#: turns of uvicorn's loop, ten a second, between two looks at the connections
+TURNS = 5
 #: connections at once; more are answered with 503
 MOST_CONNECTIONS = 2_000
 
@@ -46,10 +51,31 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     key: str = ""
     #: where the crew comes from
     source: dict[str, Any] = {}
+    head_time: float = HEAD_TIME
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the command that runs it."""
+    """A server that leaves signals to the command that runs it, and waits for no head of a request for long."""
+
+    def __init__(self, config: uvicorn.Config, head_time: float) -> None:
+        super().__init__(config)
+        self._head_time = head_time
+        #: since when each connection has owed a request
+        self._owing: dict[Any, float] = {}
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TURNS == 0:
+            self._close_silent_connections()
+        return await super().on_tick(counter)
+
+    def _close_silent_connections(self) -> None:
+        """uvicorn ends idle connections that had a request, but waits for ever for one that has begun."""
+        at = time.monotonic()
+        connections = filter(_owes_request, self.server_state.connections)
+        self._owing = {each: self._owing.get(each, at) for each in connections}
+        for each, since in self._owing.items():
+            if at - since >= self._head_time:
+                each.transport.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -101,7 +127,7 @@ class WebServer:
             ws="none",
             lifespan="off",
         )
-        self._server = _Server(config)
+        self._server = _Server(config, options.head_time)
         scheme = "https" if options.certificate else "http"
         self.url = f"{scheme}://{address_of(self._listener)}{base}/"
 
@@ -121,6 +147,13 @@ class WebServer:
         """End soon: streams say good-bye, requests under way have a second."""
         self.api.streams.stop()
         self._server.should_exit = True
+
+
+def _owes_request(connection: Any) -> bool:
+    """Whether a connection has neither a request under way nor uvicorn's own timer for the next."""
+    cycle = getattr(connection, "cycle", None)
+    has_request = cycle is not None and not cycle.response_complete
+    return not has_request and getattr(connection, "timeout_keep_alive_task", None) is None
 
 
 def _listener(options: WebOptions) -> socket.socket:
