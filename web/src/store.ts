@@ -185,6 +185,8 @@ export class RunModel {
   answer = "";
   /** Seconds of work in attempts that were done. */
   busy = 0;
+  /** Tasks of the plan that were done, in the order of their end. */
+  finished: string[] = [];
   /** The time of the last event: "now" of a replay. */
   at = "";
   /** Set by events that change what only the server computes: critical path, estimates, waits. */
@@ -215,6 +217,11 @@ export class RunModel {
       model.attemptIndex.set(`${row.task}:${row.attempt}`, index);
       if (row.outcome === "done") model.busy += lengthOf(row);
     });
+    model.finished = [...model.tasks.values()]
+      .filter((row) => row.state === "done" && row.ended_at && !row.system)
+      .map((row) => ({ id: row.id, at: Date.parse(row.ended_at ?? "") }))
+      .sort((a, b) => a.at - b.at)
+      .map((row) => row.id);
     for (const question of snapshot.questions) model.questions.set(question.id, question);
     model.items = { ...snapshot.items };
     model.criticalPath = snapshot.critical_path;
@@ -329,6 +336,7 @@ export class RunModel {
   settle(id: string, changes: Partial<TaskRow>, at: string): void {
     this.change(id, { ended_at: at, ...changes });
     this.progress.delete(id);
+    if (changes.state === "done" && !isSystem(id)) this.finished.push(id);
     for (const dependent of this.unblocks(id)) this.makeReady(dependent, at);
   }
 

@@ -24,6 +24,28 @@ function TaskLink({ row, children }: { row: TaskRow; children?: ComponentChildre
   );
 }
 
+/** One task of a list. All it shows is in its properties, so that it is drawn again only when one of them changes. */
+function TaskLine({ row, time, about }: { row: TaskRow; time?: string; about?: string }) {
+  return (
+    <li>
+      <TaskLink row={row}>
+        {time === undefined ? null : <span class="num">{time}</span>}
+        {about === undefined ? null : <span class="meta">{about}</span>}
+      </TaskLink>
+    </li>
+  );
+}
+
+/** The tasks that were done last, newest first. */
+function justFinished(model: RunModel, most: number): TaskRow[] {
+  const found: TaskRow[] = [];
+  for (let at = model.finished.length - 1; at >= 0 && found.length < most; at--) {
+    const row = model.tasks.get(model.finished[at] ?? "");
+    if (row?.state === "done" && !found.includes(row)) found.push(row);
+  }
+  return found;
+}
+
 function secondsSince(at: string | null, model: RunModel): number | null {
   return at ? Math.max(0, (nowOf(model) - Date.parse(at)) / 1000) : null;
 }
@@ -55,10 +77,7 @@ function RightNow({ model }: { model: RunModel }) {
   const questions = model.openQuestions;
   const failed = rows.filter((row) => row.state === "failed");
   const working = rows.filter((row) => row.state === "running" || row.state === "retrying");
-  const finished = rows
-    .filter((row) => row.state === "done" && row.ended_at && !row.system)
-    .sort((a, b) => Date.parse(b.ended_at ?? "") - Date.parse(a.ended_at ?? ""))
-    .slice(0, 8);
+  const finished = justFinished(model, 8);
   const replaying = route.value.query.at !== undefined;
   const asking = new Set(questions.map((question) => question.task));
   const isBlocked = (task: string): boolean => {
@@ -76,11 +95,7 @@ function RightNow({ model }: { model: RunModel }) {
         <Group title="Failed">
           <ul class="task-list">
             {failed.map((row) => (
-              <li key={row.id}>
-                <TaskLink row={row}>
-                  <span class="meta">{oneLine(row.error?.message ?? "", 100)}</span>
-                </TaskLink>
-              </li>
+              <TaskLine key={row.id} row={row} about={oneLine(row.error?.message ?? "", 100)} />
             ))}
           </ul>
         </Group>
@@ -89,15 +104,14 @@ function RightNow({ model }: { model: RunModel }) {
         <Group title={`Working (${working.length})`}>
           <ul class="task-list">
             {working.slice(0, 40).map((row) => (
-              <li key={row.id}>
-                <TaskLink row={row}>
-                  <span class="num">{duration(secondsSince(row.started_at, model))}</span>
-                  <span class="meta">
-                    {isSystem(row.id) ? "supervisor" : row.worker}{" "}
-                    {currentStep(row, model) ? `· ${currentStep(row, model)}` : ""}
-                  </span>
-                </TaskLink>
-              </li>
+              <TaskLine
+                key={row.id}
+                row={row}
+                time={duration(secondsSince(row.started_at, model))}
+                about={[isSystem(row.id) ? "supervisor" : row.worker, currentStep(row, model)]
+                  .filter(Boolean)
+                  .join(" · ")}
+              />
             ))}
           </ul>
         </Group>
@@ -107,13 +121,7 @@ function RightNow({ model }: { model: RunModel }) {
           <ul class="task-list">
             {blocked.map((wait) => {
               const row = model.tasks.get(wait.task);
-              return row ? (
-                <li key={wait.task}>
-                  <TaskLink row={row}>
-                    <span class="meta">{oneLine(wait.why, 110)}</span>
-                  </TaskLink>
-                </li>
-              ) : null;
+              return row ? <TaskLine key={wait.task} row={row} about={oneLine(wait.why, 110)} /> : null;
             })}
           </ul>
         </Group>
@@ -122,11 +130,7 @@ function RightNow({ model }: { model: RunModel }) {
         <Group title="Just finished">
           <ul class="task-list is-pale">
             {finished.map((row) => (
-              <li key={row.id}>
-                <TaskLink row={row}>
-                  <span class="num">{duration(row.seconds)}</span>
-                </TaskLink>
-              </li>
+              <TaskLine key={row.id} row={row} time={duration(row.seconds)} />
             ))}
           </ul>
         </Group>

@@ -1,7 +1,7 @@
 // A run while it works: its plan as a graph, its attempts on a timeline, and a panel about one task.
 
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, runPath } from "../api";
 import { duration, oneLine, plural } from "../format";
 import { Graph } from "../graph";
@@ -167,8 +167,9 @@ function GraphPane({ model, task }: { model: RunModel; task: string | null }) {
     "-": () => graph.current?.zoomBy(0.8),
     "/": () => document.getElementById("graph-filter")?.focus(),
   });
-  return (
-    <section class="pane graph-pane" aria-labelledby="graph-title">
+  // It does not change with the run, and updates come ten times a second.
+  const head = useMemo(
+    () => (
       <header class="pane-head">
         <h2 id="graph-title">Graph</h2>
         <Button
@@ -225,6 +226,12 @@ function GraphPane({ model, task }: { model: RunModel; task: string | null }) {
           <Glyph name="plus" />
         </Button>
       </header>
+    ),
+    [isFolding, isFollowing, isCritical, text, hits],
+  );
+  return (
+    <section class="pane graph-pane" aria-labelledby="graph-title">
+      {head}
       <div class="canvas-box">
         <canvas
           ref={canvas}
@@ -364,8 +371,8 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
     a: () => timeline.current?.panBy(-0.2),
     d: () => timeline.current?.panBy(0.2),
   });
-  return (
-    <section class="pane timeline-pane" aria-labelledby="timeline-title">
+  const head = useMemo(
+    () => (
       <header class="pane-head">
         <h2 id="timeline-title">Timeline</h2>
         <Chips
@@ -387,6 +394,12 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
           <Glyph name="fit" />
         </Button>
       </header>
+    ),
+    [mode],
+  );
+  return (
+    <section class="pane timeline-pane" aria-labelledby="timeline-title">
+      {head}
       <div class="canvas-box">
         <canvas
           ref={canvas}

@@ -274,21 +274,38 @@ function Cancel({ onClose, send }: { onClose: () => void; send: (body: object) =
   );
 }
 
-function Tabs({ model }: { model: RunModel }) {
+interface TabCounts {
+  planVersion: number;
+  calls: number;
+  workers: number;
+  questions: number;
+  open: number;
+}
+
+function tabCounts(model: RunModel): TabCounts {
+  let calls = 0;
+  for (const row of model.attempts) calls += row.calls;
+  const workers = new Set<string>();
+  for (const row of model.tasks.values()) if (row.worker && !row.system) workers.add(row.worker);
+  return {
+    planVersion: model.planVersion,
+    calls,
+    workers: workers.size,
+    questions: model.questions.size,
+    open: model.openQuestions.length,
+  };
+}
+
+function Tabs({ planVersion, calls, workers, questions, open }: TabCounts) {
   const { page, run, query } = route.value;
   const kept = { at: query.at ?? null };
-  const calls = model.attempts.reduce((sum, row) => sum + row.calls, 0);
-  const workers = new Set(
-    [...model.tasks.values()].filter((row) => !row.system && row.worker).map((row) => row.worker),
-  ).size;
-  const open = model.openQuestions.length;
   const tabs: [Page, string, number | string | null][] = [
     ["run", "Run", null],
-    ["plan", "Plan", model.planVersion ? `v${model.planVersion}` : null],
+    ["plan", "Plan", planVersion ? `v${planVersion}` : null],
     ["trace", "Trace", calls || null],
     ["workers", "Workers", workers || null],
     ["board", "Board", null],
-    ["questions", "Questions", model.questions.size || null],
+    ["questions", "Questions", questions || null],
     ["cost", "Cost", null],
     ["output", "Output", null],
   ];
@@ -427,7 +444,7 @@ export function RunShell({ children }: { children: (model: RunModel) => Componen
         {model.run.reason && model.run.state !== "failed" ? (
           <p class="run-reason">{oneLine(model.run.reason, 300)}</p>
         ) : null}
-        <Tabs model={model} />
+        <Tabs {...tabCounts(model)} />
       </header>
       {query.at === undefined ? <NeedsBar run={model.run.id} /> : <ReplayBar model={model} />}
       {children(model)}
@@ -438,9 +455,9 @@ export function RunShell({ children }: { children: (model: RunModel) => Componen
 /** Why a run failed: the first task that failed, then what was lost with it. */
 export function FailureCauses({ model }: { model: RunModel }) {
   const { run } = model;
+  if (run.state !== "failed" && run.state !== "partial") return null;
   const failed = [...model.tasks.values()].filter((row) => row.state === "failed");
   const skipped = [...model.tasks.values()].filter((row) => row.state === "skipped");
-  if (run.state !== "failed" && run.state !== "partial") return null;
   const setting = /api[_ ]?key|credential|401|unauthor/i.test(
     failed.map((row) => row.error?.message).join(" ") + run.reason,
   );
