@@ -254,3 +254,21 @@ def test_a_document_that_cannot_be_written_says_where(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ch.UsageError, match="cannot be written"):
         Document("t", []).write(tmp_path / "file" / "report")
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (Table(("supplier", "rule"), [], "Breaches"), "Breaches: this run has no entries for it."),
+        (Table(("supplier", "rule"), ()), "This run has no entries for it."),
+        (BarChart("Paid in 2025", []), "Paid in 2025: this run has no entries for it."),
+        (LineChart("Prices", [], {}), "Prices: this run has no entries for it."),
+        (Bullets([]), "This run has no entries for it."),
+    ],
+)
+def test_a_table_without_rows_says_so(block: Any, said: str) -> None:
+    """The columns alone would read as if there were nothing to report."""
+    made = Document("Review", [block])
+    assert made.markdown() == f"# Review\n\n{said}\n"
+    assert f'<p class="label">{said}</p>' in made.html()
+    assert not {"<table", "<svg", "<ul"} & set(re.findall(r"<\w+", made.html()))

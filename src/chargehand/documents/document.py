@@ -129,6 +129,8 @@ class Document:
 
     def _markdown_of(self, block: Block) -> str:
         match block:
+            case Table(rows=[]) | BarChart(bars=[]) | LineChart(axis=[]) | Bullets(points=[]):
+                return _nothing_for(block)
             case str():
                 return _text(block)
             case Section():
@@ -198,6 +200,8 @@ class Document:
 
     def _html_of(self, block: Block) -> str:
         match block:
+            case Table(rows=[]) | BarChart(bars=[]) | LineChart(axis=[]) | Bullets(points=[]):
+                return f'<p class="label">{_lines(_nothing_for(block))}</p>'
             case str():
                 return "".join(f"<p>{_lines(each)}</p>" for each in block.strip().split("\n\n"))
             case Section():
@@ -301,6 +305,15 @@ def _figures_of(blocks: Sequence[Block]) -> list[Figure]:
             case LineChart():
                 cells += [figure for line in block.lines.values() for figure in line]
     return [each for each in cells if isinstance(each, Figure)]
+
+
+def _nothing_for(block: Table | BarChart | LineChart | Bullets) -> str:
+    """A heading over nothing would leave open whether there is nothing, or whether it is missing."""
+    match block:
+        case Table(caption=name) | BarChart(title=name) | LineChart(title=name) if name:
+            return f"{_line(name)}: this run has no entries for it."
+        case _:
+            return "This run has no entries for it."
 
 
 def _parts(point: str | Sequence[Cell]) -> Sequence[Cell]:
