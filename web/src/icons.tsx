@@ -1,20 +1,9 @@
 // State is colour, icon and word together. The icons are drawn at 14 px.
 
+import { STATE_WORDS } from "./drawing";
 import type { RunState, TaskState } from "./types";
 
-const WORDS: Record<TaskState, string> = {
-  waiting: "waiting",
-  ready: "ready",
-  running: "running",
-  retrying: "retrying",
-  needs: "needs you",
-  done: "done",
-  failed: "failed",
-  skipped: "skipped",
-  cancelled: "cancelled",
-};
-
-export const taskWord = (state: TaskState): string => WORDS[state];
+export const taskWord = (state: TaskState): string => STATE_WORDS[state];
 
 const RUN_AS: Record<RunState, [TaskState | "paused", string]> = {
   submitted: ["waiting", "submitted"],

@@ -507,32 +507,21 @@ export class RunModel {
   }
 }
 
+/** What each kind of system task does, as `decisions/system_tasks.py` says it. */
+const SYSTEM_TASKS: Record<string, (of: string) => string> = {
+  "@plan": (again) => (again ? "Plan again" : "Write the plan"),
+  "@items": (of) => `List the items of ${of}`,
+  "@refine": (of) => `Rewrite ${of.replace(/:\d+$/, "")}, which failed`,
+  "@draft": () => "Draft the answer",
+  "@answer": () => "Compose the answer",
+  "@budget": () => "Ask whether more may be spent",
+};
+
 function systemRow(id: string, worker: string): TaskRow {
-  const what =
-    id === "@plan" ? "Write the plan" : id === "@answer" ? "Compose the answer" : "Rewrite a failed task";
-  return {
-    id,
-    description: what,
-    worker,
-    needs: [],
-    required: true,
-    accept: "",
-    state: "ready",
-    attempt: 0,
-    attempts: 0,
-    started_at: null,
-    ended_at: null,
-    seconds: null,
-    wait_seconds: null,
-    tokens: 0,
-    cost: null,
-    why: "",
-    error: null,
-    for_each: false,
-    phase: id === "@plan" ? -1 : 1_000_000,
-    budget: null,
-    system: true,
-  };
+  const [, kind = "", of = ""] = /^([^:]*):?(.*)$/s.exec(id) ?? [];
+  const description = SYSTEM_TASKS[kind]?.(of) ?? id;
+  const phase = id === "@plan" ? -1 : 1_000_000;
+  return { ...waitingRow({ id, description, worker }, [], phase), state: "ready", system: true };
 }
 
 type Handler = (model: RunModel, event: RunEvent) => void;

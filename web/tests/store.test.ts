@@ -129,6 +129,18 @@ describe("a run folded from its events", () => {
     expect(model.plan?.tasks.map((task) => task.id)).toEqual(["a", "b", "d"]);
   });
 
+  it("names each system task by what it does", () => {
+    const named = (task: string) =>
+      folded(["AttemptStarted", { task, attempt: 1, worker: "@w" }]).tasks.get(task)?.description;
+    expect(named("@plan")).toBe("Write the plan");
+    expect(named("@plan:2")).toBe("Plan again");
+    expect(named("@items:read:all")).toBe("List the items of read:all");
+    expect(named("@refine:read:2")).toBe("Rewrite read, which failed");
+    expect(named("@draft:1")).toBe("Draft the answer");
+    expect(named("@answer")).toBe("Compose the answer");
+    expect(named("@budget:1")).toBe("Ask whether more may be spent");
+  });
+
   it("counts items of a mapped task, and ends it with the last of them", () => {
     const model = new RunModel("r1");
     const mapped = {
