@@ -11,6 +11,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.errors import QuestionTaken
+from chargehand.journal.base import Mail
 from chargehand.server.http.access_tokens import Scope
 from chargehand.server.http.run_directory import RunDirectory, RunStanding
 from tests.server.conftest import Served, asker, serving, task
@@ -40,6 +41,16 @@ async def frames(
                     msgspec.json.decode(found["data"]),
                 )
                 found = {}
+
+
+def _counted(method: Any, name: str, calls: list[str]) -> Any:
+    """The method, which notes its name for each call."""
+
+    async def counted() -> Any:
+        calls.append(name)
+        return await method()
+
+    return counted
 
 
 async def test_a_plan_is_submitted_followed_and_its_result_read(tmp_path: Path) -> None:
@@ -114,6 +125,64 @@ async def test_the_first_answer_counts_and_the_second_is_told_which(tmp_path: Pa
         assert late.json["by"]
         await served.until(run, "succeeded")
         assert (await served.get(f"runs/{run}/result"))["answer"] == "painted red"
+
+
+async def test_a_letter_that_cannot_be_read_hides_no_run_and_no_question(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a", "asker"))
+        await served.until(run, "waiting")
+        letter = Mail(key="answer gone:a:1", stream="gone", subject="answer", body=b"not JSON")
+        await served.boss.journal.mail.post(letter)
+        assert (await served.get("attention"))["questions"] == 1
+        (question,) = (await served.get("questions"))["questions"]
+        assert (await served.get("runs"))["runs"][0]["state"] == "waiting"
+        assert (await served.get(f"runs/{run}/snapshot"))["questions"][0]["id"] == question["id"]
+        answered = await served.post(f"questions/{question['id']}/answer", {"text": "red"})
+        assert answered.status == 200
+        await served.until(run, "succeeded")
+
+
+async def test_the_count_of_questions_reads_the_mail_as_often_for_many_runs_as_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ch.Supervisor([asker], journal=tmp_path / "runs.db") as boss:
+        plan = ch.Plan(
+            goal="paint", tasks=[ch.Task(id="a", description="Ask for it", worker="asker")]
+        )
+        journal, reads = boss.journal, list[str]()
+        for target, name in ((journal.mail, "unread"), (journal.processes, "alive")):
+            monkeypatch.setattr(target, name, _counted(getattr(target, name), name, reads))
+        counts = []
+        for _ in range(3):
+            await boss.run(plan, on_question="return")
+            reads.clear()
+            found = await RunDirectory(boss).overview("")
+            counts.append((len(found.questions), sorted(reads)))
+        once = ["alive", "unread", "unread"]  # the second for runs that were submitted
+        assert counts == [(1, once), (2, once), (3, once)]
+
+
+async def test_an_answer_does_not_read_the_run_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a", "asker"))
+        await served.until(run, "waiting")
+        (question,) = (await served.get("questions"))["questions"]
+        journal, begins = served.boss.journal, list[int]()
+        read = journal.read
+
+        def noted(stream: str, after: int = 0) -> Any:
+            begins.append(after)
+            return read(stream, after)
+
+        monkeypatch.setattr(journal, "read", noted)
+        answered = await served.post(f"questions/{question['id']}/answer", {"choice": 1})
+        assert answered.status == 200
+        assert 0 not in begins
+        late = await served.post(f"questions/{question['id']}/answer", {"choice": 2})
+        assert late.json["text"] == "red"
+        assert 0 in begins  # only a refusal has to find out who was first
 
 
 async def test_a_run_is_cancelled(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from chargehand.journal.base import FORGOTTEN, Head, Process
 from chargehand.journal.open_journal import open_journal
 from chargehand.presentation.status_words import SUBMITTED, is_nested, status_of
 from chargehand.result import RunResult
-from chargehand.runtime.command_inbox import Submission, answer_in_mail, submissions
+from chargehand.runtime.command_inbox import Submission, answers_in, submissions
 from chargehand.settings import JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
@@ -64,9 +64,8 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
         return FoundRun(result, SUBMITTED, submission=submission)
     letters = await boss.journal.mail.unread()
     texts = {
-        answer.question: f"{answer.text} (by {answer.by})"
-        for answer in (answer_in_mail(letter) for letter in letters)
-        if answer is not None
+        question: f"{answer.text} (by {answer.by})"
+        for question, answer in answers_in(letters).items()
     }
     is_ending = any(
         each.stream == run and each.subject in ("cancel", "stop") for each in letters

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -179,10 +179,6 @@ def amend_mail(run: str, change: PlanAmended) -> Mail:
     return Mail(key=f"amend {run} {change.version}", stream=run, subject="amend", body=body)
 
 
-def read_answer(mail: Mail) -> AnswerMail:
-    return msgspec.json.decode(mail.body, type=AnswerMail)
-
-
 async def why_closed(journal: Journal, question: str) -> UnknownQuestion:
     """The error that says why a question is not open: answered by whom, ended, or no such id."""
     # The letters come first: one that is taken in meanwhile is then found among the events.
@@ -191,11 +187,12 @@ async def why_closed(journal: Journal, question: str) -> UnknownQuestion:
         event = entry.event
         if isinstance(event, QuestionAnswered) and event.question == question:
             return QuestionTaken(question, event.by, event.text)
-    for mail in letters:
-        with contextlib.suppress(msgspec.MsgspecError):  # somebody else's letter may be anything
-            if (known := answer_in_mail(mail)) is not None and known.question == question:
-                return QuestionTaken(question, known.by, known.text)
-    return UnknownQuestion(question)
+    known = answers_in(letters).get(question)
+    return (
+        UnknownQuestion(question)
+        if known is None
+        else QuestionTaken(question, known.by, known.text)
+    )
 
 
 def answer_mail(run: str, answer: AnswerMail) -> Mail:
@@ -203,11 +200,15 @@ def answer_mail(run: str, answer: AnswerMail) -> Mail:
     return Mail(key=key, stream=run, subject="answer", body=msgspec.json.encode(answer))
 
 
-def answer_in_mail(letter: Mail) -> AnswerMail | None:
-    """The answer that a letter brings, if it brings one."""
-    if letter.subject != "answer":
-        return None
-    return msgspec.json.decode(letter.body, type=AnswerMail)
+def answers_in(letters: Iterable[Mail]) -> dict[str, AnswerMail]:
+    """By question: the answers that wait for a leader. Letters that cannot be read are left to it."""
+    found: dict[str, AnswerMail] = {}
+    for letter in letters:
+        if letter.subject == "answer":
+            with contextlib.suppress(msgspec.MsgspecError):
+                answer = msgspec.json.decode(letter.body, type=AnswerMail)
+                found[answer.question] = answer
+    return found
 
 
 def submit_mail(requested: RunRequested, plan: Plan | None) -> Mail:
@@ -247,7 +248,7 @@ def _event_in(letter: Mail, now: datetime) -> Event:
         case "amend":
             return replace(msgspec.json.decode(letter.body, type=PlanAmended), at=now)
         case "answer":
-            answer = read_answer(letter)
+            answer = msgspec.json.decode(letter.body, type=AnswerMail)
             return QuestionAnswered(
                 question=answer.question,
                 task=answer.task,

@@ -223,7 +223,7 @@ def _open_question(record: RunRecord) -> Question | None:
 async def _view(api: ApiContext, record: RunRecord) -> PlanView:
     """The plan as it is, and what is to be approved."""
     question = _open_question(record)
-    if question is not None and isinstance(await api.boss.why_closed(question.id), QuestionTaken):
+    if question is not None and question.id in (await api.runs.standing(record)).answers:
         question = None  # answered, and the leader has not heard of it yet
     review = None if question is None else await _review(api, record, question)
     version = record.live_run.schedule.version

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from chargehand.errors import QuestionTaken, UnknownQuestion, UnknownRun, UsageError
 from chargehand.facts.outcome import Question
 from chargehand.roles.tool_loop import APPROVE, APPROVE_WITH, REJECT
+from chargehand.runtime.command_inbox import answers_in
 from chargehand.server.http.access_tokens import Grant
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import Refusal, json_response
@@ -77,17 +78,16 @@ def question_routes(api: ApiContext) -> APIRouter:
     @router.get("/attention", **returns(Attention))
     async def attention(grant: Caller) -> Response:
         """How much waits for a person; cheap enough to be polled."""
-        page = await api.runs.page(grant.namespace, states=["all"], q="", before="", limit=1)
-        count = len(await _open_questions(api, grant.namespace))
-        return json_response(Attention(count, page.counts.failed, page.counts.running))
+        found = await api.runs.overview(grant.namespace)
+        failed, running = found.counts.failed, found.counts.running
+        return json_response(Attention(len(found.questions), failed, running))
 
     return router
 
 
 async def _open_questions(api: ApiContext, namespace: str) -> list[QuestionView]:
     found: dict[str, QuestionView] = {}
-    for record in await api.runs.open_runs(namespace):
-        standing = await api.runs.standing(record)
+    for standing in await api.runs.standings(await api.runs.open_runs(namespace)):
         found |= {each.id: each for each in await api.runs.questions(standing)}
     return sorted(found.values(), key=lambda each: each.asked_at)
 
@@ -101,13 +101,13 @@ async def _asked(api: ApiContext, question: str, grant: Grant) -> Question:
         raise UnknownQuestion(question[:200]) from None
     nodes = record.live_run.schedule.nodes.values()
     asked = next((n.question for n in nodes if n.question and n.question.id == question), None)
-    closed = await api.boss.why_closed(question)
-    if isinstance(
-        closed, QuestionTaken
-    ):  # perhaps the next leader of the run will hear of it first
-        raise await taken_by(api, closed)
+    # Perhaps the leader of the run has not heard yet of an answer that came before this one.
+    known = answers_in(await api.boss.journal.mail.unread()).get(question)
+    if known is not None:
+        raise await taken_by(api, QuestionTaken(question, known.by, known.text))
     if asked is None:
-        raise closed
+        closed = await api.boss.why_closed(question)  # reads all events of the run
+        raise await taken_by(api, closed) if isinstance(closed, QuestionTaken) else closed
     return asked
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ from chargehand.facts.events import RunFinished, RunRequested
 from chargehand.journal.base import Head, Journal, Process, load_value
 from chargehand.presentation.status_words import SUBMITTED, UNREADABLE, is_nested, status_of
 from chargehand.result import RunResult
-from chargehand.runtime.command_inbox import answer_in_mail, submissions
+from chargehand.runtime.command_inbox import answers_in, submissions
 from chargehand.server.http import run_views as views
 from chargehand.server.http.run_records import AskedQuestion, RunRecord, RunRecords
 from chargehand.server.http.run_shapes import (
@@ -41,6 +41,8 @@ SEARCHED = 2_000
 MOST_LOOKS = 5
 #: characters of an id
 LONGEST_ID = 200
+#: raised for a run that cannot be read; the others are shown
+UNREADABLE_ERRORS = (JournalDamaged, JournalVersion, InternalError, UnknownRun)
 
 
 class RunOrigin(Struct, frozen=True):
@@ -62,6 +64,47 @@ class RunStanding(Struct, frozen=True):
     #: answers that wait for the next leader, by question
     answers: Mapping[str, AnsweredView]
     leader: Process | None
+
+
+class OutsideFacts(Struct, frozen=True):
+    """What is known about runs outside of their events."""
+
+    #: answers that wait for the next leader, by question
+    answers: Mapping[str, AnsweredView]
+    #: runs that are to be cancelled, or to answer at once
+    ending: Collection[str]
+    #: processes by node
+    alive: Mapping[str, Process]
+
+
+NOTHING_OUTSIDE = OutsideFacts({}, (), {})
+
+
+class RunOverview(Struct, frozen=True):
+    """The runs of a namespace, and how they stand."""
+
+    #: the one that began last first
+    heads: list[Head]
+    #: by run
+    states: Mapping[str, str]
+    #: those that have not ended, by run
+    open: Mapping[str, RunStanding]
+
+    @property
+    def counts(self) -> RunCounts:
+        states = self.states.values()
+        return RunCounts(
+            all=len(self.heads),
+            **{
+                group: sum(views.matches(state, [group]) for state in states)
+                for group in ("running", "needs", "failed", "done")
+            },
+        )
+
+    @property
+    def questions(self) -> set[str]:
+        """The open ones."""
+        return {each.question.id for standing in self.open.values() for _, each in standing.asked}
 
 
 class RunDirectory:
@@ -118,28 +161,37 @@ class RunDirectory:
 
     async def standing(self, record: RunRecord) -> RunStanding:
         """How a run stands now."""
-        schedule = record.live_run.schedule
-        if schedule.status is not None:
-            return RunStanding(record, schedule.status.value, [], {}, None)
+        is_over = record.live_run.schedule.status is not None
+        return await self._standing(record, NOTHING_OUTSIDE if is_over else await self._outside())
+
+    async def standings(self, records: Iterable[RunRecord]) -> list[RunStanding]:
+        """How runs stand now, without those that cannot be read; what is outside of them is read once."""
+        outside, found = await self._outside(), []
+        for record in records:
+            with suppress(*UNREADABLE_ERRORS):
+                found.append(await self._standing(record, outside))
+        return found
+
+    async def _outside(self) -> OutsideFacts:
         letters = await self.journal.mail.unread()
         answers = {
-            mail.question: AnsweredView(mail.by, mail.text, None)
-            for mail in map(answer_in_mail, letters)
-            if mail is not None
+            question: AnsweredView(mail.by, mail.text, None)
+            for question, mail in answers_in(letters).items()
         }
-        below = await self._below(record)
+        ending = {each.stream for each in letters if each.subject in ("cancel", "stop")}
+        alive = {each.node: each for each in await self.journal.processes.alive()}
+        return OutsideFacts(answers, ending, alive)
+
+    async def _standing(self, record: RunRecord, outside: OutsideFacts) -> RunStanding:
+        schedule, answers = record.live_run.schedule, outside.answers
+        if schedule.status is not None:
+            return RunStanding(record, schedule.status.value, [], {}, None)
         if not record.seq:
             return RunStanding(record, SUBMITTED, [], answers, None)
-        is_ending = any(
-            each.stream == record.run and each.subject in ("cancel", "stop") for each in letters
-        )
-        asked = (
-            []
-            if is_ending
-            else [each for each in _asked(below) if each[1].question.id not in answers]
-        )
-        alive = {each.node: each for each in await self.journal.processes.alive()}
-        leader = alive.get(record.node) if record.node else None
+        below = await self._below(record)
+        is_ending = record.run in outside.ending
+        asked = [] if is_ending else [e for e in _asked(below) if e[1].question.id not in answers]
+        leader = outside.alive.get(record.node) if record.node else None
         result = self.result_of(record, below)
         state = status_of(result, "" if leader is None else leader.node)
         return RunStanding(record, state, asked, answers, leader)
@@ -169,19 +221,6 @@ class RunDirectory:
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Journal]:
         yield self.journal
-
-    async def row(self, record: RunRecord) -> RunEntry:
-        """One run in a list."""
-        known = self._rows.get((record.run, record.seq))
-        if known is not None:
-            return known
-        standing = await self.standing(record)
-        row = self.row_of(standing)
-        if record.ended_at is not None:
-            self._rows[record.run, record.seq] = row
-            while len(self._rows) > MOST_ROWS:
-                self._rows.popitem(last=False)
-        return row
 
     def row_of(self, standing: RunStanding) -> RunEntry:
         leader = views.leader_view(standing.leader, self.journal.leases.node)
@@ -213,83 +252,91 @@ class RunDirectory:
 
     async def open_runs(self, namespace: str) -> list[RunRecord]:
         """The runs that have not ended."""
-        found = []
-        for head in await self.heads(namespace):
-            if not head.is_ended:
-                with suppress(UnknownRun, JournalDamaged, JournalVersion, InternalError):
-                    found.append(await self.records.read(head.stream))
-        return found
+        return await self._open_of(await self.heads(namespace))
+
+    async def _open_of(self, heads: Iterable[Head]) -> list[RunRecord]:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def read(head: Head) -> RunRecord | None:
+            async with gate:
+                with suppress(*UNREADABLE_ERRORS):
+                    return await self.records.read(head.stream)
+            return None
+
+        found = await asyncio.gather(*(read(head) for head in heads if not head.is_ended))
+        return [record for record in found if record is not None]
+
+    async def overview(self, namespace: str) -> RunOverview:
+        """How all runs stand."""
+        heads = await self.heads(namespace)
+        standings = await self.standings(await self._open_of(heads))
+        await self._learn_ends([h for h in heads if h.is_ended and h.stream not in self._ended])
+        open_ = {each.record.run: each for each in standings}
+        states = {run: standing.state for run, standing in open_.items()}
+        states |= {
+            h.stream: self._ended.get(h.stream, UNREADABLE) for h in heads if h.stream not in states
+        }
+        return RunOverview(heads, states, open_)
 
     async def page(
         self, namespace: str, *, states: list[str], q: str, before: str, limit: int
     ) -> RunList:
         """A page of runs, and how many there are by state."""
-        heads = await self.heads(namespace)
-        found = await self._states(heads)
-        counts = RunCounts(
-            all=len(heads),
-            **{
-                group: sum(views.matches(state, [group]) for state in found.values())
-                for group in ("running", "needs", "failed", "done")
-            },
-        )
+        overview = await self.overview(namespace)
         wanted = [] if "all" in states else states
         words = q.casefold().split()
         fitting = [
             head
-            for head in heads
-            if views.matches(found[head.stream], wanted) and self._is_meant(head.stream, words)
+            for head in overview.heads
+            if views.matches(overview.states[head.stream], wanted)
+            and self._is_meant(head.stream, words)
         ]
         if before:
             fitting = [head for head in fitting if cursor_of(head) < before]
         page = fitting[:limit]
-        rows = [await self._row_at(head, found[head.stream]) for head in page]
+        rows = [await self._row(head, overview) for head in page]
         more = cursor_of(page[-1]) if len(fitting) > limit else None
-        return RunList(rows, more, counts)
+        return RunList(rows, more, overview.counts)
 
     def _is_meant(self, run: str, words: list[str]) -> bool:
         origin = self._origins.get(run)
         text = f"{run} {'' if origin is None else origin.request}".casefold()
         return all(word in text for word in words)
 
-    async def _row_at(self, head: Head, state: str) -> RunEntry:
-        known = self._rows.get((head.stream, head.seq))
+    async def _row(self, head: Head, overview: RunOverview) -> RunEntry:
+        run = head.stream
+        known = self._rows.get((run, head.seq))
         if known is not None:
             return known
         try:
-            return await self.row(await self.records.read(head.stream))
-        except (JournalDamaged, JournalVersion, InternalError) as error:
-            words = f"{error}; chargehand verify {head.stream} says what can be saved"
-            id_, at = head.stream, head.began_at
+            standing = overview.open.get(run)
+            if standing is None:
+                standing = await self.standing(await self.records.read(run))
+        except UNREADABLE_ERRORS as error:
+            words = f"{error}; chargehand verify {run} says what can be saved"
+            state, at = overview.states[run], head.began_at
             return RunEntry(
-                id=id_, title=words[:100], request="", state=state, reason=words, began_at=at
+                id=run, title=words[:100], request="", state=state, reason=words, began_at=at
             )
+        row, record = self.row_of(standing), standing.record
+        if record.ended_at is not None:
+            self._rows[run, record.seq] = row
+            while len(self._rows) > MOST_ROWS:
+                self._rows.popitem(last=False)
+        return row
 
-    async def _states(self, heads: list[Head]) -> dict[str, str]:
-        """By run: how it stands. Of an ended run, only its last event is read, once."""
+    async def _learn_ends(self, heads: Iterable[Head]) -> None:
+        """Read the last event of runs that have ended."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def look(head: Head) -> str:
+        async def look(head: Head) -> None:
             async with gate:
-                try:
-                    if not head.is_ended:
-                        record = await self.records.read(head.stream)
-                        return (await self.standing(record)).state
+                with suppress(*UNREADABLE_ERRORS):
                     async for entry in self.journal.read(head.stream, head.seq - 1):
                         if isinstance(entry.event, RunFinished):
                             self._ended[head.stream] = entry.event.status.value
-                            return entry.event.status.value
-                except (JournalDamaged, JournalVersion, InternalError, UnknownRun):
-                    pass
-                return UNREADABLE
 
-        unknown = [head for head in heads if head.stream not in self._ended]
-        states = await asyncio.gather(*map(look, unknown))
-        found = dict(zip((head.stream for head in unknown), states, strict=True))
-        return {
-            **{h.stream: self._ended[h.stream] for h in heads if h.stream in self._ended},
-            **found,
-        }
+        await asyncio.gather(*map(look, heads))
 
     # what a page shows
 
