@@ -143,12 +143,15 @@ def test_items_may_be_more_than_the_tasks_of_a_plan() -> None:
 
 def test_large_items_and_large_results_lie_in_blobs(tmp_path: Path) -> None:
     long = ["x" * 70_000, "y" * 70_000, "z"]
+    listed: list[int] = []
 
     async def main() -> ch.RunResult:
         async with ch.Supervisor([lister, doer, last], journal=tmp_path / "runs.db") as boss:
+            boss.on(ItemsListed)(lambda _, event: listed.append(len(event.items)))
             return await boss.run(each_of(long))
 
     result = asyncio.run(main())
+    assert listed == [3]  # an event holds only the digest of each
     assert [entry["item"] for entry in result.tasks["each"].output] == long
     assert [item.item for item in result.tasks["each"].items] == long
 

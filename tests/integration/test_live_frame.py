@@ -1,12 +1,14 @@
 """The live view as a pure function: what is known of a run, and the lines of a terminal of any size."""
 
 import random
+import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import chargehand as ch
+from chargehand.cli.live_screen import LiveScreen
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts import events
 from chargehand.facts.events import Event
@@ -226,3 +228,25 @@ def test_wide_characters_are_cut_by_columns() -> None:
     assert cut_to("漢字漢字", 5) == "漢字…"
     assert cut_to("plain text", 5) == "plai…"
     assert cut_to("abc", 0) == ""
+
+
+def test_a_burst_of_changes_keeps_every_finished_task_and_counts_what_it_leaves_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen, ids = LiveScreen(), [f"t{n}" for n in range(30)]
+    for event in (requested(), tasks_of(*ids), *map(started, ids)):
+        screen.hear(event)
+    for n in range(50):
+        screen.hear(events.RunSteered(note=f"note {n}", by="eva", at=at(1)))
+    for id_ in ids:
+        screen.hear(done(id_))
+    screen.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [f"t{n}" for n in range(30)] == [
+        re.split(r"\s+", each)[1] for each in lines if "✓" in each
+    ]
+    notes = [each for each in lines if "note " in each]
+    assert (len(notes), "note 39" in notes[-1]) == (40, True)
+    assert [each for each in lines if "more lines" in each] == [
+        "· 10 more lines; chargehand trace has them all"
+    ]

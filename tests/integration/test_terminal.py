@@ -267,3 +267,29 @@ def test_a_watched_run_is_shown_alike(place: Path) -> None:
     open_gate(place, "t2")
     leader.communicate(timeout=60)
     assert leader.returncode == 0
+
+
+def test_the_keys_say_that_ctrl_c_leaves_a_run_that_another_process_leads(place: Path) -> None:
+    """A run that was handed over to a server, then watched: only the first has a model that could answer."""
+    served = ("serve", "--crew", "crew.py:boss", "--journal", "runs.db")
+    server = subprocess.Popen(
+        [*PROGRAM, *served], cwd=place, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert server.stderr is not None
+        assert any("serving" in line for line in server.stderr)
+        with terminal(80, 24, place, *run_of(place, "asker", "waiter")) as shown:
+            asked = shown.wait_for("› █")
+            assert "handed over to process" in asked
+            assert "Enter answers · e editor · s supervisor · Ctrl-C leaves" in asked
+            shown.type("\x03")
+            assert shown.finish() == 130
+        with terminal(80, 24, place, "watch", "last", "--journal", "runs.db") as shown:
+            assert "Enter answers · e editor · Ctrl-C leaves" in shown.wait_for("› █")
+            shown.type("1\r")
+            shown.wait_for("p pause · Ctrl-C leaves; the run goes on")
+            open_gate(place, "t2")
+            assert shown.finish() == 0
+    finally:
+        server.kill()
+        server.communicate(timeout=60)

@@ -21,7 +21,7 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
 )
-from tests.server.conftest import serving, task
+from tests.server.conftest import clerk, serving, task
 
 
 def plan_of(*workers: str) -> ch.Plan:
@@ -123,7 +123,9 @@ def test_the_token_is_found_in_the_places_that_are_named(
 
 async def test_the_command_line_has_a_server_do_a_run(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(plan_of("clerk").to_json())
-    async with serving(tmp_path) as served:
+    (tmp_path / "dear.json").write_text(plan_of("writer").to_json())
+    writer = ch.Worker("writer", "Writes", model=ch.ScriptedModel(["a line"]))
+    async with serving(tmp_path, crew=(clerk, writer)) as served:
         environment = {**os.environ, "CHARGEHAND_TOKEN": served.token}
 
         async def chargehand(*args: str) -> "subprocess.CompletedProcess[str]":
@@ -141,6 +143,20 @@ async def test_the_command_line_has_a_server_do_a_run(tmp_path: Path) -> None:
         )
         assert refused.returncode == 2
         assert "--crew cannot go with --server" in refused.stderr
+        refused = await chargehand(
+            "--server", served.url, "--plan", "plan.json", "--display", "live"
+        )
+        assert refused.returncode == 2
+        assert "--display live cannot go with --server" in refused.stderr
+        kept = await chargehand("--server", served.url, "--plan", "plan.json", "--output", "out")
+        assert (kept.returncode, kept.stdout) == (0, "")
+        assert (tmp_path / "out").read_text() == "did t0\n"
+        unkept = await chargehand(
+            "--server", served.url, "--plan", "plan.json", "--output", "/dev/full"
+        )
+        assert (unkept.returncode, unkept.stdout) == (1, "did t0\n")
+        short = await chargehand("--server", served.url, "--plan", "dear.json", "--calls", "0")
+        assert short.returncode == 5, short
 
 
 def test_the_library_loads_no_web_framework() -> None:

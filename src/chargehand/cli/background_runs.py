@@ -191,7 +191,6 @@ def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool, display: s
     is_live = is_live_wanted(display, plain=as_json)
     manner = WatchOptions(
         is_live=is_live,
-        keys="p pause · Ctrl-C leaves; the run goes on",
         summary=is_live,
         choice=Choice(journal=journal),
         as_json=as_json,

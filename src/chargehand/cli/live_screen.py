@@ -36,7 +36,7 @@ from chargehand.result import RunResult
 
 #: seconds between two paintings, and between two while nothing happens: clocks go on
 PAUSE, TICK = 0.25, 1.0
-#: lines about finished tasks that are written at once; of more, one line says how many
+#: lines about finished tasks, and about all else, that are written at once; of more, one line says how many
 MOST_AT_ONCE = 40
 #: characters of an output that are shown with its task, at most
 PREVIEW = 80
@@ -81,10 +81,9 @@ class _DoneTask(NamedTuple):
 class LiveScreen:
     """Shows a run while it goes on, and reads what is typed meanwhile."""
 
-    def __init__(self, *, verbose: bool = False, keys: str = "") -> None:
+    def __init__(self, *, verbose: bool = False) -> None:
         self._region = TerminalRegion(sys.stderr)
         self._colours = Colours(sys.stderr)
-        self._keys = keys
         self._state = LiveState()
         self._below: dict[str, LiveState] = {}
         self._words = ProgressLines(lambda _: None, verbose=verbose)
@@ -97,6 +96,10 @@ class LiveScreen:
         self._asked: OpenQuestion | None = None
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        #: whether this process leads the run, so that Ctrl-C stops it
+        self.leads = True
+        #: whether a model can answer in place of the person
+        self.has_model = False
         #: called for a key while nothing is asked
         self.on_key: Callable[[str], None] = lambda _: None
         output.above = self.above
@@ -168,11 +171,20 @@ class LiveScreen:
             columns=columns,
             rows=rows,
             asked=self._asked,
-            keys=self._keys if self._asked is None else ANSWER_KEYS,
+            keys=self._key_words(),
             shows_plan=self._shows_plan,
         )
         lines = frame.lines()
         self._region.paint(self._colours.all_rendered(lines), list(map(line_text, lines)))
+
+    def _key_words(self) -> str:
+        """What the keys do, for the last line."""
+        if self._asked is None:
+            ctrl_c = "stops, twice cancels" if self.leads else "leaves; the run goes on"
+            return f"p pause · Ctrl-C {ctrl_c}"
+        can_delegate = self.has_model and self._asked.question.about == "plain"
+        delegate = "s supervisor · " if can_delegate else ""
+        return f"Enter answers · e editor · {delegate}Ctrl-C {'stops' if self.leads else 'leaves'}"
 
     def above(self, text: str) -> None:
         """Write something else that the person is to read."""
@@ -192,16 +204,17 @@ class LiveScreen:
         """Write what waits, in one go."""
         untold, self._untold = self._untold, []
         done = [each for each in untold if isinstance(each, _DoneTask)]
-        others = len(untold) - len(done)
-        columns = self._region.size[0]
-        lines = [
-            each.line(columns) if isinstance(each, _DoneTask) else each
-            for each in untold
-            if not isinstance(each, _DoneTask) or len(done) <= MOST_AT_ONCE
-        ]
-        if others > MOST_AT_ONCE:
-            left = f"· {others - MOST_AT_ONCE:,} more lines; chargehand trace has them all"
-            lines = [*lines[:MOST_AT_ONCE], (StyledText(left, "dim"),)]
+        columns, left = self._region.size[0], MOST_AT_ONCE
+        lines: list[Line] = []
+        for each in untold:
+            if not isinstance(each, _DoneTask):
+                lines += [each] if left > 0 else []
+                left -= 1
+            elif len(done) <= MOST_AT_ONCE:
+                lines.append(each.line(columns))
+        if left < 0:
+            words = f"· {-left:,} more lines; chargehand trace has them all"
+            lines.append((StyledText(words, "dim"),))
         if len(done) > MOST_AT_ONCE:
             names = ", ".join(one_line(each.event.task, 40) for each in done[:3])
             words = f"{counted(len(done), 'task')} done: {names} …"
@@ -320,10 +333,6 @@ class LiveScreen:
                 asked.typed += key
             case _:
                 pass
-
-
-#: below a question
-ANSWER_KEYS = "Enter answers · e editor · s supervisor · Ctrl-C stops"
 
 
 def _icon_of(event: Event) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,7 @@ __all__ = [
     "result",
     "say",
     "styled",
+    "write_file",
 ]
 
 #: takes lines for the person while a live view has the terminal
@@ -62,6 +64,18 @@ def has_colours() -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(sys.stdout) and not is_plain())
+
+
+def write_file(file: str, words: str, *, quiet: bool) -> bool:
+    """Write the result into its file, and say so; False if that cannot be done: print it rather than lose it."""
+    try:
+        Path(file).write_text(words + "\n", encoding="utf-8")
+    except OSError as error:
+        say(f"the result cannot be written to {file} ({error.strerror}); here it is:")
+        return False
+    if not quiet:
+        say(f"the result is in {file}")
+    return True
 
 
 def piece(text: str) -> None:

@@ -1,7 +1,6 @@
 """`chargehand run --server URL`: a run that a server leads, submitted and followed over HTTP."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import click
@@ -9,9 +8,10 @@ import msgspec
 
 from chargehand.cli import output
 from chargehand.cli.ask_person import TerminalPrompt, ask
+from chargehand.cli.run_session import Exit, exit_of
 from chargehand.client import Client, RemoteResult
 from chargehand.errors import JournalDamaged, QuestionTaken, UsageError
-from chargehand.facts.events import Event, decode
+from chargehand.facts.events import Event, RunStatus, decode
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
@@ -30,8 +30,6 @@ _OF_SERVER = (
     "on_question",
     "report",
 )
-_EXIT = {"succeeded": 0, "failed": 1, "partial": 3, "cancelled": 130}
-WAITS = 4
 
 
 def run_at_server(url: str, asked: str | Plan, options: dict[str, Any]) -> int:
@@ -40,6 +38,10 @@ def run_at_server(url: str, asked: str | Plan, options: dict[str, Any]) -> int:
         if options.get(name):
             flag = name.replace("_", "-")
             raise click.UsageError(f"--{flag} cannot go with --server: the server has its own")
+    if options["display"] == "live":
+        raise click.UsageError(
+            "--display live cannot go with --server: a run at a server is shown line by line; leave it out"
+        )
     return asyncio.run(_RemoteRun(url, options).conduct(asked))
 
 
@@ -52,14 +54,16 @@ class _RemoteRun:
         self._is_quiet = bool(options["quiet"])
         self._lines = ProgressLines(output.say, verbose=options["verbose"])
         self._asked: set[str] = set()
+        #: why the run ended as it did
+        self._reason = ""
 
-    async def conduct(self, asked: str | Plan) -> int:
+    async def conduct(self, asked: str | Plan) -> Exit:
         async with self._client as client:
             run = await client.submit(asked, **self._terms())
             if not self._is_quiet and not self._options["as_json"]:
                 output.say(f"run {run} at {client.url}; Ctrl-C ends the following, not the run")
             is_left = await self._follow(run)
-            return WAITS if is_left else self._show(await client.result(run))
+            return Exit.NEEDS_A_PERSON if is_left else self._show(await client.result(run))
 
     def _terms(self) -> dict[str, Any]:
         options = self._options
@@ -86,6 +90,8 @@ class _RemoteRun:
                 output.as_json(told)
             elif not self._is_quiet and (event := event_of(told)) is not None:
                 self._lines.hear(event)
+            if told["kind"] == "RunFinished":
+                self._reason = told.get("reason", "")
             if told["kind"] in ("AttemptFinished", "PersonAsked") and await self._is_left(run):
                 return True
         return False
@@ -119,16 +125,18 @@ class _RemoteRun:
         except QuestionTaken as error:
             output.say(str(error))
 
-    def _show(self, result: RemoteResult) -> int:
-        if self._options["as_json"] and self._is_quiet:
+    def _show(self, result: RemoteResult) -> Exit:
+        file, as_json = self._options["output"], self._options["as_json"]
+        is_written = bool(file) and output.write_file(file, result.answer, quiet=self._is_quiet)
+        if as_json and self._is_quiet:
             output.as_json(result)
-        elif not self._options["as_json"]:
-            output.result(clean(result.answer))
+        elif not as_json:
+            if not is_written:
+                output.result(clean(result.answer))
             for gap in result.gaps if not self._is_quiet else ():
                 output.say(f"missing: {clean(str(gap))}")
-        if self._options["output"]:
-            Path(self._options["output"]).write_text(f"{result.answer}\n", encoding="utf-8")
-        return _EXIT.get(result.status, 1)
+        exit_ = exit_of(RunStatus(result.status), self._reason) if result.has_ended else Exit.FAILED
+        return Exit.FAILED if file and not is_written and exit_ is Exit.DONE else exit_
 
 
 async def _delegated(question: str) -> None:

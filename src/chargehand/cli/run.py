@@ -37,9 +37,6 @@ from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offer import Server
 from chargehand.supervisor.requests import RunOptions
 
-#: below the live view of a run that is led here
-KEYS = "p pause · Ctrl-C stops, twice cancels"
-
 
 def _writable(_: click.Context, __: click.Parameter, file: str) -> str:
     """Refuse a file that could not be written, before the work for it is done."""
@@ -290,7 +287,6 @@ def manner_of(choice: Choice, options: dict[str, Any]) -> WatchOptions:
     is_live = is_live_wanted(options["display"], plain=is_plain)
     return WatchOptions(
         is_live=is_live,
-        keys=KEYS,
         choice=choice,
         as_json=options["as_json"],
         quiet=options["quiet"],

@@ -48,8 +48,6 @@ class WatchOptions:
     file: str = ""
     #: painted at the bottom of the terminal, instead of a line for each change
     is_live: bool = False
-    #: what the keys do, below that
-    keys: str = ""
 
 
 class RunView:
@@ -152,4 +150,4 @@ class RunView:
 def _live_screen(manner: WatchOptions) -> "LiveScreen":
     from chargehand.cli.live_screen import LiveScreen  # here: it takes a while to import
 
-    return LiveScreen(verbose=manner.verbose, keys=manner.keys)
+    return LiveScreen(verbose=manner.verbose)

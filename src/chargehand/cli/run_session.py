@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from enum import IntEnum
 from functools import partial
-from pathlib import Path
 
 import click
 
@@ -80,6 +79,8 @@ class RunSession:
         self._is_interrupted = False
         #: whether the result could not go where it was to go
         self._is_unwritten = False
+        if watch.screen is not None:
+            watch.screen.leads, watch.screen.has_model = leave is None, boss.has_model
         for path, nested in nested_in(boss):
             nested.on(*KINDS.values())(partial(watch.hear_below, path))
 
@@ -235,7 +236,7 @@ class RunSession:
         elif self._manner.quiet:
             output.as_json(ended_json(result))
         if self._manner.as_json and self._manner.file:
-            self._is_written(output_words(result.answer.output))
+            self._write_file(output_words(result.answer.output))
         if self._manner.report:
             output.say(str(result.report))
         exit_ = self._exit(result)
@@ -259,7 +260,7 @@ class RunSession:
     def _tell_answer(self, result: RunResult) -> None:
         """The answer alone, for a pipe or a file; on stderr, what speaks against it and what is missing."""
         kept = output_words(result.answer.output)
-        if not (self._manner.file and self._is_written(kept)):
+        if not (self._manner.file and self._write_file(kept)):
             words, streamed = clean(kept), clean(self._watch.streamed)
             if streamed and words.startswith(streamed):
                 words = words[len(streamed) :].lstrip("\n")
@@ -268,22 +269,14 @@ class RunSession:
         for line in doubt_lines(result.answer):
             output.say(line)
 
-    def _is_written(self, words: str) -> bool:
-        """Write the result into its file; what cannot be written is printed rather than lost."""
-        file = self._manner.file
-        try:
-            Path(file).write_text(words + "\n", encoding="utf-8")
-        except OSError as error:
-            output.say(f"the result cannot be written to {file} ({error.strerror}); here it is:")
-            self._is_unwritten = True
-            return False
-        if not self._manner.quiet:
-            output.say(f"the result is in {file}")
-        return True
+    def _write_file(self, words: str) -> bool:
+        is_written = output.write_file(self._manner.file, words, quiet=self._manner.quiet)
+        self._is_unwritten = not is_written
+        return is_written
 
     def _exit(self, result: RunResult) -> Exit:
         if isinstance(result.status, RunStatus):
-            exit_ = Exit.OVER_BUDGET if _is_over_budget(result) else _OF_STATUS[result.status]
+            exit_ = exit_of(result.status, result.trace.reason)
             return Exit.FAILED if self._is_unwritten and exit_ is Exit.DONE else exit_
         is_asking = result.status is RunState.WAITING and not self._is_interrupted
         return Exit.NEEDS_A_PERSON if is_asking else Exit.INTERRUPTED
@@ -330,6 +323,7 @@ def _absent(result: RunResult) -> list[str]:
     return list(dict.fromkeys(one_line(each.what, 400) for each in waits))
 
 
-def _is_over_budget(result: RunResult) -> bool:
-    is_short = result.status is not RunStatus.SUCCEEDED
-    return is_short and result.trace.reason.startswith(OVER_BUDGET)
+def exit_of(status: RunStatus, reason: str) -> Exit:
+    """The exit code for a run that ended like this."""
+    is_short = status is not RunStatus.SUCCEEDED
+    return Exit.OVER_BUDGET if is_short and reason.startswith(OVER_BUDGET) else _OF_STATUS[status]

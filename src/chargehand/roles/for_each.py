@@ -138,12 +138,13 @@ def _in_parts(items: Sequence[Value]) -> Iterator[tuple[int, list[Value]]]:
     part: list[Value] = []
     size = first = 0
     for index, item in enumerate(items):
-        if part and size + len(item.json) > BYTES_AT_ONCE:
+        # A large one lies in a blob, and takes no more room than its digest.
+        room = 100 if item.is_large else len(item.json)
+        if part and size + room > BYTES_AT_ONCE:
             yield first, part
             part, size, first = [], 0, index
         part.append(item)
-        # A large one lies in a blob, and takes no more room than its digest.
-        size += 100 if item.is_large else len(item.json)
+        size += room
     yield first, part
 
 

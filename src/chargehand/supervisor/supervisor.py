@@ -389,6 +389,11 @@ class Supervisor:
         """Whether its runs outlive this process."""
         return self._config.journal.path is not None
 
+    @property
+    def has_model(self) -> bool:
+        """Whether it has a model of its own: to plan, to compose answers, and for questions that are delegated."""
+        return self._config.resources.has_model
+
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
         """Store runs in this file from now on."""
         if self._runtimes.current is not None:
@@ -560,7 +565,7 @@ class Supervisor:
         resources = self._config.resources
         if question.about != "plain":
             raise UsageError(f"this is a question of {question.about}; a person must answer it")
-        if not resources.has_model:
+        if not self.has_model:
             raise UsageError("this supervisor has no model that could answer; type an answer")
         from chargehand.roles.model_calls import PlainModelCaller  # here, since few ask for it
         from chargehand.roles.question_answerer import model_answer
