@@ -234,7 +234,8 @@ def test_a_burst_of_changes_keeps_every_finished_task_and_counts_what_it_leaves_
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     screen, ids = LiveScreen(), [f"t{n}" for n in range(30)]
-    for event in (requested(), tasks_of(*ids), *map(started, ids)):
+    begun: list[Event] = [requested(), tasks_of(*ids), *map(started, ids)]
+    for event in begun:
         screen.hear(event)
     for n in range(50):
         screen.hear(events.RunSteered(note=f"note {n}", by="eva", at=at(1)))
