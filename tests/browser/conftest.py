@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +25,8 @@ ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 ]
+#: who signs in with the token that the server prints
+OWNER = "eva"
 CREW = '''
 """Workers whose pace the test decides."""
 import asyncio, os
@@ -115,10 +117,17 @@ def _drain(pipe: IO[str]) -> None:
 class Server:
     """`chargehand serve` as a process of its own."""
 
-    def __init__(self, place: Path, *options: str) -> None:
+    def __init__(
+        self,
+        place: Path,
+        *options: str,
+        crew: str = CREW,
+        source: Sequence[str] = ("crew.py:CREW", "--model", "offline"),
+    ) -> None:
         self.place = place
         self.gate = Gate()
-        (place / "crew.py").write_text(CREW, encoding="utf-8")
+        (place / "crew.py").write_text(crew, encoding="utf-8")
+        self._source = source
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}/"
@@ -130,14 +139,19 @@ class Server:
     def start(self) -> None:
         """Start the process; returns when it listens."""
         command = [
-            *(sys.executable, "-m", "chargehand", "serve", "--crew", "crew.py:CREW"),
-            *("--model", "offline", "--journal", "runs.db", "--http", f"127.0.0.1:{self.port}"),
+            *(sys.executable, "-m", "chargehand", "serve", "--crew", *self._source),
+            *("--journal", "runs.db", "--http", f"127.0.0.1:{self.port}"),
             *self._options,
         ]
         self.process = subprocess.Popen(
             command,
             cwd=self.place,
-            env={**os.environ, "GATE": str(self.gate.port), "NO_COLOR": "1"},
+            env={
+                **os.environ,
+                "GATE": str(self.gate.port),
+                "NO_COLOR": "1",
+                "LOGNAME": OWNER,
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -168,9 +182,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
         """One request to the API, as a script makes it."""
-        headers = {"Authorization": f"Bearer {self.token}", "X-Chargehand": "1"}
+        headers = {"Authorization": f"Bearer {token or self.token}", "X-Chargehand": "1"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         data = None if body is None else json.dumps(body).encode()
@@ -179,9 +193,12 @@ class Server:
         with urllib.request.urlopen(request, timeout=20) as reply:
             return json.loads(reply.read() or b"{}")
 
-    def submit(self, *tasks: dict[str, Any], goal: str = "Compare the growth of companies") -> str:
+    def submit(
+        self, *tasks: dict[str, Any], goal: str = "Compare the growth of companies", **more: Any
+    ) -> str:
         """The id of a run of these tasks."""
-        return str(self.call("POST", "runs", {"plan": {"goal": goal, "tasks": tasks}})["id"])
+        body = {"plan": {"goal": goal, "tasks": tasks}, **more}
+        return str(self.call("POST", "runs", body)["id"])
 
 
 def task(id_: str, worker: str = "reader", *needs: str) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Plans over HTTP: checked, approved or rejected by a person, edited while they run."""
 
+import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,27 @@ async def asked(served: Served, **more: Any) -> str:
     reply = await served.post("runs", {"request": "Show one thing", "review_plan": True, **more})
     assert reply.status == 202, reply
     return str(reply.json["id"])
+
+
+async def until(served: Served, path: str, holds: Callable[[Any], bool]) -> Any:
+    """What this path returns, once it is as wanted."""
+    signal = served.boss.journal.boards.signal
+    while True:
+        known = signal.count
+        view = await served.get(path)
+        if holds(view):
+            return view
+        async with asyncio.timeout(20):
+            await signal.wait(since=known)
+
+
+def proposed(view: Any) -> int:
+    """How many new tasks wait for approval."""
+    return len(view["review"]["plan"]["tasks"]) if view["review"] else 0
+
+
+def states_in(snapshot: Any) -> dict[str, str]:
+    return {each["id"]: each["state"] for each in snapshot["tasks"] if not each["system"]}
 
 
 async def test_nothing_starts_before_a_person_has_approved_the_plan(tmp_path: Path) -> None:
@@ -130,6 +153,42 @@ async def test_after_a_failure_only_the_change_is_asked_about(tmp_path: Path) ->
         done = await served.until(run, "succeeded", "partial")
         states = {each["id"]: each["state"] for each in done["tasks"] if not each["system"]}
         assert states["t2"] == states["t3"] == "done"
+
+
+async def test_a_change_is_written_again_and_what_has_ended_meanwhile_is_not_removed(
+    tmp_path: Path,
+) -> None:
+    """A person steers and approves; while the change waits, the plan that was approved goes on."""
+
+    def change(*tasks: dict[str, Any]) -> str:
+        full = [{"accept": "", "optional": False, **each} for each in tasks]
+        return json.dumps({"reason": "more", "replaced": [], "removed": ["t2"], "tasks": full})
+
+    plan = written(planned("t1", "asker"), planned("t2", "clerk", "t1"))
+    drafts = [change(planned("t3")), change(planned("t3"), planned("t4"))]
+    boss = boss_with(tmp_path, plan, *(ch.When("has left a note", each) for each in drafts))
+    async with serving(tmp_path, boss=boss) as served:
+        run = await asked(served)
+        await served.until(run, "waiting")
+        await served.post(f"runs/{run}/plan/approve")
+        await served.until(run, "waiting")
+        assert (await served.post(f"runs/{run}/steer", {"note": "More"})).status == 202
+
+        view = await until(served, f"runs/{run}/plan", lambda view: proposed(view) == 1)
+        put = await served.call(
+            "PUT", f"runs/{run}/plan", {"plan": view["plan"]}, headers={"If-Match": "*"}
+        )
+        assert (put.status, put.kind) == (422, "UsageError"), put
+        assert "waits for approval" in put.json["error"]["message"]
+        await served.post(f"runs/{run}/plan/reject", {"note": "Two things"})
+        await until(served, f"runs/{run}/plan", lambda view: proposed(view) == 2)
+        questions = (await served.get(f"runs/{run}/questions"))["questions"]
+        (colour,) = (each["id"] for each in questions if each["kind"] == "question")
+        await served.post(f"questions/{colour}/answer", {"choice": 1})
+        await until(served, f"runs/{run}/snapshot", lambda view: states_in(view)["t2"] == "done")
+        assert (await served.post(f"runs/{run}/plan/approve")).status == 200
+        states = states_in(await served.until(run, "succeeded"))
+        assert states == dict.fromkeys(("t1", "t2", "t3", "t4"), "done")
 
 
 async def test_the_unstarted_part_of_a_running_plan_is_edited(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 // Answers of this browser on their way: five seconds to take one back, drafts that survive a reload.
 
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { ApiError, apiUrl, post } from "./api";
-import { refreshSoon } from "./live";
+import { justAnswered, refreshSoon } from "./live";
 import { announcement, keep, recall, refreshAttention, refreshQuestions } from "./session";
 import type { Answered, Question } from "./types";
 
@@ -21,6 +21,10 @@ export const pending = signal<PendingAnswer[]>([]);
 export const taken = signal<Record<string, Answered>>({});
 /** What was answered here, by id. */
 export const sent = signal<Record<string, string>>({});
+
+/** What was just answered elsewhere, shown for a while. */
+export const told = signal<{ question: Question; answered: Answered }[]>([]);
+const TOLD_SECONDS = 12;
 
 const timers = new Map<string, ReturnType<typeof setTimeout>>();
 const answerPath = (id: string): string => `questions/${encodeURIComponent(id)}/answer`;
@@ -75,14 +79,11 @@ async function send(question: Question, text: string): Promise<void> {
     if (error.status === 409) {
       settled();
       const first = (error.body.answered ?? error.body) as Partial<Answered>;
-      taken.value = {
-        ...taken.value,
-        [question.id]: {
-          by: first.by ?? "",
-          text: first.text ?? "",
-          at: first.at ?? new Date().toISOString(),
-        },
-      };
+      tell(question, {
+        by: first.by ?? "",
+        text: first.text ?? "",
+        at: first.at ?? new Date().toISOString(),
+      });
       announcement.value = "The question was answered elsewhere first.";
     } else {
       pending.value = pending.value.map((each) =>
@@ -93,6 +94,31 @@ async function send(question: Question, text: string): Promise<void> {
   refreshSoon(0);
   await refreshAttention();
   await refreshQuestions();
+}
+
+function tell(question: Question, answered: Answered): void {
+  taken.value = { ...taken.peek(), [question.id]: answered };
+  told.value = [...told.peek().filter((each) => each.question.id !== question.id), { question, answered }];
+  setTimeout(() => dismiss(question.id), TOLD_SECONDS * 1000);
+}
+
+export function dismiss(id: string): void {
+  told.value = told.peek().filter((each) => each.question.id !== id);
+}
+
+/** Say so when a question of the run on this page is answered elsewhere; what waits to be sent is taken back. */
+export function hearAnswers(): void {
+  effect(() => {
+    const question = justAnswered.value;
+    // Plans have a page of their own, which shows what was decided.
+    if (!question?.answered || question.kind === "plan" || sent.peek()[question.id] !== undefined) return;
+    const isPending = pending.peek().some((each) => each.question.id === question.id);
+    if (isPending && !timers.has(question.id)) return; // the answer of this page, on its way
+    clearTimeout(timers.get(question.id));
+    timers.delete(question.id);
+    pending.value = pending.peek().filter((each) => each.question.id !== question.id);
+    tell(question, question.answered);
+  });
 }
 
 /** A page that goes away sends what waits: the person had decided. */

@@ -3,9 +3,9 @@
 import { effect, signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { pending, sendNow, sent, UNDO_SECONDS, undo } from "./answers";
+import { dismiss, pending, sendNow, sent, told, UNDO_SECONDS, undo } from "./answers";
 import { get, signedOut } from "./api";
-import { ago, oneLine, plural } from "./format";
+import { ago, clean, oneLine, plural } from "./format";
 import { Glyph, Logo, StateIcon, TaskStateLabel } from "./icons";
 import { useKeys } from "./keys";
 import { connection, dataAt, retryNow, useModel } from "./live";
@@ -263,16 +263,24 @@ function SystemBars() {
   return null;
 }
 
-function UndoToasts() {
+function AnswerToasts() {
   const [, repaint] = useState(0);
   useEffect(() => {
     if (!pending.value.length) return;
     const timer = setInterval(() => repaint((n) => n + 1), 250);
     return () => clearInterval(timer);
   }, [pending.value.length]);
-  if (!pending.value.length) return null;
+  if (!pending.value.length && !told.value.length) return null;
   return (
     <div class="toasts">
+      {told.value.map(({ question, answered }) => (
+        <div class="toast" key={`told ${question.id}`} role="status">
+          <span>
+            {question.task} was answered by {clean(answered.by)}: “{oneLine(answered.text, 60)}”
+          </span>
+          <Button onClick={() => dismiss(question.id)}>Close</Button>
+        </div>
+      ))}
       {pending.value.map((each) => {
         const left = Math.max(0, Math.ceil((each.dueAt - Date.now()) / 1000));
         return (
@@ -653,7 +661,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <main id="main" tabIndex={-1} class={`page page-${route.value.page}`}>
         {children}
       </main>
-      <UndoToasts />
+      <AnswerToasts />
       <div class="visually-hidden" role="status" aria-live="polite">
         {announcement.value}
       </div>

@@ -6,7 +6,7 @@ import { route } from "./router";
 import { isReachable, openQuestions, refreshAttention, refreshMe, refreshQuestions } from "./session";
 import { Replay, RunModel } from "./store";
 import { backoff, type Frame, open } from "./stream";
-import type { RunEvent, Snapshot } from "./types";
+import type { Question, RunEvent, Snapshot } from "./types";
 
 export type Connection = "idle" | "connecting" | "live" | "lost";
 
@@ -17,6 +17,8 @@ export const dataAt = signal(0);
 export const tick = signal(0);
 export const loadError = signal<ApiError | null>(null);
 export const replay = signal<Replay | null>(null);
+/** The last question of this run that the stream said was answered, by anybody. */
+export const justAnswered = signal<Question | null>(null);
 
 /** A tab that stays hidden longer than this gives its connection back: browsers allow six per host. */
 const HIDDEN_CLOSE = 20_000;
@@ -129,6 +131,8 @@ function hearEvents(heard: RunEvent[]): void {
   for (const event of heard) {
     events.push(event);
     live.apply(event);
+    if (event.kind === "QuestionAnswered")
+      justAnswered.value = live.questions.get(String(event.question)) ?? null;
   }
   if (live.isStale) {
     live.isStale = false;

@@ -1,6 +1,6 @@
 import "./styles.css";
 import { render } from "preact";
-import { sendOnLeave } from "./answers";
+import { hearAnswers, sendOnLeave } from "./answers";
 import { Frame, startTitle } from "./frame";
 import { listenToKeys } from "./keys";
 import { startLive } from "./live";
@@ -83,6 +83,7 @@ async function start(root: HTMLElement): Promise<void> {
   listen();
   listenToKeys();
   sendOnLeave();
+  hearAnswers();
   // The token first: nothing else is answered without it.
   await signInFromAddress();
   startSession();

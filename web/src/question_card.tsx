@@ -22,7 +22,13 @@ export const KIND_WORDS: Record<QuestionKind, string> = {
 
 /** What is asked, on one line. */
 export function questionWords(question: Question, most: number): string {
-  return question.kind === "plan" ? "The plan waits for approval" : oneLine(plainWords(question.text), most);
+  if (question.kind !== "plan") return oneLine(plainWords(question.text), most);
+  return isPlanChange(question) ? "A change of the plan waits for approval" : "The plan waits for approval";
+}
+
+/** Whether a plan was approved before, and only a change of it is asked about. The evidence may be cut short. */
+function isPlanChange(question: Question): boolean {
+  return question.text.startsWith("May this change of the plan");
 }
 
 const CHOICE_WORDS: Record<string, string> = { approve: "Approve", reject: "Reject and revise" };
@@ -189,7 +195,7 @@ function Ways({ question }: { question: Question }) {
         <Told key={question.id} question={question} onSend={send} />
       ) : null}
       {question.telling && question.kind !== "budget" ? (
-        <details class="evidence">
+        <details class="evidence" open={Boolean(draftOf(question.id))}>
           <summary>{question.kind === "approval" ? "Edit the arguments…" : "Answer with a result…"}</summary>
           <Told key={question.id} question={question} onSend={send} />
         </details>
@@ -222,7 +228,12 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
       </header>
       <div id={`q-${question.id}`} class="question-text">
         {question.kind === "plan" ? (
-          <p>The plan waits for approval. Nothing runs before that.</p>
+          <p>
+            {questionWords(question, 120)}.{" "}
+            {isPlanChange(question)
+              ? "What was approved before goes on meanwhile."
+              : "Nothing runs before that."}
+          </p>
         ) : (
           <Markdown text={question.text} />
         )}
@@ -254,7 +265,12 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
           </div>
         </dl>
       )}
-      {waiting ? (
+      {waiting?.error ? (
+        <p class="note fault" role="alert">
+          “{oneLine(waiting.text, 80)}” was not taken: {oneLine(waiting.error, 400)}{" "}
+          <Button onClick={() => undo(question.id)}>Change the answer</Button>
+        </p>
+      ) : waiting ? (
         <p class="note" role="status">
           “{oneLine(waiting.text, 80)}” is on its way. <Button onClick={() => undo(question.id)}>Undo</Button>
         </p>

@@ -100,25 +100,32 @@ async def reviewed_plan(
 async def reviewed_change(
     brief: Brief,
     seat: PlanningContext,
-    change: PlanAmended,
+    first: PlanAmended,
+    write_again: Callable[[Sequence[str]], Awaitable[PlanAmended]],
     faults_in: Callable[[PlanAmended], Sequence[Fault]],
-) -> PlanAmended | str:
-    """The change that a person approves; why the plan stays as it is, if none is."""
-    proposal = PlanProposal(
-        plan=Plan(goal="", tasks=change.added, version=change.version, taint=change.taint),
-        removed=change.removed,
-        replaced=change.replaced,
-        reason=change.reason,
-        is_change=True,
-    )
+) -> PlanAmended:
+    """The change that a person approves. It is written again with each wish; one that is rejected raises."""
+    notes: list[str] = []
+    change = first
+    while True:
+        proposal = PlanProposal(
+            plan=Plan(goal="", tasks=change.added, version=change.version, taint=change.taint),
+            removed=change.removed,
+            replaced=change.replaced,
+            reason=change.reason,
+            is_change=True,
+        )
 
-    def edited(plan: Plan) -> PlanAmended:
-        return replace(change, added=tuple(plan.tasks), at=seat.now())
+        def edited(plan: Plan, change: PlanAmended = change) -> PlanAmended:
+            return replace(change, added=tuple(plan.tasks), at=seat.now())
 
-    decided = await review(brief, seat, proposal, lambda plan: faults_in(edited(plan)))
-    if decided.is_approved:
-        return edited(decided.plan)
-    return f"a person rejected the change{f': {decided.note}' if decided.note else ''}"
+        decided = await review(brief, seat, proposal, lambda plan: faults_in(edited(plan)))
+        if decided.is_approved:
+            return edited(decided.plan)
+        if not decided.note:
+            raise WorkerError("a person rejected the change", kind="denied")
+        notes.append(decided.note)
+        change = await write_again(notes)
 
 
 async def _question(

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from chargehand.decisions.system_tasks import STEER, of_plan
 from chargehand.engines.brief import Brief
 from chargehand.errors import Fault, StepMismatch, WorkerError
@@ -11,7 +13,7 @@ from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Check, Plan, Reach, Task
 from chargehand.models.base import Turn, system, user
 from chargehand.roles import plan_schema
-from chargehand.roles.data_fences import asked, request_again
+from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.json_output import one_of, record
 from chargehand.roles.material import reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller
@@ -44,33 +46,37 @@ async def replan(
     earlier = await seat.bring(requested.earlier)
     told = await remembered_material(brief, seat.roster, requested.request, resources.redactor)
     change.reach = await reach_of(seat.roster, resources.redactor)
-    wanted = asked(requested.request, earlier.read(), requested.shape)
-    data = f"{told.fenced}{wanted}{situation.in_words()}"
-    again = f"Answer with the corrected JSON alone.\n{request_again(requested.request)}"
-    try:
-        written = await plan_schema.drafted(
+
+    async def written(notes: Sequence[str] = ()) -> PlanAmended:
+        request = with_notes(requested.request, notes)
+        wanted = asked(request, earlier.read(), requested.shape)
+        draft = await plan_schema.drafted(
             DurableModelCaller(brief, resources),
             change.prompt,
-            change.turns(resources, data),
+            change.turns(resources, f"{told.fenced}{wanted}{situation.in_words()}"),
             change.schema,
             change.faults_in,
-            again,
+            f"Answer with the corrected JSON alone.\n{request_again(request)}",
         )
+        if not change.changes(draft):
+            raise WorkerError(draft.reason or "nothing can be made up for")
+        return change.event(draft)
+
+    try:
+        event = await written()
+        if requested.reviews:
+            event = await reviewed_change(brief, seat, event, written, change.faults_of)
     except StepMismatch:
         raise
     except WorkerError as error:
         brief.progress(f"the plan stays as it is: {error}")
         return NOTHING_DONE
-    if not change.changes(written):
-        brief.progress(f"the plan stays as it is: {written.reason or 'nothing can be made up for'}")
-        return NOTHING_DONE
-    event: PlanAmended | str = change.event(written)
-    if requested.reviews and isinstance(event, PlanAmended):
-        event = await reviewed_change(brief, seat, event, change.faults_of)
-    if isinstance(event, str):
-        brief.progress(f"the plan stays as it is: {event}")
+    event = change.without_ended(event)
+    if not (event.added or event.removed):
+        brief.progress("the plan stays as it is: what was to be removed has ended meanwhile")
     elif await seat.propose(event) is None:
-        brief.progress("the plan stays as it is: the run has moved on meanwhile")
+        why = next((each.message for each in change.faults_of(event)), "the run has moved on")
+        brief.progress(f"the plan stays as it is: {why}")
     return NOTHING_DONE
 
 
@@ -168,7 +174,14 @@ class _Change:
         """What forbids this change, whoever wrote it."""
         faults = self._check(event.added).faults
         own = [fault for fault in faults if fault.kind not in ("dangling_need", "no_tasks")]
-        return [*own, *self._seat.live_run.schedule.check_amendment(event)]
+        now = self.without_ended(event)
+        return [*own, *self._seat.live_run.schedule.check_amendment(now)]
+
+    def without_ended(self, event: PlanAmended) -> PlanAmended:
+        """The change without the removal of tasks that have ended since: what is done stays."""
+        nodes = self._seat.live_run.schedule.nodes
+        ended = {task.id for task in self._situation.open if nodes[task.id].state.is_settled}
+        return replace(event, removed=tuple(id_ for id_ in event.removed if id_ not in ended))
 
     def _check(self, tasks: Sequence[Task]) -> Check:
         plan = Plan(goal="", tasks=tasks)

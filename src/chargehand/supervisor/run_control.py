@@ -46,6 +46,7 @@ from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal, Mail
 from chargehand.past_runs import JournalHandle, fold
 from chargehand.result import RunResult
+from chargehand.roles.plan_review import ABOUT_PLAN
 from chargehand.runtime import Leading, Runtime
 from chargehand.runtime.command_inbox import (
     RETRY,
@@ -322,6 +323,11 @@ class RunControl:
         schedule = (await self.live_run(run_id)).schedule
         if schedule.version != version:
             raise PlanChanged(run_id, schedule.version)
+        for node in schedule.nodes.values():
+            if node.question is not None and node.question.about == ABOUT_PLAN:
+                raise UsageError(
+                    f"a change of the plan of run {run_id} waits for approval; approve or reject it first"
+                )
         words = reason or f"edited by {me()}"
         edit = plan_edit(schedule.nodes, plan, version, reason=words, at=self._clock.now())
         own = plan.check(names, schedule.limits).faults

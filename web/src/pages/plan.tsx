@@ -382,13 +382,25 @@ function Conflict({
   );
 }
 
-function AskForChanges({ onClose, send }: { onClose: () => void; send: (note: string) => void }) {
+function AskForChanges({
+  isChange,
+  onClose,
+  send,
+}: {
+  isChange: boolean;
+  onClose: () => void;
+  send: (note: string) => void;
+}) {
   const [note, setNote] = useState("");
   return (
     <Dialog title="Ask for changes" onClose={onClose}>
       <Field
         label="What should be different?"
-        hint="The planner writes the plan anew with this note. Nothing runs before you approve it."
+        hint={
+          isChange
+            ? "The planner writes the change again with this note, and you approve it then."
+            : "The planner writes the plan again with this note. Nothing runs before you approve it."
+        }
       >
         {(id, hint) => (
           <textarea
@@ -713,7 +725,9 @@ export function PlanPage({ model }: { model: RunModel }) {
                 ? "mend the marked faults first"
                 : isDirty
                   ? "not saved yet; the draft stays in this browser"
-                  : "nothing runs before that"}
+                  : isChange
+                    ? "what was approved before goes on meanwhile"
+                    : "nothing runs before that"}
             </span>
           </span>
           <span class="spacer" />
@@ -727,13 +741,17 @@ export function PlanPage({ model }: { model: RunModel }) {
           {question ? <Button onClick={() => setAsking(true)}>Ask for changes…</Button> : null}
           {question ? (
             <Button kind="needs" disabled={isBad} onClick={() => void decide("approve")} hotkey="Ctrl Enter">
-              Approve and run
+              {isChange ? "Approve the change" : "Approve and run"}
             </Button>
           ) : null}
         </footer>
       ) : null}
       {asking ? (
-        <AskForChanges onClose={() => setAsking(false)} send={(note) => void decide("reject", note)} />
+        <AskForChanges
+          isChange={isChange}
+          onClose={() => setAsking(false)}
+          send={(note) => void decide("reject", note)}
+        />
       ) : null}
       {conflict && plan ? (
         <Conflict

@@ -1,5 +1,7 @@
 // Everything that waits for a person: of one run, or of all.
 
+import { useEffect, useRef } from "preact/hooks";
+import { sent } from "../answers";
 import { get, runPath } from "../api";
 import { ago, plural } from "../format";
 import { StateIcon } from "../icons";
@@ -36,13 +38,36 @@ function useQuestions(run: string | null): Question[] {
   return [...known.values()];
 }
 
+/** The question to show. It stays until the person moves on, also when it is answered elsewhere meanwhile. */
+function useChosen(
+  run: string | null,
+  ordered: Question[],
+  wanted: string | undefined,
+): Question | undefined {
+  const shown = useRef<{ run: string | null; question: Question } | null>(null);
+  const before = shown.current?.run === run ? shown.current.question : null;
+  const held = before && sent.value[before.id] === undefined ? before : null;
+  const listed = ordered.find((question) => question.id === (wanted ?? held?.id));
+  const isGone = held !== null && !listed && (wanted ?? held.id) === held.id;
+  // Of all runs, only open questions are listed: its own run says what became of it.
+  const settled = useFetched<Question | null>(isGone ? `settled/${held.id}` : null, async () => {
+    const of = await get<{ questions: Question[] }>(runPath(held?.run as string, "questions"));
+    return of.questions.find((question) => question.id === held?.id) ?? null;
+  });
+  const chosen = listed ?? (isGone ? (settled.value ?? held) : ordered[0]);
+  useEffect(() => {
+    shown.current = chosen ? { run, question: chosen } : null;
+  });
+  return chosen;
+}
+
 export function QuestionsPage() {
   const { run, query } = route.value;
   const questions = useQuestions(run);
   const open = questions.filter(isOpen);
   const closed = questions.filter((question) => !isOpen(question));
   const ordered = [...open, ...closed.toReversed()];
-  const chosen = ordered.find((question) => question.id === query.question) ?? ordered[0];
+  const chosen = useChosen(run, ordered, query.question);
   const step = (by: number) => {
     const at = ordered.findIndex((question) => question.id === chosen?.id) + by;
     const next = ordered[Math.min(Math.max(at, 0), ordered.length - 1)];
