@@ -96,7 +96,7 @@ def test_a_task_is_ready_once_what_it_needs_has_ended() -> None:
         (TaskState.WAITING, TaskState.RUNNING), 0
     )
     assert state.usage.money == 0.5
-    assert state.speedup(at(3)) == 1.0
+    assert state.parallelism(at(3)) == 1.0
 
 
 def test_the_critical_path_is_the_longest_chain_that_is_left() -> None:

@@ -14,6 +14,8 @@ from chargehand.errors import QuestionTaken
 from chargehand.journal.base import Mail
 from chargehand.server.http.access_tokens import Scope
 from chargehand.server.http.run_directory import RunDirectory, RunStanding
+from chargehand.server.http.run_shapes import RunEntry
+from chargehand.testing import FakeClock, run_virtual
 from tests.server.conftest import Served, asker, serving, task
 
 
@@ -160,6 +162,41 @@ async def test_the_count_of_questions_reads_the_mail_as_often_for_many_runs_as_f
             counts.append((len(found.questions), sorted(reads)))
         once = ["alive", "unread", "unread"]  # the second for runs that were submitted
         assert counts == [(1, once), (2, once), (3, once)]
+
+
+def test_a_list_says_the_speedup_that_the_trace_says() -> None:
+    """With the work of nested runs, and without the wait for a person."""
+
+    @ch.worker("slow", "Takes a second", capacity=10)
+    async def slow(brief: ch.Brief) -> str:
+        await asyncio.sleep(1)
+        return brief.task.id
+
+    @ch.worker("patient", "Asks a person")
+    async def patient(brief: ch.Brief) -> str:
+        return await brief.ask("May I?", patience=3600)
+
+    def parts(_: object) -> ch.Plan:
+        tasks = [ch.Task(id=f"t{n}", description="Do a part", worker="slow") for n in range(10)]
+        return ch.Plan(goal="Do all parts", tasks=tasks)
+
+    async def main() -> tuple[RunEntry, ch.Trace]:
+        below = ch.Supervisor([slow], name="below", description="Leads", plan_for=parts)
+        async with ch.Supervisor([below, patient], clock=FakeClock(), on_question="wait") as boss:
+            first = ch.Task(id="a", description="Do it all", worker="below")
+            then = ch.Task(id="b", description="Ask", worker="patient", needs=["a"])
+            run = await boss.submit(ch.Plan(goal="Do and ask", tasks=[first, then]))
+            await asyncio.sleep(1001)
+            (question,) = (await boss.look(run.id)).questions
+            await boss.answer(question.id, "yes")
+            trace = (await run.wait()).trace
+            (row,) = (await RunDirectory(boss).page("", states=[], q="", before="", limit=9)).runs
+            return row, trace
+
+    row, trace = run_virtual(main())
+    assert row.wall == pytest.approx(1001, abs=0.1)
+    assert row.idle == pytest.approx(1000, abs=0.1)
+    assert row.speedup == round(trace.speedup, 3) == pytest.approx(10, rel=0.05)
 
 
 async def test_an_answer_does_not_read_the_run_from_its_beginning(

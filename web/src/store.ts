@@ -93,6 +93,7 @@ function noRun(id: string): RunDetails {
     began_at: null,
     ended_at: null,
     wall: null,
+    idle: 0,
     tasks: noCounts(),
     speedup: null,
     tokens: 0,
@@ -185,6 +186,10 @@ export class RunModel {
   answer = "";
   /** Seconds of work in attempts that were done. */
   busy = 0;
+  /** Seconds up to `idleAt` in which nothing ran and only a person could move the run. */
+  private idle = 0;
+  private idleAt = Number.NaN;
+  private running = 0;
   /** Tasks of the plan that were done, in the order of their end. */
   finished: string[] = [];
   /** The time of the last event: "now" of a replay. */
@@ -216,7 +221,10 @@ export class RunModel {
     model.attempts.forEach((row, index) => {
       model.attemptIndex.set(`${row.task}:${row.attempt}`, index);
       if (row.outcome === "done") model.busy += lengthOf(row);
+      if (row.outcome === "running") model.running += 1;
     });
+    model.idle = snapshot.run.idle;
+    model.idleAt = Date.parse(snapshot.run.began_at ?? "") + (snapshot.run.wall ?? 0) * 1000;
     model.finished = [...model.tasks.values()]
       .filter((row) => row.state === "done" && row.ended_at && !row.system)
       .map((row) => ({ id: row.id, at: Date.parse(row.ended_at ?? "") }))
@@ -263,8 +271,18 @@ export class RunModel {
     if (event.seq <= this.seq) return;
     this.seq = event.seq;
     this.at = event.at;
+    this.idle = this.idleUntil(Date.parse(event.at));
+    this.idleAt = Date.parse(event.at);
     const take = HANDLERS[event.kind];
     if (take) take(this, event);
+  }
+
+  /** Seconds in which nothing ran while a question was open, the run was paused, or no process led it. */
+  idleUntil(now: number): number {
+    const isReleased = !this.run.leader && this.attempts.length > 0;
+    const waits = this.run.questions > 0 || this.isPaused || isReleased;
+    const since = this.running === 0 && waits ? (now - this.idleAt) / 1000 : 0;
+    return this.idle + Math.max(0, since || 0);
   }
 
   // What the handlers below use.
@@ -360,6 +378,7 @@ export class RunModel {
         error: null,
       });
     }
+    this.running += 1;
     this.attemptIndex.set(`${task}:${attempt}`, this.attempts.length);
     this.attempts.push({
       task,
@@ -380,6 +399,7 @@ export class RunModel {
     if (!row || index === undefined) return;
     const ended = { ...row, ended_at: at, outcome };
     this.attempts[index] = ended;
+    if (row.outcome === "running") this.running -= 1;
     if (outcome === "done") this.busy += lengthOf(ended);
   }
 

@@ -45,6 +45,8 @@ export interface RunRow {
   began_at: string | null;
   ended_at: string | null;
   wall: number | null;
+  /** Seconds of it in which nothing ran and only a person could move it. */
+  idle: number;
   tasks: TaskCounts;
   speedup: number | null;
   tokens: number;

@@ -110,6 +110,19 @@ describe("a run folded from its events", () => {
     expect(folded(["AttemptLost", { task: "a", attempt: 1, reason: "gone" }]).busy).toBe(0);
   });
 
+  it("leaves out the time in which only a person could move the run", () => {
+    const question = { id: "r1:q", text: "Which?", choices: [] };
+    const asked = folded([
+      "AttemptFinished",
+      { task: "a", attempt: 1, outcome: { is: "needs_input", question } },
+    ]);
+    expect(asked.idleUntil(Date.parse(at(34)))).toBe(30);
+    const answered = { seq: 6, run: "r1", kind: "QuestionAnswered", question: "r1:q", task: "a", by: "ann" };
+    asked.apply({ ...answered, at: at(44), text: "x" });
+    expect(asked.idleUntil(Date.parse(at(60)))).toBe(40);
+    expect(folded().idleUntil(Date.parse(at(60)))).toBe(0);
+  });
+
   it("takes an event once", () => {
     const model = folded();
     const again = log(...begun);

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.decisions.critical_path import CriticalPaths, covered, served_by
+from chargehand.decisions.speedup import PersonWait, idle_for_people, work_of
 from chargehand.decisions.trace_types import (
     AttemptSpan,
     Halt,
@@ -110,19 +111,12 @@ class Trace(Struct, forbid_unknown_fields=True):
         This is service time: waits of a call for its provider are left out, and a task of a
         nested supervisor counts with the work of its run.
         """
-        below = {child.task: child for child in self.children}
-        return sum(
-            (
-                below[each.task].busy if each.task in below else each.service
-                for each in self.attempts
-                if each.ending == "done"
-            ),
-            timedelta(0),
-        )
+        below = {child.task: child.busy for child in self.children}
+        return work_of(self.attempts, below)
 
     @property
     def speedup(self) -> float:
-        """How much faster the run was than its work one after another.
+        """How much faster the run was than its work one after another; see `decisions/speedup.py`.
 
         Time in which nothing ran because a person was asked, it was paused, or no process led it does not count.
         """
@@ -131,27 +125,16 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     def _idle_for_people(self) -> timedelta:
         """How long nothing ran while only a person could move it."""
-        end = self.ended_at
-        spans = [(each.asked_at, each.answered_at) for each in self.questions]
-        spans += [(each.at, each.ended_at) for each in self.pauses]
-        spans += [
+        if self.ended_at is None:
+            return timedelta(0)
+        waits: list[PersonWait] = [(each.asked_at, each.answered_at) for each in self.questions]
+        waits += [(each.at, each.ended_at) for each in self.pauses]
+        waits += [
             (lead.ended_at, following.began_at)
             for lead, following in pairwise(self.leaders)
             if lead.ended_at is not None
         ]
-        if end is None or not spans:
-            return timedelta(0)
-        # Each with what it does to the count of open attempts, and of waits for people.
-        marks = [(each.began_at, 1, 0) for each in self.attempts]
-        marks += [(each.ended_at or end, -1, 0) for each in self.attempts]
-        marks += [(began_at, 0, 1) for began_at, _ in spans]
-        marks += [(ended_at or end, 0, -1) for _, ended_at in spans]
-        idle, before, running, asked = timedelta(0), end, 0, 0
-        for at, run, ask in sorted(marks):
-            if asked and not running:
-                idle += at - before
-            before, running, asked = at, running + run, asked + ask
-        return idle
+        return idle_for_people(self.attempts, waits, self.ended_at)
 
     def steps(self, kind: StepKind | None = None) -> Iterator[StepSpan]:
         """All steps, or those of one kind, attempt by attempt."""

@@ -262,7 +262,7 @@ class LiveFrame(Struct, kw_only=True):
             parts.append(_of(money_words(usage.money), limits.money, "${:g}"))
         words = [f"spent {' · '.join(parts)}"] if parts else []
         if self.state.busy or self.state.running:
-            words.append(f"{self.state.speedup(self.now):.1f} tasks at once on average")
+            words.append(f"{self.state.parallelism(self.now):.1f} tasks at once on average")
         if words:
             yield (StyledText(f"  {'  ·  '.join(words)}", "dim"),)
 

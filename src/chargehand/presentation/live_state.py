@@ -121,8 +121,8 @@ class LiveState:
             return timedelta()
         return max((self.ended_at or now) - self.began_at, timedelta())
 
-    def speedup(self, now: datetime) -> float:
-        """How many tasks were at work at once, while any was."""
+    def parallelism(self, now: datetime) -> float:
+        """How many tasks were at work at once, on average while any was."""
         open_ = (now - task.began_at for task in self.running.values() if task.began_at)
         active = self._active + (now - self._active_since if self._active_since else timedelta())
         return (self.busy + sum(open_, timedelta())) / active if active else 0.0

@@ -28,11 +28,11 @@ function elapsedOf(model: RunModel): number | null {
   return Math.max(0, (nowOf(model) - Date.parse(run.began_at)) / 1000);
 }
 
-/** How much faster than one task after another; of a run that goes on, by the work done so far. */
+/** How much faster than one task after another, as decisions/speedup.py says; of a run that goes on, so far. */
 function speedupOf(model: RunModel): number | null {
   if (model.run.ended_at && route.value.query.at === undefined) return model.run.speedup;
-  const elapsed = elapsedOf(model);
-  return elapsed && model.busy ? model.busy / elapsed : null;
+  const took = (elapsedOf(model) ?? 0) - model.idleUntil(nowOf(model));
+  return took > 0 && model.busy ? model.busy / took : null;
 }
 
 /** Seconds of work that are left on the critical path, by estimate; null: not known. */

@@ -4,12 +4,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from chargehand.decisions.speedup import work_of
 from chargehand.decisions.wait_reasons import Explainer, WaitReason
 from chargehand.errors import InternalError, JournalDamaged, JournalVersion, UnknownRun
 from chargehand.facts.events import RunFinished, RunRequested
@@ -222,10 +223,18 @@ class RunDirectory:
     async def _reading(self) -> AsyncIterator[Journal]:
         yield self.journal
 
-    def row_of(self, standing: RunStanding) -> RunEntry:
+    def row_of(self, standing: RunStanding, work: timedelta) -> RunEntry:
         leader = views.leader_view(standing.leader, self.journal.leases.node)
-        count, now = len(standing.asked), datetime.now(UTC)
-        return views.run_row(standing.record, standing.state, count, leader, now)
+        count = len(standing.asked)
+        return views.run_row(standing.record, standing.state, count, leader, work)
+
+    async def _work(self, record: RunRecord) -> timedelta:
+        """The work of a run and of those nested in it."""
+        below = {}
+        for task, run in list(record.live_run.results.nested.items()):
+            with suppress(*UNREADABLE_ERRORS):
+                below[task] = await self._work(await self.records.read(run))
+        return work_of(record.spans.attempts, below)
 
     # all runs
 
@@ -318,7 +327,8 @@ class RunDirectory:
             return RunEntry(
                 id=run, title=words[:100], request="", state=state, reason=words, began_at=at
             )
-        row, record = self.row_of(standing), standing.record
+        record = standing.record
+        row = self.row_of(standing, await self._work(record))
         if record.ended_at is not None:
             self._rows[run, record.seq] = row
             while len(self._rows) > MOST_ROWS:
@@ -348,12 +358,12 @@ class RunDirectory:
             standing = await self.standing(record)
             questions = await self.questions(standing, closed=True)
             waits = await self._waits(record, standing)
-            children = await self._children(record)
+            children, work = await self._children(record), await self._work(record)
             async with record.lock:  # so that it does not change while a thread reads it
                 # The stream goes on after `seq`: what was looked up must be as new as that.
                 if record.seq == seq or looks == MOST_LOOKS:
                     return await asyncio.to_thread(
-                        self._snapshot, standing, questions, waits, children
+                        self._snapshot, standing, questions, waits, children, work
                     )
 
     def _snapshot(
@@ -362,11 +372,12 @@ class RunDirectory:
         questions: list[QuestionView],
         waits: list[WaitView],
         children: list[ChildView],
+        work: timedelta,
     ) -> bytes:
         record = standing.record
         told = Snapshot(
             seq=record.seq,
-            run=views.detailed(self.row_of(standing), record),
+            run=views.detailed(self.row_of(standing, work), record),
             plan=views.plan_of(record),
             plan_version=record.live_run.schedule.version,
             tasks=views.task_rows(record),

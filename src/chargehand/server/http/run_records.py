@@ -1,12 +1,15 @@
 """Runs as the API shows them: folded from the journal once, then kept up to date event by event."""
 
 import asyncio
+from bisect import bisect_left
 from collections import OrderedDict
 from datetime import datetime
+from operator import attrgetter
 
 from msgspec import Struct
 
 from chargehand.decisions.live_run import LiveRun, mistake_in
+from chargehand.decisions.speedup import PersonWaits
 from chargehand.decisions.trace import AttemptSpans
 from chargehand.decisions.trace_types import StepSpan
 from chargehand.errors import UnknownRun
@@ -77,6 +80,7 @@ class RunRecord:
         self.seq = 0
         self.live_run = LiveRun(run)
         self.spans = AttemptSpans(content=False)
+        self.person_waits = PersonWaits()
         self.calls: list[CallRecord] = []
         self.questions: dict[str, AskedQuestion] = {}
         self.versions: list[PlanChange] = []
@@ -98,21 +102,16 @@ class RunRecord:
 
     def call(self, seq: int) -> CallRecord | None:
         """The call that began with this event."""
-        low, high = 0, len(self.calls)
-        while low < high:
-            middle = (low + high) // 2
-            if self.calls[middle].seq < seq:
-                low = middle + 1
-            else:
-                high = middle
-        is_there = low < len(self.calls) and self.calls[low].seq == seq
-        return self.calls[low] if is_there else None
+        place = bisect_left(self.calls, seq, key=attrgetter("seq"))
+        found = self.calls[place : place + 1]
+        return found[0] if found and found[0].seq == seq else None
 
     def apply(self, seq: int, event: Event) -> None:
         """Take in the next event."""
         try:
             self.live_run.replay((event,))
             self.spans.apply(event)
+            self.person_waits.apply(event)
         except Exception as error:
             raise mistake_in(self.run, error) from error
         self.seq = seq

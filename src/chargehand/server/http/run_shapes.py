@@ -46,7 +46,10 @@ class RunEntry(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     #: seconds
     wall: float = 0.0
+    #: seconds of it in which nothing ran and only a person could move it
+    idle: float = 0.0
     tasks: TaskCounts = TaskCounts()
+    #: how much faster it is than its work one after another, as its trace says; null: nothing is done
     speedup: float | None = None
     tokens: int = 0
     cost: float = 0.0

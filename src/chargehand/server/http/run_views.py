@@ -1,7 +1,7 @@
 """Builds what the API returns about a run from its record. Reads nothing: it may be called in a thread."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit import is_editable
 from chargehand.decisions.rule_answer import why_not_done
+from chargehand.decisions.speedup import idle_for_people
 from chargehand.decisions.system_tasks import is_planned, is_system_task
 from chargehand.decisions.taint_sources import sources_in
 from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
@@ -73,12 +74,14 @@ def leader_view(process: Process | None, here: str) -> LeaderView | None:
 
 
 def run_row(
-    record: RunRecord, state: str, questions: int, leader: LeaderView | None, now: datetime
+    record: RunRecord, state: str, questions: int, leader: LeaderView | None, work: timedelta
 ) -> RunEntry:
-    """One run in a list."""
+    """One run in a list; `work` is that of its finished attempts, one after another."""
     requested, schedule = record.requested, record.live_run.schedule
-    usage = record.live_run.results.usage
+    usage, now = record.live_run.results.usage, datetime.now(UTC)
     ends = record.ended_at or (now if state != "interrupted" else schedule.last_at) or now
+    wall = max(ends - requested.at, timedelta(0))
+    idle = idle_for_people(record.spans.attempts, record.person_waits.spans, ends)
     return RunEntry(
         id=record.run,
         title=title_of(requested.request),
@@ -87,9 +90,10 @@ def run_row(
         reason=schedule.parked or schedule.reason,
         began_at=requested.at,
         ended_at=record.ended_at,
-        wall=max((ends - requested.at).total_seconds(), 0.0),
+        wall=wall.total_seconds(),
+        idle=idle.total_seconds(),
         tasks=counts_of(record.live_run),
-        speedup=_speedup(record, ends - requested.at),
+        speedup=round(work / (wall - idle), 3) if work and wall > idle else None,
         tokens=usage.tokens_in + usage.tokens_out,
         cost=usage.money,
         questions=questions,
@@ -124,14 +128,6 @@ def limits_json(limits: Limits) -> dict[str, Any]:
         name: value.total_seconds() if isinstance(value, timedelta) else value
         for name, value in facts.items()
     }
-
-
-def _speedup(record: RunRecord, wall: timedelta) -> float | None:
-    """The work of finished attempts against the time that the run took; None before anything is done."""
-    busy = record.live_run.schedule.busy
-    if not busy or wall <= timedelta(0):
-        return None
-    return round(busy / wall, 3)
 
 
 # tasks
