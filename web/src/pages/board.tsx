@@ -1,13 +1,15 @@
 // The board: memory that the workers of a run share, block by block, with its history.
 
-import { get, runPath } from "../api";
+import { useState } from "preact/hooks";
+import { ApiError, get, put, runPath } from "../api";
+import { editedValue, isExact, textToEdit } from "../block_edit";
 import { ago, asText, bytes, clean, oneLine, plural } from "../format";
 import { useKeys } from "../keys";
 import { diffLines } from "../plan_check";
 import { route, setQuery } from "../router";
-import { now } from "../session";
+import { announcement, canOperate, now } from "../session";
 import type { RunModel } from "../store";
-import { Button, CopyButton, Empty, ErrorBox, Loading, Raw, useFetched } from "../ui";
+import { Button, CopyButton, Empty, ErrorBox, Field, Loading, Raw, useFetched } from "../ui";
 
 interface BlockRow {
   key: string;
@@ -34,24 +36,32 @@ interface BlockDetails extends BlockRow {
   history: BlockVersion[];
 }
 
+const blockPath = (run: string, key: string): string =>
+  runPath(run, `board/${key.split("/").map(encodeURIComponent).join("/")}`);
+
+function Diff({ before, after }: { before: unknown; after: unknown }) {
+  return (
+    <pre class="raw diff">
+      {diffLines(asText(before), asText(after)).map((line, index) => (
+        <span key={index} class={`line ${line.how}`}>
+          {line.how === "added" ? "+ " : line.how === "removed" ? "− " : "  "}
+          {line.text}
+          {"\n"}
+        </span>
+      ))}
+    </pre>
+  );
+}
+
 function Version({ version, before }: { version: BlockVersion; before: BlockVersion | undefined }) {
-  const lines = before ? diffLines(asText(before.value), asText(version.value)) : null;
   return (
     <li>
       <details open={before === undefined}>
         <summary>
           v{version.version} by {clean(version.writer)}, {ago(version.at, now.value)}
         </summary>
-        {lines ? (
-          <pre class="raw diff">
-            {lines.map((line, index) => (
-              <span key={index} class={`line ${line.how}`}>
-                {line.how === "added" ? "+ " : line.how === "removed" ? "− " : "  "}
-                {line.text}
-                {"\n"}
-              </span>
-            ))}
-          </pre>
+        {before ? (
+          <Diff before={before.value} after={version.value} />
         ) : (
           <Raw text={asText(version.value)} label={`Version ${version.version}`} />
         )}
@@ -60,11 +70,102 @@ function Version({ version, before }: { version: BlockVersion; before: BlockVers
   );
 }
 
-function BlockPanel({ run, row }: { run: string; row: BlockRow }) {
+/** The form in which a person writes the next version of a block. Text that was typed survives a conflict. */
+function Editor({ run, block, onDone }: { run: string; block: BlockDetails; onDone: () => void }) {
+  const [base, setBase] = useState(block);
+  const [text, setText] = useState(() => textToEdit(block.value));
+  const [theirs, setTheirs] = useState<BlockDetails | null>(null);
+  const [error, setError] = useState<ApiError | null>(null);
+  const edited = editedValue(text, base.value);
+  const save = async () => {
+    if ("fault" in edited || theirs) return;
+    try {
+      await put(blockPath(run, base.key), edited, { "If-Match": `"${base.version}"` });
+      announcement.value = `${base.key} was saved.`;
+      onDone();
+    } catch (fault) {
+      if (!(fault instanceof ApiError)) throw fault;
+      const current = fault.body.current as BlockDetails | undefined;
+      if (fault.kind === "BlockChanged" && current) setTheirs(current);
+      else setError(fault);
+    }
+  };
+  useKeys({ "Ctrl+Enter": () => void save() });
+  if (theirs)
+    return (
+      <div class="editor">
+        <p>
+          {clean(theirs.writer)} wrote version {theirs.version} meanwhile. Yours differs from it:
+        </p>
+        <Diff before={theirs.value} after={"value" in edited ? edited.value : text} />
+        <footer class="form-foot">
+          <Button
+            kind="primary"
+            onClick={() => {
+              setBase({ ...theirs, value: base.value });
+              setTheirs(null);
+            }}
+          >
+            Go on with mine
+          </Button>
+          <Button onClick={onDone}>Take theirs</Button>
+        </footer>
+      </div>
+    );
+  return (
+    <form
+      class="editor"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void save();
+      }}
+    >
+      <Field
+        label={`Version ${base.version + 1}`}
+        hint={
+          typeof base.value === "string"
+            ? "Text. Workers read it when the run goes on."
+            : "JSON. Workers read it when the run goes on."
+        }
+        error={"fault" in edited ? edited.fault : ""}
+      >
+        {(id, hint) => (
+          <textarea
+            id={id}
+            aria-describedby={hint}
+            class="mono"
+            rows={Math.min(24, Math.max(5, text.split("\n").length + 1))}
+            spellcheck={false}
+            value={text}
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
+        )}
+      </Field>
+      {error ? <ErrorBox error={error} /> : null}
+      <footer class="form-foot">
+        <Button kind="primary" type="submit" disabled={"fault" in edited} hotkey="Ctrl Enter">
+          Save
+        </Button>
+        <Button onClick={onDone}>Discard</Button>
+      </footer>
+    </form>
+  );
+}
+
+function BlockPanel({ model, row, onSaved }: { model: RunModel; row: BlockRow; onSaved: () => void }) {
+  const run = model.run.id;
+  const [isEditing, setEditing] = useState(false);
   const details = useFetched<BlockDetails>(`${run}/${row.key}/${row.version}`, () =>
-    get<BlockDetails>(runPath(run, `board/${row.key.split("/").map(encodeURIComponent).join("/")}`)),
+    get<BlockDetails>(blockPath(run, row.key)),
   );
   const value = details.value;
+  const mayEdit = canOperate.value && !model.isOver && route.value.query.at === undefined;
+  const isPaused = model.run.state === "paused";
+  const why = !isPaused
+    ? "Pause the run to edit this block."
+    : value && !isExact(value.value)
+      ? "This holds a number that a browser would round. Edit it over the API."
+      : "";
   return (
     <aside class="pane side" aria-label={`Block ${row.key}`}>
       <div class="panel-body">
@@ -82,9 +183,27 @@ function BlockPanel({ run, row }: { run: string; row: BlockRow }) {
               <header class="row">
                 <h3>Now</h3>
                 <span class="spacer" />
+                {mayEdit && !isEditing ? (
+                  <Button kind="quiet" disabled={why !== ""} onClick={() => setEditing(true)}>
+                    Edit
+                  </Button>
+                ) : null}
                 <CopyButton text={asText(value.value)} />
               </header>
-              <Raw text={asText(value.value)} label="Value" />
+              {mayEdit && why ? <p class="hint">{why}</p> : null}
+              {isEditing ? (
+                <Editor
+                  run={run}
+                  block={value}
+                  onDone={() => {
+                    setEditing(false);
+                    details.reload();
+                    onSaved();
+                  }}
+                />
+              ) : (
+                <Raw text={asText(value.value)} label="Value" />
+              )}
             </section>
             <section class="group">
               <h3>History</h3>
@@ -127,7 +246,7 @@ export function BoardPage({ model }: { model: RunModel }) {
     return (
       <Empty title="The board is empty">
         <p>
-          Workers share what they find here, if their crew has a board. Nothing was written in this run
+          Workers share what they find here, with <code>brief.board</code>. Nothing was written in this run
           {model.isOver ? "." : " yet."}
         </p>
       </Empty>
@@ -183,7 +302,7 @@ export function BoardPage({ model }: { model: RunModel }) {
           </tbody>
         </table>
       </section>
-      {row ? <BlockPanel key={row.key} run={id} row={row} /> : null}
+      {row ? <BlockPanel key={row.key} model={model} row={row} onSaved={board.reload} /> : null}
     </div>
   );
 }

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from chargehand.errors import ChargehandError
 from chargehand.server.http.api_context import ApiContext, granted
+from chargehand.server.http.board_routes import board_routes
 from chargehand.server.http.control_routes import control_routes
 from chargehand.server.http.error_bodies import (
     Refusal,
@@ -46,6 +47,7 @@ def api_app(api: ApiContext) -> FastAPI:
         control_routes,
         question_routes,
         result_routes,
+        board_routes,
         server_routes,
     ):
         closed.include_router(routes(api))

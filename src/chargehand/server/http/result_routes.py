@@ -1,7 +1,6 @@
-"""Routes about what came of a run: its answer, trace and cost, its board, and how two runs differ."""
+"""Routes about what came of a run: its answer, trace and cost, and how two runs differ."""
 
 import asyncio
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -11,19 +10,14 @@ from starlette.responses import Response
 
 from chargehand.decisions.report import Report
 from chargehand.facts.answer import Claim, Gap
-from chargehand.facts.board import Block
 from chargehand.recordings.run_archive import archive_of
 from chargehand.recordings.run_comparison import compare
 from chargehand.result import RunResult
 from chargehand.server.http import run_views as views
 from chargehand.server.http.api_context import ApiContext, Caller
-from chargehand.server.http.error_bodies import Refusal, json_response
-from chargehand.server.http.event_json import preview_of
+from chargehand.server.http.error_bodies import json_response
 from chargehand.server.http.openapi_schemas import returns
 from chargehand.server.http.run_records import RunRecord
-
-#: versions of a block that are returned
-MOST_VERSIONS = 50
 
 
 class ResultView(Struct, frozen=True, kw_only=True):
@@ -57,29 +51,6 @@ class CostView(Struct, frozen=True, kw_only=True):
     #: calls, tokens_in, tokens_out, cache_read, cache_written, money
     usage: Any
     budget: Any
-
-
-class BlockView(Struct, frozen=True, kw_only=True):
-    """A block of shared memory."""
-
-    key: str
-    preview: str
-    size: int
-    writer: str
-    version: int
-    readers: tuple[str, ...]
-    writers: tuple[str, ...]
-    at: datetime
-    #: two have written it, and neither had read what the other wrote
-    conflict: bool = False
-    value: Any = None
-    history: list[Any] = []
-
-
-class BoardView(Struct, frozen=True):
-    """The shared memory of a run."""
-
-    blocks: list[BlockView]
 
 
 def result_routes(api: ApiContext) -> APIRouter:
@@ -128,38 +99,7 @@ def result_routes(api: ApiContext) -> APIRouter:
         found = await compare(await archive_of(journal, a), await archive_of(journal, b))
         return json_response({**msgspec.to_builtins(found), "is_same": found.is_same})
 
-    _add_board_routes(router, api)
     return router
-
-
-def _add_board_routes(router: APIRouter, api: ApiContext) -> None:
-    @router.get("/runs/{run}/board", **returns(BoardView))
-    async def board(run: str, grant: Caller) -> Response:
-        """The blocks of shared memory, each as it is now."""
-        await api.runs.check(run, grant.namespace)
-        own = api.boss.board(run=run)
-        labels = {label.label: label for label in await own.labels()}
-        blocks = [(label, await own.newest(name)) for name, label in labels.items()]
-        return json_response(
-            BoardView([_block_view(block, label.guard) for label, block in blocks if block])
-        )
-
-    @router.get("/runs/{run}/board/{key:path}", **returns(BlockView))
-    async def block(run: str, key: str, grant: Caller) -> Response:
-        """One block with its value and its newest versions."""
-        await api.runs.check(run, grant.namespace)
-        own = api.boss.board(run=run)
-        labels = {label.label: label for label in await own.labels()}
-        newest = await own.find(key) if key in labels else None
-        if newest is None:
-            raise Refusal(404, "UnknownBlock", f"run {run} has no block {key[:100]!r}")
-        first = max(newest.version - MOST_VERSIONS, 0) + 1
-        versions = [await own.find(key, number) for number in range(first, newest.version + 1)]
-        history = [_version_view(each) for each in versions if each is not None]
-        view = _block_view(newest, labels[key].guard)
-        return json_response(
-            msgspec.structs.replace(view, value=newest.value, history=history[::-1])
-        )
 
 
 def _result_view(result: RunResult, state: str) -> ResultView:
@@ -199,26 +139,3 @@ def _cost_view(record: RunRecord, report: Report) -> CostView:
         usage=msgspec.structs.asdict(record.live_run.results.usage),
         budget={"money": limits.money, "tokens": limits.tokens, "calls": limits.calls},
     )
-
-
-def _block_view(block: Block, guard: Any) -> BlockView:
-    cut = preview_of(block.stored)
-    return BlockView(
-        key=block.label,
-        preview=cut["preview"],
-        size=cut["size"],
-        writer=block.author,
-        version=block.version,
-        readers=guard.readers,
-        writers=guard.writers,
-        at=block.at,
-    )
-
-
-def _version_view(block: Block) -> dict[str, Any]:
-    return {
-        "version": block.version,
-        "writer": block.author,
-        "at": block.at,
-        "value": block.value,
-    }
