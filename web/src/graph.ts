@@ -69,6 +69,8 @@ const MINIMAP = { width: 168, height: 96, margin: 12 };
 /** What a box shows, kept up to date task by task. */
 interface Box {
   node: FoldNode;
+  /** The only task of it, or the first of its stack; of a box that is about to go, as it was last. */
+  first: TaskRow;
   title: string;
   state: TaskState;
   /** Tasks of a stack, or items of a mapped task, by state; null: a single task. */
@@ -76,6 +78,15 @@ interface Box {
   total: number;
   isCritical: boolean;
   isDim: boolean;
+}
+
+/** What is drawn: the boxes and their edges; the layout says where. */
+interface Picture {
+  folded: Folded;
+  boxes: Box[];
+  input: LayoutInput;
+  /** Nothing of the last picture is worth keeping in place or in view. */
+  isAnother: boolean;
 }
 
 export class Graph {
@@ -100,7 +111,10 @@ export class Graph {
   private isPlaced = false;
   private isShown = false;
   private worker: Worker | null = null;
+  /** The picture that the worker lays out now, and the newest one that waits for it. */
+  private inWork: Picture | null = null;
   private job = 0;
+  private next: Picture | null = null;
   private glide = 0;
   private minimap: HTMLCanvasElement | null = null;
   private isMinimapStale = true;
@@ -140,13 +154,16 @@ export class Graph {
   update(changed: readonly TaskRow[], facts: Partial<GraphFacts> = {}): void {
     const stale = new Set<number>();
     let isReshaped = false;
+    // While a newer picture is laid out, the one before is drawn: what is new is new to neither twice.
+    const newest = (this.next ?? this.inWork)?.folded.nodeOf;
     for (const task of changed) {
       if (task.system) continue;
       const before = this.tasks.get(task.id);
       this.tasks.set(task.id, task);
       const at = this.folded.nodeOf.get(task.id);
-      if (!before || at === undefined || !isSameShape(before, task)) isReshaped = true;
-      else stale.add(at);
+      const isKnown = newest ? newest.has(task.id) : at !== undefined;
+      if (!before || !isKnown || !isSameShape(before, task)) isReshaped = true;
+      else if (at !== undefined) stale.add(at);
     }
     if (facts.items) for (const id of Object.keys(facts.items)) stale.add(this.folded.nodeOf.get(id) ?? -1);
     const isPathNew = this.takeFacts(facts);
@@ -179,10 +196,7 @@ export class Graph {
     this.foldChoice = on;
     if (this.isFolding === before && !this.openStacks.size) return;
     this.openStacks.clear();
-    // Another picture: nothing of the old one is worth keeping in place.
-    this.layout = null;
-    this.isPlaced = false;
-    this.rebuild();
+    this.rebuild(true);
     if (this.selected !== null) this.reveal(this.selected);
   }
 
@@ -292,51 +306,75 @@ export class Graph {
     return true;
   }
 
-  private rebuild(): void {
-    this.folded = foldTasks([...this.tasks.values()], { on: this.isFolding, open: this.openStacks });
-    this.boxes = this.folded.nodes.map((node) => ({
-      node,
-      title: titleOf(node, this.tasks),
-      state: "waiting",
-      counts: null,
-      total: 0,
-      isCritical: false,
-      isDim: false,
-    }));
+  private rebuild(isAnother = false): void {
+    const folded = foldTasks([...this.tasks.values()], { on: this.isFolding, open: this.openStacks });
+    const boxes = folded.nodes.map((node): Box => {
+      const first = this.tasks.get(node.members[0]!)!;
+      const title = titleOf(node, this.tasks);
+      return {
+        node,
+        first,
+        title,
+        state: "waiting",
+        counts: null,
+        total: 0,
+        isCritical: false,
+        isDim: false,
+      };
+    });
+    const heights = boxes.map(({ node, first }) =>
+      node.members.length > 1 || first.for_each ? STACK_HEIGHT : NODE_HEIGHT,
+    );
+    const isSmall = boxes.length <= IN_WORKER_ABOVE;
+    const isApart = isAnother || !!this.next?.isAnother || (isSmall && !!this.inWork?.isAnother);
+    const previous = isApart ? undefined : (this.layout ?? undefined);
+    const input = { ids: boxes.map((box) => box.node.id), heights, edges: folded.edges, previous };
+    const picture = { folded, boxes, input, isAnother: isApart };
+    this.next = null;
+    if (isSmall) {
+      this.inWork = null;
+      const began = performance.now();
+      this.adopt(picture, layoutGraph(input), began);
+    } else this.layoutBeside(picture);
+  }
+
+  /** Lay a large picture out in the worker. The one before is drawn until then; of several, only the newest waits. */
+  private layoutBeside(picture: Picture): void {
+    if (this.inWork) {
+      this.next = picture;
+      return;
+    }
+    const began = performance.now();
+    const job = ++this.job;
+    this.inWork = picture;
+    const done = (layout: Layout) => {
+      if (this.inWork !== picture) return; // a small picture was laid out at once, meanwhile
+      const next = this.next;
+      this.inWork = this.next = null;
+      this.adopt(picture, layout, began);
+      const previous = next?.isAnother ? undefined : layout;
+      if (next) this.layoutBeside({ ...next, input: { ...next.input, previous } });
+    };
+    this.worker ??= new Worker(new URL("./layout_worker.ts", import.meta.url), { type: "module" });
+    this.worker.onmessage = (message: MessageEvent<{ job: number; layout: Layout }>) => {
+      if (message.data.job === job) done(message.data.layout);
+    };
+    this.worker.onerror = () => done(layoutGraph(picture.input));
+    this.worker.postMessage({ job, input: picture.input });
+  }
+
+  private adopt(picture: Picture, layout: Layout, began: number): void {
+    performance.clearMeasures("graph-layout");
+    performance.measure("graph-layout", { start: began });
+    this.folded = picture.folded;
+    this.boxes = picture.boxes;
+    this.layout = layout;
     this.boxes.forEach((_, at) => {
       this.refresh(at);
     });
     this.hovered = -1;
     this.isMinimapStale = true;
-    const heights = this.boxes.map((box) => (box.counts ? STACK_HEIGHT : NODE_HEIGHT));
-    const previous = this.layout ?? undefined;
-    const input = { ids: this.boxes.map((box) => box.node.id), heights, edges: this.folded.edges, previous };
-    const job = ++this.job;
-    if (this.boxes.length <= IN_WORKER_ABOVE) {
-      const began = performance.now();
-      this.adopt(layoutGraph(input), began);
-    } else this.layoutBeside(input, job);
-  }
-
-  private layoutBeside(input: LayoutInput, job: number): void {
-    const began = performance.now();
-    // The boxes are new, the places are not: nothing is drawn until they fit each other again.
-    this.layout = null;
-    this.worker ??= new Worker(new URL("./layout_worker.ts", import.meta.url), { type: "module" });
-    this.worker.onmessage = (message: MessageEvent<{ job: number; layout: Layout }>) => {
-      if (message.data.job === this.job) this.adopt(message.data.layout, began);
-    };
-    this.worker.onerror = () => {
-      if (job === this.job && !this.layout) this.adopt(layoutGraph(input), began);
-    };
-    this.worker.postMessage({ job, input });
-  }
-
-  private adopt(layout: Layout, began: number): void {
-    performance.clearMeasures("graph-layout");
-    performance.measure("graph-layout", { start: began });
-    this.layout = layout;
-    this.isMinimapStale = true;
+    if (picture.isAnother) this.isPlaced = false;
     this.showFirst();
     if (this.isFollowing) this.glideToFrontier();
     this.surface.invalidate();
@@ -345,7 +383,10 @@ export class Graph {
   private refresh(at: number): void {
     const box = this.boxes[at]!;
     const members = box.node.members;
+    // A task that was removed from the plan is drawn as it was until the new layout is there.
+    if (members.some((id) => !this.tasks.has(id))) return;
     const first = this.tasks.get(members[0]!)!;
+    box.first = first;
     const items = members.length === 1 ? this.facts.items[first.id] : undefined;
     box.isCritical = members.some((id) => this.critical.has(id));
     box.isDim = !!this.filter && !members.some((id) => this.filter?.(this.tasks.get(id)!));
@@ -933,7 +974,7 @@ export class Graph {
     soft: string,
   ): void {
     const { zoom } = this.view;
-    const task = this.tasks.get(box.node.members[0]!)!;
+    const task = box.first;
     const r = clamp(5.5 * zoom, 4, 8);
     const pad = 10 * zoom;
     const left = x + pad + 2 * r + 6;
@@ -1136,10 +1177,9 @@ function mostUrgent(counts: Partial<Record<TaskState, number>>): TaskState {
 }
 
 function urgentMember(node: FoldNode, tasks: Map<string, TaskRow>): string {
+  const urgency = (id: string) => STATES.indexOf(tasks.get(id)?.state ?? "waiting");
   let best = node.members[0]!;
-  for (const id of node.members) {
-    if (STATES.indexOf(tasks.get(id)!.state) < STATES.indexOf(tasks.get(best)!.state)) best = id;
-  }
+  for (const id of node.members) if (urgency(id) < urgency(best)) best = id;
   return best;
 }
 
