@@ -61,11 +61,16 @@ async def writer(brief: ch.Brief) -> str:
 async def failing(brief: ch.Brief) -> str:
     raise ch.WorkerError("the source is gone <b onmouseover=alert(1)>", kind="denied")
 
+@ch.worker("noter", "Writes on the board, then works until the test lets it go on")
+async def noter(brief: ch.Brief) -> str:
+    await brief.board.write("towers/eiffel", {"metres": 324, "source": "the report"})
+    return await holder(brief)
+
 HOSTILE = """<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">
 ![pixel](https://tracker.example/pixel.png) [click](javascript:window.hacked=3)
 [docs](https://example.com/docs) \\u202eevil"""
 
-CREW = [reader, holder, asker, writer, failing]
+CREW = [reader, holder, asker, writer, failing, noter]
 '''
 
 

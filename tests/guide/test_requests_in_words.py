@@ -66,6 +66,16 @@ async def test_a_plan_can_be_looked_at_before_anything_runs() -> None:
     assert result.answer.text == "229 m"
 
 
+async def test_a_run_can_be_limited_to_some_workers() -> None:
+    plan = a_plan(a_task("t1", "finder", "Find the height of the Eiffel Tower"))
+    mind = ch.ScriptedModel([plan, "It is 324 m high. [t1]\nCONFIDENCE: 1"])
+    boss = ch.Supervisor([find, calculate], model=mind)
+    result = await boss.run("How high is the Eiffel Tower?", workers=["finder"])
+    assert result.answer.text == "It is 324 m high."
+    assert "- finder: Finds how high towers are" in mind.requests[0].turns[0].text
+    assert "calculator" not in mind.requests[0].turns[0].text
+
+
 async def test_an_answer_can_have_a_type() -> None:
     @dataclass
     class Difference:

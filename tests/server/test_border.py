@@ -273,6 +273,8 @@ async def test_i15_one_namespace_sees_nothing_of_another(tmp_path: Path) -> None
                     if "answer" in path
                     else {"note": "x"}
                     if "steer" in path
+                    else {"value": 1}
+                    if "board" in path
                     else {"plan": {}}
                     if method == "PUT"
                     else {}

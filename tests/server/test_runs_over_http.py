@@ -254,6 +254,20 @@ async def test_the_same_key_begins_one_run_and_another_plan_conflicts(tmp_path: 
         assert (reply.status, reply.kind) == (409, "KeyConflict")
 
 
+async def test_a_run_is_limited_to_the_workers_that_were_chosen(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("t1"), workers=["clerk"])
+        done = await served.until(run, "succeeded")
+        assert done["run"]["workers"] == ["clerk"]
+        plan = {"goal": "Show one thing", "tasks": [task("t1", "asker")]}
+        refused = await served.post("runs", {"plan": plan, "workers": ["clerk"]})
+        assert (refused.status, refused.kind) == (422, "PlanRefused")
+        assert "asker" in refused.json["faults"][0]["message"]
+        unknown = await served.post("runs", {"plan": plan, "workers": ["ann"]})
+        assert unknown.status == 422
+        assert "there are clerk, asker" in unknown.json["error"]["hint"]
+
+
 async def test_open_streams_end_within_half_a_second_of_a_stop(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         run = await served.submit(task("a", "stuck"))

@@ -81,6 +81,8 @@ export interface RunDetails extends RunRow {
   usage: Usage;
   deadline_at: string | null;
   after: string;
+  /** The workers that its plan may name; none: the whole crew. */
+  workers?: string[];
   taint: string[];
   answer_size: number;
   status_reason: string;

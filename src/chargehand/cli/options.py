@@ -118,6 +118,16 @@ def crew_options(command: Command) -> Command:
     return command
 
 
+def worker_option(command: Command) -> Command:
+    return click.option(
+        "--worker",
+        "workers",
+        multiple=True,
+        metavar="NAME",
+        help="Let only this worker of the crew do the work; may be given several times. Default: all.",
+    )(command)
+
+
 def notify_option(command: Command) -> Command:
     return click.option(
         "--notify",

@@ -9,7 +9,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.find_run import find_run
-from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
+from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, worker_option
 from chargehand.cli.plan_input import given_plan, given_request
 from chargehand.crews.crew import Crew
 from chargehand.errors import UsageError
@@ -19,11 +19,13 @@ from chargehand.roles.material import reach_of
 from chargehand.roles.roster import Roster
 from chargehand.settings import Choice, crew_for, journal_place
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor.requests import RunOptions
 
 
 @click.command(cls=PathsCommand)
 @click.argument("request", required=False)
 @crew_options
+@worker_option
 @click.option("--after", metavar="RUN", help="Go on from this run's answer.")
 @click.option("--save", metavar="FILE", help="Write the plan there, as JSON that can be edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
@@ -56,10 +58,11 @@ def _write(request: str, choice: Choice, options: dict[str, Any]) -> None:
 
     async def written() -> Plan:
         async with boss:
-            if not options["after"]:
-                return await boss.plan(asked)
-            earlier = await find_run(options["after"], journal_place(choice.journal))
-            return await boss.plan(asked, after=earlier.stream)
+            terms = RunOptions(workers=options["workers"] or None)
+            if options["after"]:
+                earlier = await find_run(options["after"], journal_place(choice.journal))
+                terms["after"] = earlier.stream
+            return await boss.plan(asked, **terms)
 
     made = asyncio.run(written())
     if options["save"]:

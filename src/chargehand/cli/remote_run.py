@@ -74,7 +74,11 @@ class _RemoteRun:
         }
         if options["deadline"] is not None:
             limits["time"] = options["deadline"].total_seconds()
-        terms = {name: options[name] for name in ("approach", "after", "reuse") if options[name]}
+        terms = {
+            name: options[name]
+            for name in ("approach", "after", "reuse", "workers")
+            if options[name]
+        }
         return {
             **terms,
             "limits": limits,

@@ -21,6 +21,7 @@ from chargehand.cli.options import (
     crew_options,
     length,
     notify_option,
+    worker_option,
 )
 from chargehand.cli.plan_input import given_plan, given_request, review
 from chargehand.cli.run_events import RunView, WatchOptions
@@ -103,6 +104,7 @@ def request_options(command: Any) -> Any:
             "--plan", "plan_file", metavar="FILE", help="Carry out this plan instead; - is stdin."
         ),
         crew_options,
+        worker_option,
         click.option(
             "--approach",
             type=click.Choice(["stream", "whole", "route", "steps"]),
@@ -185,7 +187,7 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     manner = manner_of(choice, options)
     boss = boss_for(choice, quiet=manner.quiet)
     terms = run_terms(boss, choice, options)
-    reviewed = _reviewing(boss) if options["review"] else None
+    reviewed = _reviewing(boss, options["workers"]) if options["review"] else None
     server = None if options["here"] else asyncio.run(_server(boss, choice, options))
     if server is not None:
         if not manner.quiet:
@@ -331,6 +333,8 @@ def run_terms(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> RunO
     )
     if limits := _limits(boss, options):
         terms["limits"] = limits
+    if options["workers"]:
+        terms["workers"] = options["workers"]
     if options["approach"]:
         terms["approach"] = options["approach"]
     place = journal_place(choice.journal)
@@ -349,7 +353,9 @@ def _limits(boss: Supervisor, options: dict[str, Any]) -> Limits | None:
     return replace(boss.limits, **given) if given else None
 
 
-def _reviewing(boss: Supervisor) -> Callable[[str | Plan], Awaitable[Plan]]:
+def _reviewing(
+    boss: Supervisor, workers: tuple[str, ...]
+) -> Callable[[str | Plan], Awaitable[Plan]]:
     """Makes of a request the plan that the person wants."""
     if not output.is_interactive():
         raise click.UsageError(
@@ -358,8 +364,9 @@ def _reviewing(boss: Supervisor) -> Callable[[str | Plan], Awaitable[Plan]]:
         )
 
     async def reviewed(asked: str | Plan) -> Plan:
-        plan = await boss.plan(asked) if isinstance(asked, str) else asked
+        chosen = workers or None
+        plan = await boss.plan(asked, workers=chosen) if isinstance(asked, str) else asked
         # Nothing else runs yet, so the loop may wait for the person: Ctrl-C then works as ever.
-        return review(plan, boss.roster.names)
+        return review(plan, boss.roster.limited_to(workers).names)
 
     return reviewed

@@ -153,6 +153,8 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     clarifies: bool = False
     #: whether a person approves the plan, and every change of it, before it is carried out
     reviews: bool = False
+    #: the workers that its plan may name; empty: all of the roster
+    workers: tuple[str, ...] = ()
     #: the agent of a pool who gives out its tasks; empty: a supervisor
     by: str = ""
 

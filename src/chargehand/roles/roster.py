@@ -1,6 +1,6 @@
 """The roster: the workers that a plan may name."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -50,8 +50,10 @@ class Member(Protocol):
 class Roster:
     """Workers by name; their skills are names that a task may give instead."""
 
-    def __init__(self, workers: Sequence[Member]) -> None:
+    def __init__(self, workers: Sequence[Member], *, withheld: Iterable[str] = ()) -> None:
         self._workers: dict[str, Member] = {}
+        #: skills that tasks may not name
+        self._withheld = frozenset(withheld)
         if not hasattr(workers, "__iter__"):
             raise UsageError(
                 f"workers={shown(workers)} is not a list; give a list of workers: [worker]"
@@ -97,12 +99,23 @@ class Roster:
 
     @property
     def skills(self) -> set[str]:
-        return {skill for worker in self for skill in worker.skills}
+        return {skill for worker in self for skill in worker.skills} - self._withheld
 
     @property
     def names(self) -> set[str]:
         """Everything that a task may name: workers and skills."""
         return self.skills | set(self._workers)
+
+    def limited_to(self, names: Collection[str]) -> "Roster":
+        """The roster of a run that may use these workers only; no names: the whole roster.
+
+        A skill that others have too cannot be named on it: the pool might give such a task to one of them.
+        """
+        if not names:
+            return self
+        others = [worker for worker in self if worker.name not in names]
+        chosen = [worker for worker in self if worker.name in names]
+        return Roster(chosen, withheld={skill for each in others for skill in each.skills})
 
     def lacks(self, tasks: Iterable[Task]) -> list[str]:
         """What these tasks name that is not here."""

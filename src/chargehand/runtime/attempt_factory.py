@@ -213,7 +213,9 @@ class AttemptFactory:
         """What the supervisor does itself, as an attempt like any other."""
         planner = self._planner if system_task == PLANNER else None
         perform = planner or _duty(system_task)
-        context = PlanningContext(live_run, self.roster, self._clock.now, self._blobs, host)
+        requested = live_run.schedule.requested
+        roster = self.roster.limited_to(() if requested is None else requested.workers)
+        context = PlanningContext(live_run, roster, self._clock.now, self._blobs, host)
         return self._attempt(lambda job: perform(job.brief, context, self._resources), is_own=True)
 
     def _attempt(

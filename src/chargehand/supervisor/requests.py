@@ -3,7 +3,7 @@
 import logging
 import random
 import uuid
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, cast, runtime_checkable
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from chargehand.facts.argument_checks import (
     refuse_unknown,
     shown,
     text,
+    texts,
 )
 from chargehand.facts.events import Approach, Pace, RunRequested
 from chargehand.facts.failure_policy import ASK, STOP, OnFailure
@@ -72,6 +73,8 @@ class RunOptions(TypedDict, total=False):
     clarify: bool
     #: whether a person approves the plan, and every change of it, before it is carried out; see docs/questions.md
     review: bool
+    #: the workers that its plan may name; None: the whole roster
+    workers: Sequence[str] | None
     #: whose run it is, where several teams share one server: its tokens see their own namespace only
     namespace: str
 
@@ -127,13 +130,15 @@ class RequestBuilder:
     ) -> tuple[RunRequested, Plan | None]:
         """The event that begins the run, and its plan if it came with one. Raises `UsageError` and its kin."""
         limits = terms.get("limits") or self._limits
+        workers = tuple(terms.get("workers") or ())
+        roster = self._roster.limited_to(workers)
         if limits.money is not None:
             self.refuse_unpriced()
         elif isinstance(request, Plan):
             self._refuse_unpriced_tasks(request)
         deadline = duration_or_none(terms.get("deadline", limits.deadline), "deadline")
         deadline = deadline or limits.deadline
-        plan = self._checked(request, limits) if isinstance(request, Plan) else None
+        plan = self._checked(request, limits, roster) if isinstance(request, Plan) else None
         output = terms.get("output")
         shape = None if output is None else shape_of(output)
         approach = self._approach(request, terms)
@@ -153,7 +158,7 @@ class RequestBuilder:
             namespace=terms.get("namespace", ""),
             paces=dict(paces),
             approach=approach,
-            default=self._default(terms),
+            default=self._default(terms, roster),
             answers=self._composes(plan, shape, approach) or self._answers_as(origin),
             drafts=terms.get("drafts", False),
             refines=self._refines(plan, terms),
@@ -161,11 +166,12 @@ class RequestBuilder:
             asks_budget=_asks_budget(terms),
             clarifies=plan is None and terms.get("clarify", False),
             reviews=terms.get("review", False),
+            workers=workers,
             shape=shape,
             after=terms.get("after") or "",
             reuses=terms.get("reuse") or "",
             hedges=plan is not None and any(task.hedge for task in plan.tasks),
-            policies=policies_of(self._roster, self._on_failure),
+            policies=policies_of(roster, self._on_failure, is_limited=bool(workers)),
             earlier=origin.earlier,
             taint=(*origin.taint, *origin.earlier.taint, *(() if plan is None else plan.taint)),
             at=now,
@@ -223,6 +229,8 @@ class RequestBuilder:
                 raise UsageError(f"{field}={shown(given[field])} must be True or False")
         if not isinstance(given.get("source", {}), dict):
             raise UsageError(f"source={shown(given['source'])} must be a dict")
+        if given.get("workers") is not None:
+            given["workers"] = self._chosen(given["workers"])
         for field in ("source", "output"):
             if isinstance(given.get(field), dict):
                 given[field] = Value.of(
@@ -230,14 +238,34 @@ class RequestBuilder:
                 ).read()  # raises if a journal could not hold it
         return cast("RunOptions", given)
 
-    def _checked(self, plan: Plan, limits: Limits) -> Plan:
+    def _chosen(self, workers: object) -> tuple[str, ...]:
+        """The workers that a run is limited to, in the order of the roster."""
+        names = texts(workers, "workers")
+        have = [worker.name for worker in self._roster]
+        for name in names:
+            if name not in have:
+                raise UsageError(
+                    f"workers: {name!r} is not on the roster; there are {', '.join(have)}"
+                )
+        if not names:
+            raise UsageError("workers=[] leaves nobody; name some, or leave it out for the roster")
+        if self._has_planner:
+            raise UsageError("workers=… is of no use here: this supervisor plans without a model")
+        return tuple(name for name in have if name in names)
+
+    def _checked(self, plan: Plan, limits: Limits, roster: Roster) -> Plan:
         plan = plan.stored()
         for task in plan.tasks:
             if task.on_failure is not None:
-                refuse_unknown_fallbacks(task.on_failure, self._roster, f"task {task.id!r}")
+                refuse_unknown_fallbacks(
+                    task.on_failure,
+                    roster,
+                    f"task {task.id!r}",
+                    is_limited=roster is not self._roster,
+                )
             if task.hedge:
                 self._refuse_unsafe_hedge(task)
-        for warning in plan.refuse_faults(self._roster.names, limits).warnings:
+        for warning in plan.refuse_faults(roster.names, limits).warnings:
             log.warning("plan_warning %s", warning)
         functions = {each.name for each in self._roster if isinstance(each, FunctionWorker)}
         for task in plan.tasks:
@@ -293,10 +321,11 @@ class RequestBuilder:
         usual = Approach.STREAM if not self._has_planner else Approach.STEPS
         return Approach(given or usual)
 
-    def _default(self, terms: RunOptions) -> str:
+    def _default(self, terms: RunOptions, roster: Roster) -> str:
         default = terms.get("default", "")
-        if default and default not in self._roster.names:
-            raise UsageError(f"default={default!r} is not on the roster")
+        if default and default not in roster.names:
+            where = "one of the workers of this run" if terms.get("workers") else "on the roster"
+            raise UsageError(f"default={default!r} is not {where}")
         return default
 
     def _composes(
@@ -360,25 +389,30 @@ def _asks_budget(terms: RunOptions) -> bool:
     return wish == ASK
 
 
-def policies_of(roster: Roster, on_failure: OnFailure | None) -> dict[str, OnFailure]:
+def policies_of(
+    roster: Roster, on_failure: OnFailure | None, *, is_limited: bool = False
+) -> dict[str, OnFailure]:
     """What is done when tasks fail, by worker; under the empty name for all who have none of their own."""
     own = {worker.name: getattr(worker, "on_failure", None) for worker in roster}
     policies = {name: policy for name, policy in own.items() if isinstance(policy, OnFailure)}
     for name, policy in policies.items():
-        refuse_unknown_fallbacks(policy, roster, f"worker {name!r}")
+        refuse_unknown_fallbacks(policy, roster, f"worker {name!r}", is_limited=is_limited)
     if on_failure is None:
         return policies
-    refuse_unknown_fallbacks(on_failure, roster, "the supervisor")
+    refuse_unknown_fallbacks(on_failure, roster, "the supervisor", is_limited=is_limited)
     return {**policies, "": on_failure}
 
 
-def refuse_unknown_fallbacks(policy: OnFailure, roster: Roster, whose: str) -> None:
-    """Raise `UsageError` if a policy hands tasks to somebody who is not there."""
+def refuse_unknown_fallbacks(
+    policy: OnFailure, roster: Roster, whose: str, *, is_limited: bool = False
+) -> None:
+    """Raise `UsageError` if a policy hands tasks to a worker that is not on the roster, or not of the run."""
     names = [worker.name for worker in roster]
     for name in policy.fallbacks:
         if name not in names:
             raise UsageError(
                 f"on_failure of {whose}: elsewhere:{name} names no worker; there are {', '.join(names)}"
+                f"{' in this run: add it to its workers' if is_limited else ''}"
             )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,6 +47,7 @@ from chargehand.journal.base import Journal, Mail
 from chargehand.past_runs import JournalHandle, fold
 from chargehand.result import RunResult
 from chargehand.roles.plan_review import ABOUT_PLAN
+from chargehand.roles.roster import Roster
 from chargehand.runtime import Leading, Runtime
 from chargehand.runtime.command_inbox import (
     RETRY,
@@ -317,7 +318,7 @@ class RunControl:
             raise UsageError(f"run {run_id} cannot be steered: it has just moved on")
 
     async def change_plan(
-        self, run_id: str, plan: Plan, *, version: int, names: Collection[str], reason: str = ""
+        self, run_id: str, plan: Plan, *, version: int, roster: Roster, reason: str = ""
     ) -> PlanEdit:
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
         schedule = (await self.live_run(run_id)).schedule
@@ -330,7 +331,8 @@ class RunControl:
                 )
         words = reason or f"edited by {me()}"
         edit = plan_edit(schedule.nodes, plan, version, reason=words, at=self._clock.now())
-        own = plan.check(names, schedule.limits).faults
+        chosen = () if schedule.requested is None else schedule.requested.workers
+        own = plan.check(roster.limited_to(chosen).names, schedule.limits).faults
         known = {fault.task for fault in own}
         refused = () if edit.is_empty else schedule.check_amendment(edit.change)
         faults = [*own, *edit.faults, *(each for each in refused if each.task not in known)]

@@ -113,6 +113,8 @@ class RunStart:
         inherited = RunOptions(limits=parent.limits, priority=parent.priority)
         if parent.shape is not None:
             inherited["output"] = parent.shape
+        if parent.workers:
+            inherited["workers"] = parent.workers
         origin = RunParent(earlier=parent.earlier, taint=parent.taint, fork=fork)
         return await self.begin(runtime, fork.plan, {**inherited, **terms}, origin, asking=asking)
 
@@ -205,7 +207,8 @@ class RunStart:
         limits = checked.get("limits") or self._config.runs.limits
         caller = PlainModelCaller(self._config.resources)
         shape = shape_of(checked.get("output"))
-        return await write_plan(caller, request, self._roster, limits, earlier, shape)
+        roster = self._roster.limited_to(checked.get("workers") or ())
+        return await write_plan(caller, request, roster, limits, earlier, shape)
 
     async def _earlier(self, run_id: str) -> Value:
         """What a request that goes on from this run is to know of it."""

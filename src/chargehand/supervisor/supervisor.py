@@ -538,7 +538,7 @@ class Supervisor:
         them by their old ids.
         """
         edit = await self.control.change_plan(
-            run_id, plan, version=version, names=self.roster.names, reason=reason
+            run_id, plan, version=version, roster=self.roster, reason=reason
         )
         return edit.renamed
 

@@ -30,6 +30,8 @@ interface Draft {
   minutes: string;
   review: boolean;
   priority: string;
+  /** Workers of the crew that the run does not get. */
+  without: string[];
 }
 
 const NOTHING: Draft = {
@@ -38,8 +40,8 @@ const NOTHING: Draft = {
   tokens: "",
   minutes: "",
   review: true,
-
   priority: "",
+  without: [],
 };
 
 function stored(): Draft {
@@ -50,13 +52,20 @@ function stored(): Draft {
   }
 }
 
+/** The workers that are chosen; null: all of the crew, whoever that is when the run begins. */
+export function chosenWorkers(draft: Pick<Draft, "without">, crew: readonly string[]): string[] | null {
+  const chosen = crew.filter((name) => !draft.without.includes(name));
+  return chosen.length === crew.length ? null : chosen;
+}
+
 /** The command line that does what the form would do. */
-export function commandFor(draft: Draft): string {
+export function commandFor(draft: Draft, workers: readonly string[] | null): string {
   const words = ["chargehand", "submit", shellQuoted(draft.request.trim() || "…")];
   if (draft.money) words.push("--money", draft.money);
   if (draft.tokens) words.push("--tokens", draft.tokens);
   if (draft.minutes) words.push("--deadline", `${draft.minutes}m`);
   if (draft.priority) words.push("--priority", draft.priority);
+  for (const name of workers ?? []) words.push("--worker", shellQuoted(name));
   if (draft.review) words.push("--review");
   return words.join(" ");
 }
@@ -84,8 +93,17 @@ export function NewRunPage() {
     tokens: positive(draft.tokens),
     minutes: positive(draft.minutes),
   };
+  const all = crew.value?.workers ?? [];
+  const names = all.map((worker) => worker.name);
+  const workers = chosenWorkers(draft, names);
+  const isNobody = workers?.length === 0;
   const isReady =
-    draft.request.trim() !== "" && !faults.money && !faults.tokens && !faults.minutes && canSubmit.value;
+    draft.request.trim() !== "" &&
+    !faults.money &&
+    !faults.tokens &&
+    !faults.minutes &&
+    !isNobody &&
+    canSubmit.value;
   const submit = async () => {
     if (!isReady || isSending) return;
     setSending(true);
@@ -101,6 +119,7 @@ export function NewRunPage() {
           key,
           ...(Object.keys(limits).length ? { limits } : {}),
           ...(draft.review ? { review_plan: true } : {}),
+          ...(workers ? { workers } : {}),
           ...(draft.priority ? { priority: Number(draft.priority) } : {}),
           ...(query.after ? { after: query.after } : {}),
         },
@@ -114,7 +133,6 @@ export function NewRunPage() {
     }
   };
   useKeys({ "Ctrl+Enter": () => void submit() });
-  const all = crew.value?.workers ?? [];
   const files = crew.value?.files;
   return (
     <div class="form-page">
@@ -188,14 +206,25 @@ export function NewRunPage() {
           </Field>
         </fieldset>
         <fieldset>
-          <legend>Crew</legend>
+          <legend>Workers</legend>
           {crew.error ? <ErrorBox error={crew.error} retry={crew.reload} /> : null}
           <ul class="crew">
             {all.map((worker) => (
               <li key={worker.name}>
-                <span>
+                <label class="check">
+                  <input
+                    type="checkbox"
+                    checked={!draft.without.includes(worker.name)}
+                    onChange={(event) =>
+                      change({
+                        without: event.currentTarget.checked
+                          ? draft.without.filter((name) => name !== worker.name)
+                          : [...draft.without, worker.name],
+                      })
+                    }
+                  />
                   <strong>{worker.name}</strong> <span class="hint">{clean(worker.does)}</span>
-                </span>
+                </label>
                 <span class="tags">
                   {worker.model ? <span class="tag mono">{worker.model}</span> : null}
                   {worker.tools?.length ? <span class="tag">{worker.tools.length} tools</span> : null}
@@ -203,6 +232,13 @@ export function NewRunPage() {
               </li>
             ))}
           </ul>
+          <p class={isNobody ? "fault" : "hint"}>
+            {isNobody
+              ? "Choose at least one worker."
+              : workers
+                ? `The plan may name ${workers.length} of ${names.length} workers.`
+                : "The plan may name all of them."}
+          </p>
         </fieldset>
         {files?.length ? (
           <p class="hint">
@@ -219,7 +255,7 @@ export function NewRunPage() {
       </form>
       <section>
         <h2 class="quiet-title">The same from a terminal</h2>
-        <Command text={commandFor(draft)} />
+        <Command text={commandFor(draft, workers)} />
       </section>
     </div>
   );

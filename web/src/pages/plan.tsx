@@ -469,7 +469,10 @@ export function PlanPage({ model }: { model: RunModel }) {
   const crew = useFetched<{ workers: { name: string }[] }>("crew", () =>
     get<{ workers: { name: string }[] }>("crew"),
   );
-  const workers = useMemo(() => crew.value?.workers.map((worker) => worker.name) ?? [], [crew.value]);
+  const workers = useMemo(
+    () => (run.workers?.length ? run.workers : (crew.value?.workers.map((worker) => worker.name) ?? [])),
+    [crew.value, run.workers],
+  );
 
   const review = state.value?.review ?? null;
   const isChange = review?.is_change ?? false;

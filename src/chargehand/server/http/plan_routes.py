@@ -178,7 +178,7 @@ def _add_approval_routes(router: APIRouter, api: ApiContext) -> None:
         if edited is not None:
             plan = read_plan(edited)
             if not view.review.is_change:
-                plan.refuse_faults(api.boss.roster.names, record.live_run.schedule.limits)
+                plan.refuse_faults(_names(api, record), record.live_run.schedule.limits)
             answer = f"{APPROVE_WITH}: {plan.to_json(indent=None)}"
         return await _decide(api, view.review.question, answer, grant)
 
@@ -194,6 +194,11 @@ def _add_approval_routes(router: APIRouter, api: ApiContext) -> None:
             raise await _nothing_to_approve(api, record)
         _refuse_stale(view, None if body.version is None else str(body.version), required=False)
         return await _decide(api, view.review.question, body.note.strip() or REJECT, grant)
+
+
+def _names(api: ApiContext, record: RunRecord) -> set[str]:
+    """What tasks of this run may name."""
+    return api.boss.roster.limited_to(record.requested.workers).names
 
 
 async def _decide(api: ApiContext, question: str, answer: str, grant: Grant) -> Response:
@@ -268,7 +273,7 @@ async def _draft(api: ApiContext, record: RunRecord) -> Block | None:
 
 
 async def _save_draft(api: ApiContext, record: RunRecord, wanted: Plan) -> PlanView:
-    found = wanted.check(api.boss.roster.names, record.live_run.schedule.limits)
+    found = wanted.check(_names(api, record), record.live_run.schedule.limits)
     if found.faults:
         raise PlanRefused(found.faults)
     question = _open_question(record)

@@ -59,6 +59,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: WantedLimits = WantedLimits()
     #: whether a person approves the plan, and every change of it, before it is carried out
     review_plan: bool = False
+    #: the workers that the plan may name; null: the whole crew
+    workers: list[str] | None = None
     #: stream, whole, route or steps
     approach: str | None = None
     #: the run whose answer this follows up on
@@ -211,6 +213,7 @@ async def _terms(
         review=wanted.review_plan,
         after=wanted.after,
         reuse=wanted.reuse,
+        workers=wanted.workers,
     )
     if key is not None:
         terms["key"] = key

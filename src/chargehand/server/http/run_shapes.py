@@ -65,6 +65,8 @@ class RunEntry(Struct, frozen=True, kw_only=True):
     usage: Any = UNSET
     deadline_at: datetime | UnsetType | None = UNSET
     after: str | UnsetType = UNSET
+    #: the workers that its plan may name; none: the whole crew
+    workers: tuple[str, ...] | UnsetType = UNSET
     taint: tuple[str, ...] | UnsetType = UNSET
     #: characters of the answer
     answer_size: int | UnsetType = UNSET

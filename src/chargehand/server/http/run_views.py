@@ -114,6 +114,7 @@ def detailed(row: RunEntry, record: RunRecord) -> RunEntry:
         usage=msgspec.structs.asdict(live_run.results.usage),
         deadline_at=requested.deadline_at,
         after=requested.after,
+        workers=requested.workers,
         taint=sources_in(live_run),
         answer_size=0 if answer is None else answer.size or len(answer.json),
         status_reason=live_run.schedule.reason,
