@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ class Served:
         body = msgspec.json.encode(json) if json is not None else data
         where = path if path.startswith("/") else f"/api/v1/{path}"
         async with self.session.request(
-            method, self.url + where, data=body, headers=kept, allow_redirects=False,
+            method, self.url + where, data=None if body is None else BytesIO(body), headers=kept, allow_redirects=False,
             skip_auto_headers=["Content-Type"],
         ) as reply:  # fmt: skip
             return Reply(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import stat
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -354,6 +355,51 @@ async def test_i8_huge_deep_and_compressed_bodies_are_refused_before_they_are_pa
             refused = await served.call("POST", "runs", data=broken)
             assert 400 <= refused.status < 500, (broken, refused)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
+
+
+HALF = MOST_BODY // 2
+
+
+WORST = {
+    b'"' + b'\\"' * (HALF - 1): "NotJson",
+    b'"' * MOST_BODY: "TooManyValues",
+    b'"\\' * HALF: "NotJson",
+    b"\\" * MOST_BODY: "NotJson",
+    b"]" * MOST_BODY: "NotJson",
+    b"[" + b'"",' * 1_398_100: "TooManyValues",
+    b'{"plan":"' + b"\\u0041" * 699_000: "NotJson",
+    b'{"reason":"' + b"x" * (MOST_BODY - 30) + b'","plan":{}}': "",
+    b'{"reason":"' + b"one line\\n" * 400_000 + b'","plan":{}}': "",
+}
+
+
+async def test_i8_no_body_keeps_the_server_from_others(tmp_path: Path) -> None:
+    """Each has four megabytes, and is the worst for one way to look at it."""
+    async with serving(tmp_path) as served:
+        for body, kind in WORST.items():
+            assert MOST_BODY * 0.9 < len(body) <= MOST_BODY
+            begun = time.process_time()
+            reply = await served.call("POST", "plan/check", data=body)
+            used = time.process_time() - begun
+            assert (reply.kind if reply.status != 200 else "") == kind, (body[:20], reply.body)
+            assert used < 0.5, body[:20]  # also for sending it; a quadratic scan takes hours
+
+
+async def test_a_lone_surrogate_is_named(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for body, half in (
+            (rb'{"plan":{"goal":"\ud800"}}', r"\ud800 at byte 17"),
+            (rb'{"plan":{"goal":"\ud83d\ude00\\\uDC01"}}', r"\uDC01 at byte 31"),
+            (rb'{"plan":{"\ud800\u0041":1}}', r"\ud800 at byte 10"),
+        ):
+            reply = await served.call("POST", "plan/check", data=body)
+            assert (reply.status, reply.kind) == (400, "NotJson")
+            words = f"the body: {half} is half a character (a lone surrogate)"
+            assert reply.json["error"]["message"].startswith(words)
+        whole = rb'{"plan":{"goal":"\ud83d\ude00"}}'
+        assert (await served.call("POST", "plan/check", data=whole)).status == 200
+        cut = await served.call("POST", "plan/check", data=rb'{"plan":{"goal":"\\ud800')
+        assert cut.json["error"]["message"] == "the body: Input data was truncated"
 
 
 async def test_i8_a_body_that_dribbles_in_is_given_up(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,17 @@ async def test_a_plan_is_checked_without_being_run(tmp_path: Path) -> None:
         broken = (await served.post("plan/check", {"plan": {"tasks": 3}})).json
         assert broken["faults"][0]["kind"] == "not_a_plan"
         assert (await served.get("runs"))["runs"] == []
+
+
+async def test_a_plan_far_above_the_cap_is_checked_at_once(tmp_path: Path) -> None:
+    """20,000 tasks in a chain; and 600 that each need all before them, the last one first."""
+    chain = [task("t0"), *(task(f"t{n}", "clerk", f"t{n - 1}") for n in range(1, 20_000))]
+    dense = [task(f"t{n}", "clerk", *(f"t{m}" for m in range(n))) for n in reversed(range(600))]
+    async with serving(tmp_path) as served:
+        for tasks in (chain, dense):
+            begun = time.process_time()
+            reply = await served.post("plan/check", {"plan": {"goal": "x", "tasks": tasks}})
+            assert time.process_time() - begun < 1.5  # 0.4 s; it took 7 s
+            assert [each["kind"] for each in reply.json["faults"]] == ["too_many_tasks"]
+            assert reply.json["totals"]["depth"] == len(tasks)
+            assert reply.json["totals"]["width"] == 1

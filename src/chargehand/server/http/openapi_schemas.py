@@ -1,5 +1,6 @@
 """The OpenAPI document: schemas of what routes take and return, made from the types that they use."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +14,12 @@ from chargehand.server.http.error_bodies import JSON_TYPE, Refusal
 T = TypeVar("T")
 REF = "#/components/schemas/{name}"
 _KNOWN: dict[str, type[Any]] = {}
+#: what is before the first escape of half a pair of surrogates, and that; possessive, hence linear
+_HALF_CHARACTER = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+"
+    rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})",
+    re.DOTALL,
+)
 ERROR_SCHEMA: dict[str, Any] = {
     "type": "object",
     "description": "Why a request was refused.",
@@ -79,7 +86,19 @@ async def body_of(request: Request, kind: type[T]) -> T:
     ) as error:
         is_json = isinstance(error, msgspec.ValidationError)
         kind_of_error = "InvalidBody" if is_json else "NotJson"
-        raise Refusal(422 if is_json else 400, kind_of_error, f"the body: {error}") from None
+        words = str(error) if is_json else _lone_surrogate(data) or str(error)
+        raise Refusal(422 if is_json else 400, kind_of_error, f"the body: {words}") from None
+
+
+def _lone_surrogate(data: bytes) -> str:
+    """Words about the first lone surrogate of a body; empty if there is none."""
+    found = _HALF_CHARACTER.match(data)
+    if found is None:
+        return ""
+    return (
+        f"{found[1].decode()} at byte {found.start(1)} is half a character (a lone surrogate); "
+        "send both halves, or \\ufffd in its place"
+    )
 
 
 def install(app: FastAPI, servers: Sequence[str]) -> None:

@@ -4,6 +4,9 @@ A run that was submitted with `review` asks a person about its plan, and later a
 the person has edited it is kept as a draft on the board of the run until it is approved.
 """
 
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +17,8 @@ from starlette.responses import Response
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.errors import PlanRefused, QuestionTaken, UsageError
 from chargehand.facts.board import Block
+from chargehand.facts.events import Pace
+from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan, find_cycle
 from chargehand.facts.value import canonical, digest_of
@@ -112,20 +117,12 @@ def plan_routes(api: ApiContext) -> APIRouter:
     async def check(request: Request, grant: Caller) -> Response:  # noqa: ARG001 - it must have one
         """Say what is wrong with a plan, without running it."""
         body = await body_of(request, PlanBody)
-        try:
-            plan = read_plan(body.plan)
-        except UsageError as error:
-            fault = {"task": "", "field": "", "kind": "not_a_plan", "message": str(error)}
-            return json_response(PlanCheck([fault], [], PlanTotals(0, 0, 0, None)))
-        found = plan.check(api.boss.roster.names, api.boss.limits)
         paces = await api.boss.paces()
-        return json_response(
-            PlanCheck(
-                [fault_json(each) for each in found.faults],
-                [fault_json(each) for each in found.warnings],
-                totals_of(plan, Estimates(paces) if paces else None),
-            )
+        # In a thread, because a plan far above the cap takes long to look at, and others wait.
+        found = await asyncio.to_thread(
+            _check, body.plan, api.boss.roster.names, api.boss.limits, paces
         )
+        return json_response(found)
 
     @router.get("/runs/{run}/plan", **returns(PlanView))
     async def plan(run: str, grant: Caller) -> Response:
@@ -159,6 +156,22 @@ def plan_routes(api: ApiContext) -> APIRouter:
 
     _add_approval_routes(router, api)
     return router
+
+
+def _check(
+    data: dict[str, Any], workers: Collection[str], limits: Limits, paces: Mapping[str, Pace]
+) -> PlanCheck:
+    try:
+        plan = read_plan(data)
+    except UsageError as error:
+        fault = {"task": "", "field": "", "kind": "not_a_plan", "message": str(error)}
+        return PlanCheck([fault], [], PlanTotals(0, 0, 0, None))
+    found = plan.check(workers, limits)
+    return PlanCheck(
+        [fault_json(each) for each in found.faults],
+        [fault_json(each) for each in found.warnings],
+        totals_of(plan, Estimates(paces) if paces else None),
+    )
 
 
 def _add_approval_routes(router: APIRouter, api: ApiContext) -> None:
@@ -321,6 +334,9 @@ def totals_of(plan: Plan, estimates: Estimates | None) -> PlanTotals:
     waiting = list(tasks)
     while waiting:
         id_ = waiting[-1]
+        if id_ in depth:
+            waiting.pop()
+            continue
         needs = [need.task for need in tasks[id_].all_needs if need.task in tasks]
         unknown = [need for need in needs if need not in depth]
         if unknown:
@@ -330,7 +346,7 @@ def totals_of(plan: Plan, estimates: Estimates | None) -> PlanTotals:
         depth[id_] = 1 + max((depth[need] for need in needs), default=0)
         own = 0.0 if estimates is None else estimates.seconds(tasks[id_])
         ends[id_] = own + max((ends[need] for need in needs), default=0.0)
-    levels = list(depth.values())
-    width = max((levels.count(level) for level in set(levels)), default=0)
+    levels = Counter(depth.values())
     longest = None if estimates is None else max(ends.values(), default=0.0)
+    width = max(levels.values(), default=0)
     return PlanTotals(len(plan.tasks), max(levels, default=0), width, longest)

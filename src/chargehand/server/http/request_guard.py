@@ -46,7 +46,11 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# Possessive, and a string that never ends is one too: no byte is read twice, whatever the body holds.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+#: a value may be a string under a key, which is another one
+_MOST_STRINGS = 2 * MOST_VALUES + 1
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class GuardRules(Struct, frozen=True, kw_only=True):
@@ -229,17 +233,21 @@ def cookie_in(headers: Headers, name: str) -> str:
 
 
 def refuse_deep(body: bytes) -> None:
-    """Refuse JSON that is nested too deeply, or holds too many values, before it is parsed."""
-    bare = _STRING.sub(b"0", body)
+    """Refuse JSON that is nested too deeply, or holds too many values, before it is parsed.
+
+    It runs on the event loop, so it is linear: some 0.02 s for every MB of the worst body.
+    """
+    bare, strings = _STRING.subn(b"0", body, count=_MOST_STRINGS + 1)
     values = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
-    if values > MOST_VALUES:
+    if values > MOST_VALUES or strings > _MOST_STRINGS:
         raise Refusal(413, "TooManyValues", f"a body holds {MOST_VALUES:,} values at most")
-    depth = deepest = 0
-    for byte in re.sub(rb"[^\[\]{}]", b"", bare):
+    depth = 0
+    for byte in bare.translate(None, _ALL_BUT_BRACKETS):
         depth += 1 if byte in b"[{" else -1
-        deepest = max(deepest, depth)
-    if deepest > MOST_DEPTH:
-        raise Refusal(413, "TooDeep", f"a body is nested {MOST_DEPTH} levels deep at most")
+        if depth > MOST_DEPTH:
+            raise Refusal(413, "TooDeep", f"a body is nested {MOST_DEPTH} levels deep at most")
+        if depth < 0:
+            return  # no JSON, as the parser will say
 
 
 def hosts_for(host: str, allowed: Iterable[str]) -> tuple[frozenset[str], bool]:
