@@ -79,13 +79,13 @@ class Fault(Struct, frozen=True):
 
 
 class PlanRefused(UsageError):
-    """A plan has faults, so no task was started."""
+    """A plan has faults, so no task was started; or a change of one has, so nothing was changed."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[Fault], kept: str = "nothing was started") -> None:
         self.faults = tuple(faults)
         lines = "".join(f"\n  - {fault}" for fault in self.faults)
         count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
-        super().__init__(f"the plan has {count}; nothing was started:{lines}")
+        super().__init__(f"the plan has {count}; {kept}:{lines}")
 
 
 class NotJSON(UsageError):

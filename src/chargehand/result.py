@@ -68,7 +68,8 @@ class TaskResult:
 
     @property
     def state(self) -> TaskState:
-        return self._node.state
+        """Where it stands. A task with `for_each` runs as soon as the first of its items does."""
+        return self._run.schedule.state_of(self._node.task.id)
 
     @property
     def output(self) -> Any:

@@ -50,6 +50,18 @@ async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) 
     return value
 
 
+def call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
+    """Call a function in the thread of a loop: at once if this is that thread, else when the loop comes to it."""
+    try:
+        is_here = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        is_here = False
+    if is_here:
+        function(*args)
+    else:
+        loop.call_soon_threadsafe(function, *args)
+
+
 def _hand_out(job: Job) -> None:
     try:
         jobs = _idle.pop()

@@ -498,3 +498,91 @@ async def test_the_offline_model_says_that_it_cannot_do_items() -> None:
         result = await boss.run(ch.Plan(goal="colours", tasks=[task]))
     assert result.status == "failed"
     assert "to do a task for each item takes one: --model" in str(result.tasks["each"].error)
+
+
+def test_files_that_an_earlier_task_wrote_are_items(tmp_path: Path) -> None:
+    """A list that is a moment old would leave them out in silence."""
+    (tmp_path / "a.txt").write_text("a")
+
+    @ch.worker("fetcher", "Fetches files")
+    async def fetcher(brief: ch.Brief) -> str:
+        (tmp_path / f"{brief.task.id}.txt").write_text("new")
+        (tmp_path / "a.txt").unlink()
+        return "fetched"
+
+    clerk = ch.Worker("clerk", "Reads", model=ScriptedModel([]), tools=files(tmp_path))
+    tasks = [
+        ch.Task(
+            id="before", description="Do what is there", worker="doer", for_each={"files": "*.txt"}
+        ),
+        ch.Task(id="fetch", description="Fetch", worker="fetcher", needs=["before"]),
+        ch.Task(
+            id="each",
+            description="Do each",
+            worker="doer",
+            for_each={"files": "*.txt"},
+            needs=["fetch"],
+        ),
+    ]
+    result = run(ch.Plan(goal="Do them all", tasks=tasks), clerk, fetcher)
+    assert [each["item"] for each in result.tasks["before"].output] == ["a.txt"]
+    assert [each["item"] for each in result.tasks["each"].output] == ["fetch.txt"]
+
+
+def test_a_task_whose_items_have_begun_runs_and_cannot_be_edited() -> None:
+    """Its items would be done a second time, effects and all."""
+    paid: list[str] = []
+
+    async def main() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        @ch.worker("payer", "Pays one bill", capacity=1)
+        async def payer(brief: ch.Brief) -> str:
+            async def pay() -> None:
+                paid.append(brief.item)
+
+            await brief.step("pay", pay, effect="once")
+            begun.set()
+            await go_on.wait()
+            return "paid"
+
+        def plan(words: str, last: str) -> ch.Plan:
+            bills = ["bill0", "bill1"]
+            return ch.Plan(
+                goal="Pay",
+                tasks=[
+                    ch.Task(id="pay", description=words, worker="payer", for_each=bills),
+                    ch.Task(id="last", description=last, worker="last", needs=["pay"]),
+                ],
+            )
+
+        async with ch.Supervisor([payer, last], clock=FakeClock()) as boss:
+            handle = await boss.submit(plan("Pay each", "Sum up"))
+            await begun.wait()
+            seen = await boss.look(handle.id)
+            assert seen.tasks["pay"].state == "running"
+            assert "pay (running)" in str(seen.tasks["last"].waits_for)
+            with pytest.raises(ch.PlanRefused, match="'pay': it was started"):
+                await boss.change_plan(handle.id, plan("Pay politely", "Sum up"), version=1)
+            await boss.change_plan(handle.id, plan("Pay each", "Sum it up"), version=1)
+            go_on.set()
+            assert (await handle.wait()).status == "succeeded"
+
+    run_virtual(main())
+    assert paid == ["bill0", "bill1"]
+
+
+def test_a_question_about_an_item_says_which_item(tmp_path: Path) -> None:
+    result = run(
+        ch.Plan(
+            goal="Sort",
+            tasks=[
+                ch.Task(id="s", description="Sort", worker="doer", for_each=["ok", "bad", "fine"])
+            ],
+        ),
+        on_failure=["ask"],
+        on_question="return",
+        journal=tmp_path / "runs.db",
+    )
+    (question,) = result.questions
+    assert 'Task s[1] failed (denied: it is bad): Sort\nIts item: "bad"\n' in question.text

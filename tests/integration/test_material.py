@@ -15,7 +15,7 @@ from chargehand.models.base import ModelRequest, ToolCall
 from chargehand.roles.material import MOST_BYTES, in_words, material_of, reach_of
 from chargehand.roles.roster import Roster
 from chargehand.tools.files import files
-from chargehand.tools.material import FileEntry, Material, TableEntry
+from chargehand.tools.material import FileEntry, FreshMaterial, Material, TableEntry, held_now
 from chargehand.tools.sql_tables import data
 
 ORDERS = "date,supplier,units,delay_days\n2024-01-05,Tiller,40,2\n2024-02-01,Marsh,7,0\n"
@@ -371,3 +371,23 @@ async def test_a_task_that_names_a_file_goes_to_the_only_worker_that_can_read_it
         plan = await boss.plan("Price and units")
     assert [task.worker for task in plan.tasks] == ["researcher", "analyst"]
     assert "it went from analyst to researcher, who can read its file" in caplog.text
+
+
+def test_only_a_look_that_took_long_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what a worker is told of a small folder is never older than the blink of an eye."""
+    now, looks = [100.0], 0
+    monkeypatch.setattr("chargehand.tools.material.time.monotonic", lambda: now[0])
+
+    def look() -> Material:
+        nonlocal looks
+        looks += 1
+        now[0] += 0.2
+        return Material(files=(FileEntry(f"{looks}.txt", 1),))
+
+    material = FreshMaterial(look)
+    assert material() == material()
+    now[0] += 1.9
+    assert material().files[0].path == "1.txt"
+    assert held_now(material).files[0].path == "2.txt"
+    now[0] += 2.1
+    assert material().files[0].path == "3.txt"

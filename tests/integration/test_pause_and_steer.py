@@ -455,3 +455,54 @@ async def test_a_given_plan_can_be_steered_where_a_model_answers() -> None:
         result = await run.wait()
     assert result.status == "succeeded"
     assert list(result.tasks) == ["t0", "t1"]
+
+
+async def test_the_trace_of_a_note_that_changes_nothing_says_why() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @ch.worker("finder", "Finds facts")
+    async def find(brief: ch.Brief) -> str:
+        begun.set()
+        await go_on.wait()
+        return "330 m"
+
+    task = {"id": "t", "description": "Find the height", "worker": "finder"}
+    plan = {"goal": "Know", "instruction": "", "strategy": "merge", "tasks": [task]}
+    nothing = {"reason": "the year is not needed", "replaced": [], "removed": [], "tasks": []}
+    lines = [("Plan this", json.dumps(plan)), ("has left a note", json.dumps(nothing))]
+    model = ch.ScriptedModel(
+        [*(ch.When(*line) for line in lines), ch.When("compose the one answer", "330 m [t].")]
+    )
+    async with ch.Supervisor([find], model=model) as boss:
+
+        @boss.on(ch.events.AttemptFinished)
+        def finished(_: str, event: ch.events.AttemptFinished) -> None:
+            if event.task == "@plan:2":
+                go_on.set()
+
+        run = await boss.submit("How high is it?", approach="whole")
+        await begun.wait()
+        await run.steer("I also want the year")
+        result = await run.wait()
+    planning = [each for each in result.trace.attempts if each.task.startswith("@plan")]
+    assert planning[-1].notes[-1].text == "the plan stays as it is: the year is not needed"
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_a_last_word_about_progress_is_heard(is_plain: bool) -> None:
+    """Nothing is awaited between the note and the end of the attempt."""
+
+    async def waiting(brief: ch.Brief) -> str:
+        brief.progress("nearly there", 0.9)
+        return "done"
+
+    def plain(brief: ch.Brief) -> str:
+        brief.progress("nearly there", 0.9)
+        return "done"
+
+    doer = ch.worker("doer", "Does it")(plain if is_plain else waiting)
+    plan = ch.Plan(goal="Do", tasks=[ch.Task(id="t", description="Do it", worker="doer")])
+    heard = [each async for each in ch.Supervisor([doer]).stream(plan)]
+    assert [each.text for each in heard if isinstance(each, ch.events.ProgressNoted)] == [
+        "nearly there"
+    ]

@@ -13,7 +13,7 @@ import pytest
 import chargehand as ch
 from chargehand.engines.text_streams import MOST_WAITING, TextStreams
 from chargehand.errors import ModelUnreachable, UsageError
-from chargehand.facts.events import RunFinished, StepFinished
+from chargehand.facts.events import AttemptStarted, RunFinished, StepFinished
 from chargehand.models.base import ModelReply, ModelRequest
 from chargehand.tools.redaction import RedactedStream, Redactor
 
@@ -114,6 +114,8 @@ async def test_a_watcher_in_the_leading_process_gets_tokens_and_the_answer(tmp_p
     assert seen == [each for each in heard if not isinstance(each, ch.TaskPiece | ch.AnswerPiece)]
     pieces = [each for each in heard if isinstance(each, ch.TaskPiece)]
     assert text_of(pieces) == WORDS
+    began = next(i for i, each in enumerate(heard) if isinstance(each, AttemptStarted))
+    assert heard.index(pieces[0]) > began, "a piece must not overtake the start of its attempt"
     assert isinstance(heard[-1], RunFinished)
     assert result.tasks["w"].output == WORDS
 

@@ -10,7 +10,7 @@ from chargehand.decisions.system_tasks import is_planned
 from chargehand.decisions.task_graph import Membership, TaskNode
 from chargehand.errors import Fault
 from chargehand.facts.events import PlanAmended
-from chargehand.facts.plan import Plan, Task
+from chargehand.facts.plan import Plan, Task, item_id
 
 
 class PlanEdit(Struct, frozen=True):
@@ -28,13 +28,15 @@ class PlanEdit(Struct, frozen=True):
         return not (self.change.added or self.change.removed)
 
 
-def is_editable(node: TaskNode) -> bool:
-    """Whether a task was never started, and so may still be changed."""
+def is_editable(nodes: Mapping[str, TaskNode], id_: str) -> bool:
+    """Whether neither a task nor any of its items was started, so that it may still be changed."""
+    node = nodes[id_]
     return (
-        is_planned(node.task.id)
+        is_planned(id_)
         and node.membership is Membership.PLANNED
         and not node.attempt
         and not node.state.is_settled
+        and item_id(id_, 0) not in nodes
     )
 
 
@@ -54,7 +56,7 @@ def plan_edit(
     faults = tuple(
         Fault("started", id_, "it was started, so it can be neither changed nor removed")
         for id_ in removed
-        if not is_editable(current[id_])
+        if not is_editable(nodes, id_)
     )
     taint = dict.fromkeys(source for id_ in removed for source in current[id_].taint)
     added = [

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand.decisions.rule_answer import item_text
 from chargehand.decisions.task_graph import TaskNode
 from chargehand.facts.events import RetryHow
 from chargehand.facts.failure_policy import (
@@ -20,6 +21,7 @@ from chargehand.facts.failure_policy import (
 )
 from chargehand.facts.outcome import ErrorClass, Failed, Question
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.facts.value import Value
 
 
 class Again(Struct, frozen=True):
@@ -94,9 +96,14 @@ def set_aside(failure: Failed, terms: OnFailure | None, *, may_ask: bool) -> Ask
     return Ask() if step.recourse is Recourse.ASK else GiveUp(failure, step.recourse)
 
 
-def question_about(run: str, node: TaskNode, terms: OnFailure | None) -> Question:
-    """What a person is asked about a task that failed."""
+def question_about(
+    run: str, node: TaskNode, terms: OnFailure | None, item: Value | None = None
+) -> Question:
+    """What a person is asked about a task that failed, or about one that does an item of another."""
     told = f"Task {node.task.id} failed ({node.last_failure}): {node.task.description}"
+    taint = () if node.last_failure is None else node.last_failure.taint
+    if item is not None and (what := item_text(item)):
+        told, taint = f"{told}\nIts item: {what}", (*taint, *item.taint)
     is_timed = terms is not None and terms.patience is not None
     return Question(
         id=f"{run}:{node.task.id}:failed-{node.attempt}",
@@ -105,7 +112,7 @@ def question_about(run: str, node: TaskNode, terms: OnFailure | None) -> Questio
         choices=(TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP),
         default=GIVE_UP if is_timed else None,
         patience=None if terms is None else terms.patience,
-        taint=() if node.last_failure is None else node.last_failure.taint,
+        taint=tuple(dict.fromkeys(taint)),
     )
 
 

@@ -19,10 +19,12 @@ from chargehand.decisions.system_tasks import (
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
 from chargehand.facts.plan import Strategy, item_id
-from chargehand.facts.value import canonical
+from chargehand.facts.value import Value, canonical
 
 #: characters
 LONGEST_CLAIM = 500
+#: of an item of `for_each` where people are told of it
+LONGEST_ITEM = 60
 #: characters; longer texts differ in words without contradicting each other
 COMPARABLE = 200
 MOST_PAIRS = 100
@@ -191,6 +193,17 @@ def cut(text: str, most: int = LONGEST_CLAIM) -> str:
     """The text on one line, and no longer than this."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def item_in_words(index: int, item: Value) -> str:
+    """An item by its index and what it is, in a few words."""
+    text = item_text(item)
+    return f"item {index} ({text})" if text else f"item {index}"
+
+
+def item_text(item: Value) -> str:
+    """What an item is, in a few words; empty if it is too large to be at hand."""
+    return "" if item.blob else cut(bytes(item.json).decode(), LONGEST_ITEM)
 
 
 def contradictions_in(

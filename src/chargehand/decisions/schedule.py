@@ -115,6 +115,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Strategy, Task, item_id, item_of
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.facts.value import Value
 
 _S = TaskState
 TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
@@ -294,8 +295,8 @@ class Schedule:
         self._times = WorkTimes()
         self._amendments = Amendments()
         self._hedges = Hedges()
-        #: by task with `for_each`: how many items were listed
-        self.listed: dict[str, int] = {}
+        #: by task with `for_each`: its items, as far as they are listed
+        self.listed: dict[str, list[Value]] = {}
         #: those whose items are tasks by now; they wait for these, then put the results together
         self.mapped: dict[str, int] = {}
         self._short: TaskNode | None = None
@@ -453,6 +454,13 @@ class Schedule:
             return not self._deadlines.is_closed
         return task in self.mapped and self.nodes[task].membership is Membership.PLANNED
 
+    def state_of(self, task: str) -> TaskState:
+        """The state of a task as people see it: one runs whose items do, though it waits for them itself."""
+        node = self.nodes[task]
+        if node.state is TaskState.WAITING and any(item.attempt for item in self._items_of(node)):
+            return TaskState.RUNNING
+        return node.state
+
     @property
     def _may_hedge(self) -> bool:
         return self._request_of_run.hedges and not self._stop_reason
@@ -505,7 +513,8 @@ class Schedule:
             case TaskRewritten():
                 return self._rewrite(event)
             case ItemsListed():
-                self.listed[event.task] = event.first + len(event.items)
+                known = self.listed.setdefault(event.task, [])
+                known[event.first :] = event.items
                 return []
             case HedgeDue():
                 return self._hedge(self.nodes[event.task])
@@ -826,9 +835,9 @@ class Schedule:
     def _may_list(self, event: ItemsListed) -> bool:
         node = self.nodes.get(event.task)
         is_waiting = node is not None and node.state is TaskState.WAITING
-        is_next = event.first in (0, self.listed.get(event.task, 0))
+        is_next = event.first in (0, len(self.listed.get(event.task, ())))
         # What was listed before and is begun anew does not count twice.
-        others = sum(self.listed.values()) - self.listed.get(event.task, 0)
+        others = sum(len(items) for id_, items in self.listed.items() if id_ != event.task)
         has_room = others + event.first + len(event.items) <= self.limits.items
         return is_waiting and event.task not in self.mapped and is_next and has_room
 
@@ -1132,7 +1141,8 @@ class Schedule:
         if isinstance(verdict, GiveUp):
             failed = TaskFailed(task=task, cause=verdict.cause, then=verdict.then, at=at)
             return [Record(failed)]
-        question = question_about(self._request_of_run.run, node, self.policy_of(task))
+        run, terms = self._request_of_run.run, self.policy_of(task)
+        question = question_about(run, node, terms, self._item_of(task))
         return [Record(PersonAsked(task=task, attempt=attempt, question=question, at=at))]
 
     def _attempts_of(self, node: TaskNode, failure: Failed) -> int:
@@ -1280,7 +1290,7 @@ class Schedule:
         assert at is not None
         if listed.state is not TaskState.DONE:
             return self._fail(node, listed.cause or NO_ITEMS, at)
-        task, count = node.task, self.listed.get(node.task.id, 0)
+        task, count = node.task, len(self.listed.get(node.task.id, ()))
         self.mapped[task.id] = node.unmet = count
         items = self._graph.add_items((task.for_item(index) for index in range(count)), node)
         self._unsettled += count
@@ -1294,6 +1304,11 @@ class Schedule:
     def _items_of(self, node: TaskNode) -> list[TaskNode]:
         id_ = node.task.id
         return [self.nodes[item_id(id_, index)] for index in range(self.mapped.get(id_, 0))]
+
+    def _item_of(self, task: str) -> Value | None:
+        """What a task does, if it does one item of another."""
+        found = item_of(task)
+        return None if found is None else self.listed[found[0]][found[1]]
 
     def _mapped_by(self, item: TaskNode) -> TaskNode:
         found = item_of(item.task.id)

@@ -145,7 +145,10 @@ class Explainer:
         unmet = _unmet(node.task, self._schedule.nodes)
         if not unmet:
             return None  # it is about to be skipped
-        named = ", ".join(f"{each.task.id} ({each.state.value})" for each in unmet[:MOST_NEEDS])
+        state_of = self._schedule.state_of
+        named = ", ".join(
+            f"{each.task.id} ({state_of(each.task.id).value})" for each in unmet[:MOST_NEEDS]
+        )
         more = f" and {len(unmet) - MOST_NEEDS} more" if len(unmet) > MOST_NEEDS else ""
         return self._wait(node, Cause.NEEDS, named + more)
 

@@ -43,6 +43,7 @@ from chargehand.facts.outcome import (
     tainted,
 )
 from chargehand.facts.value import Value, plain
+from chargehand.threads import call_in
 
 _Said = TypeVar("_Said")
 
@@ -172,7 +173,8 @@ class JournalHost(AttemptHost):
 
     def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
         event = progress_noted(brief, text, fraction, self._clock.now())
-        self._loop.call_soon_threadsafe(self._writer.post, brief.run, event)
+        # At once where that is possible: the end of the attempt may come next, and nothing after it counts.
+        call_in(self._loop, self._writer.post, brief.run, event)
 
     def board_for(self, brief: Brief) -> SharedBoard:
         return self._boards(brief)

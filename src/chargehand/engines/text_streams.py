@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from chargehand.decisions.system_tasks import ANSWER
 from chargehand.facts.answer import AnswerPiece, TaskPiece
-from chargehand.facts.events import Event
+from chargehand.facts.events import AttemptStarted, Event
 
 #: what may wait for a reader before pieces of tasks are dropped; events and the answer are never dropped
 MOST_WAITING = 1000
@@ -72,26 +73,49 @@ class TextStreams:
 async def with_pieces(
     events: AsyncIterator[Event], pieces: "asyncio.Queue[AnswerPiece | TaskPiece]"
 ) -> AsyncIterator[Event | AnswerPiece | TaskPiece]:
-    """These events, and between them the pieces that come meanwhile; nothing after the last event."""
+    """These events, and between them the pieces that come meanwhile; nothing after the last event.
+
+    Events go through the journal and pieces do not, so a piece waits for the event that began its attempt.
+    """
+    begun: set[str] = set()
+    early: dict[str, list[AnswerPiece | TaskPiece]] = {}
     event: asyncio.Future[Event] = asyncio.ensure_future(anext(events))
     piece = asyncio.ensure_future(pieces.get())
     try:
         while True:
             await asyncio.wait((event, piece), return_when=asyncio.FIRST_COMPLETED)
             while piece.done():
-                yield piece.result()
+                attempt = _attempt_of(piece.result())
+                if attempt in begun:
+                    yield piece.result()
+                else:
+                    early.setdefault(attempt, []).append(piece.result())
                 piece = asyncio.ensure_future(pieces.get())
                 await asyncio.sleep(0)
             if event.done():
                 try:
-                    yield event.result()
+                    heard = event.result()
                 except StopAsyncIteration:
                     return
+                yield heard
+                if isinstance(heard, AttemptStarted):
+                    attempt = _attempt_key(heard.task, heard.attempt)
+                    begun.add(attempt)
+                    for waiting in early.pop(attempt, ()):
+                        yield waiting
                 event = asyncio.ensure_future(anext(events))
     finally:
         event.cancel()
         piece.cancel()
         await asyncio.gather(event, piece, return_exceptions=True)
+
+
+def _attempt_of(piece: AnswerPiece | TaskPiece) -> str:
+    return ANSWER if isinstance(piece, AnswerPiece) else _attempt_key(piece.task, piece.attempt)
+
+
+def _attempt_key(task: str, attempt: int) -> str:
+    return ANSWER if task == ANSWER else f"{task}:{attempt}"
 
 
 def _offer(reader: _Reader, piece: TaskPiece) -> None:

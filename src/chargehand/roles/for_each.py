@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from chargehand.decisions.rule_answer import cut, why_not_done
+from chargehand.decisions.rule_answer import LONGEST_ITEM, cut, item_in_words, why_not_done
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.engines.brief import Brief
@@ -18,13 +18,13 @@ from chargehand.roles.resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 from chargehand.threads import in_thread
 from chargehand.tools.base import Tool
+from chargehand.tools.material import held_now
 from chargehand.tools.safe_open import matches
 
 #: of items in one event: one more event for each so many bytes
 BYTES_AT_ONCE = 32_768
 #: items that came to nothing and are named as gaps
 MOST_GAPS = 20
-LONGEST_ITEM = 60
 
 
 async def list_items(brief: Brief, seat: PlanningContext, _: Resources) -> Outcome:
@@ -74,7 +74,7 @@ async def collect(brief: Brief, seat: PlanningContext, _: Resources) -> Outcome:
 
 def others_in(seat: PlanningContext, task: str) -> int:
     """How many items other tasks of the run have."""
-    return sum(count for id_, count in seat.live_run.schedule.listed.items() if id_ != task)
+    return sum(len(items) for id_, items in seat.live_run.schedule.listed.items() if id_ != task)
 
 
 def _too_many(count: int, others: int, most: int) -> Failed:
@@ -127,7 +127,7 @@ def _listed(holders: Sequence[Tool], pattern: str) -> list[Value]:
     for tool in holders:
         assert tool.holds is not None  # noqa: S101 - for the type checker
         taint = (f"tool:{tool.name}",) if tool.untrusted else ()
-        for file in tool.holds().files:
+        for file in held_now(tool.holds).files:
             if matches(file.path, pattern):
                 found.setdefault(file.path, Value.of(file.path, taint))
     return [found[path] for path in sorted(found)]
@@ -155,9 +155,3 @@ def _gaps(items: "dict[str, list[Value]]", task: Task, nodes: Sequence[TaskNode]
         yield f"{item_in_words(index, items[task.id][index])}: {why_not_done(node)}"
     if len(lost) > MOST_GAPS:
         yield f"and {len(lost) - MOST_GAPS} more items"
-
-
-def item_in_words(index: int, item: Value) -> str:
-    """An item by its index and what it is, in a few words."""
-    told = "" if item.blob else cut(bytes(item.json).decode(), LONGEST_ITEM)
-    return f"item {index} ({told})" if told else f"item {index}"

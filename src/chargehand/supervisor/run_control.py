@@ -337,7 +337,7 @@ class RunControl:
         refused = () if edit.is_empty else schedule.check_amendment(edit.change)
         faults = [*own, *edit.faults, *(each for each in refused if each.task not in known)]
         if faults:
-            raise PlanRefused(faults)
+            raise PlanRefused(faults, "nothing was changed")
         if edit.is_empty:
             return edit
         runtime = self._runtimes.leading(run_id)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-#: seconds for which what was found is not looked for again
-FRESH = 2.0
+#: what was found is not looked for again for so many times as long as the look took
+KEPT = 10
 
 
 class FileEntry(Struct, frozen=True, gc=False):
@@ -42,14 +42,25 @@ class Material(Struct, frozen=True):
 
 
 class FreshMaterial:
-    """What a look at the folders finds, kept for a moment: several workers ask for the same."""
+    """What a look at the folders finds. A look that took long is kept for a while: several workers ask for the same."""
 
     def __init__(self, look: Callable[[], Material]) -> None:
         self._look = look
-        self._found: tuple[float, Material] | None = None
+        self._found = Material()
+        self._kept_until = 0.0
 
     def __call__(self) -> Material:
-        now = time.monotonic()
-        if self._found is None or now - self._found[0] > FRESH:
-            self._found = now, self._look()
-        return self._found[1]
+        return self._found if time.monotonic() < self._kept_until else self.anew()
+
+    def anew(self) -> Material:
+        """Look at this moment, whatever was found before."""
+        began = time.monotonic()
+        found = self._look()
+        ended = time.monotonic()
+        self._found, self._kept_until = found, ended + KEPT * (ended - began)
+        return found
+
+
+def held_now(holds: Callable[[], Material]) -> Material:
+    """What a tool holds at this moment, for those who act on it instead of only telling of it."""
+    return holds.anew() if isinstance(holds, FreshMaterial) else holds()

@@ -61,7 +61,7 @@ def counts_of(live_run: LiveRun) -> TaskCounts:
     counts: dict[str, int] = {}
     for id_, node in live_run.schedule.nodes.items():
         if is_planned(id_) and node.membership is not Membership.REMOVED:
-            word = state_word(node.state)
+            word = state_word(live_run.schedule.state_of(id_))
             counts[word] = counts.get(word, 0) + 1
     return TaskCounts(total=sum(counts.values()), **counts)
 
@@ -140,6 +140,7 @@ class RunFigures:
     def __init__(self, record: RunRecord) -> None:
         self.spans: dict[str, list[AttemptSpan]] = {}
         self.usage: dict[str, Usage] = {}
+        self.state_of = record.live_run.schedule.state_of
         for span in record.spans.attempts:
             self.spans.setdefault(span.task, []).append(span)
             item = item_of(span.task) if not is_system_task(span.task) else None
@@ -175,7 +176,7 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
         needs=[need.task for need in task.all_needs],
         required=not task.optional,
         accept=task.accept,
-        state=state_word(node.state),
+        state=state_word(figures.state_of(task.id)),
         attempt=node.attempt,
         attempts=node.attempt - node.parks,
         started_at=min((span.began_at for span in spans), default=None),
@@ -328,7 +329,7 @@ def editable_tasks(record: RunRecord) -> list[str]:
     """The tasks that were never started, and so may still be changed."""
     nodes = record.live_run.schedule.nodes
     is_over = record.live_run.schedule.status is not None
-    return [] if is_over else [id_ for id_, node in nodes.items() if is_editable(node)]
+    return [] if is_over else [id_ for id_ in nodes if is_editable(nodes, id_)]
 
 
 # questions
