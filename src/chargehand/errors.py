@@ -266,6 +266,8 @@ class WorkerError(ChargehandError):
 
     #: as for a `ModelError`, where a worker asks models by other means
     may_be_paid = False
+    #: whether the same worker would fail again, so that it is not tried again
+    is_final = False
 
     def __init__(
         self,

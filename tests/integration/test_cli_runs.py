@@ -291,6 +291,46 @@ def test_a_plan_is_reviewed_before_it_is_carried_out(
     assert shown in screen.shown
 
 
+PLANNED = """
+import json
+PLAN = {"goal": "Do it", "instruction": "", "strategy": "merge", "tasks": [
+    {"id": "t1", "description": "Do the thing in question", "worker": "quick", "needs": []}]}
+boss = ch.Supervisor(workers, model=ch.ScriptedModel([json.dumps(PLAN), "It is all done."]))
+"""
+
+
+def test_a_review_of_a_request_is_part_of_the_run_and_of_its_budget(place: Path) -> None:
+    (place / "crew.py").write_text(CREW + PLANNED)
+    (place / "editor.py").write_text(
+        "import pathlib, sys\nfile = pathlib.Path(sys.argv[1])\n"
+        "file.write_text(file.read_text().replace('quick', 'steady'))\n"
+    )
+    asked = ("run", "--here", "--review", "--crew", "crew.py:boss", "Do the thing")
+    with terminal(place, *asked, VISUAL=f"{sys.executable} editor.py") as screen:
+        screen.read_until("y  carry it out")
+        assert "t1  quick" in screen.shown
+        screen.type("e\n")
+        screen.read_until("t1  steady")
+        screen.type("y\n")
+        assert screen.read_all() == 0
+    assert "t1 started by steady" in screen.shown
+    assert "2 calls" in screen.shown  # of the planner, and for the answer
+    with terminal(place, *asked, "--tokens", "1") as screen:
+        assert screen.read_all() == 5
+    assert "carry it out" not in screen.shown
+
+
+def test_a_plan_of_a_request_can_be_rejected(place: Path) -> None:
+    (place / "crew.py").write_text(CREW + PLANNED)
+    asked = ("run", "--here", "--review", "--crew", "crew.py:boss", "Do the thing")
+    with terminal(place, *asked) as screen:
+        screen.read_until("n  reject it")
+        screen.type("n\n")
+        assert screen.read_all() == 1
+    assert "a person rejected the plan" in screen.shown
+    assert "t1 started" not in screen.shown
+
+
 def test_a_review_edits_the_plan_until_it_is_sound(place: Path) -> None:
     (place / "editor.py").write_text(
         "import pathlib, sys\nfile = pathlib.Path(sys.argv[1])\nflag = pathlib.Path('edited')\n"

@@ -65,6 +65,15 @@ def test_what_cannot_be_composed_is_merged_by_rule_over_all_results(
     assert result.answer.confidence == 0.5
 
 
+def test_a_model_whose_answer_never_fits_the_schema_is_asked_three_times_in_all() -> None:
+    model = ch.ScriptedModel(['{"answer": "many"}'] * 9)
+    wanted = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    result = ch.Supervisor([clerk], model=model).run_sync(plan(task("a")), output=wanted)
+    assert len(model.requests) == 3
+    assert result.status == "partial"
+    assert "in 3 tries" in result.answer.gaps[0].why
+
+
 def test_composition_is_tried_again_and_a_cut_answer_is_asked_for_in_fewer_words() -> None:
     model = ch.ScriptedModel([CUT, "Until six [a].\nCONFIDENCE: 1"])
     result = ch.Supervisor([clerk], model=model).run_sync(plan(task("a"), task("b")))

@@ -8,12 +8,17 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from chargehand.cli.output import say
-from chargehand.errors import ChargehandError
+from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.outcome import Question
+from chargehand.facts.plan import Plan
+from chargehand.facts.value import Value
 from chargehand.presentation.plain_text import one_line
 from chargehand.presentation.question_words import answer_in, question_lines
+from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH
 
 #: typed alone: answer in an editor, or have the supervisor's model answer
 EDITOR, SUPERVISOR = "e", "s"
@@ -95,8 +100,10 @@ async def ask(
 ) -> str | None:
     """Show a question and return a text that answers it; None if nobody is there to type one.
 
-    `e` opens an editor for the answer, `s` has the supervisor's model answer through `delegate`.
+    `e` opens an editor for the answer, `s` has the supervisor's model answer through `delegate`. A plan
+    that was edited is shown again before it is approved.
     """
+    plan = ""
     prompt.show(question, others)
     try:
         while (typed := await prompt.line()) is not None:
@@ -108,9 +115,16 @@ async def ask(
                 continue
             if typed == EDITOR and typed not in question.choices:
                 typed = (await prompt.edited(_draft_of(question), _edit)).strip()
+                if question.about == ABOUT_PLAN:
+                    try:
+                        question, plan = _with_plan(question, typed or plan), typed or plan
+                        prompt.show(question, others)
+                    except UsageError as error:
+                        prompt.object(f"{error}; the plan stays as it was")
+                    continue
             answer = answer_in(question, typed)
             if answer is not None:
-                return answer
+                return f"{APPROVE_WITH}: {plan}" if plan and answer == APPROVE else answer
             prompt.object(_objection(question, typed))
         return None
     finally:
@@ -127,9 +141,19 @@ def _objection(question: Question, typed: str) -> str:
 def _draft_of(question: Question) -> str:
     """What the editor begins with: the arguments of a call that may be changed, else the default."""
     evidence = None if question.evidence.blob else question.evidence.read()
+    if question.about == ABOUT_PLAN and isinstance(evidence, dict):
+        return msgspec.convert(evidence["plan"], Plan).to_json()
     if question.about == "approval" and isinstance(evidence, dict):
         return f"{question.telling}: {evidence.get('arguments', '{}')}"
     return question.default or ""
+
+
+def _with_plan(question: Question, text: str) -> Question:
+    """The question with the plan that an editor made of it. Raises `UsageError` if that is none."""
+    if not text:
+        return question
+    evidence = {**question.evidence.read(), "plan": msgspec.to_builtins(Plan.from_json(text))}
+    return replace(question, evidence=Value.of(evidence))
 
 
 async def _edit(text: str) -> str:

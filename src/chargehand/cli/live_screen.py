@@ -32,7 +32,9 @@ from chargehand.presentation.live_frame import (
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.plain_text import cell_width, clean, counted, cut_to, one_line
 from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.presentation.question_words import evidence_lines
 from chargehand.result import RunResult
+from chargehand.roles.plan_review import ABOUT_PLAN
 
 #: seconds between two paintings, and between two while nothing happens: clocks go on
 PAUSE, TICK = 0.25, 1.0
@@ -229,6 +231,8 @@ class LiveScreen:
         task = next((t for t, q in self._state.questions.values() if q.id == question.id), "")
         task = task or question.id.partition(":")[2].rpartition(":")[0]
         self._asked = OpenQuestion(question=question, task=task, others=others)
+        if question.about == ABOUT_PLAN:
+            self.above("\n".join(evidence_lines(question)) + "\n")
         self.paint()
 
     def object(self, words: str) -> None:

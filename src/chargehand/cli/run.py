@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -187,19 +187,19 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     manner = manner_of(choice, options)
     boss = boss_for(choice, quiet=manner.quiet)
     terms = run_terms(boss, choice, options)
-    reviewed = _reviewing(boss, options["workers"]) if options["review"] else None
+    if options["review"]:
+        asked = _to_review(asked, boss, terms)
     server = None if options["here"] else asyncio.run(_server(boss, choice, options))
     if server is not None:
         if not manner.quiet:
             output.say(
                 f"handed over to {process_words(server.process)}, which serves this journal; --here leads it here"
             )
-        sys.exit(follow(boss, asyncio.run(_posted(boss, asked, reviewed, terms)), manner))
+        sys.exit(follow(boss, asyncio.run(boss.post(asked, **terms)), manner))
     watch = RunView(manner)
 
     async def start() -> None:
-        wanted = asked if reviewed is None else await reviewed(asked)
-        async for heard in boss.stream(wanted, **terms):
+        async for heard in boss.stream(asked, **terms):
             watch.hear(heard)
 
     sys.exit(RunSession(boss, watch, manner).conduct(start))
@@ -225,15 +225,6 @@ async def _server(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> 
             f"{process_words(server.process)}, which serves this journal"
         )
     return None
-
-
-async def _posted(
-    boss: Supervisor,
-    asked: str | Plan,
-    reviewed: Callable[[str | Plan], Awaitable[Plan]] | None,
-    terms: RunOptions,
-) -> str:
-    return await boss.post(asked if reviewed is None else await reviewed(asked), **terms)
 
 
 @click.command(cls=PathsCommand)
@@ -353,20 +344,17 @@ def _limits(boss: Supervisor, options: dict[str, Any]) -> Limits | None:
     return replace(boss.limits, **given) if given else None
 
 
-def _reviewing(
-    boss: Supervisor, workers: tuple[str, ...]
-) -> Callable[[str | Plan], Awaitable[Plan]]:
-    """Makes of a request the plan that the person wants."""
+def _to_review(asked: str | Plan, boss: Supervisor, terms: RunOptions) -> str | Plan:
+    """What the run is given, so that the person approves the plan before anything starts."""
     if not output.is_interactive():
         raise click.UsageError(
             "--review needs a terminal; write the plan with chargehand plan … --save plan.json, "
             "edit it, and run it with chargehand run --plan plan.json"
         )
-
-    async def reviewed(asked: str | Plan) -> Plan:
-        chosen = workers or None
-        plan = await boss.plan(asked, workers=chosen) if isinstance(asked, str) else asked
-        # Nothing else runs yet, so the loop may wait for the person: Ctrl-C then works as ever.
-        return review(plan, boss.roster.limited_to(workers).names)
-
-    return reviewed
+    if isinstance(asked, Plan):
+        return review(asked, boss.roster.limited_to(terms.get("workers") or ()).names)
+    if terms.get("on_question") == "fail":
+        raise click.UsageError("--review asks you about the plan; leave out --on-question fail")
+    # The run itself plans and asks: what the planner spends counts like all else.
+    terms["review"] = True
+    return asked

@@ -9,6 +9,7 @@ from enum import IntEnum
 from functools import partial
 
 import click
+from msgspec.structs import replace
 
 from chargehand.cli import output
 from chargehand.cli.ask_person import Prompt, TerminalPrompt, ask
@@ -22,6 +23,7 @@ from chargehand.errors import ChargehandError, RunInterrupted, UnknownQuestion
 from chargehand.facts.events import KINDS, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.interrupt_signals import counting_signals
+from chargehand.journal.base import load_value
 from chargehand.presentation.plain_text import clean, doubt_lines, one_line, output_words
 from chargehand.presentation.progress_lines import summary
 from chargehand.presentation.question_words import question_lines
@@ -166,6 +168,8 @@ class RunSession:
 
     async def _is_asked(self, question: Question, prompt: Prompt) -> bool:
         """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
+        evidence = await load_value(question.evidence, self._boss.journal.blobs)
+        question = replace(question, evidence=evidence)
         others = len(self._watch.open) - 1
         asking = asyncio.ensure_future(ask(question, prompt, self._delegate, others))
         try:

@@ -326,7 +326,7 @@ def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
         stack="" if isinstance(error, NotJSON) else plain(_stack_of(error)),
         retry_after=wait,
         usage=usage,
-        is_final=isinstance(error, ModelError) and error.is_final,
+        is_final=isinstance(error, ModelError | WorkerError) and bool(error.is_final),
     )
 
 

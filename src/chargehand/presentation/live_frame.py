@@ -4,13 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
-import msgspec
 from msgspec import Struct
 
+from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
-from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
 from chargehand.presentation.live_state import LiveState, LiveTask
 from chargehand.presentation.plain_text import (
@@ -22,6 +21,8 @@ from chargehand.presentation.plain_text import (
     one_line,
 )
 from chargehand.presentation.progress_lines import system_task_words
+from chargehand.presentation.question_words import asked_text, choice_lines, evidence_lines
+from chargehand.roles.plan_review import ABOUT_PLAN
 
 #: below so many rows the plan is left out
 ROWS_FOR_PLAN = 28
@@ -277,12 +278,15 @@ class LiveFrame(Struct, kw_only=True):
         notes = [f"{counted(behind, 'task')} behind it"] if behind else []
         notes += [f"{counted(asked.others, 'more question')} open"] if asked.others else []
         tail = f"  ({', '.join(notes)})" if notes else ""
-        head = f"▲ {one_line(asked.task, 60) or 'the run'} asks"
+        who = "the run" if is_system_task(asked.task) else one_line(asked.task, 60) or "the run"
+        head = f"▲ {who} asks"
         yield (StyledText(head, "needs"), StyledText(tail, "dim"))
         edge = StyledText("▌ ", "needs")
-        for text in _wrapped(clean(question.text), self.columns - 3):
+        for text in _wrapped(asked_text(question), self.columns - 3):
             yield (edge, StyledText(text, "bold"))
-        for text in evidence_lines(question)[:MOST_EVIDENCE]:
+        # A plan is too long for a panel: it is written above.
+        evidence = [] if question.about == ABOUT_PLAN else evidence_lines(question)
+        for text in evidence[:MOST_EVIDENCE]:
             yield (edge, StyledText(f"  {text}", "dim"))
         for text in choice_lines(question):
             yield (edge, StyledText(text))
@@ -310,30 +314,6 @@ class LiveFrame(Struct, kw_only=True):
 def line_text(line: Line) -> str:
     """The line without its styles."""
     return "".join(part.text for part in line)
-
-
-def choice_lines(question: Question) -> list[str]:
-    """How a question can be answered: choices by number, and what else."""
-    lines = [
-        f"{number}  {one_line(choice, 200)}"
-        + ("  (Enter alone)" if choice == question.default else "")
-        for number, choice in enumerate(question.choices, 1)
-    ]
-    if question.telling:
-        what = "an amount" if question.about == ABOUT_BUDGET else "JSON"
-        lines.append(f"or {one_line(question.telling)}: followed by {what}")
-    if not question.choices and question.default is not None:
-        lines.append(f"Enter alone answers: {one_line(question.default)}")
-    return lines
-
-
-def evidence_lines(question: Question) -> list[str]:
-    """What a question is about, as indented JSON."""
-    shown = None if question.evidence.blob else question.evidence.read()
-    if shown is None:
-        return []
-    text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
-    return [clean(line) for line in text.splitlines()]
 
 
 def _taken(parts: Sequence[StyledText], time: str) -> int:

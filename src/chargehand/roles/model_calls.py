@@ -147,7 +147,9 @@ async def ask_until(
         if objection is None:
             return value
         said += [reply.turn, base.user(f"{objection}{again}")]
-    raise failure(value)(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
+    error = failure(value)(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
+    error.is_final = True  # a second attempt would ask the same model as often again
+    raise error
 
 
 def in_fewer_words(reply: base.ModelReply) -> tuple[base.Turn, base.Turn]:

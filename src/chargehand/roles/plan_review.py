@@ -20,7 +20,7 @@ from chargehand.roles.system_task_context import PlanningContext
 
 ABOUT_PLAN = "plan"
 APPROVE, REJECT, APPROVE_WITH = "approve", "reject", "approve with"
-_HOW = (
+HOW_TO_ANSWER = (
     f"Answer {APPROVE!r}, {REJECT!r}, '{APPROVE_WITH}: <the plan as JSON>' to have it as you changed it, "
     "or say what should be different."
 )
@@ -141,7 +141,7 @@ async def _question(
     digest = digest_of(canonical([evidence, told]))
     return Question(
         id=brief.question_id(f"plan-{digest}"),
-        text=f"May this {what} of {tasks} be carried out?{wrong}{_HOW}",
+        text=f"May this {what} of {tasks} be carried out?{wrong}{HOW_TO_ANSWER}",
         about=ABOUT_PLAN,
         evidence=await seat.store(Value.of(evidence)),
         taint=brief.taint,
