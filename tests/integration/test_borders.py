@@ -25,6 +25,7 @@ from chargehand.journal.open_journal import open_journal
 from chargehand.models.base import ToolCall
 from chargehand.patterns import Group, RecursiveSupervisor, RoundRobinManager
 from chargehand.server.mcp import McpTools, server_for
+from tests.hostile_values import HOSTILE, RUN_OPTIONS, TASK_FIELDS
 
 
 class Mute(Exception):
@@ -46,62 +47,6 @@ class Shy(Exception):
         raise ValueError("no words")
 
     __repr__ = __str__
-
-
-class Slippery:
-    """Looks like a number and like a model, and is neither."""
-
-    def __index__(self) -> int:
-        raise RuntimeError("not today")
-
-    def __float__(self) -> float:
-        raise RuntimeError("nor tomorrow")
-
-    def model_dump(self, mode: str = "") -> object:
-        raise RuntimeError("nor ever")
-
-    def __eq__(self, other: object) -> bool:
-        raise RuntimeError("unlike anything")
-
-    def __hash__(self) -> int:
-        return 7
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no name")
-
-
-def _knot() -> list[object]:
-    knot: list[object] = []
-    knot.append(knot)
-    return knot
-
-
-def _deep() -> object:
-    deep: object = 1
-    for _ in range(700):
-        deep = [deep]
-    return deep
-
-
-HOSTILE: dict[str, Callable[[], object]] = {
-    "the longest timedelta": lambda: timedelta.max,
-    "below zero": lambda: timedelta(days=-1),
-    "infinity": lambda: float("inf"),
-    "NaN": lambda: float("nan"),
-    "a huge number": lambda: 10**400,
-    "True": lambda: True,
-    "a lone surrogate": lambda: "\ud800",
-    "NUL": lambda: "a\0b",
-    "a megabyte and more": lambda: "x" * 1_000_001,
-    "bytes": lambda: b"\xff",
-    "an object": object,
-    "an object that raises": Slippery,
-    "a knot": _knot,
-    "deep lists": _deep,
-    "a list of everything": lambda: [None, float("nan"), "\udfff", object()],
-    "a dict of objects": lambda: {object(): object()},
-    "a class": lambda: ch.Task,
-}
 
 
 class World:
@@ -194,11 +139,8 @@ def of_task(field: str, *, listed: bool = False) -> None:
     BORDERS[f"task {field}"] = hand_in
 
 
-for _field in ("id", "description", "worker", "skill", "accept", "priority", "deadline", "expect"):
-    of_task(_field)
-for _field in ("output", "limits", "on_failure", "optional", "hedge", "args"):
-    of_task(_field)
-of_task("needs", listed=True)
+for _field in TASK_FIELDS:
+    of_task(_field, listed=_field == "needs")
 
 
 def of_terms(field: str) -> None:
@@ -208,7 +150,7 @@ def of_terms(field: str) -> None:
     BORDERS[f"run {field}"] = hand_in
 
 
-for _field in ("priority", "deadline", "limits", "key", "after", "reuse", "source", "output"):
+for _field in RUN_OPTIONS:
     of_terms(_field)
 
 

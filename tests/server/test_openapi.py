@@ -1,11 +1,15 @@
 """The OpenAPI document, and requests drawn from it: none of them is answered with a 500.
 
-Fifty examples of every operation are sent with CHARGEHAND_SCHEMATHESIS=all; `make test` sends a few of each.
+Fifty examples of every operation are sent with CHARGEHAND_SCHEMATHESIS=all; `make test` sends a few of each. Every second
+one is about something that is there: what is drawn for an id leads nowhere but to a 404.
 """
 
 import asyncio
+import json
 import os
 import threading
+import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,18 +19,22 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.server.conftest import Served, serving, task
 
+#: what a path may name beside a run and a question
+THERE = {"task": "a", "call": "3", "name": "clerk", "key": "k"}
 EXAMPLES = 50 if os.environ.get("CHARGEHAND_SCHEMATHESIS") == "all" else 4
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server in a thread, with a finished run in it."""
+    """A server in a thread, with a finished run in it and one that asks a person."""
     ready, over = threading.Event(), threading.Event()
     found: list[Served] = []
 
     async def serve() -> None:
         async with serving(tmp_path_factory.mktemp("openapi")) as each:
             await each.until(await each.submit(task("a"), key="known"), "succeeded")
+            asking = await each.submit(task("a", "asker"), task("b", "clerk", "a"))
+            await each.until(asking, "waiting")
             found.append(each)
             ready.set()
             await asyncio.to_thread(over.wait)
@@ -41,6 +49,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         thread.join(30)
 
 
+def runs_of(served: Served, headers: dict[str, str]) -> Iterator[dict[str, str]]:
+    """What names the runs of a server, and the questions that they ask."""
+
+    def get(path: str) -> Any:
+        asked = urllib.request.Request(f"{served.url}/api/v1/{path}", headers=headers)
+        with urllib.request.urlopen(asked) as reply:
+            return json.loads(reply.read())
+
+    for run in get("runs")["runs"]:
+        asked = get(f"runs/{run['id']}/questions")["questions"]
+        yield {"run": run["id"], "question": asked[0]["id"] if asked else f"{run['id']}:a:1"}
+
+
 def operations(served: Served) -> list[Any]:
     document = served.web.guard._app.openapi()  # type: ignore[attr-defined]  # the FastAPI application
     schema: Any = schemathesis.openapi.from_dict(document)
@@ -49,7 +70,9 @@ def operations(served: Served) -> list[Any]:
 
 def test_no_request_that_fits_the_document_breaks_the_server(served: Served) -> None:
     headers = {"Authorization": f"Bearer {served.token}", "X-Chargehand": "1"}
+    known = [{**THERE, **each} for each in runs_of(served, headers)]
     tried = 0
+    replies: Counter[int] = Counter()
     for operation in operations(served):
         if operation.path.endswith(("/events", "/tokens/rotate")):
             continue  # a stream without an end; and the token is needed for the others
@@ -67,12 +90,20 @@ def test_no_request_that_fits_the_document_breaks_the_server(served: Served) -> 
             nonlocal tried
             tried += 1
             case.headers.pop("Authorization", None)  # drawn like the rest
+            if tried % 2:
+                there = known[tried // 2 % len(known)]
+                case.path_parameters = {
+                    name: there.get(name, value) for name, value in case.path_parameters.items()
+                }
             reply = case.call(base_url=served.url, headers=headers)
+            replies[reply.status_code] += 1
             assert reply.status_code < 500, (case.method, case.path, reply.text)
             assert reply.status_code != 401 or case.path.endswith("/login"), case.path
 
         send()
+    print(f"{tried} requests: {sorted(replies.items())}")
     assert tried > 30 * EXAMPLES / 4
+    assert replies[200] > tried / 10, "what is there is found"
 
 
 def test_the_document_names_every_route_and_its_errors(served: Served) -> None:
