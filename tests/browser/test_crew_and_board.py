@@ -119,3 +119,46 @@ def test_the_old_graph_is_drawn_until_the_new_layout_is_there(page: Page, server
     # One of 3,101 boxes is smaller, or elsewhere, but never gone: the view goes to what is running.
     page.wait_for_function("() => performance.getEntriesByName('graph-layout').length > 0")
     until_drawn(page, "graph", RUNNING, 50)
+
+
+def test_the_workers_page_says_who_is_busy_late_or_not_known(page: Page, server: Server) -> None:
+    run = server.submit(task("held", "holder"))
+    page.goto(f"{server.url}workers")
+    row = page.get_by_role("row", name=re.compile("^holder"))
+    expect(row).to_contain_text("busy")
+    expect(row.get_by_role("link", name="held")).to_be_visible()
+    expect(row.locator(".strip .is-now")).to_have_count(1)
+    process = page.get_by_role("table", name="Processes").get_by_role("row").nth(1)
+    expect(process).to_contain_text(re.compile(r"alive.* ago.*" + run))
+
+    def elsewhere(route: Route) -> None:
+        told = route.fetch().json()
+        own = next(each for each in told["workers"] if each["name"] == "holder")
+        far = {**own, "node": "n-far", "here": False, "capacity": None, "active": None, "busy": []}
+        told["workers"] += [
+            {**far, "name": "quiet", "state": None},
+            {**far, "name": "hung", "state": "late", "heartbeat_age": 9.4, "rate_waits": 3},
+        ]
+        told["servers"].append(
+            {**told["servers"][0], "node": "n-far", "here": False, "state": "lost", "pid": None}
+            | {"host": None, "since": None, "heartbeat_age": None}
+        )
+        line = {"provider": "openai", "in_flight": 4, "most": 4, "waiting": 7, "shut": 12.0}
+        told["providers"] = [
+            {**line, "breaker": "closed", "served": 90, "trouble": "429 slow down"}
+        ]
+        route.fulfill(json=told)
+
+    page.route("**/api/v1/workers", elsewhere)
+    expect(page.get_by_role("row", name=re.compile("^hung"))).to_contain_text(
+        re.compile(r"late.*heartbeat 9\.4 s ago")
+    )
+    quiet = page.get_by_role("row", name=re.compile("^quiet"))
+    expect(quiet.locator(".col-state")).to_have_text("–")
+    expect(quiet.get_by_role("button")).to_have_count(0)  # only its own process can drain it
+    lost = page.get_by_role("row", name=re.compile("^n-far"))
+    expect(lost.get_by_role("cell").nth(1)).to_have_text("–")
+    expect(page.get_by_role("table", name=re.compile("^Model providers"))).to_contain_text(
+        re.compile(r"openai.*4 of 4.*7.*it may be called again in 12 s: 429 slow down")
+    )
+    server.call("POST", f"runs/{run}/cancel", {})

@@ -29,7 +29,7 @@ from chargehand.facts.events import (
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Task
 from chargehand.facts.value import digest_of
-from chargehand.journal.base import Entry, Journal, Key, Mail, Tail
+from chargehand.journal.base import BEATS, Entry, Journal, Key, Mail, Tail
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -832,4 +832,17 @@ async def test_a_process_that_leads_is_alive_and_serves_nobody(
     assert leader.offer == ""
     await journal.processes.withdraw()  # though it never served
     await journal.close()
-    assert leader not in await neighbour.processes.alive()
+    assert leader.node not in {each.node for each in await neighbour.processes.alive()}
+    assert leader.node not in {each.node for each in await neighbour.processes.known()}
+
+
+async def test_a_process_is_heard_of_once_a_beat(journal: Journal, neighbour: Journal) -> None:
+    await journal.leases.lead("run")
+    beat = journal.processes.beat
+    (leader,) = [
+        each for each in await neighbour.processes.known() if each.node == journal.leases.node
+    ]
+    assert leader.is_alive
+    assert (leader.lease_left is None) == (beat is None)
+    if beat is not None and leader.lease_left is not None:
+        assert 2 * beat < leader.lease_left <= BEATS * beat

@@ -22,6 +22,8 @@ from chargehand.journal.local_stream_owners import StreamOwner
 
 #: how long a process that has fallen silent keeps what it leads
 LEASE = timedelta(seconds=10)
+#: renewals within the length of a lease
+BEATS = 3
 #: how long a lock that another program holds is waited for before that is said
 PATIENCE = timedelta(seconds=4)
 #: how long a blob that no event names is kept, since one may be about to name it
@@ -93,6 +95,15 @@ class Process(Struct, frozen=True):
     host: str
     #: what it has published with `Processes.serve`; empty if it serves nobody
     offer: str = ""
+    #: seconds until its lease ends if it is not renewed, below 0 since it ended; None: it has no lease
+    lease_left: float | None = None
+    #: its process has certainly ended, though its lease may last
+    is_dead: bool = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may still be at work, so that nobody else takes what it leads."""
+        return not self.is_dead and (self.lease_left is None or self.lease_left > 0)
 
 
 class Mail(Struct, frozen=True, kw_only=True):
@@ -141,8 +152,18 @@ class Leases(Protocol):
 class Processes(Protocol):
     """Which processes are at work on the journal, and which of them serve it."""
 
+    @property
+    def beat(self) -> float | None:
+        """Seconds between two renewals of this process's lease; None: it has none."""
+
+    async def known(self) -> list[Process]:
+        """The processes that have not left, by node, also those that are silent or dead.
+
+        One that only reads may be missing, and one that is long gone may be.
+        """
+
     async def alive(self) -> list[Process]:
-        """The processes whose lease holds, by node. One that only reads may be missing."""
+        """Those of them whose lease holds."""
 
     async def serve(self, offer: str) -> None:
         """Publish what this process serves, until `withdraw`, or until it closes the journal or dies."""

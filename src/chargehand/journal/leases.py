@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import apsw
 
 from chargehand.errors import NotLeading, UnknownRun
-from chargehand.journal.base import FORGOTTEN, Process
+from chargehand.journal.base import BEATS, FORGOTTEN, Process
 from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_transaction import HeadRow, Transaction
@@ -164,9 +164,14 @@ class JournalNode(ABC, Generic[Sheet]):
         return renewed is not None and steady() < renewed + self._microseconds * 4 // 5
 
     @property
+    def beat(self) -> float:
+        """Seconds between two renewals of the lease."""
+        return self._microseconds / BEATS / 1e6
+
+    @property
     def due(self) -> int | None:
         """When the lease is to be renewed next; None while there is no need of one."""
-        return self._tried + self._microseconds // 3 if self._led or self._stays else None
+        return self._tried + self._microseconds // BEATS if self._led or self._stays else None
 
     @property
     def is_due(self) -> bool:
@@ -281,16 +286,19 @@ class SqliteNode(JournalNode[Transaction]):
             sheet.connection.execute(SQL["drop_offer"], (self.id,))
             sheet.once_committed(_nothing_more)
 
-    def alive(self, connection: apsw.Connection) -> list[Process]:
-        """The processes whose lease holds, and what they serve. It only reads."""
+    def known(self, connection: apsw.Connection) -> list[Process]:
+        """The processes that have not left, and what they serve. It only reads."""
         is_served = connection.pragma("user_version") >= SERVED_FORMAT
         offers: dict[Any, Any] = dict(connection.execute(SQL["offers"])) if is_served else {}
         now = steady()
         rows: list[tuple[Any, ...]] = connection.execute(SQL["nodes"], (self._boot,)).fetchall()
         return [
-            Process(node, pid, host, offers.get(node, ""))
+            Process(
+                *(node, pid, host, offers.get(node, "")),
+                lease_left=(expires - now) / 1e6,
+                is_dead=self._file_of(node).is_free(),
+            )
             for node, expires, pid, host in rows
-            if expires > now and not self._file_of(node).is_free()
         ]
 
     def _living(self, sheet: Transaction, node: str) -> tuple[int, int, str] | None:

@@ -448,7 +448,14 @@ class _Processes:
         self._store = store
         self._node = node
 
+    @property
+    def beat(self) -> float | None:
+        return None
+
     async def alive(self) -> list[Process]:
+        return await self.known()
+
+    async def known(self) -> list[Process]:
         with self._store.lock:
             return [
                 Process(node, os.getpid(), socket.gethostname(), self._store.offers.get(node, ""))

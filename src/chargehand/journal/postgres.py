@@ -601,11 +601,18 @@ class _Processes:
         self._port = port
         self._node = port.core.writer.node
 
+    @property
+    def beat(self) -> float | None:
+        return self._node.beat
+
     async def alive(self) -> list[Process]:
+        return [each for each in await self.known() if each.is_alive]
+
+    async def known(self) -> list[Process]:
         namespace = self._port.core.namespace
 
         async def find(connection: "Connection[Any]") -> list[Process]:
-            return [Process(*row) for row in await connection.fetch(POSTGRES["alive"], namespace)]
+            return [Process(*row) for row in await connection.fetch(POSTGRES["known"], namespace)]
 
         return await self._port.read(find)
 

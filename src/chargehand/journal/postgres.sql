@@ -308,11 +308,12 @@ DELETE FROM chargehand_mail WHERE namespace = $1 AND stream = $2 AND body IS NUL
 SELECT id, extract(epoch FROM expires - clock_timestamp())::float8 AS remaining, pid, host
 FROM chargehand_nodes WHERE namespace = $1 AND expires > clock_timestamp();
 
--- name: alive
--- Every node whose lease holds by the clock of the database, and what it serves.
-SELECT n.id, n.pid, n.host, coalesce(s.offer, '') FROM chargehand_nodes AS n
+-- name: known
+-- Every node that has not left, what it serves, and how long its lease lasts by the clock of the database.
+SELECT n.id, n.pid, n.host, coalesce(s.offer, ''), extract(epoch FROM n.expires - clock_timestamp())::float8
+FROM chargehand_nodes AS n
 LEFT JOIN chargehand_serving AS s ON s.namespace = n.namespace AND s.node = n.id
-WHERE n.namespace = $1 AND n.expires > clock_timestamp() ORDER BY n.id;
+WHERE n.namespace = $1 ORDER BY n.id;
 
 -- name: put_offer
 -- Publish what a node serves.

@@ -287,8 +287,15 @@ class _Processes:
         self._reader = reader
         self._node = writer.node
 
+    @property
+    def beat(self) -> float | None:
+        return self._node.beat
+
+    async def known(self) -> list[Process]:
+        return await self._reader.do(lambda source: self._node.known(source.connection))
+
     async def alive(self) -> list[Process]:
-        return await self._reader.do(lambda source: self._node.alive(source.connection))
+        return [each for each in await self.known() if each.is_alive]
 
     async def serve(self, offer: str) -> None:
         await self._writer.do(lambda sheet: self._node.serve(sheet, offer))

@@ -35,6 +35,7 @@ from chargehand.models.provider_queue import (
     PARK,
     SHORT_PATIENCE,
     ProviderFault,
+    ProviderLoad,
     ProviderQueue,
 )
 from chargehand.models.shared_calls import SharedCalls
@@ -178,6 +179,10 @@ class ModelGateway:
     def states(self) -> dict[str, BreakerState]:
         """The state of the circuit breaker of every account that was called."""
         return {account: line.breaker.state for account, line in self._lines.items()}
+
+    def loads(self) -> list[ProviderLoad]:
+        """What waits at every account that was called in this event loop."""
+        return [line.load() for line in self._lines.values()]
 
     def _is_repeatable(self, request: ModelRequest) -> bool:
         return request.settings.temperature == 0 if self._cache is None else self._cache

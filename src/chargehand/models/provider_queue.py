@@ -58,6 +58,25 @@ class Suspect(Struct):
     failures: int = 0
 
 
+class ProviderLoad(Struct, frozen=True, kw_only=True):
+    """What calls do at one provider and key now."""
+
+    provider: str
+    #: calls under way, and how many there may be at once
+    in_flight: int
+    most: int
+    #: calls that wait for a rate limit, a slot or the breaker
+    waiting: int
+    #: seconds until the provider may be called again, if it has said so
+    shut: float
+    #: closed, open or half_open
+    breaker: BreakerState
+    #: calls that were answered
+    served: int
+    #: in the provider's words, while it serves nobody
+    trouble: str
+
+
 class ProviderQueue:
     """One provider and key."""
 
@@ -143,6 +162,20 @@ class ProviderQueue:
             self._start(tokens, now)
             turn.set_result(None)
         self._fall_silent()
+
+    def load(self) -> ProviderLoad:
+        """What calls do here now."""
+        now = asyncio.get_running_loop().time()
+        return ProviderLoad(
+            provider=self._provider,
+            in_flight=self.limiter.in_flight,
+            most=max(math.floor(self.limiter.window), 1),
+            waiting=sum(not turn.done() for *_, turn, _ in self._waiting),
+            shut=self.limiter.shut(now),
+            breaker=self.breaker.state,
+            served=self.served,
+            trouble="" if self.troubled_at is None else self._trouble[:LONGEST_WHY],
+        )
 
     def is_at_hand(self, now: float) -> bool:
         """Whether it can be called without waiting long."""

@@ -20,6 +20,7 @@ from chargehand.roles.prompts import prompt_folder
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelRequest, ModelSettings
     from chargehand.models.gateway import Call, CallTerms, Hear, ModelGateway
+    from chargehand.models.provider_queue import ProviderLoad
     from chargehand.notify.run_notices import RunNotices
     from chargehand.tools.redaction import Redactor
 
@@ -86,6 +87,11 @@ class Resources:
         from chargehand.models.gateway import ModelGateway
 
         return self._gateway or ModelGateway()
+
+    def provider_loads(self) -> "list[ProviderLoad]":
+        """The providers that were called, and what waits at each."""
+        is_used = self._gateway is not None or "gateway" in self.__dict__
+        return self.gateway.loads() if is_used else []
 
     @cached_property
     def redactor(self) -> "Redactor":

@@ -28,6 +28,8 @@ class CrewOffer(Struct, frozen=True, kw_only=True):
     source: dict[str, Any]
     #: since when it serves
     since: datetime
+    #: seconds between two renewals of its lease; None: not known
+    beat: float | None = None
 
     def differences(self, other: "CrewOffer") -> list[str]:
         """Why a run of the other crew is not led alike here; empty if it is."""
@@ -62,13 +64,20 @@ class Server(Struct, frozen=True):
 
 async def servers_of(journal: Journal) -> list[Server]:
     """The processes that serve a journal now; the one that has served longest comes first."""
-    found = []
-    for process in await journal.processes.alive():
-        try:
-            found.append(Server(process, msgspec.json.decode(process.offer, type=CrewOffer)))
-        except msgspec.MsgspecError:
-            continue  # it serves nobody, or speaks as a newer version does
+    found = [
+        Server(process, offer)
+        for process in await journal.processes.alive()
+        if (offer := offer_of(process)) is not None
+    ]
     return sorted(found, key=lambda server: server.offer.since)
+
+
+def offer_of(process: Process) -> CrewOffer | None:
+    """What a process serves; None if it serves nobody, or speaks as a newer version does."""
+    try:
+        return msgspec.json.decode(process.offer, type=CrewOffer)
+    except msgspec.MsgspecError:
+        return None
 
 
 async def peers_of(journal: Journal, crew: str) -> list[str]:

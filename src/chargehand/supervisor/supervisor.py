@@ -71,6 +71,7 @@ from chargehand.supervisor.worker_pool import PoolOptions, WorkerPool
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelSettings
     from chargehand.models.gateway import ModelGateway
+    from chargehand.models.provider_queue import ProviderLoad
     from chargehand.roles.board import Board
     from chargehand.roles.coordinator import Coordinator
 
@@ -472,6 +473,10 @@ class Supervisor:
         )
         return dispatch.loads()
 
+    def provider_loads(self) -> "list[ProviderLoad]":
+        """The model providers that were called in this process: calls under way, and calls that wait."""
+        return self._config.resources.provider_loads()
+
     async def look(self, run_id: str) -> RunResult:
         """The current state of a run, whichever process leads it, and what each of its tasks waits for."""
         return await self.control.look(run_id)
@@ -615,6 +620,7 @@ class Supervisor:
             models=config.resources.model_names,
             source=dict(source or {}),
             since=config.clock.now(),
+            beat=self.journal.processes.beat,
         )
 
     async def serve(

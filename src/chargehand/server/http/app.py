@@ -26,6 +26,7 @@ from chargehand.server.http.result_routes import result_routes
 from chargehand.server.http.run_routes import run_routes
 from chargehand.server.http.server_routes import open_routes, server_routes
 from chargehand.server.http.static_files import StaticFiles
+from chargehand.server.http.worker_routes import worker_routes
 
 log = logging.getLogger("chargehand")
 
@@ -49,6 +50,7 @@ def api_app(api: ApiContext) -> FastAPI:
         result_routes,
         board_routes,
         server_routes,
+        worker_routes,
     ):
         closed.include_router(routes(api))
 

@@ -40,6 +40,8 @@ AT_ONCE = 16
 SEARCHED = 2_000
 #: times that a run is looked at which goes on meanwhile
 MOST_LOOKS = 5
+#: ended runs that count for what workers did lately
+MOST_ENDED = 16
 #: characters of an id
 LONGEST_ID = 200
 #: raised for a run that cannot be read; the others are shown
@@ -263,7 +265,20 @@ class RunDirectory:
         """The runs that have not ended."""
         return await self._open_of(await self.heads(namespace))
 
+    async def recent_runs(self, namespace: str, since: datetime) -> list[RunRecord]:
+        """The runs that have not ended, and the newest of those that ended since then."""
+        heads = await self.heads(namespace)
+        ended = [
+            head
+            for head in heads
+            if head.is_ended and head.changed_at is not None and head.changed_at >= since
+        ]
+        return [*await self._open_of(heads), *await self._read(ended[:MOST_ENDED])]
+
     async def _open_of(self, heads: Iterable[Head]) -> list[RunRecord]:
+        return await self._read([head for head in heads if not head.is_ended])
+
+    async def _read(self, heads: Iterable[Head]) -> list[RunRecord]:
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def read(head: Head) -> RunRecord | None:
@@ -272,7 +287,7 @@ class RunDirectory:
                     return await self.records.read(head.stream)
             return None
 
-        found = await asyncio.gather(*(read(head) for head in heads if not head.is_ended))
+        found = await asyncio.gather(*(read(head) for head in heads))
         return [record for record in found if record is not None]
 
     async def overview(self, namespace: str) -> RunOverview:
