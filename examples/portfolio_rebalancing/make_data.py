@@ -84,7 +84,7 @@ def main(target: Path = DATA) -> None:
             (day.isoformat(), each.ticker, f"{close:.2f}") for day, close in _closes(each, draw)
         ]
     for exchange, rows in prices.items():
-        _table(target / "prices" / f"{exchange}.csv", ["date", "ticker", "close"], sorted(rows))
+        _table(target / "prices" / f"{exchange}.csv", ["date", "ticker", "close_eur"], sorted(rows))
     _table(
         target / "securities.csv",
         ["ticker", "name", "issuer", "sector", "exchange"],

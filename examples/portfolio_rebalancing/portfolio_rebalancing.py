@@ -236,7 +236,7 @@ def read_portfolio(folder: Path) -> Portfolio:
     prices, day = {}, ""
     for file in sorted((folder / "prices").glob("*.csv")):
         for row in _rows(file):  # oldest first, so that the newest price stays
-            prices[row["ticker"]] = Fraction(row["close"])
+            prices[row["ticker"]] = Fraction(row["close_eur"])
             day = max(day, row["date"])
     return Portfolio(
         lots,

@@ -77,7 +77,7 @@ def test_the_orders_keep_every_limit(example: Example) -> None:
     kit.assert_succeeded(example.run())
     data = example.data
     prices = {
-        r["ticker"]: Decimal(r["close"])
+        r["ticker"]: Decimal(r["close_eur"])
         for file in (data / "prices").iterdir()
         for r in rows(file)
         if r["date"] == "2026-01-16"

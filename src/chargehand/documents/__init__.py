@@ -1,5 +1,6 @@
 """Finished documents from a run: Markdown and HTML with tables, charts, sources, and figures that are checked."""
 
+from chargehand.documents.citations import cited
 from chargehand.documents.document import (
     BarChart,
     Bullets,
@@ -11,7 +12,7 @@ from chargehand.documents.document import (
     Section,
     Table,
 )
-from chargehand.documents.figures import CheckedFigure, Figure, FigureCheck, cited, figures_in
+from chargehand.documents.figures import CheckedFigure, Figure, FigureCheck, figures_in
 
 __all__ = [
     "BarChart",

@@ -1,32 +1,44 @@
 """Figures that name their source, and the check that finds each one there."""
 
-import csv
+import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Annotated, Any
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from chargehand.documents.cited_lines import Passage, passages_of
+from chargehand.documents.numbers_in_text import (
+    CURRENCIES,
+    currencies_in,
+    has_unit_beside,
+    names_unit,
+    numbers_in,
+    read_number,
+    runs_in,
+    split_scale,
+    unit_words,
+)
 from chargehand.errors import ToolError
 from chargehand.tools.files import FileTools
 from chargehand.tools.safe_open import PathLike, Roots
-from chargehand.tools.sql_tables import TableStore
+from chargehand.tools.sql_tables import Queried, TableStore
 
-_LINES = re.compile(r"(?P<path>.+?):(?P<first>\d+)(?:-(?P<last>\d+))?")
-_NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
-#: a figure in a text, with its source behind it in brackets
-_CITED = re.compile(
-    r"(?P<value>[-−]?\d[\w./:,-]*|\"[^\"\n]+\")(?: (?P<unit>[^\s\d\[\]]\S*))? \[(?P<source>[^\[\]\s]+:\d+(?:-\d+)?|sql: [^\[\]]+)\]"
-)
+_LINES = re.compile(r"(?P<path>.+?):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?")
+_SEVERAL = re.compile(r":[0-9]+\s*[,;]")
 #: with two digits after the point, unless the amount is whole
 _CURRENCIES = ("EUR", "USD", "GBP", "CHF", "€", "$", "£")
-#: rows that a query gives, or why there are none
-Found: TypeAlias = "list[list[Any]] | ToolError"
 #: of a query
 _LONGEST = timedelta(seconds=30)
+#: numbers of the source that the fault of a figure lists, and characters of a value that it shows
+_MOST_LISTED, _MOST_SHOWN = 5, 200
+#: what is written with more digits than this is written with an exponent
+_MOST_DIGITS = 40
 
 
 class Figure(BaseModel):
@@ -38,7 +50,9 @@ class Figure(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     #: a number, or a date or term as it stands in the source
-    value: float | str
+    value: Annotated[
+        int | float | str, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})
+    ]
     unit: str = ""
     source: str = Field(
         description="where the value stands: path:line or path:line-line, or sql: and a query over the "
@@ -46,7 +60,7 @@ class Figure(BaseModel):
     )
 
     def __str__(self) -> str:
-        value = self.value if isinstance(self.value, str) else f"{self.value:,.10g}"
+        value = shown_value(self.value)
         if self.unit in _CURRENCIES and not isinstance(self.value, str):
             whole, point, cents = value.partition(".")
             value = f"{whole}{point}{cents.ljust(2, '0')}" if point else whole  # 34.90 EUR
@@ -76,14 +90,10 @@ class FigureCheck:
         """Each figure with the fault that was found. All queries run in one process."""
         listed = list(figures)
         queries = list(dict.fromkeys(sql for each in listed if (sql := _query_of(each))))
-        found = dict(zip(queries, self._values_of(queries), strict=True))
+        found = dict(zip(queries, self._answers_of(queries), strict=True))
+        lines: dict[str, list[str]] = {}
         return [
-            CheckedFigure(
-                each,
-                _fault_in_rows(each, sql, found[sql])
-                if (sql := _query_of(each))
-                else self._fault_in_files(each),
-            )
+            CheckedFigure(each, self._fault_of(each, found.get(_query_of(each)), lines))
             for each in listed
         ]
 
@@ -91,38 +101,52 @@ class FigureCheck:
         """Why the figure is not found in its source; empty if it is."""
         return self.all([figure])[0].fault
 
-    def _values_of(self, queries: Sequence[str]) -> Sequence[Found]:
+    def _answers_of(self, queries: Sequence[str]) -> Sequence[Queried | ToolError]:
         try:
             return self._tables.query_values(queries) if queries else []
         except ToolError as error:  # there are no tables at all
             return [error] * len(queries)
 
-    def _fault_in_files(self, figure: Figure) -> str:
+    def _fault_of(
+        self, figure: Figure, answer: Queried | ToolError | None, lines: dict[str, list[str]]
+    ) -> str:
+        if isinstance(figure.value, str):
+            if not any(each.isalnum() for each in figure.value):
+                return "the figure is empty: it has neither letters nor digits"
+        elif not _is_finite(figure.value):
+            return f"{figure.value} is not a number that a source can hold"
+        if answer is not None:
+            return _fault_in_answer(figure, answer)
         source = figure.source.strip()
+        cited = _LINES.fullmatch(source)
+        if _SEVERAL.search(source):
+            return (
+                f"{_clipped(source)!r} names several sources: cite one of them, or a range of lines"
+            )
+        if cited is None:
+            return f"{_clipped(source)!r} is not a source: write path:line, or sql: and a query"
         try:
-            lines = _LINES.fullmatch(source)
-            if lines is None:
-                return f"{source!r} is not a source: write path:line, or sql: and a query"
-            return self._fault_in_lines(figure, lines)
+            return self._fault_in_lines(figure, cited, lines)
         except ToolError as error:
             return f"{source}: {error}"
 
-    def _fault_in_lines(self, figure: Figure, lines: re.Match[str]) -> str:
-        path, first = lines["path"], int(lines["first"])
-        last = int(lines["last"] or first)
-        text = self._files.text(path).splitlines()
-        if not 1 <= first <= last <= len(text):
-            return f"{path} has {len(text)} lines: there is no line {max(first, last)}"
-        cited_lines = text[first - 1 : last]
-        told = "\n".join(cited_lines)
-        if isinstance(figure.value, str):
-            is_there = _squeezed(figure.value) in _squeezed(told)
-        else:
-            if path.lower().endswith(".csv"):  # where a comma ends a cell, and divides no thousands
-                told = "\n".join(cell for row in csv.reader(cited_lines) for cell in row)
-            numbers = (each.replace(",", "").replace("−", "-") for each in _NUMBER.findall(told))
-            is_there = any(_is_same(figure.value, float(each)) for each in numbers)
-        return "" if is_there else f"{_shown(figure.value)} does not stand in {lines[0]}"
+    def _fault_in_lines(
+        self, figure: Figure, cited: re.Match[str], known: dict[str, list[str]]
+    ) -> str:
+        path, first = cited["path"], int(cited["first"])
+        last = int(cited["last"] or first)
+        if path not in known:  # counted as read_file and search_files count them
+            known[path] = self._files.text(path).removesuffix("\n").split("\n")
+        lines = known[path]
+        if not 1 <= first <= last <= len(lines):
+            return f"{path} has {len(lines)} lines: there is no line {max(first, last)}"
+        passages = passages_of(path, lines, first, last)
+        number = _exact(figure.value)
+        if number is None:
+            if not figure.unit:  # a quotation may go over several cells
+                passages.append(Passage("\n".join(lines[first - 1 : last])))
+            return _fault_of_text(figure, passages, cited[0])
+        return _fault_of_number(figure, number, passages, cited[0])
 
 
 def _query_of(figure: Figure) -> str:
@@ -131,15 +155,122 @@ def _query_of(figure: Figure) -> str:
     return source[4:].strip() if source[:4].casefold() == "sql:" else ""
 
 
-def _fault_in_rows(figure: Figure, sql: str, rows: Found) -> str:
-    if isinstance(rows, ToolError):
-        return f"sql: {sql}: {rows}"
-    if len(rows) != 1 or len(rows[0]) != 1:
-        return f"the query gives {len(rows)} rows instead of one value: {sql}"
-    found = rows[0][0]
-    if _is_same(figure.value, found):
-        return ""
-    return f"the query gives {found}, not {_shown(figure.value)}"
+# Figures in lines: the exact value, with its unit beside it
+
+
+def _fault_of_number(
+    figure: Figure, number: Decimal, passages: Sequence[Passage], place: str
+) -> str:
+    scale, unit = split_scale(figure.unit)
+    wanted, others, is_there = Fraction(number) * scale, [], False
+    for passage in passages:
+        for each in numbers_in(passage.text):
+            if each.value != wanted:
+                others.append(passage.text[each.start : each.end])
+            elif (not unit and not each.is_glued) or (
+                unit and _has_unit(passage, passage.text, each.start, each.end, unit)
+            ):
+                return ""
+            else:
+                is_there = True
+    if is_there and unit:
+        return f"{shown_value(figure.value)} stands in {place}, but not with the unit {unit}"
+    listed = ", ".join(list(dict.fromkeys(others))[:_MOST_LISTED])
+    there = f"; these numbers do: {listed}" if listed else ", which holds no number"
+    shown = str(figure) if scale != 1 else shown_value(figure.value)
+    return f"{_clipped(shown)} does not stand in {place}{there}"
+
+
+def _fault_of_text(figure: Figure, passages: Sequence[Passage], place: str) -> str:
+    wanted = " ".join(str(figure.value).split())
+    left, right = (r"\b" if each.isalnum() else "" for each in (wanted[0], wanted[-1]))
+    pattern = re.compile(f"{left}{re.escape(wanted)}{right}", re.IGNORECASE)
+    is_there = False
+    for passage in passages:
+        text = " ".join(passage.text.split())
+        runs = runs_in(text)
+        for found in pattern.finditer(text):
+            if _is_cut(runs, *found.span()):
+                continue
+            if not figure.unit or _has_unit(passage, text, *found.span(), figure.unit):
+                return ""
+            is_there = True
+    if is_there:
+        return f"{_clipped(wanted)} stands in {place}, but not with the unit {figure.unit}"
+    return f"{_clipped(wanted)} does not stand in {place}"
+
+
+def _has_unit(passage: Passage, text: str, start: int, end: int, unit: str) -> bool:
+    """Whether the unit stands beside the value, in another cell of its row, or in the name of its column."""
+    return (
+        has_unit_beside(text, start, end, unit)
+        or names_unit(passage.heading, unit)
+        or any(unit_words(cell) == unit_words(unit) for cell in passage.row)
+    )
+
+
+def _is_cut(runs: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    """Whether this part of a text begins or ends inside a number, as `5 mg` does in 15 mg and in 2.5 mg."""
+    near = runs[max(0, bisect_right(runs, (start, start)) - 1) : bisect_right(runs, (end, end))]
+    return any(first < start < last or first < end < last for first, last in near)
+
+
+# Figures of queries: one value, rounded as the figure is stated
+
+
+def _fault_in_answer(figure: Figure, answer: Queried | ToolError) -> str:
+    sql = _query_of(figure)
+    if isinstance(answer, ToolError):
+        return f"sql: {sql}: {answer}"
+    if not answer.tables:
+        return f"the query reads no table of the data: {sql}"
+    if len(answer.rows) != 1 or len(answer.rows[0]) != 1:
+        columns = f"{len(answer.rows[0])} columns" if answer.rows else "no row"
+        given = "several rows" if len(answer.rows) > 1 else columns
+        return f"the query gives {given} instead of one value: {sql}"
+    found = answer.rows[0][0]
+    if found is None:
+        return f"the query gives no value (NULL): {sql}"
+    scale, unit = split_scale(figure.unit)
+    if not _is_same(figure.value, scale, found):
+        given = str(found) if isinstance(found, bool | str) else shown_value(found)
+        return f"the query gives {_clipped(given)}, not {_clipped(shown_value(figure.value))}"
+    named = currencies_in(sql)
+    stated = CURRENCIES & set(unit_words(unit))
+    if named and stated and not stated & named:
+        return f"the query is about {' and '.join(sorted(named))}, not {unit}"
+    return ""
+
+
+def _is_same(stated: float | str, scale: int, found: object) -> bool:
+    """Whether a stated value is the one that a query gives, rounded to the decimal places that are stated."""
+    if isinstance(stated, str) and isinstance(found, str) and _squeezed(stated) == _squeezed(found):
+        return True
+    if isinstance(found, bool):
+        return isinstance(stated, str) and _squeezed(stated) == str(found).casefold()
+    wanted = _exact(stated)
+    given = _exact(found) if isinstance(found, int | float | str) else None
+    if wanted is None or given is None:
+        return False
+    step = Fraction(scale) / 10 ** max(0, -int(wanted.as_tuple().exponent))
+    return bool(abs(Fraction(wanted) * scale - Fraction(given)) <= step / 2)
+
+
+def _is_finite(value: float) -> bool:
+    return isinstance(value, int) or math.isfinite(
+        value
+    )  # some whole numbers are too large for isfinite
+
+
+def _exact(value: float | str) -> Decimal | None:
+    """The number that a value is, with the decimal places that it is written with; None: it is a text."""
+    if isinstance(value, str):
+        return read_number(value)
+    if not _is_finite(value):
+        return None
+    number = Decimal(value if isinstance(value, int) else repr(value))
+    whole = number.to_integral_value()
+    return whole if whole == number else number  # 3500.0 is stated without decimal places
 
 
 def figures_in(value: Any) -> list[Figure]:
@@ -156,37 +287,19 @@ def figures_in(value: Any) -> list[Figure]:
     return []
 
 
-def cited(text: str) -> "list[str | Figure]":
-    """The parts of a text, with its figures: numbers, dates and "quotations" that have a source behind them.
-
-    cited("It fell to 49 mL/min [labs.csv:36].")  # "It fell to ", Figure(value=49, unit="mL/min", …), "."
-    """
-    parts: list[str | Figure] = []
-    end = 0
-    for found in _CITED.finditer(text):
-        said = found["value"].strip('"')
-        plain = said.replace(",", "").replace("−", "-")
-        value = float(plain) if _NUMBER.fullmatch(said) else said
-        figure = Figure(value=value, unit=found["unit"] or "", source=found["source"])
-        parts += [text[end : found.start()], figure]
-        end = found.end()
-    parts.append(text[end:])
-    return [part for part in parts if part != ""]
+def shown_value(value: float | str) -> str:
+    """A value as it is written in a document: all its digits, and none that it does not have."""
+    number = None if isinstance(value, str) else _exact(value)
+    if number is None:
+        return str(value)
+    if number and not -_MOST_DIGITS < number.adjusted() < _MOST_DIGITS:
+        return str(number.normalize()).lower()
+    return f"{number:,f}"
 
 
-def _shown(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.10g}"
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 def _squeezed(text: str) -> str:
     return " ".join(text.split()).casefold()
-
-
-def _is_same(stated: float | str, found: object) -> bool:
-    """Whether a stated figure is the one that was found, rounded as it is stated."""
-    try:
-        wanted, given = Fraction(str(stated)), Fraction(str(found))
-    except (ValueError, ZeroDivisionError):
-        return _squeezed(str(stated)) == _squeezed(str(found))
-    digits = str(stated).rstrip("0").partition(".")[2]
-    return abs(wanted - given) <= Fraction(1, 2 * 10 ** len(digits))

@@ -14,6 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from chargehand.errors import ToolError
 from chargehand.facts.argument_checks import LONGEST, Duration, duration
 from chargehand.tools import table_process
@@ -65,6 +67,14 @@ def data(
         tool(name="describe_tables", **terms)(store.describe_tables),
         tool(name="query_tables", **terms)(store.query_tables),
     )
+
+
+class Queried(Struct, frozen=True):
+    """What a query gives."""
+
+    rows: list[list[Any]]
+    #: that it reads
+    tables: tuple[str, ...]
 
 
 class TableStore:
@@ -139,6 +149,7 @@ class TableStore:
         answer = self._ordered({"do": "query", "database": key[0], "sql": sql, "most": most})
         if "error" in answer:
             raise self._failed(answer["error"])
+        del answer["tables"]
         if answer.pop("has_more"):
             answer["more"] = f"only the first {most} rows are shown"
         if len(self._kept) >= MOST_KEPT:
@@ -146,7 +157,7 @@ class TableStore:
         self._kept[key] = answer
         return dict(answer)
 
-    def query_values(self, queries: Sequence[str]) -> list[list[list[Any]] | ToolError]:
+    def query_values(self, queries: Sequence[str]) -> list[Queried | ToolError]:
         """The first two rows of each query, or why it failed. One process runs them all, which is much faster."""
         order = {
             "do": "query_all",
@@ -155,19 +166,23 @@ class TableStore:
             "most": 2,
         }
         try:
-            answers = self._ordered(order).get("answers")
-        except ToolError:
-            answers = None  # one of them crashed the process or took too long
-        if answers is None:
-            return [self._rows_or_error(sql) for sql in queries]
-        return [each["rows"] if "rows" in each else self._failed(each["error"]) for each in answers]
-
-    def _rows_or_error(self, sql: str) -> list[list[Any]] | ToolError:
-        try:
-            rows: list[list[Any]] = self.query_tables(sql, 2)["rows"]
+            answer = self._ordered(order)
+            failure = self._failed(answer.get("error", ""))
         except ToolError as error:
-            return error
-        return rows
+            answer, failure = {}, error
+        if "answers" in answer:
+            return [self._queried(each) for each in answer["answers"]]
+        if len(queries) == 1:
+            return [failure]
+        # One of them crashed the process, or took too long or too much memory.
+        return [self.query_values([sql])[0] for sql in queries]
+
+    def _queried(self, answer: dict[str, Any]) -> Queried | ToolError:
+        if "rows" not in answer:
+            return self._failed(answer["error"])
+        known = {name.lower() for name in self._told}
+        tables = [name for name in answer["tables"] if name.lower() in known]
+        return Queried(answer["rows"], tuple(tables))
 
     def _failed(self, why: str) -> ToolError:
         return ToolError(f"the query failed: {why}\n{self._there()}")

@@ -89,12 +89,38 @@ def _answer(connection: Any, sql: str, most: int, database: str) -> dict[str, An
         statements = connection.extract_statements(sql)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             return {"error": _REFUSED}
+        tables = _tables_of(connection, sql)
         relation = _readable(connection.sql(statements[0]))
         rows = relation.limit(most + 1).fetchall()
     except duckdb.Error as error:
         return {"error": str(error).replace(database, "…")[:1_500]}
     shown = [[_plain(cell) for cell in row] for row in rows[:most]]
-    return {"columns": relation.columns, "rows": shown, "has_more": len(rows) > most}
+    return _answered(relation.columns, shown, tables, has_more=len(rows) > most)
+
+
+def _tables_of(connection: Any, sql: str) -> list[str]:
+    """The tables that a query names, as far as DuckDB tells."""
+    # DuckDB's get_table_names fails for queries with JOIN … USING.
+    ((tree,),) = connection.execute("select json_serialize_sql(?::varchar)", [sql]).fetchall()
+    found, named = set(), set()
+    nodes: list[Any] = [json.loads(tree)]
+    while nodes:
+        match nodes.pop():
+            case list() as several:
+                nodes += several
+            case dict() as node:
+                nodes += node.values()
+                if node.get("type") == "BASE_TABLE":
+                    found.add(node["table_name"])
+                named |= {each["key"] for each in (node.get("cte_map") or {}).get("map", ())}
+    return sorted(found - named)  # what `with` names is no table
+
+
+def _answered(
+    columns: list[str], rows: list[list[Any]], tables: list[str], *, has_more: bool
+) -> dict[str, Any]:
+    """Rows with the names of their columns, and the tables that were read for them."""
+    return {"columns": columns, "rows": rows, "tables": tables, "has_more": has_more}
 
 
 def _take_in(connection: Any, name: str, file: str, form: str) -> None:
@@ -194,9 +220,14 @@ def query_sqlite(database: str, sql: str, most: int) -> dict[str, Any]:
     connection = apsw.Connection(database, flags=apsw.SQLITE_OPEN_READONLY)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     statements = itertools.count(1)
-    connection.authorizer = lambda action, *_: (
-        apsw.SQLITE_OK if action in allowed else apsw.SQLITE_DENY
-    )
+    tables: set[str] = set()
+
+    def authorize(action: int, table: str | None, *_: Any) -> int:
+        if action == apsw.SQLITE_READ and table:
+            tables.add(table)
+        return apsw.SQLITE_OK if action in allowed else apsw.SQLITE_DENY
+
+    connection.authorizer = authorize
     connection.exec_trace = lambda *_: next(statements) == 1
     try:
         cursor = connection.execute(sql)
@@ -211,7 +242,7 @@ def query_sqlite(database: str, sql: str, most: int) -> dict[str, Any]:
     if not columns:
         return {"error": _REFUSED}
     shown = [[_plain(cell) for cell in row] for row in rows[:most]]
-    return {"columns": columns, "rows": shown, "has_more": len(rows) > most}
+    return _answered(columns, shown, sorted(tables), has_more=len(rows) > most)
 
 
 def query_all_sqlite(database: str, queries: Sequence[str], most: int) -> dict[str, Any]:
