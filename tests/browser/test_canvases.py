@@ -25,6 +25,9 @@ PIXELS = """([name, [red, green, blue]]) => {
 }"""
 HAS = f"([name, colour, least, most]) => {{ const {{ count }} = ({PIXELS})([name, colour]); return count >= least && count <= most; }}"
 
+#: done once what is known now has been drawn
+FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
 
 def pixels(page: Page, canvas: str, colour: tuple[int, int, int]) -> dict[str, Any]:
     found: dict[str, Any] = page.evaluate(PIXELS, [canvas, colour])
@@ -100,14 +103,19 @@ def test_a_brush_over_the_timeline_names_the_tasks_at_work(page: Page, server: S
         task("read1"), task("held", "holder", "read1"), task("last", "writer", "held")
     )
     page.goto(f"{server.url}runs/{run}")
-    # Wide enough to hold all of the brush, wherever the growing axis moves its ends meanwhile.
+    # The bar is that of the second task once the first has ended and this is drawn.
+    expect(page.locator(".counts")).to_contain_text("1 done")
+    expect(page.locator(".counts")).to_contain_text("1 running")
+    page.evaluate(FRAMES)
     page.wait_for_function(f"() => ({PIXELS})(['timeline', {list(RUNNING)}]).width > 80")
     bar = pixels(page, "timeline", RUNNING)
     top = page.locator(".timeline-pane canvas").bounding_box()
     assert top is not None
-    page.mouse.move(bar["x"] - 4, top["y"] + 30)
+    # The axis grows with the bar: towards its right end, a place stays within it.
+    middle = bar["x"] + 0.3 * bar["width"]
+    page.mouse.move(middle - 4, top["y"] + 30)
     page.mouse.down()
-    page.mouse.move(bar["x"] + 4, top["y"] + 30, steps=4)
+    page.mouse.move(middle + 4, top["y"] + 30, steps=4)
     page.mouse.up()
     expect(page.locator("[aria-live=polite]").first).to_contain_text("1 task at work in")
     page.keyboard.press("Escape")
