@@ -3,8 +3,11 @@
 import importlib
 import re
 from collections.abc import Sequence
+from contextlib import chdir
+from functools import cache, cached_property
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -48,9 +51,21 @@ class Example:
         result = boss.run_sync(self.request, output=output, on_question="return", **terms)
         return answer_questions(boss, result, lambda _: text or None, output=output)
 
+    @cached_property
+    def finished(self) -> ch.RunResult:
+        """The whole run, done once."""
+        with TemporaryDirectory() as folder, chdir(folder):
+            return self.run()
+
     def document(self, result: ch.RunResult) -> Document:
         made: Document = self.module.document(result, self.data, "label")
         return made
+
+
+@cache
+def example_of(name: str) -> Example:
+    """The example of this name, the same each time."""
+    return Example(name)
 
 
 def assert_document_holds(document: Document, data: Path, *, figures: int) -> None:
@@ -85,8 +100,11 @@ def assert_survives_kills(
     at_steps: Sequence[int],
     *options: str,
     ends: str = "succeeded",
-) -> None:
-    """Killed with SIGKILL at these steps, one after another, it goes on and ends as if nothing had been."""
+) -> str:
+    """Killed with SIGKILL at these steps, one after another, it goes on and ends as if nothing had been.
+
+    Returns the documents that it has written.
+    """
     ended = kit.kill_and_resume(
         example.script,
         "--journal",
@@ -100,6 +118,7 @@ def assert_survives_kills(
     assert ends in ended.stdout
     written = "".join(each.read_text() for each in tmp_path.rglob("*.md"))
     assert "Figures found in their sources" in written  # the typed result, and not only its text
+    return written
 
 
 def assert_suite_passes(example: Example) -> None:

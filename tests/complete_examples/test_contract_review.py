@@ -4,32 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
-
 import chargehand as ch
 from chargehand import testing as kit
 from tests.complete_examples.checks import (
     Example,
-    assert_data_is_made_by,
     assert_document_holds,
-    assert_suite_passes,
-    assert_survives_kills,
     assert_valid_html,
 )
-
-
-@pytest.fixture(scope="module")
-def example() -> Example:
-    return Example("contract_review")
-
-
-def test_the_data_is_made_by_its_script(example: Example, tmp_path: Path) -> None:
-    assert_data_is_made_by(example, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def result(example: Example) -> ch.RunResult:
-    return example.run()
 
 
 def test_it_flags_the_annex_that_contradicts_the_fixed_fee(
@@ -49,21 +30,6 @@ def test_it_flags_the_annex_that_contradicts_the_fixed_fee(
     assert "last day for notice" in document.html()
 
 
-def test_another_request_says_that_it_needs_a_model(example: Example) -> None:
-    boss = example.module.boss(example.written(), example.data)
-    result = boss.run_sync("What is the weather?", output=example.module.OUTPUT)
-    assert result.status is ch.RunStatus.FAILED
-    assert "--model" in str(result.answer)
-
-
-def test_its_suite_passes(example: Example) -> None:
-    assert_suite_passes(example)
-
-
-def test_killed_twice_it_goes_on(example: Example, tmp_path: Path) -> None:
-    assert_survives_kills(example, tmp_path, at_steps=[4, 9])
-
-
 def test_a_worker_that_fails_for_good_is_a_gap_of_the_document(example: Example) -> None:
     result = example.run(breaks=["analyst"])
     assert result.status is ch.RunStatus.PARTIAL
@@ -72,21 +38,6 @@ def test_a_worker_that_fails_for_good_is_a_gap_of_the_document(example: Example)
     assert_valid_html(page)
     assert "What is missing" in page
     assert "224,450" not in page
-
-
-def test_a_provider_with_429s_is_waited_for(example: Example) -> None:
-    model = kit.FaultyModel(example.written(), faults=kit.at_random("429", rate=0.2, seed=3))
-    boss = example.module.boss(model, example.data)
-    kit.assert_succeeded(boss.run_sync(example.request, output=example.module.OUTPUT))
-    assert model.struck
-
-
-def test_half_of_the_budget_gives_the_best_partial_document(
-    example: Example, result: ch.RunResult
-) -> None:
-    result = example.run(limits=kit.half_budget(result))
-    assert result.status is ch.RunStatus.PARTIAL
-    assert "What is missing" in example.document(result).markdown()
 
 
 def test_reuse_reads_only_the_contract_that_changed(example: Example, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from chargehand.cli import main
 from chargehand.cli.init import examples
 from tests.complete_examples.checks import EXAMPLES
+from tests.complete_examples.test_every_example import CASES
 
 
 def test_the_copy_of_an_example_runs_by_itself(tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ def test_every_complete_example_is_listed_shipped_and_tested() -> None:
     index = (EXAMPLES / "README.md").read_text()
     shipped = (EXAMPLES.parent / "pyproject.toml").read_text()
     tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
-    assert examples()
+    assert {folder.name for folder in examples().values()} == set(CASES)
     for folder in examples().values():
         assert f"]({folder.name})" in index
         assert f'"examples/{folder.name}" = "chargehand/examples/{folder.name}"' in shipped

@@ -6,38 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import chargehand as ch
 from chargehand import testing as kit
 from chargehand.documents import Document
 from tests.complete_examples.checks import (
     Example,
-    assert_data_is_made_by,
     assert_document_holds,
-    assert_suite_passes,
-    assert_survives_kills,
     assert_valid_html,
 )
-
-
-@pytest.fixture(scope="module")
-def example() -> Example:
-    return Example("patient_summary")
-
-
-@pytest.fixture(scope="module")
-def result(example: Example) -> ch.RunResult:
-    return example.run()
-
-
-@pytest.fixture(scope="module")
-def document(example: Example, result: ch.RunResult) -> Document:
-    return example.document(result)
-
-
-def test_the_data_is_made_by_its_script(example: Example, tmp_path: Path) -> None:
-    assert_data_is_made_by(example, tmp_path)
 
 
 def test_it_flags_the_interaction_between_medicines_of_two_doctors(
@@ -113,21 +89,6 @@ def test_without_a_person_it_waits_and_goes_on_after_the_answer(
     assert "A clinician confirmed" in (tmp_path / "patient_summary.md").read_text()
 
 
-def test_another_request_says_that_it_needs_a_model(example: Example) -> None:
-    boss = example.module.boss(example.written(), example.data)
-    result = boss.run_sync("What is the weather?", output=example.module.OUTPUT)
-    assert result.status is ch.RunStatus.FAILED
-    assert "--model" in str(result.answer)
-
-
-def test_its_suite_passes(example: Example) -> None:
-    assert_suite_passes(example)
-
-
-def test_killed_twice_it_goes_on(example: Example, tmp_path: Path) -> None:
-    assert_survives_kills(example, tmp_path, [6, 30], "--yes")
-
-
 def test_a_worker_that_fails_for_good_is_a_gap_of_the_document(example: Example) -> None:
     result = example.run(breaks=["lab_analyst"])
     assert result.status is ch.RunStatus.PARTIAL
@@ -135,19 +96,3 @@ def test_a_worker_that_fails_for_good_is_a_gap_of_the_document(example: Example)
     page = example.document(result).html()
     assert_valid_html(page)
     assert "What is missing" in page
-
-
-def test_a_provider_with_429s_is_waited_for(example: Example) -> None:
-    model = kit.FaultyModel(example.written(), faults=kit.at_random("429", rate=0.1, seed=3))
-    kit.assert_succeeded(example.run(model))
-    assert model.struck
-
-
-def test_half_of_the_budget_gives_the_best_partial_document(
-    example: Example, result: ch.RunResult
-) -> None:
-    half = example.run(limits=kit.half_budget(result))
-    assert half.status is ch.RunStatus.PARTIAL
-    page = example.document(half).markdown()
-    assert "What is missing" in page
-    assert "Not confirmed by a clinician" in page

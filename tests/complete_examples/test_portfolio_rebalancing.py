@@ -4,57 +4,24 @@ import csv
 import json
 import shutil
 from collections import Counter
-from contextlib import chdir
 from decimal import Decimal
 from pathlib import Path
-
-import pytest
 
 import chargehand as ch
 from chargehand import testing as kit
 from chargehand.documents import Document
 from tests.complete_examples.checks import (
     Example,
-    assert_data_is_made_by,
     assert_document_holds,
-    assert_suite_passes,
-    assert_survives_kills,
     assert_valid_html,
 )
 
 ORDERS = Path("orders.csv")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where orders would be written."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
-def example() -> Example:
-    return Example("portfolio_rebalancing")
-
-
-@pytest.fixture(scope="module")
-def result(example: Example, tmp_path_factory: pytest.TempPathFactory) -> ch.RunResult:
-    with chdir(tmp_path_factory.mktemp("approved")):
-        return example.run()
-
-
-@pytest.fixture(scope="module")
-def document(example: Example, result: ch.RunResult) -> Document:
-    return example.document(result)
-
-
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def test_the_data_is_made_by_its_script(example: Example, tmp_path: Path) -> None:
-    assert_data_is_made_by(example, tmp_path)
 
 
 def test_it_flags_the_issuer_with_two_securities(result: ch.RunResult, document: Document) -> None:
@@ -162,23 +129,6 @@ def test_reuse_reads_only_the_prices_that_changed(example: Example, tmp_path: Pa
     assert len(second.questions) == 1  # the approval of another run is none
 
 
-def test_another_request_says_that_it_needs_a_model(example: Example) -> None:
-    boss = example.module.boss(example.written(), example.data)
-    result = boss.run_sync("What is the weather?", output=example.module.OUTPUT)
-    assert result.status is ch.RunStatus.FAILED
-    assert "--model" in str(result.answer)
-
-
-def test_its_suite_passes_and_writes_no_orders(example: Example) -> None:
-    assert_suite_passes(example)
-    assert not ORDERS.exists()
-
-
-def test_killed_twice_it_goes_on(example: Example, tmp_path: Path) -> None:
-    assert_survives_kills(example, tmp_path, [3, 8], "--yes")
-    assert len(rows(ORDERS)) == 12
-
-
 def test_a_worker_that_fails_for_good_is_a_gap_of_the_document(example: Example) -> None:
     result = example.run(breaks=["market_reader"])
     assert result.status is ch.RunStatus.PARTIAL
@@ -187,19 +137,3 @@ def test_a_worker_that_fails_for_good_is_a_gap_of_the_document(example: Example)
     assert_valid_html(page)
     assert "What is missing" in page
     assert "A straightforward rebalancing would break L1." in page
-
-
-def test_a_provider_with_429s_is_waited_for(example: Example) -> None:
-    model = kit.FaultyModel(example.written(), faults=kit.at_random("429", rate=0.2, seed=3))
-    kit.assert_succeeded(example.run(model))
-    assert model.struck
-
-
-def test_half_of_the_budget_gives_the_best_partial_document(
-    example: Example, result: ch.RunResult
-) -> None:
-    half = example.run(limits=kit.half_budget(result))
-    assert half.status is ch.RunStatus.PARTIAL
-    page = example.document(half).markdown()
-    assert "What is missing" in page
-    assert "would break L1" in page
