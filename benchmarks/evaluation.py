@@ -9,7 +9,6 @@ tasks one after another, and every second task left out. Model-written plans: th
 as written, with its interval.
 """
 
-import argparse
 import asyncio
 import json
 import sys
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.measure import Figure, options_for, print_table, report
-from benchmarks.model_plans import USUAL, converted, find_workloads, items_in
+from benchmarks.measure import Figure, print_table, report, workload_options, workloads_or_skip
+from benchmarks.model_plans import FILE, converted, items_in
 
 import chargehand as ch
 from chargehand.decisions.trace_types import StepKind
@@ -203,14 +202,9 @@ async def conversations(folder: Path) -> tuple[int, int, int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--workloads", metavar="FOLDER", help=f"usually {USUAL}")
-
-    options = options_for(__doc__, argv, add)
-    folder = find_workloads(options.workloads)
+    options = workload_options(__doc__, argv)
+    folder = workloads_or_skip(options, FILE)
     if folder is None:
-        reason = "no workloads found; name their folder with --workloads or CHARGEHAND_WORKLOADS"
-        print(json.dumps({"skipped": reason}) if options.json else f"skipped: {reason}")
         return 0
     number, verbatim, calls = asyncio.run(conversations(folder))
     plans = list(gold_plans(folder))

@@ -5,10 +5,8 @@ to schedule: first come, first served (FIFO), and one layer after the other (bar
 and the figures are defined in the README of the workloads, which are not part of this repository.
 """
 
-import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.measure import Figure, options_for, print_table, report
+from benchmarks.measure import Figure, print_table, report, workload_options, workloads_or_skip
 
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.plan_simulation import simulate
 from chargehand.facts.events import Pace, RunStatus
 from chargehand.facts.plan import Plan, Task
 
+DAGS = Path("dags")
 SLOTS = (2, 4, 8, 16)
 BARS = {"known": 1.035, "learned": 1.07, "unknown": 1.09}
-USUAL = Path("..") / "shared" / "workloads"
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ def _packed(layer: Sequence[Job], slots: int) -> float:
 def contended_cases(folder: Path) -> list[Case]:
     """The cases in which the order matters: more work than half the critical path fills."""
     cases = []
-    for path in sorted((folder / "dags").glob("*.json")):
+    for path in sorted((folder / DAGS).glob("*.json")):
         workload = json.loads(path.read_text(encoding="utf-8"))
         jobs = _jobs(workload["tasks"])
         for slots in SLOTS:
@@ -197,12 +195,6 @@ def share_at_least_time(folder: Path) -> float:
 
 def _jobs(tasks: Sequence[Mapping[str, Any]]) -> tuple[Job, ...]:
     return tuple(Job(t["id"], t["worker"], t["seconds"], tuple(t["deps"])) for t in tasks)
-
-
-def find_workloads(given: str | None) -> Path | None:
-    """The folder that was named, or the one that usually lies beside this repository."""
-    candidate = Path(given or os.environ.get("CHARGEHAND_WORKLOADS") or USUAL)
-    return candidate if (candidate / "dags").is_dir() else None
 
 
 # The report
@@ -244,14 +236,9 @@ def _print_worst(cases: Sequence[Case], ratios: Mapping[str, Sequence[float]], k
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--workloads", metavar="FOLDER", help=f"usually {USUAL}")
-
-    options = options_for(__doc__, argv, add)
-    folder = find_workloads(options.workloads)
+    options = workload_options(__doc__, argv)
+    folder = workloads_or_skip(options, DAGS)
     if folder is None:
-        reason = "no workloads found; name their folder with --workloads or CHARGEHAND_WORKLOADS"
-        print(json.dumps({"skipped": reason}) if options.json else f"skipped: {reason}")
         return 0
     cases = contended_cases(folder)
     ratios = ratios_of(cases)

@@ -5,7 +5,6 @@ first served (FIFO). The cases and the figures are defined in the README of the 
 not part of this repository; the bars are those for known durations.
 """
 
-import argparse
 import json
 import random
 import sys
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.makespan import USUAL, find_workloads, geometric_mean
-from benchmarks.measure import Figure, options_for, report
+from benchmarks.makespan import DAGS, geometric_mean
+from benchmarks.measure import Figure, report, workload_options, workloads_or_skip
 
 from chargehand.decisions.dispatch import Place, Starts
 from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate
@@ -193,7 +192,7 @@ def _critical_paths(crowd: Crowd) -> dict[str, float]:
 def crowds_in(folder: Path) -> list[Crowd]:
     """The workloads of many requests."""
     crowds = []
-    for path in sorted((folder / "dags").glob("*.json")):
+    for path in sorted((folder / DAGS).glob("*.json")):
         tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"]
         crowd = Crowd(path.stem, tuple(_job(task) for task in tasks))
         if len(crowd.requests) >= MANY:
@@ -253,17 +252,9 @@ def _figures(crowds: Sequence[Crowd]) -> Iterator[Figure]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--workloads", metavar="FOLDER", help=f"usually {USUAL}")
-
-    options = options_for(__doc__, argv, add)
-    folder = find_workloads(options.workloads)
-    crowds = [] if folder is None else crowds_in(folder)
-    if not crowds:
-        reason = "no workloads found; name their folder with --workloads or CHARGEHAND_WORKLOADS"
-        print(json.dumps({"skipped": reason}) if options.json else f"skipped: {reason}")
-        return 0
-    return report(list(_figures(crowds)), options)
+    options = workload_options(__doc__, argv)
+    folder = workloads_or_skip(options, DAGS)
+    return 0 if folder is None else report(list(_figures(crowds_in(folder))), options)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,25 @@ def options_for(
     return parser.parse_args(argv)
 
 
+def workload_options(description: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a benchmark over recorded workloads, which are not part of this repository."""
+    usual = os.environ.get("CHARGEHAND_WORKLOADS", "")
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--workloads", metavar="FOLDER", default=usual)
+
+    return options_for(description, argv, add)
+
+
+def workloads_or_skip(options: argparse.Namespace, wanted: Path) -> Path | None:
+    """The folder of the workloads; None if it has no such file or folder in it, which is said."""
+    if options.workloads and (Path(options.workloads) / wanted).exists():
+        return Path(options.workloads)
+    reason = "no workloads found; name their folder with --workloads or CHARGEHAND_WORKLOADS"
+    print(json.dumps({"skipped": reason}) if options.json else f"skipped: {reason}")
+    return None
+
+
 def report(figures: Sequence[Figure], options: argparse.Namespace, **more: Any) -> int:
     """Print the figures and return the exit status. A missed bar fails only a strict run."""
     if options.json:

@@ -13,9 +13,7 @@ them. An end that names no node stays as it is written. As only tasks have needs
 target is kept at its source, and one with neither end at the last task.
 """
 
-import argparse
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.measure import Figure, options_for, print_table, report
+from benchmarks.measure import Figure, print_table, report, workload_options, workloads_or_skip
 
 from chargehand.facts.plan import Plan, Task
 
-USUAL = Path("..") / "shared" / "workloads"
 FILE = Path("plans") / "model-plans.json"
 
 #: by label, the kinds of our faults that mean the same; `repeated_tool_names` is no fault
@@ -155,12 +152,6 @@ def items_in(folder: Path) -> Iterator[Item]:
         )
 
 
-def find_workloads(given: str | None) -> Path | None:
-    """The folder that was named, or the one that usually lies beside this repository."""
-    candidate = Path(given or os.environ.get("CHARGEHAND_WORKLOADS") or USUAL)
-    return candidate if (candidate / FILE).is_file() else None
-
-
 # The report
 
 
@@ -201,14 +192,9 @@ def by_label(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--workloads", metavar="FOLDER", help=f"usually {USUAL}")
-
-    options = options_for(__doc__, argv, add)
-    folder = find_workloads(options.workloads)
+    options = workload_options(__doc__, argv)
+    folder = workloads_or_skip(options, FILE)
     if folder is None:
-        reason = "no workloads found; name their folder with --workloads or CHARGEHAND_WORKLOADS"
-        print(json.dumps({"skipped": reason}) if options.json else f"skipped: {reason}")
         return 0
     verdicts = [judged(item) for item in items_in(folder)]
     labels, wrong = by_label(verdicts), [v.item.id for v in verdicts if not v.is_right]

@@ -6,11 +6,9 @@ the needed tools, over the items that offer more tools than are needed. A rankin
 tools as are needed; the model itself is not told how many that are.
 """
 
-import argparse
 import asyncio
 import json
 import math
-import os
 import random
 import re
 import sys
@@ -22,13 +20,13 @@ from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.measure import Figure, options_for, report
+from benchmarks.measure import Figure, report, workload_options, workloads_or_skip
 
 from chargehand.models.base import ModelRequest, ToolSpec, user
 from chargehand.models.offline import OfflineModel
 from chargehand.models.offline.tool_choice import Router
 
-USUAL = Path("..") / "shared" / "workloads"
+FILE = Path("plans") / "bfcl.json"
 BAR = 84.0
 #: of other items, put beside those that an item offers
 MORE_TOOLS = 20
@@ -191,7 +189,7 @@ def _plain(value: Any) -> Any:
 
 
 def items_in(folder: Path) -> list[Item]:
-    text = (folder / "plans" / "bfcl.json").read_text(encoding="utf-8")
+    text = (folder / FILE).read_text(encoding="utf-8")
     return [_item(each) for each in json.loads(text)["items"]]
 
 
@@ -232,12 +230,6 @@ def with_more_tools(items: Sequence[Item]) -> list[Item]:
     return widened
 
 
-def find_workloads(given: str | None) -> Path | None:
-    """The folder that was named, or the one that usually lies beside this repository."""
-    candidate = Path(given or os.environ.get("CHARGEHAND_WORKLOADS") or USUAL)
-    return candidate if (candidate / "plans" / "bfcl.json").is_file() else None
-
-
 # The report
 
 
@@ -270,14 +262,9 @@ def _share(name: str, value: float, note: str, bar: float | None = None) -> Figu
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--workloads", metavar="FOLDER", help=f"usually {USUAL}")
-
-    options = options_for(__doc__, argv, add)
-    folder = find_workloads(options.workloads)
+    options = workload_options(__doc__, argv)
+    folder = workloads_or_skip(options, FILE)
     if folder is None:
-        reason = "no workloads found; name their folder with --workloads or CHARGEHAND_WORKLOADS"
-        print(json.dumps({"skipped": reason}) if options.json else f"skipped: {reason}")
         return 0
     return report(figures_of(items_in(folder)), options)
 
