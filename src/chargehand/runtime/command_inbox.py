@@ -134,6 +134,11 @@ async def submissions(mail: Mailbox) -> list[Submission]:
     return found
 
 
+async def submission_of(mail: Mailbox, run: str) -> Submission | None:
+    """The run of this id, if it was submitted and waits for a supervisor to start it."""
+    return next((each for each in await submissions(mail) if each.requested.run == run), None)
+
+
 def submission_in(letter: Mail) -> Submission:
     submitted = msgspec.json.decode(letter.body, type=SubmitMail)
     return Submission(letter.id, submitted.requested, submitted.plan)

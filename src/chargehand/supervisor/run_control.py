@@ -60,7 +60,7 @@ from chargehand.runtime.command_inbox import (
     pause_mail,
     steer_mail,
     stop_mail,
-    submissions,
+    submission_of,
     unpause_mail,
     why_closed,
 )
@@ -152,8 +152,7 @@ class RunControl:
 
     async def submission(self, run_id: str) -> Submission | None:
         """The run of this id, if it was posted and waits for a supervisor to start it."""
-        waiting = await submissions(self._journal.mail)
-        return next((each for each in waiting if each.requested.run == run_id), None)
+        return await submission_of(self._journal.mail, run_id)
 
     async def watch(self, run_id: str) -> AsyncIterator[Event]:
         """Everything that happens to a run, wherever it is led, from its first event to its last."""
@@ -224,7 +223,7 @@ class RunControl:
                     try:
                         leading = await self._take_up(runtime, run_id)
                     except NotLeading:
-                        await self._post_cancel(run_id, by, reason)
+                        await self._journal.mail.post(cancel_mail(run_id, by, reason))
                         return
             await runtime.propose(run_id, self._cancellation(by, reason))
             if leading is not None:
@@ -241,20 +240,11 @@ class RunControl:
                 return begun
         return await runtime.take_over(run_id, lambda _: None)
 
-    async def _post_cancel(self, run_id: str, by: str, reason: str) -> None:
-        await self._journal.mail.post(cancel_mail(run_id, by, reason))
-
     async def answer_now(self, run_id: str, reason: str = "answer now", *, by: str = "") -> None:
         by = checks.text(by, "by") or me()
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
-        runtime = self._runtimes.leading(run_id)
-        if runtime is not None:
-            stopped = WorkStopped(reason=reason, by=by, at=self._clock.now())
-            await runtime.propose(run_id, stopped)
-            return
-        if isinstance((await self.look(run_id)).status, RunStatus):
-            return
-        await self._journal.mail.post(stop_mail(run_id, by, reason))
+        stopped = WorkStopped(reason=reason, by=by, at=self._clock.now())
+        await self._tell(run_id, stopped, stop_mail(run_id, by, reason))
 
     async def change_budget(
         self,
@@ -276,11 +266,7 @@ class RunControl:
         changed = BudgetChanged(
             money=caps.money, tokens=caps.tokens, calls=caps.calls, by=by, at=self._clock.now()
         )
-        runtime = self._runtimes.leading(run_id)
-        if runtime is not None:
-            await runtime.propose(run_id, changed)
-        else:
-            await self._journal.mail.post(budget_mail(run_id, changed))
+        await self._tell(run_id, changed, budget_mail(run_id, changed))
 
     async def pause(self, run_id: str, reason: str = "", *, by: str = "") -> None:
         by = checks.text(by, "by") or me()

@@ -17,7 +17,7 @@ from chargehand.facts.events import RunFinished, RunRequested
 from chargehand.journal.base import Head, Journal, Process, load_value
 from chargehand.presentation.status_words import SUBMITTED, UNREADABLE, is_nested, status_of
 from chargehand.result import RunResult
-from chargehand.runtime.command_inbox import answers_in, submissions
+from chargehand.runtime.command_inbox import answers_in, submission_of, submissions
 from chargehand.server.http import run_views as views
 from chargehand.server.http.run_records import AskedQuestion, RunRecord, RunRecords
 from chargehand.server.http.run_shapes import (
@@ -148,10 +148,10 @@ class RunDirectory:
             await self._learn([run])
             known = self._origins.get(run)
         if known is None:
-            waiting = {each.requested.run: each for each in await submissions(self.journal.mail)}
-            if run not in waiting:
+            waiting = await submission_of(self.journal.mail, run)
+            if waiting is None:
                 raise UnknownRun(run)
-            known = _origin_of(waiting[run].requested)
+            known = _origin_of(waiting.requested)
         return known
 
     async def _learn(self, runs: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import NeedsInput, Question
 from chargehand.journal.base import Journal
-from chargehand.runtime.command_inbox import Submission, submissions
+from chargehand.runtime.command_inbox import submission_of
 
 #: runs whose state is kept in memory
 MOST_RECORDS = 32
@@ -195,7 +195,7 @@ class RunRecords:
 
     async def _submitted(self, run: str) -> RunRecord:
         """A run that waits for a supervisor to start it."""
-        waiting = await submission_of(self.journal, run)
+        waiting = await submission_of(self.journal.mail, run)
         if waiting is None:
             # Unknown, or taken up between the two looks.
             record = RunRecord(run)
@@ -205,9 +205,3 @@ class RunRecords:
         for event in waiting.history:
             record.apply(0, event)
         return record
-
-
-async def submission_of(journal: Journal, run: str) -> Submission | None:
-    """The run of this id, if it was submitted and nobody has taken it up."""
-    waiting = await submissions(journal.mail)
-    return next((each for each in waiting if each.requested.run == run), None)
