@@ -99,6 +99,18 @@ def test_a_task_is_ready_once_what_it_needs_has_ended() -> None:
     assert state.parallelism(at(3)) == 1.0
 
 
+def test_a_plan_that_is_written_backwards_has_the_same_phases() -> None:
+    tasks = [
+        ch.Task(id=f"t{n}", description="Do it", worker="w", needs=[f"t{n - 1}"] if n else [])
+        for n in range(2000)
+    ]
+    backwards = ch.Plan(goal="g", tasks=tasks[::-1])
+    state = state_of(requested(), events.PlanAdopted(plan=backwards, at=BEGAN))
+    assert {task.id: task.phase for task in state.tasks.values()} == {
+        f"t{n}": n + 1 for n in range(2000)
+    }
+
+
 def test_the_critical_path_is_the_longest_chain_that_is_left() -> None:
     state = state_of(requested(), tasks_of("a -> b", "b -> c", "x -> c", "y"))
     assert state.critical_path() == ["a", "b", "c"]

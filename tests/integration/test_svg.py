@@ -7,11 +7,12 @@ from itertools import combinations
 
 import pytest
 
+from chargehand.decisions.task_graph import ranks_of
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan, Task
-from chargehand.presentation.graph_layout import lay_out, ranks_of, stacks_of
+from chargehand.presentation.graph_layout import lay_out, stacks_of
 from chargehand.presentation.plan_svg import MOST_BOXES, plan_svg
 from chargehand.presentation.timeline_svg import timeline_svg
 

@@ -157,7 +157,7 @@ def facets_of(note: Note) -> list[str]:
     return [ALL_NOTES, *named]
 
 
-def ranks_of(note: Note) -> list[str]:
+def ranked_facets(note: Note) -> list[str]:
     """Those of its facets in which notes are also kept by importance."""
     return [ALL_NOTES, f"s{note.segment}"]
 

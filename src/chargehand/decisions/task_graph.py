@@ -1,9 +1,10 @@
 """The tasks of a run as a graph: who waits for whom, how urgent each is, how much hangs on it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -11,6 +12,8 @@ from chargehand.facts.failure_policy import Recourse
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import ErrorClass, Failed, Question
 from chargehand.facts.plan import Task
+
+K = TypeVar("K", bound=Hashable)
 
 
 class TaskState(StrEnum):
@@ -257,3 +260,22 @@ def check_nodes(
             is_below = node.urgency < dependent.urgency and not dependent.state.is_settled
             assert not is_below, f"{node} is less urgent than {dependent}, which waits for it"
     return live, unsettled, opened
+
+
+def ranks_of(needs: Mapping[K, Iterable[K]]) -> dict[K, int]:
+    """The longest path to each. Needs that are not there, and those that close a circle, do not count."""
+    ranks: dict[K, int] = {}
+    entered: set[K] = set()
+    for root in needs:
+        stack = [root]
+        while stack:
+            at = stack[-1]
+            entered.add(at)
+            open_needs = [need for need in needs[at] if need in needs and need not in entered]
+            if open_needs:
+                stack.extend(open_needs)
+                continue
+            stack.pop()
+            if at not in ranks:
+                ranks[at] = max((ranks[need] + 1 for need in needs[at] if need in ranks), default=0)
+    return ranks

@@ -19,8 +19,8 @@ from chargehand.decisions.board import (
     facets_of,
     matches,
     note_of,
+    ranked_facets,
     ranks_asked,
-    ranks_of,
 )
 from chargehand.errors import UnknownRun
 from chargehand.facts.board import (
@@ -167,7 +167,7 @@ def _index(sheet: Transaction, board: str, head: HeadRow, seq: int, event: Board
         for word in facets_of(note):
             facets += (facet_number(board, word), seq, note.importance)
         ranks: list[object] = []
-        for word in ranks_of(note):
+        for word in ranked_facets(note):
             ranks += (facet_number(board, word), note.importance, seq)
         sheet.index_note(facets, ranks)
     execute = sheet.connection.execute

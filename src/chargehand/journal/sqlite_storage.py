@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from chargehand.decisions.board import facets_of, note_of, ranks_of
+from chargehand.decisions.board import facets_of, note_of, ranked_facets
 from chargehand.errors import JournalDamaged, JournalVersion
 from chargehand.facts.board import BOARD, board_of_run, decode_board, stream_of
 from chargehand.facts.events import RunRequested, decode
@@ -180,7 +180,9 @@ def _drop_facets(sheet: Transaction, board: str, stream: int, end: int | None) -
             continue  # what it was found by stays, and leads to nothing
         if note is not None:
             many(SQL["drop_facet"], [(facet_number(board, word), seq) for word in facets_of(note)])
-            ranks = [(facet_number(board, word), note.importance, seq) for word in ranks_of(note)]
+            ranks = [
+                (facet_number(board, word), note.importance, seq) for word in ranked_facets(note)
+            ]
             many(SQL["drop_rank"], ranks)
 
 

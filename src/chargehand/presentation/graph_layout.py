@@ -4,10 +4,11 @@ The rank of a task is the longest path to it, and each rank is a column. A need 
 every column between. Barycentre sweeps order the columns, and isotonic regression places them.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from chargehand.decisions.task_graph import ranks_of
 from chargehand.facts.plan import Task
 
 #: plans with more tasks show siblings as one stack
@@ -36,25 +37,6 @@ class GraphLayout(Generic[K]):
     #: for each edge: its first box, the bends, its last box
     lines: dict[tuple[K, K], list[Vertex]]
     height: float
-
-
-def ranks_of(needs: Mapping[K, Iterable[K]]) -> dict[K, int]:
-    """The longest path to each. Needs that are not there, and those that close a circle, do not count."""
-    ranks: dict[K, int] = {}
-    entered: set[K] = set()
-    for root in needs:
-        stack = [root]
-        while stack:
-            at = stack[-1]
-            entered.add(at)
-            open_needs = [need for need in needs[at] if need in needs and need not in entered]
-            if open_needs:
-                stack.extend(open_needs)
-                continue
-            stack.pop()
-            if at not in ranks:
-                ranks[at] = max((ranks[need] + 1 for need in needs[at] if need in ranks), default=0)
-    return ranks
 
 
 def stacks_of(tasks: Sequence[Task]) -> list[list[Task]]:

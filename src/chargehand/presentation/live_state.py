@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.decisions.task_graph import TaskState
+from chargehand.decisions.task_graph import TaskState, ranks_of
 from chargehand.facts import events
 from chargehand.facts.events import Event, RunStatus
 from chargehand.facts.limits import Limits
@@ -228,16 +228,10 @@ class LiveState:
         self._set_phases(fresh)
 
     def _set_phases(self, fresh: list[LiveTask]) -> None:
-        """Tasks come after what they need, save in plans that were written out of order."""
-        for _ in range(len(fresh)):
-            is_settled = True
-            for task in fresh:
-                phases = (self.tasks[id_].phase for id_ in task.needs if id_ in self.tasks)
-                phase = 1 + max(phases, default=0)
-                is_settled &= phase == task.phase
-                task.phase = phase
-            if is_settled:
-                return
+        ranks = ranks_of({task.id: task.needs for task in fresh})
+        for task in sorted(fresh, key=lambda task: ranks[task.id]):
+            phases = (self.tasks[id_].phase for id_ in task.needs if id_ in self.tasks)
+            task.phase = 1 + max(phases, default=0)
 
     def _listed(self, event: events.ItemsListed) -> None:
         if (task := self.tasks.get(event.task)) is not None:

@@ -14,7 +14,7 @@ from chargehand.decisions.rule_answer import why_not_done
 from chargehand.decisions.speedup import idle_for_people
 from chargehand.decisions.system_tasks import is_planned, is_system_task
 from chargehand.decisions.taint_sources import sources_in
-from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
+from chargehand.decisions.task_graph import Membership, TaskNode, TaskState, ranks_of
 from chargehand.decisions.trace_types import AttemptSpan
 from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import Limits
@@ -197,19 +197,10 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
 
 def phases_of(live_run: LiveRun) -> dict[str, int]:
     """By task: how many tasks are before it in the longest chain of needs."""
-    nodes = live_run.schedule.nodes
-    phases: dict[str, int] = {}
-    for first in nodes:
-        waiting = [first] if is_planned(first) else []
-        while waiting:
-            task = waiting[-1]
-            needs = [n.task for n in nodes[task].task.all_needs if n.task in nodes]
-            unknown = [need for need in needs if need not in phases]
-            if unknown:
-                waiting += unknown
-            else:
-                phases[waiting.pop()] = 1 + max((phases[need] for need in needs), default=-1)
-    return phases
+    nodes = live_run.schedule.nodes.items()
+    return ranks_of(
+        {id_: [n.task for n in node.task.all_needs] for id_, node in nodes if is_planned(id_)}
+    )
 
 
 def attempt_rows(spans: Iterable[AttemptSpan], *, whole: bool = False) -> list[AttemptRow]:
