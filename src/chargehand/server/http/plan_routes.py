@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct
 from starlette.responses import Response
 
 from chargehand.decisions.duration_estimates import Estimates
+from chargehand.decisions.task_graph import ranks_of
 from chargehand.errors import PlanRefused, QuestionTaken, UsageError
 from chargehand.facts.board import Block
 from chargehand.facts.events import Pace
@@ -29,7 +30,7 @@ from chargehand.server.http.access_tokens import Grant
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import Refusal, fault_json, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
-from chargehand.server.http.question_routes import AnswerTaken, taken_by
+from chargehand.server.http.question_routes import AnswerTaken, answered, taken_by
 from chargehand.server.http.run_records import RunRecord
 
 #: the block of a run's board that holds the plan as a person has edited it
@@ -181,19 +182,15 @@ def _add_approval_routes(router: APIRouter, api: ApiContext) -> None:
     async def approve(request: Request, run: str, grant: Caller) -> Response:
         """Have the proposed plan or change carried out, as it is or as it was edited."""
         body = await body_of(request, ApproveBody)
-        record = await api.runs.find(run, grant.namespace)
-        view = await _view(api, record)
-        if view.review is None:
-            raise await _nothing_to_approve(api, record)
-        _refuse_stale(view, None if body.version is None else str(body.version), required=False)
-        edited = body.plan if body.plan is not None else view.review.draft
+        record, review = await _review_of(api, run, grant, body.version)
+        edited = body.plan if body.plan is not None else review.draft
         answer = APPROVE
         if edited is not None:
             plan = read_plan(edited)
-            if not view.review.is_change:
+            if not review.is_change:
                 plan.refuse_faults(_names(api, record), record.live_run.schedule.limits)
             answer = f"{APPROVE_WITH}: {plan.to_json(indent=None)}"
-        return await _decide(api, view.review.question, answer, grant)
+        return await answered(api, review.question, answer, grant)
 
     @router.post(
         "/runs/{run}/plan/reject", **returns(AnswerTaken), **takes(RejectBody, required=False)
@@ -201,26 +198,25 @@ def _add_approval_routes(router: APIRouter, api: ApiContext) -> None:
     async def reject(request: Request, run: str, grant: Caller) -> Response:
         """Refuse the proposed plan; with a note, have it written again."""
         body = await body_of(request, RejectBody)
-        record = await api.runs.find(run, grant.namespace)
-        view = await _view(api, record)
-        if view.review is None:
-            raise await _nothing_to_approve(api, record)
-        _refuse_stale(view, None if body.version is None else str(body.version), required=False)
-        return await _decide(api, view.review.question, body.note.strip() or REJECT, grant)
+        _, review = await _review_of(api, run, grant, body.version)
+        return await answered(api, review.question, body.note.strip() or REJECT, grant)
+
+
+async def _review_of(
+    api: ApiContext, run: str, grant: Grant, version: str | int | None
+) -> tuple[RunRecord, PlanReview]:
+    """What a person is to approve. Raises a refusal if there is nothing, or it is no longer this version."""
+    record = await api.runs.find(run, grant.namespace)
+    view = await _view(api, record)
+    if view.review is None:
+        raise await _nothing_to_approve(api, record)
+    _refuse_stale(view, None if version is None else str(version), required=False)
+    return record, view.review
 
 
 def _names(api: ApiContext, record: RunRecord) -> set[str]:
     """What tasks of this run may name."""
     return api.boss.roster.limited_to(record.requested.workers).names
-
-
-async def _decide(api: ApiContext, question: str, answer: str, grant: Grant) -> Response:
-    by = api.name_of(grant)
-    try:
-        await api.boss.answer(question, answer, by=by)
-    except QuestionTaken as error:
-        raise await taken_by(api, error) from None
-    return json_response(AnswerTaken(question, answer, by))
 
 
 async def _nothing_to_approve(api: ApiContext, record: RunRecord) -> Refusal:
@@ -329,24 +325,14 @@ def totals_of(plan: Plan, estimates: Estimates | None) -> PlanTotals:
     tasks = {task.id: task for task in plan.tasks}
     if find_cycle(plan.tasks) or any(n.task == t.id for t in plan.tasks for n in t.all_needs):
         return PlanTotals(len(plan.tasks), 0, 0, None)
-    depth: dict[str, int] = {}
-    ends: dict[str, float] = {}
-    waiting = list(tasks)
-    while waiting:
-        id_ = waiting[-1]
-        if id_ in depth:
-            waiting.pop()
-            continue
-        needs = [need.task for need in tasks[id_].all_needs if need.task in tasks]
-        unknown = [need for need in needs if need not in depth]
-        if unknown:
-            waiting += unknown
-            continue
-        waiting.pop()
-        depth[id_] = 1 + max((depth[need] for need in needs), default=0)
+    needs = {
+        id_: [n.task for n in task.all_needs if n.task in tasks] for id_, task in tasks.items()
+    }
+    ranks, ends = ranks_of(needs), dict[str, float]()
+    for id_ in sorted(tasks, key=lambda id_: ranks[id_]):
         own = 0.0 if estimates is None else estimates.seconds(tasks[id_])
-        ends[id_] = own + max((ends[need] for need in needs), default=0.0)
-    levels = Counter(depth.values())
+        ends[id_] = own + max((ends[need] for need in needs[id_]), default=0.0)
+    levels = Counter(ranks.values())
     longest = None if estimates is None else max(ends.values(), default=0.0)
     width = max(levels.values(), default=0)
-    return PlanTotals(len(plan.tasks), max(levels, default=0), width, longest)
+    return PlanTotals(len(plan.tasks), max(levels, default=-1) + 1, width, longest)

@@ -67,13 +67,7 @@ def question_routes(api: ApiContext) -> APIRouter:
         """Answer a question. The first valid answer counts; later ones get 409 with the one that counted."""
         body = await body_of(request, AnswerBody)
         asked = await _asked(api, question, grant)
-        text = answer_text(asked, body)
-        by = api.name_of(grant)
-        try:
-            await api.boss.answer(question, text, by=by)
-        except QuestionTaken as error:
-            raise await taken_by(api, error) from None
-        return json_response(AnswerTaken(question, text, by))
+        return await answered(api, question, answer_text(asked, body), grant)
 
     @router.get("/attention", **returns(Attention))
     async def attention(grant: Caller) -> Response:
@@ -109,6 +103,16 @@ async def _asked(api: ApiContext, question: str, grant: Grant) -> Question:
         closed = await api.boss.why_closed(question)  # reads all events of the run
         raise await taken_by(api, closed) if isinstance(closed, QuestionTaken) else closed
     return asked
+
+
+async def answered(api: ApiContext, question: str, text: str, grant: Grant) -> Response:
+    """Answer a question in the name of a token. Raises 409 if another answer was first."""
+    by = api.name_of(grant)
+    try:
+        await api.boss.answer(question, text, by=by)
+    except QuestionTaken as error:
+        raise await taken_by(api, error) from None
+    return json_response(AnswerTaken(question, text, by))
 
 
 async def taken_by(api: ApiContext, error: QuestionTaken) -> Refusal:
