@@ -78,7 +78,7 @@ async function send(question: Question, text: string): Promise<void> {
     if (!(error instanceof ApiError)) throw error;
     if (error.status === 409) {
       settled();
-      const first = (error.body.answered ?? error.body) as Partial<Answered>;
+      const first = error.body as Partial<Answered>;
       tell(question, {
         by: first.by ?? "",
         text: first.text ?? "",

@@ -26,8 +26,7 @@ export class ApiError extends Error {
 
   /** Faults of a plan or a request, by task and field. */
   get faults(): Fault[] {
-    const found = this.body.faults ?? (this.body.error as { faults?: Fault[] } | undefined)?.faults;
-    return Array.isArray(found) ? (found as Fault[]) : [];
+    return Array.isArray(this.body.faults) ? (this.body.faults as Fault[]) : [];
   }
 }
 

@@ -11,7 +11,6 @@ export interface Me {
   version: string;
   node: string;
   can_submit: boolean;
-  tokens_stream: boolean;
 }
 
 export interface Attention {
@@ -124,10 +123,8 @@ export async function refreshAttention(): Promise<void> {
 }
 
 export async function refreshQuestions(): Promise<void> {
-  const found = await get<{ questions: Question[] } | Question[]>("questions").catch(() => null);
-  if (!found) return;
-  const list = Array.isArray(found) ? found : found.questions;
-  openQuestions.value = list.filter((question) => !question.answered);
+  const found = await get<{ questions: Question[] }>("questions").catch(() => null);
+  if (found) openQuestions.value = found.questions.filter((question) => !question.answered);
 }
 
 const VISIBLE_POLL = 4_000;

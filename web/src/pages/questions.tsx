@@ -22,8 +22,7 @@ function useQuestions(run: string | null): Question[] {
       ? `${run}:${[...model.questions.values()].map((q) => `${q.id}${q.answered ? 1 : 0}`)}`
       : null;
   const full = useFetched<Question[]>(stamp, async () => {
-    const found = await get<{ questions: Question[] } | Question[]>(runPath(run as string, "questions"));
-    return Array.isArray(found) ? found : found.questions;
+    return (await get<{ questions: Question[] }>(runPath(run as string, "questions"))).questions;
   });
   if (!run) return openQuestions.value;
   const known = new Map((full.value ?? []).map((question) => [question.id, question]));
