@@ -270,12 +270,14 @@ def ranks_of(needs: Mapping[K, Iterable[K]]) -> dict[K, int]:
         stack = [root]
         while stack:
             at = stack[-1]
+            if at in ranks:  # more than one needs it
+                stack.pop()
+                continue
             entered.add(at)
             open_needs = [need for need in needs[at] if need in needs and need not in entered]
             if open_needs:
                 stack.extend(open_needs)
                 continue
             stack.pop()
-            if at not in ranks:
-                ranks[at] = max((ranks[need] + 1 for need in needs[at] if need in ranks), default=0)
+            ranks[at] = max((ranks[need] + 1 for need in needs[at] if need in ranks), default=0)
     return ranks
