@@ -1,0 +1,31 @@
+import { describe, expect, it } from "vitest";
+import { chosenWorkers, commandFor } from "../src/pages/new_run";
+import { waitOf } from "../src/pages/workers";
+
+describe("the workers of a new run", () => {
+  const draft = { request: "Do it", money: "", tokens: "", minutes: "", review: false, priority: "" };
+
+  it("are all of the crew unless some are left out", () => {
+    expect(chosenWorkers({ without: [] }, ["a", "b"])).toBeNull();
+    expect(chosenWorkers({ without: ["gone"] }, ["a", "b"])).toBeNull();
+    expect(chosenWorkers({ without: ["b"] }, ["a", "b"])).toEqual(["a"]);
+    expect(chosenWorkers({ without: ["a", "b"] }, ["a", "b"])).toEqual([]);
+  });
+
+  it("stand in the command that does the same", () => {
+    const command = commandFor({ ...draft, without: [] }, ["a", "the b"]);
+    expect(command).toBe("chargehand submit 'Do it' --worker a --worker 'the b'");
+    expect(commandFor({ ...draft, without: [] }, null)).toBe("chargehand submit 'Do it'");
+  });
+});
+
+describe("what calls to a provider wait for", () => {
+  const idle = { shut: 0, breaker: "closed", waiting: 0, trouble: "" } as const;
+
+  it("is said in words", () => {
+    expect(waitOf(idle)).toBe("–");
+    expect(waitOf({ ...idle, waiting: 2 })).toBe("its rate limit");
+    expect(waitOf({ ...idle, breaker: "open", trouble: "502" })).toBe("it serves no call: 502");
+    expect(waitOf({ ...idle, shut: 30, breaker: "open" })).toBe("it may be called again in 30 s");
+  });
+});
