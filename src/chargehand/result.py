@@ -133,8 +133,8 @@ class TaskResult:
 
     @property
     def worker(self) -> str:
-        """The worker that had it last."""
-        return self._node.worker
+        """The worker that had it last; of a task with `for_each`, that of its items."""
+        return self._run.schedule.worker_of(self._node.task.id)
 
     def __repr__(self) -> str:
         return f"<task {self.task.id}: {self.state.value}>"

@@ -10,6 +10,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.crews.crew import Crew
+from chargehand.crews.crew_schema import LimitsForm
 from chargehand.crews.default_crew import default_crew
 from chargehand.crews.python_crews import load, python_crew
 from chargehand.crews.toml_crews import toml_crew
@@ -120,6 +121,10 @@ approval = ["calculate"]
     assert worker.rules.allowed([]) == "search_files"
     assert worker.rules.needs_approval("calculate")
     assert "Cite." in worker.opening.text
+
+
+def test_a_crew_file_can_set_every_limit() -> None:
+    assert set(LimitsForm.model_fields) == set(ch.Limits.__struct_fields__)
 
 
 def test_a_worker_can_be_a_function_with_tools_of_python_beside_it() -> None:

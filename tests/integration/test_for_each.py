@@ -572,6 +572,15 @@ def test_a_task_whose_items_have_begun_runs_and_cannot_be_edited() -> None:
     assert paid == ["bill0", "bill1"]
 
 
+def test_a_mapped_task_was_done_by_the_worker_of_its_items() -> None:
+    result = run(each_of(WORDS))
+    assert {id_: each.worker for id_, each in result.tasks.items()} == {
+        "list": "lister",
+        "each": "doer",
+        "last": "last",
+    }
+
+
 def test_a_question_about_an_item_says_which_item(tmp_path: Path) -> None:
     result = run(
         ch.Plan(

@@ -16,7 +16,7 @@ from chargehand.server.http.access_tokens import Scope
 from chargehand.server.http.run_directory import RunDirectory, RunStanding
 from chargehand.server.http.run_shapes import RunEntry
 from chargehand.testing import FakeClock, run_virtual
-from tests.server.conftest import Served, asker, serving, task
+from tests.server.conftest import CREW, Served, asker, serving, task
 
 
 async def frames(
@@ -342,3 +342,18 @@ async def test_a_question_is_answered_by_http_and_by_the_command_line_and_the_fi
             await served.until(run, "succeeded")
             assert (await served.get(f"runs/{run}/result"))["answer"] == f"painted {colour}"
         await other.close()
+
+
+async def test_a_task_over_items_runs_while_they_do_and_its_estimate_counts_them(
+    tmp_path: Path,
+) -> None:
+    limits = ch.Limits(parallel=1)
+    boss = ch.Supervisor(list(CREW), journal=tmp_path / "runs.db", limits=limits)
+    async with serving(tmp_path, boss=boss) as served:
+        run = await served.submit(task("each", "asker", for_each=[1, 2, 3], expect=10.0))
+        snapshot = await served.until(run, "waiting")
+        (row,) = [row for row in snapshot["tasks"] if row["id"] == "each"]
+        assert (row["state"], row["worker"]) == ("running", "asker")
+        assert snapshot["estimates"]["each"] == 30
+        assert (await served.get(f"runs/{run}/plan"))["editable"] == []
+        await served.post(f"runs/{run}/cancel", {})

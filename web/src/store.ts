@@ -129,6 +129,15 @@ export function questionKind(about: string): QuestionKind {
 
 let generations = 0;
 
+/** The workers that a run has given something to do, or will; items of `for_each` are told only by their attempts. */
+export function workersIn(model: RunModel): Set<string> {
+  const found = new Set<string>();
+  for (const row of model.tasks.values()) if (!row.system) found.add(row.worker);
+  for (const row of model.attempts) found.add(row.worker);
+  for (const name of found) if (!name || isSystem(name)) found.delete(name);
+  return found;
+}
+
 /** Seconds that an attempt took. */
 function lengthOf(row: AttemptRow): number {
   return row.ended_at ? (Date.parse(row.ended_at) - Date.parse(row.started_at)) / 1000 : 0;
@@ -370,7 +379,8 @@ export class RunModel {
         state: "running",
         attempt,
         attempts: row.attempts + 1,
-        worker: worker || row.worker,
+        // The supervisor puts the results of items together; the task stays that of its worker.
+        worker: worker && (row.system || !isSystem(worker)) ? worker : row.worker,
         started_at: row.started_at ?? at,
         ended_at: null,
         wait_seconds: waited,

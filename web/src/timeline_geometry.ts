@@ -121,7 +121,8 @@ export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: numbe
     expectedEnd: isOpen && estimate && !facts.isEnded ? Math.max(start + estimate * 1000, end) : null,
     isSuperseded: !isLast,
     earlier: each.attempt - 1,
-    isSystem: task?.system ?? each.task.startsWith("@"),
+    // Putting the results of items together is the supervisor's own work, too.
+    isSystem: each.worker.startsWith("@") || (task?.system ?? each.task.startsWith("@")),
   };
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { Replay, RunModel } from "../src/store";
+import { Replay, RunModel, workersIn } from "../src/store";
 import type { RunEvent, Snapshot } from "../src/types";
 
 const at = (seconds: number): string => new Date(Date.UTC(2026, 0, 1, 12, 0, seconds)).toISOString();
@@ -182,6 +182,17 @@ describe("a run folded from its events", () => {
       outcome: { is: "done" },
     });
     expect(states(model)).toEqual({ m: "done" });
+    model.apply({
+      seq: 9,
+      run: "r1",
+      kind: "AttemptStarted",
+      at: at(9),
+      task: "m",
+      attempt: 1,
+      worker: "@collector",
+    });
+    expect(model.tasks.get("m")?.worker).toBe("w");
+    expect([...workersIn(model)]).toEqual(["w"]);
   });
 
   it("ends with the run, and loses what was still open", () => {

@@ -145,6 +145,17 @@ describe("lanes", () => {
       ["map", 2],
     ]);
   });
+
+  test("putting the results of items together is the supervisor's own work", () => {
+    const found = bars(
+      [task("map", "done", { for_each: true })],
+      [attempt("map[0]", 0, 1), attempt("map", 1, 2, { worker: "@collector" })],
+    );
+    expect(lanesOf(found, "worker", { fold: true }).map((lane) => lane.label)).toEqual([
+      "supervisor",
+      "reader",
+    ]);
+  });
 });
 
 describe("what is expected", () => {

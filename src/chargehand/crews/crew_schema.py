@@ -59,11 +59,14 @@ class LimitsForm(CrewTable):
     deadline: Length | None = None
     active: Length | None = None
     tasks: int | None = Field(default=None, ge=1)
+    items: int | None = Field(default=None, ge=1)
     depth: int | None = Field(default=None, ge=1)
     attempts: int | None = Field(default=None, ge=1)
+    losses: int | None = Field(default=None, ge=1)
     replans: int | None = Field(default=None, ge=0)
     turns: int | None = Field(default=None, ge=1)
     parallel: int | None = Field(default=None, ge=1)
+    grace: Length | None = None
 
 
 class SettingsForm(CrewTable):

@@ -461,6 +461,14 @@ class Schedule:
             return TaskState.RUNNING
         return node.state
 
+    def worker_of(self, task: str) -> str:
+        """The worker that had a task last; of a task with `for_each`, that of its items."""
+        node = self.nodes[task]
+        if node.worker != COLLECTOR:
+            return node.worker
+        had = (item.worker for item in self._items_of(node) if item.worker)
+        return next(had, node.task.worker or node.task.skill)
+
     @property
     def _may_hedge(self) -> bool:
         return self._request_of_run.hedges and not self._stop_reason

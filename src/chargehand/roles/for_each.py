@@ -118,7 +118,7 @@ async def _files(seat: PlanningContext, task: Task, pattern: str) -> list[Value]
             return found
     raise WorkerError(
         f"for_each={{'files': {pattern!r}}}: no worker of this crew has a tool that reads files; "
-        "give one chargehand.tools.files(FOLDER), or name the items as a list"
+        "give one the tools of chargehand.tools.files.files(FOLDER), or name the items as a list"
     )
 
 

@@ -10,7 +10,7 @@ import { useKeys } from "../keys";
 import { connection, loadError, refreshSoon, replay, restart, useModel } from "../live";
 import { go, href, type Page, route, setQuery } from "../router";
 import { canOperate, now } from "../session";
-import { RUN_ENDED, type RunModel } from "../store";
+import { RUN_ENDED, type RunModel, workersIn } from "../store";
 import type { TaskState } from "../types";
 import { Button, CopyButton, Dialog, ErrorBox, Field, Loading, Meter, SegmentBar } from "../ui";
 
@@ -285,12 +285,10 @@ interface TabCounts {
 function tabCounts(model: RunModel): TabCounts {
   let calls = 0;
   for (const row of model.attempts) calls += row.calls;
-  const workers = new Set<string>();
-  for (const row of model.tasks.values()) if (row.worker && !row.system) workers.add(row.worker);
   return {
     planVersion: model.planVersion,
     calls,
-    workers: workers.size,
+    workers: workersIn(model).size,
     questions: model.questions.size,
     open: model.openQuestions.length,
   };

@@ -7,7 +7,7 @@ import { ago, clean, count, duration, oneLine, plural } from "../format";
 import { StateIcon } from "../icons";
 import { href, route } from "../router";
 import { me, now } from "../session";
-import type { RunModel } from "../store";
+import { type RunModel, workersIn } from "../store";
 import type { TaskState } from "../types";
 import { Button, Empty, ErrorBox, Loading, usePolling } from "../ui";
 import { nowOf } from "./run_shell";
@@ -388,7 +388,7 @@ export function WorkersPage({ model }: { model: RunModel | null }) {
 
 /** The workers of a run: those that it may use or uses, in the process that leads it. */
 function workersOf(model: RunModel, all: WorkerRow[]): WorkerRow[] {
-  const used = new Set([...model.tasks.values()].map((row) => row.worker));
+  const used = workersIn(model);
   const names = model.run.workers?.length ? new Set([...model.run.workers, ...used]) : used;
   const mine = all.filter((worker) => names.has(worker.name));
   const there = mine.filter((worker) => worker.node === model.run.leader?.node);

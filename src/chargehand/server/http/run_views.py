@@ -11,6 +11,7 @@ from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit import is_editable
 from chargehand.decisions.rule_answer import why_not_done
+from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.speedup import idle_for_people
 from chargehand.decisions.system_tasks import is_planned, is_system_task
 from chargehand.decisions.taint_sources import sources_in
@@ -19,7 +20,7 @@ from chargehand.decisions.trace_types import AttemptSpan
 from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Usage
-from chargehand.facts.plan import Plan, item_of
+from chargehand.facts.plan import Plan, item_id, item_of
 from chargehand.journal.base import Process
 from chargehand.presentation.status_words import SUBMITTED
 from chargehand.server.http.run_records import AskedQuestion, CallRecord, RunRecord
@@ -141,6 +142,7 @@ class RunFigures:
         self.spans: dict[str, list[AttemptSpan]] = {}
         self.usage: dict[str, Usage] = {}
         self.state_of = record.live_run.schedule.state_of
+        self.worker_of = record.live_run.schedule.worker_of
         for span in record.spans.attempts:
             self.spans.setdefault(span.task, []).append(span)
             item = item_of(span.task) if not is_system_task(span.task) else None
@@ -171,7 +173,7 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
     return TaskRow(
         id=task.id,
         description=task.description,
-        worker=node.worker or task.worker or task.skill,
+        worker=figures.worker_of(task.id) or task.worker or task.skill,
         skill=task.skill,
         needs=[need.task for need in task.all_needs],
         required=not task.optional,
@@ -270,13 +272,20 @@ def _before(task: str, nodes: Mapping[str, TaskNode], figures: RunFigures) -> li
 def estimates_of(record: RunRecord) -> dict[str, float]:
     """Seconds that tasks are expected to take; only where something is known of them."""
     estimates = Estimates(record.requested.paces)
-    nodes = record.live_run.schedule.nodes
+    schedule = record.live_run.schedule
     is_known = bool(record.requested.paces)
     return {
-        id_: estimates.seconds(node.task)
-        for id_, node in nodes.items()
+        id_: estimates.seconds(node.task) * _rounds(schedule, id_)
+        for id_, node in schedule.nodes.items()
         if is_planned(id_) and not node.state.is_settled and (is_known or node.task.expect)
     }
+
+
+def _rounds(schedule: Schedule, task: str) -> float:
+    """How many items a task with `for_each` does one after another; 1 for any other task."""
+    items = [schedule.nodes[item_id(task, n)].state for n in range(schedule.mapped.get(task, 0))]
+    at_once = items.count(TaskState.RUNNING) or min(len(items), schedule.limits.parallel or 1)
+    return len(items) / at_once if items else 1.0
 
 
 def item_counts(record: RunRecord) -> dict[str, ItemCounts]:
