@@ -177,7 +177,10 @@ def research_team(folder: Path) -> ch.Supervisor:
         surveyed = {row["company"]: int(row["price_eur"]) for row in table("prices")
                     if row["plan"] == "Team"}  # the last month of each stands last  # fmt: skip
         checked: list[dict[str, object]] = []
-        for entry in next(iter(brief.inputs.values())):
+        pages = next(iter(brief.inputs.values()), None)
+        if not isinstance(pages, list):
+            raise ch.WorkerError(f"this needs a list of product pages: {str(pages)[:80]!r}")
+        for entry in pages:
             if entry is None:
                 continue  # that page could not be read, which is a gap of its own
             try:

@@ -88,7 +88,12 @@ NEGOTIATOR = "Write one sentence for each breach: what to ask the supplier for, 
 async def calendar(brief: ch.Brief) -> list[dict[str, str]]:
     """The last day for each contract, in order of the days."""
     found = []
-    for entry in next(iter(brief.inputs.values())):
+    readings = next(iter(brief.inputs.values()), None)
+    if not isinstance(readings, list):
+        raise ch.WorkerError(
+            f"this needs a list with the terms of each contract: {str(readings)[:80]!r}"
+        )
+    for entry in readings:
         if entry is None:
             continue  # that contract could not be read, which is a gap of its own
         try:

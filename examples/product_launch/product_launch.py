@@ -159,7 +159,10 @@ def marketing_team(folder: Path) -> ch.Supervisor:
     async def length_checker(brief: ch.Brief) -> list[dict[str, object]]:
         most = {row["channel"]: int(row["most_characters"]) for row in rows_of(folder / "channels.csv")}  # fmt: skip
         counted: list[dict[str, object]] = []
-        for entry in next(iter(brief.inputs.values())):
+        texts = only_input(brief, "the texts")
+        if not isinstance(texts, list):
+            raise ch.WorkerError(f"this needs a list of texts: {str(texts)[:80]!r}")
+        for entry in texts:
             if entry is None:
                 continue  # that text was not written, which is a gap of its own
             copy = read_json(entry, "channel", "text")
@@ -200,6 +203,13 @@ def marketing_team(folder: Path) -> ch.Supervisor:
     )
 
 
+def only_input(brief: ch.Brief, what: str) -> Any:
+    """The output of the task before; a clear error if the plan has put none before."""
+    if not brief.inputs:
+        raise ch.WorkerError(f"this needs {what}: put a task before it that finds them")
+    return next(iter(brief.inputs.values()))
+
+
 def read_json(entry: Any, *keys: str) -> dict[str, Any]:
     """What a model wrote as JSON; a clear error if it is something else."""
     try:
@@ -224,7 +234,7 @@ def boss(model: str, folder: Path = DATA, journal: str | None = None) -> ch.Supe
         "Computes margin and break-even of each price point, for each purchase price that was found",
     )
     async def pricing(brief: ch.Brief) -> list[dict[str, object]]:
-        costs = read_json(next(iter(brief.inputs.values())), "purchase")
+        costs = read_json(only_input(brief, "the purchase prices"), "purchase")
         found = [read_json(each, "eur", "source") for each in costs["purchase"]]
         sheet = rows_of(folder / "costs" / "cost_sheet.csv")
         other = sum(float(row["eur_per_unit"]) for row in sheet if row["item"] != "purchase")

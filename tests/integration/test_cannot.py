@@ -30,6 +30,7 @@ REFUSALS = {
     "a call": (ToolCall("1", "cannot", '{"reason": "no file", "missing": "prices.csv"}'),),
     "a call that cannot be read": (ToolCall("1", "cannot", "no file"),),
     "a line": ("CANNOT: no file prices.csv",),
+    "a call written as text": ("cannot(reason: 'no file prices.csv', missing: 'the file')",),
     "a line in bold": ("**CANNOT:** no file prices.csv",),
     "a sentence": ("I cannot do this: there is no file prices.csv.",),
     "an apology": ("I'm sorry, but I do not have access to any file.",),

@@ -58,7 +58,7 @@ def compose(
     # What nobody could compose is all of it, not the last result alone.
     last = done_in(nodes) if is_uncomposed(nodes) else last_in(nodes)
     done = {id_: outputs(id_) for id_ in last if nodes[id_].state is TaskState.DONE}
-    output: Any = next(iter(done.values()), None) if len(last) == 1 else done
+    output: Any = next(iter(done.values()), None) if len(last) == 1 else done or None
     if not done and (loose := loose_in(nodes)):  # the best so far, rather than nothing
         output = done = {id_: outputs(id_) for id_ in loose}
     candidates: tuple[Candidate, ...] = ()
@@ -67,7 +67,7 @@ def compose(
         done = {candidates[0].task: candidates[0].output}
         output = candidates[0].output
     elif strategy is Strategy.REDUCE and len(last) > 1:
-        output = list(done.values())
+        output = list(done.values()) or None
     differing = tuple(contradictions_in(nodes, outputs, [each.task for each in candidates]))
     return Answer(
         output=output,
