@@ -176,6 +176,23 @@ def test_files_that_fit_a_pattern_are_items_and_what_comes_of_them_is_tainted(
     assert result.tasks["last"].taint
 
 
+def test_a_pattern_that_no_file_fits_is_a_gap_unless_none_is_fine(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    finder = ch.Worker("finder", "Finds files", model="offline", tools=files(tmp_path))
+    plan = each_of([], for_each={"files": "*.txtt"})
+    result = run(plan, finder)
+    assert (result.status, result.tasks["each"].output) == ("partial", [])
+    assert "no file fits for_each={'files': '*.txtt'}" in result.answer.gaps[0].why
+    assert result.answer.confidence < 1
+    # The worker of the task has no tools: those of the crew list the files.
+    assert "plan_warning task 'each': no file fits" in caplog.text
+    assert "there are: a.txt" in caplog.text
+    fine = run(each_of([], for_each={"files": "*.txtt"}, at_least=0), finder)
+    assert (fine.status, fine.answer.gaps) == ("succeeded", ())
+
+
 def test_files_without_anybody_who_reads_files_fail_with_the_way_out() -> None:
     result = run(each_of([], for_each={"files": "*.txt"}))
     assert "no worker of this crew has a tool that reads files" in str(result.tasks["each"].error)

@@ -184,6 +184,33 @@ def test_items_of_a_mapped_task_are_one_line_with_a_bar() -> None:
     assert "█████░░░░░ 2 of 4 items done" in running[0]
 
 
+def test_items_that_run_at_once_count_and_lost_attempts_do_not() -> None:
+    task = ch.Task(id="b", description="Do each", worker="w", for_each=[1, 2, 3, 4])
+    plan = events.PlanAdopted(plan=ch.Plan(goal="g", tasks=[task]), at=BEGAN)
+    items = events.ItemsListed(task="b", first=0, items=tuple(map(Value.of, range(4))), at=BEGAN)
+    lost = events.AttemptLost(task="b[3]", attempt=9, reason="", at=at(1))  # of the leader before
+    begun = [started(f"b[{n}]") for n in range(4)]
+    state = state_of(requested(), plan, items, lost, *begun)
+    assert state.parallelism(at(3)) == 4
+    for n in range(3):
+        state.hear(done(f"b[{n}]", 3))
+    assert state.parallelism(at(7)) == 2  # eight seconds of four items, and four of one: in six
+
+
+def test_a_resumed_run_shows_the_time_since_it_began_and_whether_it_is_paused() -> None:
+    @ch.worker("w", "Works")
+    async def work(brief: ch.Brief) -> str:
+        return "done"
+
+    plan = ch.Plan(goal="g", tasks=[ch.Task(id="a", description="Do one thing", worker="w")])
+    result = ch.Supervisor([work]).run_sync(plan)
+    state = LiveState()
+    state.catch_up(result)
+    assert result.trace.began_at is not None
+    assert state.elapsed(result.trace.began_at + timedelta(seconds=90)) == timedelta(seconds=90)
+    assert not state.is_paused
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_no_line_is_wider_than_the_terminal_and_none_is_too_many(size: tuple[int, int]) -> None:
     """Whatever happens, whatever things are called, however small the terminal is."""

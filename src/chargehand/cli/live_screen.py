@@ -183,7 +183,7 @@ class LiveScreen:
         """What the keys do, for the last line."""
         if self._asked is None:
             ctrl_c = "stops, twice cancels" if self.leads else "leaves; the run goes on"
-            return f"p pause · Ctrl-C {ctrl_c}"
+            return f"p {'goes on' if self._state.is_paused else 'pause'} · Ctrl-C {ctrl_c}"
         can_delegate = self.has_model and self._asked.question.about == "plain"
         delegate = "s supervisor · " if can_delegate else ""
         return f"Enter answers · e editor · {delegate}Ctrl-C {'stops' if self.leads else 'leaves'}"

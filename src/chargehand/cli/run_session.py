@@ -307,14 +307,15 @@ class RunSession:
 
 @contextlib.contextmanager
 def _unsaid(manner: WatchOptions) -> Iterator[None]:
-    """Keep the log from saying what this terminal asks itself."""
+    """Keep the log from saying what this terminal asks itself, or its live view shows: that it is paused."""
+    shown = [" answer "] * manner.asks_here + [" unpause "] * manner.is_live
 
     def is_said(record: logging.LogRecord) -> bool:
-        return not record.msg.startswith("run_waits") or " answer " not in record.getMessage()
+        is_wait = record.msg.startswith("run_waits")
+        return not (is_wait and any(command in record.getMessage() for command in shown))
 
     log = logging.getLogger("chargehand")
-    if manner.asks_here:
-        log.addFilter(is_said)
+    log.addFilter(is_said)
     try:
         yield
     finally:

@@ -399,12 +399,17 @@ def _reads_all(names: Collection[str], reach: Reach) -> bool:
 def _unmatched(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
     """Patterns of `for_each` that no file fits: such a task has nothing to do."""
     for task in tasks:
-        own, over = reach.get(task.worker), task.for_each
-        if own is not None and isinstance(over, dict) and over.get(FILES):
-            pattern = over[FILES].casefold()
-            if not any(fits(path.casefold(), pattern) for path in own.files):
-                words = f"no file fits for_each={over}; " + _there("file", own.files)
-                yield Fault("no_items", task.id, words)
+        over = task.for_each
+        if not isinstance(over, dict) or not over.get(FILES):
+            continue
+        # A worker without file tools has its items listed by those of the crew.
+        lists = [reach[task.worker]] if task.worker in reach else list(reach.values())
+        files = list(dict.fromkeys(path for each in lists for path in each.files))
+        pattern = over[FILES].casefold()
+        is_known = any(fits(path.casefold(), pattern) for path in files)
+        if not is_known and all(each.is_whole for each in lists):
+            words = f"no file fits for_each={over}; " + _there("file", files)
+            yield Fault("no_items", task.id, words)
 
 
 def _files_read(words: str) -> Iterable[str]:

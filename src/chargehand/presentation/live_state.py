@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct, field
 
+from chargehand.decisions.schedule import RunState
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState, ranks_of
 from chargehand.facts import events
@@ -81,10 +82,12 @@ class LiveState:
         self.is_stopping = False
         self.is_planned = False
         self.usage: Usage = NO_USAGE
-        #: what attempts have taken that are over, and the time in which there was any
+        #: what all attempts together have taken, and the time in which there was any; up to the last change
         self.busy = timedelta()
         self._active = timedelta()
-        self._active_since: datetime | None = None
+        self._counted_at: datetime | None = None
+        #: by task or item and number
+        self._attempts: set[tuple[str, int]] = set()
         self.tasks: dict[str, LiveTask] = {}
         self.counts: Counter[TaskState] = Counter()
         self.running: dict[str, LiveTask] = {}
@@ -107,6 +110,7 @@ class LiveState:
         """Know of what happened before there was anything to hear."""
         self.run, self.request, self.limits = result.id, result.request, result.limits
         self.usage, self.is_planned = result.usage, bool(result.tasks)
+        self.began_at, self.is_paused = result.trace.began_at, result.status is RunState.PAUSED
         self._add(task.task for task in result.tasks.values())
         for id_, task in result.tasks.items():
             self._move(self.tasks[id_], task.state)
@@ -122,10 +126,21 @@ class LiveState:
         return max((self.ended_at or now) - self.began_at, timedelta())
 
     def parallelism(self, now: datetime) -> float:
-        """How many tasks were at work at once, on average while any was."""
-        open_ = (now - task.began_at for task in self.running.values() if task.began_at)
-        active = self._active + (now - self._active_since if self._active_since else timedelta())
-        return (self.busy + sum(open_, timedelta())) / active if active else 0.0
+        """How many tasks and items were at work at once, on average while any was."""
+        last = self._since_counted(now)
+        active = self._active + (last if self._attempts else timedelta())
+        return (self.busy + last * len(self._attempts)) / active if active else 0.0
+
+    def _since_counted(self, at: datetime) -> timedelta:
+        return timedelta() if self._counted_at is None else max(at - self._counted_at, timedelta())
+
+    def _count_time(self, at: datetime) -> None:
+        """Add up the time since the last attempt began or ended."""
+        if self._attempts:
+            last = self._since_counted(at)
+            self.busy += last * len(self._attempts)
+            self._active += last
+        self._counted_at = at
 
     def phases(self) -> dict[int, list[LiveTask]]:
         """The tasks by phase, in the order of the plan."""
@@ -239,12 +254,15 @@ class LiveState:
             task.items.total = event.first + len(event.items)
 
     def _started(self, event: events.AttemptStarted) -> None:
+        if not is_system_task(event.task):
+            self._count_time(event.at)
+            self._attempts.add((event.task, event.attempt))
         task = self.tasks.get(event.task)
         if task is not None:
             if task.items is None or task.began_at is None:  # else its items are put together
                 task.worker, task.began_at = event.worker, event.at
             task.attempt, task.call, task.note = event.attempt, None, ""
-            self._begin(task, event.at)
+            self._move(task, TaskState.RUNNING)
             return
         if is_system_task(event.task):
             self.duties[event.task] = event.at
@@ -254,11 +272,12 @@ class LiveState:
             items.running += 1
             if mapped.state is not TaskState.RUNNING:
                 mapped.worker, mapped.began_at = event.worker, event.at
-                self._begin(mapped, event.at)
+                self._move(mapped, TaskState.RUNNING)
 
     def _finished(self, event: events.AttemptFinished) -> None:
         self.usage += event.outcome.usage
         self.duties.pop(event.task, None)
+        self._end_attempt(event)
         outcome = event.outcome
         if isinstance(outcome, NeedsInput):
             self.questions[outcome.question.id] = (event.task, outcome.question)
@@ -268,13 +287,23 @@ class LiveState:
             return
         match outcome:
             case Done():
-                self._end(task, TaskState.DONE, event.at)
+                self._end(task, TaskState.DONE)
             case Failed():
-                self._end(task, TaskState.RETRYING, event.at)
+                self._end(task, TaskState.RETRYING)
             case NeedsInput():
-                self._end(task, TaskState.ASKING, event.at)
+                self._end(task, TaskState.ASKING)
             case Cancelled():
-                self._end(task, TaskState.CANCELLED, event.at)
+                self._end(task, TaskState.CANCELLED)
+
+    def _end_attempt(
+        self,
+        event: events.AttemptFinished
+        | events.AttemptLost
+        | events.AttemptPreempted
+        | events.AttemptParked,
+    ) -> None:
+        self._count_time(event.at)
+        self._attempts.discard((event.task, event.attempt))
 
     def _finish_item(self, event: events.AttemptFinished) -> None:
         mapped = self._mapped(event.task)
@@ -287,30 +316,33 @@ class LiveState:
         return None if item is None else self.tasks.get(item[0])
 
     def _lost(self, event: events.AttemptLost) -> None:
-        self._leave(event.task, TaskState.RETRYING, event.at)
+        self._end_attempt(event)
+        self._leave(event.task, TaskState.RETRYING)
 
     def _preempted(self, event: events.AttemptPreempted) -> None:
-        self._leave(event.task, TaskState.READY, event.at)
+        self._end_attempt(event)
+        self._leave(event.task, TaskState.READY)
 
     def _parked(self, event: events.AttemptParked) -> None:
-        self._leave(event.task, TaskState.RETRYING, event.at)
+        self._end_attempt(event)
+        self._leave(event.task, TaskState.RETRYING)
 
-    def _leave(self, id_: str, state: TaskState, at: datetime) -> None:
+    def _leave(self, id_: str, state: TaskState) -> None:
         self.duties.pop(id_, None)
         if (task := self.tasks.get(id_)) is not None:
-            self._end(task, state, at)
+            self._end(task, state)
         elif (mapped := self._mapped(id_)) is not None and mapped.items is not None:
             mapped.items.running -= 1
 
     def _failed(self, event: events.TaskFailed) -> None:
         if (task := self.tasks.get(event.task)) is not None:
-            self._end(task, TaskState.FAILED, event.at)
+            self._end(task, TaskState.FAILED)
         elif (mapped := self._mapped(event.task)) is not None and mapped.items is not None:
             mapped.items.failed += 1
 
     def _skipped(self, event: events.TaskSkipped) -> None:
         if (task := self.tasks.get(event.task)) is not None:
-            self._end(task, TaskState.SKIPPED, event.at)
+            self._end(task, TaskState.SKIPPED)
 
     def _step_began(self, event: events.StepStarted) -> None:
         if (task := self.running.get(event.task)) is not None:
@@ -329,7 +361,7 @@ class LiveState:
     def _asked(self, event: events.PersonAsked) -> None:
         self.questions[event.question.id] = (event.task, event.question)
         if (task := self.tasks.get(event.task)) is not None:
-            self._end(task, TaskState.ASKING, event.at)
+            self._end(task, TaskState.ASKING)
 
     def _answered(self, event: events.QuestionAnswered | events.QuestionExpired) -> None:
         self.questions.pop(event.question, None)
@@ -353,24 +385,16 @@ class LiveState:
 
     def _ended(self, event: events.RunFinished) -> None:
         self.status, self.ended_at = event.status, event.at
+        self._count_time(event.at)
+        self._attempts.clear()
         self.questions.clear()
         for task in self.tasks.values():
             if not task.state.is_settled:
-                self._end(task, TaskState.CANCELLED, event.at)
+                self._end(task, TaskState.CANCELLED)
 
-    def _begin(self, task: LiveTask, at: datetime) -> None:
-        self._active_since = self._active_since or at
-        self._move(task, TaskState.RUNNING)
-
-    def _end(self, task: LiveTask, state: TaskState, at: datetime) -> None:
-        was_running = task.state is TaskState.RUNNING
-        if was_running and task.began_at is not None:
-            self.busy += at - task.began_at
+    def _end(self, task: LiveTask, state: TaskState) -> None:
         task.call = None
         self._move(task, state)
-        if was_running and not self.running and self._active_since is not None:
-            self._active += at - self._active_since
-            self._active_since = None
 
     def _move(self, task: LiveTask, state: TaskState) -> None:
         before = task.state

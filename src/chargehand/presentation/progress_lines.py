@@ -213,7 +213,8 @@ def _other_words(event: Event) -> str:
             return f"{event.task} is not answered: {one_line(event.why, 300)}"
         case events.ProgressNoted():
             share = "" if event.fraction is None else f" ({event.fraction:.0%})"
-            return f"{event.task}: {one_line(event.text, 160)}{share}"
+            who = system_task_words(event.task) if is_system_task(event.task) else event.task
+            return f"{who}: {one_line(event.text, 160)}{share}"
         case events.CancelRequested():
             return f"cancelled by {event.by or 'somebody'}" + _because(event.reason)
         case events.WorkStopped():

@@ -48,6 +48,8 @@ async def list_items(brief: Brief, seat: PlanningContext, _: Resources) -> Outco
             brief.progress(f"{id_} is not mapped: the run has moved on meanwhile")
             return NOTHING_DONE
         return _too_many(len(items), others_in(seat, id_), most)  # another list was faster
+    if not items and isinstance(node.task.for_each, dict):
+        brief.progress(_no_file(node.task))
     return Done(Value.of({"items": len(items)}))
 
 
@@ -68,8 +70,11 @@ async def collect(brief: Brief, seat: PlanningContext, _: Resources) -> Outcome:
         words = f"the results of {len(parts):,} items have {size:,} bytes, and {MOST_BYTES:,} are the most"
         return Failed(kind=ErrorClass.RESOURCE, message=words, error="TooLarge", is_final=True)
     together = Value(json=msgspec.Raw(b"[" + b",".join(parts) + b"]"))
-    gaps = () if task.at_least is not None else tuple(_gaps(live_run.results.items, task, nodes))
-    return Done(together, gaps=gaps)
+    if task.at_least is not None:
+        return Done(together)
+    if not nodes and isinstance(task.for_each, dict):
+        return Done(together, gaps=(f"{_no_file(task)}; if none is fine, set at_least=0",))
+    return Done(together, gaps=tuple(_gaps(live_run.results.items, task, nodes)))
 
 
 def others_in(seat: PlanningContext, task: str) -> int:
@@ -146,6 +151,11 @@ def _in_parts(items: Sequence[Value]) -> Iterator[tuple[int, list[Value]]]:
         part.append(item)
         size += room
     yield first, part
+
+
+def _no_file(task: Task) -> str:
+    """Said of a pattern that may be mistyped: an empty list alone would not tell."""
+    return f"no file fits for_each={task.for_each}"
 
 
 def _gaps(items: "dict[str, list[Value]]", task: Task, nodes: Sequence[TaskNode]) -> Iterator[str]:
