@@ -191,13 +191,17 @@ class RunDiffers(UsageError):
 class PlanChanged(UsageError):
     """The plan of a run was changed since it was read, so this change was not made."""
 
-    def __init__(self, run: str, version: int) -> None:
+    def __init__(self, run: str, version: int, *, is_on_its_way: bool = False) -> None:
         self.run = run
         #: the one that it has now
         self.version = version
-        super().__init__(
-            f"the plan of run {run} is at version {version} by now; read it again and repeat the change"
-        )
+        fact = f"the plan of run {run} is at version {version} by now"
+        if is_on_its_way:
+            fact = (
+                f"another change of version {version} of the plan of run {run} is on its way to the "
+                "process that leads the run"
+            )
+        super().__init__(f"{fact}; read it again and repeat the change")
 
 
 class ServerRefused(UsageError):

@@ -127,14 +127,20 @@ CREW = (clerk, asker, stuck, failing)
 
 @asynccontextmanager
 async def serving(
-    place: Path, *, crew: Any = CREW, boss: ch.Supervisor | None = None, **options: Any
+    place: Path,
+    *,
+    crew: Any = CREW,
+    boss: ch.Supervisor | None = None,
+    leads: bool = True,
+    **options: Any,
 ) -> AsyncIterator[Served]:
-    """A server, from when it listens until it has stopped."""
+    """A server, from when it listens until it has stopped; unless it `leads`, it takes up nothing by itself."""
     boss = boss or ch.Supervisor(list(crew), journal=place / "runs.db", parallel=4)
     given = {"port": 0, "token_file": str(place / "tokens.json"), **options}
     web = WebServer(boss, WebOptions(**given))
     async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
-        group.create_task(boss.serve())
+        if leads:
+            group.create_task(boss.serve())
         listening = group.create_task(web.run())
         try:
             yield Served(boss, web, session)

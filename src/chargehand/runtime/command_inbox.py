@@ -376,6 +376,12 @@ class CommandInbox:
                 await self._discard(letter)
         return told
 
+    async def open_letters(self, run: str) -> None:
+        """Open what was posted to a run that is led here, so that a later command does not overtake it."""
+        for letter in await self._mail.unread():
+            if letter.stream == run:
+                await self._open_safely(letter)
+
     async def _discard(self, letter: Mail) -> None:
         """Take a letter to a run that cannot be read or is refused, so that it does not come back to each leader.
 
@@ -403,8 +409,8 @@ class CommandInbox:
             if not self._leader.kernel.is_draining:
                 await self._accept(letter)
             return
-        if letter.stream not in self._leader.kernel.runs:
-            return  # another leads it, or nobody does
+        if letter.id in self._seen or letter.stream not in self._leader.kernel.runs:
+            return  # it was opened before its turn, or another leads the run, or nobody does
         self._seen.add(letter.id)
         event = told_by(letter, self._clock.now())
         if event is None:

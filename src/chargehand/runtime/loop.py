@@ -97,6 +97,8 @@ class Leading(NamedTuple):
 
 #: how often a journal that is full, locked or read-only is tried again
 RETRY_WRITE = timedelta(seconds=1)
+#: the journal cannot be written, and waiting alone does not help
+NO_ROOM = (JournalFull, JournalReadOnly)
 #: seconds from one look at a lease that is to be renewed to the next
 
 RENEWAL = 0.0625
@@ -149,6 +151,9 @@ class Runtime:
             self, clock, attempts.spill, self._board_for, nesting=self, planning=self, texts=texts
         )
         self._inbox: list[RunMessage] = []
+        #: why nothing can be written just now; the runs that wait for that are in `_blocked`
+        self.journal_error: JournalError | None = None
+        self._blocked: set[str] = set()
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
         self._is_freed = False
@@ -207,6 +212,18 @@ class Runtime:
         else:
             self._post(RunMessage(run, event, ticket=ticket, mail=mail))
         return ticket
+
+    async def open_letters(self, run: str) -> None:
+        """Take in what other processes have posted to this run before a command that comes later.
+
+        Raises the error of the journal if nothing can be written: the command would wait for long.
+        """
+        self._refuse_blocked()
+        await self._command_inbox.open_letters(run)
+
+    def _refuse_blocked(self) -> None:
+        if isinstance(self.journal_error, NO_ROOM):
+            raise type(self.journal_error)(*self.journal_error.args)
 
     def claim(self, run: str) -> asyncio.Lock:
         """To be held while a run is begun or taken over: two callers at once would both lead it."""
@@ -310,6 +327,7 @@ class Runtime:
         """
         if self.kernel.is_draining:
             raise UsageError("the supervisor is stopping and takes no new runs")
+        self._refuse_blocked()
         run = requested.run
         taken = await self._taken_over(requested)  # first: the run that it names may not be there
         if may_exist and self.leads(run):
@@ -696,11 +714,23 @@ class Runtime:
                 # Nothing was acknowledged and nothing is acted upon, so waiting loses nothing.
                 if self.is_stopping:
                     raise
+                is_new = bool(events) and type(events[0]) is RunRequested and not mail
+                if is_new and isinstance(error, NO_ROOM):
+                    # Nothing of this run is stored: its caller hears at once that it was not begun.
+                    self._lose(run, error, batch)
+                    with contextlib.suppress(JournalError):
+                        await self.journal.leases.release(run, live_run.epoch)
+                    return
+                self._blocked.add(run)
+                self.journal_error = error
                 if not is_told:
                     log.warning("journal_not_writable run=%s error=%s; trying again", run, error)
                     is_told = True
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
             else:
+                if self.journal_error is not None:
+                    self._blocked.discard(run)
+                    self.journal_error = self.journal_error if self._blocked else None
                 self._publish(run, events, live_run)
                 return
 
@@ -742,8 +772,8 @@ class Runtime:
                     )
                 self._settle(run, mistake)
 
-    def _lose(self, run: str, error: NotLeading, batch: Batch) -> None:
-        """Another process leads this run now: stop all that is done for it here, and say so."""
+    def _lose(self, run: str, error: JournalError, batch: Batch) -> None:
+        """This run is led here no longer: stop all that is done for it, and say so."""
         log.warning("run_lost run=%s error=%s", run, error)
         live_run = batch.ended.pop(run, None) or self.kernel.runs.get(run)
         unwritten = {id(event) for event in batch.entries[run]}

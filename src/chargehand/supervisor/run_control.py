@@ -225,6 +225,8 @@ class RunControl:
                     except NotLeading:
                         await self._journal.mail.post(cancel_mail(run_id, by, reason))
                         return
+            if leading is None:
+                await runtime.open_letters(run_id)
             await runtime.propose(run_id, self._cancellation(by, reason))
             if leading is not None:
                 await asyncio.shield(leading.ending)
@@ -326,18 +328,28 @@ class RunControl:
             raise PlanRefused(faults, "nothing was changed")
         if edit.is_empty:
             return edit
-        runtime = self._runtimes.leading(run_id)
+        runtime = await self._leading(run_id)
         if runtime is not None:
             is_taken = await runtime.propose(run_id, edit.change) is not None
         else:
-            is_taken = await self._journal.mail.post(amend_mail(run_id, edit.change))
+            try:
+                is_taken = await self._journal.mail.post(amend_mail(run_id, edit.change))
+            except KeyConflict:
+                raise PlanChanged(run_id, version, is_on_its_way=True) from None
         if not is_taken:
             raise PlanChanged(run_id, (await self.live_run(run_id)).schedule.version)
         return edit
 
+    async def _leading(self, run_id: str) -> Runtime | None:
+        """The runtime, if it leads this run, once it has taken in what was posted before: commands keep their order."""
+        runtime = self._runtimes.leading(run_id)
+        if runtime is not None:
+            await runtime.open_letters(run_id)
+        return self._runtimes.leading(run_id)
+
     async def _tell(self, run_id: str, event: Event, letter: Mail) -> bool:
         """Have this happen to a run: here if it is led here, else by mail. False if it was refused."""
-        runtime = self._runtimes.leading(run_id)
+        runtime = await self._leading(run_id)
         if runtime is not None:
             return await runtime.propose(run_id, event) is not None
         if (await self.live_run(run_id)).schedule.status is None:
@@ -358,7 +370,7 @@ class RunControl:
                 f"{text!r} does not answer question {question_id}: it {objection}; choose one of {question.offers}"
             )
         by = checks.text(by, "by") or me()
-        runtime = self._runtimes.leading(run_id)
+        runtime = await self._leading(run_id)
         if runtime is not None:
             now = self._clock.now()
             answered = QuestionAnswered(question=question_id, task=task, text=text, by=by, at=now)

@@ -465,6 +465,12 @@ class Supervisor:
         """By worker: how long its attempts took in past runs."""
         return await self._config.paces.paces(self.journal)
 
+    @property
+    def journal_error(self) -> JournalError | None:
+        """Why the journal cannot be written just now; None if it can, or nothing was to be written."""
+        runtime = self._runtimes.current
+        return None if runtime is None else runtime.journal_error
+
     def worker_loads(self) -> list[WorkerLoad]:
         """What each worker has to do now, in this process."""
         runtime = self._runtimes.current

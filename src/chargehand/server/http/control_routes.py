@@ -1,6 +1,7 @@
 """Routes that change the course of a run, whichever process leads it."""
 
 import uuid
+from typing import Any
 
 from fastapi import APIRouter, Request
 from msgspec import Struct
@@ -10,7 +11,7 @@ from chargehand.decisions.system_tasks import is_planned
 from chargehand.decisions.task_graph import TaskState
 from chargehand.errors import UsageError
 from chargehand.server.http.api_context import ApiContext, Caller
-from chargehand.server.http.error_bodies import json_response
+from chargehand.server.http.error_bodies import Refusal, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.run_records import RunRecord
 from chargehand.server.http.run_routes import RunAccepted
@@ -18,6 +19,13 @@ from chargehand.supervisor.requests import run_id
 
 #: characters of a reason or a note
 LONGEST = 20_000
+
+
+class RunUnchanged(Struct, frozen=True):
+    """A run that had ended before, and how."""
+
+    id: str
+    state: str
 
 
 class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,11 +74,12 @@ def control_routes(api: ApiContext) -> APIRouter:
     router = APIRouter(prefix="/runs/{run}", tags=["control"])
     boss = api.boss
 
-    @router.post("/cancel", **returns(RunAccepted, 202), **takes(CancelBody, required=False))
+    @router.post("/cancel", **_returns_either(), **takes(CancelBody, required=False))
     async def cancel(request: Request, run: str, grant: Caller) -> Response:
-        """End a run, wherever it is led."""
+        """End a run, wherever it is led. One that has ended stays as it is: 200 with its state."""
         body = await body_of(request, CancelBody)
-        await api.runs.check(run, grant.namespace)
+        if state := _ended(await api.runs.find(run, grant.namespace)):
+            return json_response(RunUnchanged(run, state))
         reason, by = _short(body.reason), api.name_of(grant)
         if body.answer_now:
             await boss.answer_now(run, reason or "the answer was wanted at once", by=by)
@@ -80,16 +89,16 @@ def control_routes(api: ApiContext) -> APIRouter:
 
     @router.post("/pause", **returns(RunAccepted, 202), **takes(ReasonBody, required=False))
     async def pause(request: Request, run: str, grant: Caller) -> Response:
-        """Start nothing new in a run until it is unpaused."""
+        """Start nothing new in a run until it is unpaused. 409 if it has ended."""
         body = await body_of(request, ReasonBody)
-        await api.runs.check(run, grant.namespace)
+        _refuse_ended(await api.runs.find(run, grant.namespace))
         await boss.pause(run, _short(body.reason), by=api.name_of(grant))
         return json_response(RunAccepted(run), 202)
 
     @router.post("/unpause", **returns(RunAccepted, 202))
     async def unpause(run: str, grant: Caller) -> Response:
-        """Let a paused run go on."""
-        await api.runs.check(run, grant.namespace)
+        """Let a paused run go on. 409 if it has ended."""
+        _refuse_ended(await api.runs.find(run, grant.namespace))
         await boss.unpause(run, by=api.name_of(grant))
         return json_response(RunAccepted(run), 202)
 
@@ -144,6 +153,27 @@ def _add_continuations(router: APIRouter, api: ApiContext) -> None:
         )
         await api.begin(fork, until=api.led_here(new))
         return json_response(RunAccepted(new), 202)
+
+
+def _returns_either() -> dict[str, Any]:
+    told = returns(RunAccepted, 202)
+    told["responses"][200] = returns(RunUnchanged)["responses"][200]
+    return told
+
+
+def _ended(record: RunRecord) -> str:
+    """How a run has ended; empty if it has not."""
+    status = record.live_run.schedule.status
+    return "" if status is None else status.value
+
+
+def _refuse_ended(record: RunRecord) -> None:
+    if state := _ended(record):
+        raise Refusal(
+            *(409, "RunEnded", f"run {record.run} has ended: {state}"),
+            "POST retry does failed tasks again, in a new run",
+            state=state,
+        )
 
 
 def failed_tasks(record: RunRecord) -> list[str]:

@@ -20,7 +20,7 @@ from starlette.types import Receive
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import JournalBusy, UnknownRun
 from chargehand.facts.answer import AnswerPiece, TaskPiece
-from chargehand.facts.events import RunFinished
+from chargehand.facts.events import Event, RunFinished
 from chargehand.journal.base import Journal
 from chargehand.runtime.command_inbox import RETRY
 from chargehand.server.http.error_bodies import Refusal
@@ -353,7 +353,12 @@ class RunStream:
 
     async def _frames(self) -> AsyncIterator[bytes]:
         yield b": chargehand\n\n"  # so that the reader has the headers at once
-        self._is_over = await self._has_ended()
+        if self._seq > 0:
+            known = await self._known_event()
+            if known is None:  # it would wait for events that never come
+                yield RESYNC
+                return
+            self._is_over = isinstance(known, RunFinished)
         async for data in self._missed(None):
             yield data
         with self._streams.following(self, self._seq) as feed:
@@ -402,13 +407,12 @@ class RunStream:
             self._seq, self._is_over = frame.last, frame.is_last
             yield frame.data
 
-    async def _has_ended(self) -> bool:
-        """Whether the event that it goes on from is the last of the run."""
+    async def _known_event(self) -> Event | None:
+        """The event that it goes on from; None if the run has none with this number."""
         with contextlib.suppress(UnknownRun):
-            if self._seq > 0:
-                async for entry in self._streams.journal.read(self.run, self._seq - 1):
-                    return isinstance(entry.event, RunFinished)
-        return False
+            async for entry in self._streams.journal.read(self.run, self._seq - 1):
+                return entry.event
+        return None
 
     async def _is_woken(self) -> bool:
         try:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.task_graph import ranks_of
-from chargehand.errors import PlanRefused, QuestionTaken, UsageError
+from chargehand.errors import PlanChanged, PlanRefused, QuestionTaken, UsageError
 from chargehand.facts.board import Block
 from chargehand.facts.events import Pace
 from chargehand.facts.limits import Limits
@@ -35,6 +35,8 @@ from chargehand.server.http.run_records import RunRecord
 
 #: the block of a run's board that holds the plan as a person has edited it
 DRAFT = "plan draft"
+#: seconds in which the process that leads a run has to take a change of its plan
+PATIENCE = 5.0
 
 
 class PlanBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +110,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     review: PlanReview | None = None
     #: after a change: new ids by old ones
     renamed: Any = UNSET
+    #: why a change that was accepted is not in the plan yet; empty if it is
+    pending: str = ""
 
 
 def plan_routes(api: ApiContext) -> APIRouter:
@@ -131,14 +135,17 @@ def plan_routes(api: ApiContext) -> APIRouter:
         record = await api.runs.find(run, grant.namespace)
         return _shown(await _view(api, record))
 
-    @router.put("/runs/{run}/plan", **returns(PlanView), **takes(PlanBody))
+    @router.put("/runs/{run}/plan", **_returns_changed(), **takes(PlanBody))
     async def change(
         request: Request,
         run: str,
         grant: Caller,
         if_match: Annotated[str | None, Header(max_length=200)] = None,
     ) -> Response:
-        """Change the unstarted part of a plan, or save a draft of one that is to be approved. Needs If-Match."""
+        """Change the unstarted part of a plan, or save a draft of one that is to be approved. Needs If-Match.
+
+        202 if another process leads the run and has not taken the change yet: `pending` says so.
+        """
         body = await body_of(request, PlanBody)
         record = await api.runs.find(run, grant.namespace)
         view = await _view(api, record)
@@ -146,17 +153,53 @@ def plan_routes(api: ApiContext) -> APIRouter:
         wanted = read_plan(body.plan)
         if view.review is not None and not view.review.is_change:
             return _shown(await _save_draft(api, record, wanted))
-        renamed = await api.boss.change_plan(
+        edit = await api.boss.control.change_plan(
             run,
             wanted,
             version=view.version,
+            roster=api.boss.roster,
             reason=body.reason or f"edited by {api.name_of(grant)}",
         )
-        changed = await _view(api, await api.runs.records.read(run))
-        return _shown(msgspec.structs.replace(changed, renamed=renamed))
+        changed, pending = await _wait_changed(api, run, -1 if edit.is_empty else view.version)
+        view = msgspec.structs.replace(
+            await _view(api, changed), renamed=edit.renamed, pending=pending
+        )
+        return _shown(view, 202 if pending else 200)
 
     _add_approval_routes(router, api)
     return router
+
+
+def _returns_changed() -> dict[str, Any]:
+    told = returns(PlanView)
+    told["responses"][202] = returns(PlanView, 202)["responses"][202]
+    return told
+
+
+async def _wait_changed(api: ApiContext, run: str, version: int) -> tuple[RunRecord, str]:
+    """A run once its plan has another version than this, or why it has not after some seconds.
+
+    Raises `PlanChanged` if the process that leads the run has refused the change.
+    """
+    journal = api.boss.journal
+    words = "the process that leads the run has not taken the change yet; read the plan again"
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                known = journal.boards.signal.count
+                # Letters first: one that is taken in meanwhile is then found among the events.
+                letters = await journal.mail.unread()
+                record = await api.runs.records.read(run)
+                if record.live_run.schedule.version > version:
+                    return record, ""
+                if not any(each.stream == run and each.subject == "amend" for each in letters):
+                    raise PlanChanged(run, version)
+                if (await api.runs.standing(record)).leader is None:
+                    words = "no process leads the run now; the change is made when one resumes it"
+                    return record, words
+                await journal.boards.signal.wait(since=known)
+    except TimeoutError:
+        return await api.runs.records.read(run), words
 
 
 def _check(
@@ -311,8 +354,8 @@ def _refuse_stale(view: PlanView, given: str | None, *, required: bool = True) -
         )
 
 
-def _shown(view: PlanView) -> Response:
-    return json_response(view, headers={"etag": f'"{view.etag}"'})
+def _shown(view: PlanView, status: int = 200) -> Response:
+    return json_response(view, status, headers={"etag": f'"{view.etag}"'})
 
 
 def read_plan(data: dict[str, Any]) -> Plan:

@@ -26,6 +26,8 @@ class Liveness(Struct, frozen=True):
     """The server is alive."""
 
     status: str = "ok"
+    #: ok, or that nothing can be stored just now
+    journal: str = "ok"
 
 
 class CallerView(Struct, frozen=True, kw_only=True):
@@ -91,8 +93,11 @@ def open_routes(api: ApiContext) -> APIRouter:
 
     @router.get("/health", **returns(Liveness))
     async def health() -> Response:
-        """Whether the server is alive."""
-        return json_response(Liveness())
+        """Whether the server is alive, and whether its journal can be written."""
+        error = api.boss.journal_error
+        if error is None:
+            return json_response(Liveness())
+        return json_response(Liveness(journal=f"cannot be written: {type(error).__name__}"))
 
     return router
 

@@ -1,0 +1,159 @@
+"""Control of runs over HTTP: by several servers on one journal, of runs that have ended, with a full disk."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import chargehand as ch
+from chargehand.errors import JournalFull
+from chargehand.facts.events import Event
+from chargehand.journal.base import Position
+from chargehand.journal.sqlite import SqliteJournal
+from tests.server.conftest import CREW, Served, serving, task
+
+
+@asynccontextmanager
+async def two_servers(place: Path) -> AsyncIterator[tuple[Served, Served]]:
+    """A server that leads what is submitted through it, and another on the same journal."""
+    async with serving(place) as leader, serving(place) as other:
+        yield leader, other
+
+
+async def test_commands_take_effect_in_the_order_in_which_two_servers_accepted_them(
+    tmp_path: Path,
+) -> None:
+    """The leader applies what another server has accepted before its own later command."""
+    async with two_servers(tmp_path) as (leader, other):
+        for _ in range(3):
+            run = await leader.submit(task("a", "asker"))
+            await leader.until(run, "waiting")
+            assert (await other.post(f"runs/{run}/pause")).status == 202
+            assert (await leader.post(f"runs/{run}/unpause")).status == 202
+            events = (await leader.get(f"runs/{run}/log"))["events"]
+            told = [each["kind"] for each in events if "paused" in each["kind"].lower()]
+            assert told == ["RunPaused", "RunUnpaused"]
+            (question,) = (await leader.get(f"runs/{run}/questions"))["questions"]
+            first = await other.post(f"questions/{question['id']}/answer", {"text": "red"})
+            assert first.status == 200
+            second = await leader.post(f"questions/{question['id']}/answer", {"text": "blue"})
+            assert (second.status, second.json["text"]) == (409, "red")
+            await leader.until(run, "succeeded")
+
+
+async def test_a_plan_is_changed_through_a_server_that_does_not_lead(tmp_path: Path) -> None:
+    async with two_servers(tmp_path) as (leader, other):
+        run = await leader.submit(task("a", "asker"), task("b", "clerk", "a"))
+        await leader.until(run, "waiting")
+        view = await other.get(f"runs/{run}/plan")
+        for words in ("First change", "Second change"):
+            plan = {**view["plan"], "tasks": [dict(each) for each in view["plan"]["tasks"]]}
+            plan["tasks"][-1]["description"] = words
+            reply = await other.call(
+                "PUT", f"runs/{run}/plan", {"plan": plan}, headers={"If-Match": view["etag"]}
+            )
+            assert reply.status == 200, reply
+            assert reply.json["version"] == view["version"] + 1
+            assert reply.headers["etag"] == f'"{reply.json["version"]}"'
+            assert reply.json["plan"]["tasks"][-1]["description"] == words
+            assert reply.json["pending"] == ""
+            view = reply.json
+
+
+async def test_a_change_that_no_leader_has_taken_is_said_to_be_on_its_way(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a", "asker"), task("b", "clerk", "a"))
+        await served.until(run, "waiting")
+    async with serving(tmp_path, leads=False) as served:
+        view = await served.get(f"runs/{run}/plan")
+        replies = []
+        for words in ("First change", "Second change"):
+            plan = {**view["plan"], "tasks": [dict(each) for each in view["plan"]["tasks"]]}
+            plan["tasks"][-1]["description"] = words
+            match = {"If-Match": view["etag"]}
+            replies.append(
+                await served.call("PUT", f"runs/{run}/plan", {"plan": plan}, headers=match)
+            )
+        assert [each.status for each in replies] == [202, 409]
+        assert replies[0].json["pending"].startswith("no process leads the run now")
+        assert replies[1].kind == "PlanChanged"
+        assert "on its way" in replies[1].json["error"]["message"]
+        assert b"amend" not in replies[1].body
+        assert (await served.post(f"runs/{run}/resume")).status == 202
+        async with asyncio.timeout(20):
+            while view["version"] != 2:
+                view = await served.get(f"runs/{run}/plan")
+        assert view["plan"]["tasks"][-1]["description"] == "First change"
+
+
+async def test_a_stream_from_beyond_the_last_event_ends(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        ended = await served.submit(task("a"))
+        last = (await served.until(ended, "succeeded"))["seq"]
+        live = await served.submit(task("a", "asker"))
+        await served.until(live, "waiting")
+        for path, headers, end in (
+            (f"runs/{ended}/events?after={last}", {}, b"event: end"),
+            (f"runs/{ended}/events?after={last + 1}", {}, b"event: resync"),
+            (f"runs/{live}/events", {"Last-Event-ID": "900"}, b"event: resync"),
+        ):
+            async with asyncio.timeout(10):
+                reply = await served.call("GET", path, headers=headers)
+            assert reply.body.strip().splitlines()[-2] == end, (path, reply.body)
+
+
+async def test_a_run_that_has_ended_is_not_paused_and_stays_as_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a"))
+        await served.until(run, "succeeded")
+        for what in ("pause", "unpause"):
+            reply = await served.post(f"runs/{run}/{what}")
+            assert (reply.status, reply.kind) == (409, "RunEnded")
+            assert reply.json["state"] == "succeeded"
+        for body in ({}, {"answer_now": True}):
+            reply = await served.post(f"runs/{run}/cancel", body)
+            assert (reply.status, reply.json) == (200, {"id": run, "state": "succeeded"})
+
+
+class FullJournal(SqliteJournal):
+    """A journal without room for events while `is_full`; its leases still find some."""
+
+    is_full = False
+
+    async def append(self, stream: str, events: Sequence[Event], **how: Any) -> Position:
+        if self.is_full and events:
+            raise JournalFull("its disk is full; make room")
+        return await super().append(stream, events, **how)
+
+
+async def test_a_full_disk_is_said_at_once_and_runs_go_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    journal = FullJournal(tmp_path / "runs.db")
+    boss = ch.Supervisor(list(CREW), journal=journal)
+    plan = {"plan": {"goal": "Show one thing", "tasks": [task("a")]}}
+    async with serving(tmp_path, boss=boss) as served, asyncio.timeout(20):
+        run = await served.submit(task("a", "asker"))
+        (question,) = (await served.until(run, "waiting"))["questions"]
+        journal.is_full = True
+        reply = await served.post("runs", {**plan, "key": "again"})
+        assert (reply.status, reply.kind) == (507, "JournalFull")
+        answering = asyncio.ensure_future(
+            served.post(f"questions/{question['id']}/answer", {"text": "red"})
+        )
+        while (await served.get("health"))["journal"] == "ok":
+            pass
+        assert (await served.get("health"))["journal"] == "cannot be written: JournalFull"
+        for path, body in (("runs", plan), (f"runs/{run}/pause", {})):
+            reply = await served.post(path, body)
+            assert (reply.status, reply.kind) == (507, "JournalFull"), path
+        journal.is_full = False
+        assert (await answering).status == 200
+        await served.until(run, "succeeded")
+        assert (await served.get("health"))["journal"] == "ok"
+        again = await served.post("runs", {**plan, "key": "again"})
+        assert again.status == 202
+        await served.until(again.json["id"], "succeeded")
+        assert len((await served.get("runs"))["runs"]) == 2
+    await journal.close()
