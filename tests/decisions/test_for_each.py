@@ -89,6 +89,15 @@ def test_what_a_task_cannot_be_mapped_over_is_a_fault_with_a_name(over: Any, fau
     assert fault in [each.kind for each in Plan(goal="g", tasks=[task]).check().faults]
 
 
+def test_more_results_than_items_are_a_fault() -> None:
+    def faults(least: int) -> list[str]:
+        task = Task(id="each", description="Read it", worker="ann", for_each=[1, 2], at_least=least)
+        return [each.message for each in Plan(goal="g", tasks=[task]).check().faults]
+
+    assert faults(2) == []
+    assert faults(5) == ["at_least=5 is more than the 2 items of for_each; name 2 at most"]
+
+
 @pytest.mark.parametrize("over", [7, 1.5, True, object(), {1, 2}])
 def test_what_is_no_list_no_name_and_no_pattern_is_refused(over: Any) -> None:
     with pytest.raises(UsageError, match="for_each"):

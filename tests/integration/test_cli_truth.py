@@ -286,3 +286,18 @@ def test_the_answer_of_a_finished_run_is_printed_again_without_its_crew_or_a_mod
         del sys.modules[name]
     again = chargehand("resume", "last")
     assert (again.exit_code, json.loads(again.stdout)["n"]) == (0, [1, None])
+
+
+def test_a_working_folder_that_was_deleted_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        result = CliRunner().invoke(main, ["run", "Say hello", "--journal", str(tmp_path / "j.db")])
+    finally:
+        os.chdir(tmp_path)
+    assert result.exit_code == 2
+    assert "the working folder was deleted" in result.output

@@ -1,11 +1,13 @@
 """Written replies: found by what is asked, and refused in words that help."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import chargehand as ch
+from chargehand.errors import UsageError
 from chargehand.models.base import ModelRequest, user
 from chargehand.models.written import WrittenModel, open_model, purpose_of
 from chargehand.tools.files import files
@@ -49,11 +51,21 @@ def test_replies_are_found_by_what_is_asked_in_any_order(tmp_path: Path) -> None
     assert "--model" in result.tasks["no"].why
 
 
+def test_a_mark_at_the_beginning_is_skipped_and_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "replies.toml").write_bytes(b"\xef\xbb\xbf" + WHOLE.encode())
+    assert len(WrittenModel(tmp_path / "replies.toml").replies.reply) == 2
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path, words in ((tmp_path / "pipe.toml", "a pipe"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(UsageError, match=words):
+            WrittenModel(path)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         (None, "No such file"),
         ("note = 1", "is not a file of replies"),
+        ("a = " + "[" * 3000 + "]" * 3000, "nested too deep"),
         ("not toml", "is not a file of replies"),
         (HEAD + 'reply = [{ when = ["a"] }]', "reply 1 needs either `say` or `turns`"),
         (HEAD + 'reply = [{ say = "a", turns = [{ say = "b" }] }]', "reply 1 needs either"),

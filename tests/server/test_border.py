@@ -1,6 +1,7 @@
 """The border of the HTTP API: rows I8 to I18 of the fault list, over a real socket."""
 
 import asyncio
+import errno
 import os
 import resource
 import stat
@@ -130,6 +131,11 @@ async def test_i10_no_scope_reaches_beyond_itself(tmp_path: Path) -> None:
                 assert is_harmless or reply.status == 403, (path, reply)
         for path in ("tokens/rotate", "workers/clerk/drain", "workers/clerk/join"):
             assert (await served.post(path, token=operator)).status == 403
+        other = tokens.add("other", Scope.ADMIN, "team-b")[1]
+        for path in ("workers/clerk/drain", "workers/clerk/join"):
+            refused = await served.post(path, token=other)
+            assert (refused.status, refused.kind) == (403, "NamespaceShared")
+        assert (await served.get("workers"))["workers"][0]["state"] == "idle"
         assert (await served.get("me", token=operator))["scopes"] == ["read", "operate"]
 
 
@@ -206,6 +212,10 @@ async def test_i12_only_known_hosts_are_answered(tmp_path: Path, base: str) -> N
         ):
             reply = await raw(served, f"GET {base}/api/v1/health HTTP/1.1\r\nHost: {host}\r\n")
             assert reply.startswith(b"HTTP/1.1 200"), (host, reply)
+        if base:
+            page = await raw(served, f"GET {base}?a=b HTTP/1.1\r\nHost: localhost\r\n")
+            assert page.startswith(b"HTTP/1.1 308")
+            assert f"location: {base}/?a=b\r\n".encode() in page
 
 
 async def raw(served: Served, head: str, body: bytes = b"", *, wait: float = 5) -> bytes:
@@ -441,6 +451,25 @@ async def test_i8_a_head_that_does_not_come_is_given_up(tmp_path: Path) -> None:
             (question,) = (await served.get(f"runs/{run}/questions"))["questions"]
             await served.post(f"questions/{question['id']}/answer", {"text": "red"})
             assert b"event: end" in await stream.read()
+
+
+async def test_i8_connections_that_cannot_be_accepted_are_said_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = OSError(errno.EMFILE, "Too many open files")
+    async with serving(tmp_path) as served:
+        await served.get("me")
+        loop = asyncio.get_running_loop()
+        for _ in range(2_000):
+            told = {"message": "socket.accept() out of system resource", "exception": full}
+            loop.call_exception_handler(told)
+        lines = [each.getMessage() for each in caplog.records if "accept" in each.getMessage()]
+        assert len(lines) == 1
+        assert "Too many open files" in lines[0]
+        loop.call_exception_handler({"message": "another", "exception": ValueError("broken")})
+        assert caplog.records[-1].getMessage().startswith("another")
+        assert (await served.call("GET", "me")).status == 200
+    assert loop.get_exception_handler() is None
 
 
 def test_i18_a_public_address_without_a_token_is_refused(tmp_path: Path) -> None:

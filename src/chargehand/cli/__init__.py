@@ -3,6 +3,7 @@
 import logging
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -62,6 +63,14 @@ def _unless_lost(done: Any) -> Any:
     return done
 
 
+def _has_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 class _Commands(click.Group):
     """Commands whose errors are one line on stderr: the fact and the way out, no stack."""
 
@@ -78,6 +87,11 @@ class _Commands(click.Group):
             sys.exit(_USAGE if isinstance(error, _TO_BE_SET_RIGHT) else _FAILED)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(_INTERRUPTED)
+        except FileNotFoundError:
+            if _has_folder():
+                raise
+            say("chargehand: the working folder was deleted; change to another one, such as cd ~")
+            sys.exit(_USAGE)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
         return list(COMMANDS)

@@ -161,6 +161,10 @@ def load_suite(path: str | Path) -> Suite:
         raise UsageError(f"{place} is not TOML: {error}") from None
     except msgspec.ValidationError as error:
         raise UsageError(f"{place}: {error}") from None
+    except RecursionError:
+        raise UsageError(
+            f"{place} is nested too deep to be read; take brackets out of it"
+        ) from None
     suite = Suite(place.resolve(), form.suite, form.crew, form.case, form.gate)
     faults = _faults_of(suite)
     if faults:

@@ -51,7 +51,7 @@ FAULTS = {
     "missing_file": "a file that the worker cannot find (a warning)",
     "no_items": "a pattern of files in `for_each` that no file fits (a warning)",
     "missing_table": "a table that the worker cannot find (a warning)",
-    "bad_for_each": "something to map a task over that is no list, no need and no pattern of files",
+    "bad_for_each": "something to map a task over that is no list, no need and no pattern of files, or has fewer items than at_least",
 }
 
 #: files and tables that are named in a fault
@@ -596,6 +596,12 @@ def _faults_of_for_each(task: Task) -> Iterable[Fault]:
     if isinstance(over, dict) and not (set(over) == {FILES} and over[FILES].strip()):
         message = (
             f"for_each={shown(over)} must be {{'files': PATTERN}}, such as {{'files': '*.txt'}}"
+        )
+        yield Fault("bad_for_each", task.id, message)
+    if isinstance(over, list) and task.at_least is not None and task.at_least > len(over):
+        message = (
+            f"at_least={task.at_least} is more than the {len(over)} items of for_each; "
+            f"name {len(over)} at most"
         )
         yield Fault("bad_for_each", task.id, message)
     if over == "":

@@ -25,6 +25,7 @@ from chargehand.models.base import (
     ToolCall,
 )
 from chargehand.models.scripted import counted, pieces, request_line
+from chargehand.regular_file import refuse_special_file
 
 #: of an answer in words
 _LAST_LINE = "\nCONFIDENCE: "
@@ -142,8 +143,9 @@ def _asked(request: ModelRequest) -> str:
 
 
 def _read(path: Path) -> WrittenReplies:
+    refuse_special_file(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a mark first
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise UsageError(f"{path} cannot be read as a file of replies: {why}") from None
@@ -151,6 +153,8 @@ def _read(path: Path) -> WrittenReplies:
         replies = msgspec.convert(tomllib.loads(text), WrittenReplies)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{path} is not a file of replies: {error}; see the models page") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deep to be read; take brackets out of it") from None
     for number, each in enumerate(replies.reply, 1):
         if bool(each.say) is bool(each.turns) or any(
             bool(t.say) is bool(t.call) for t in each.turns

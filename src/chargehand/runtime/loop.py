@@ -151,9 +151,8 @@ class Runtime:
             self, clock, attempts.spill, self._board_for, nesting=self, planning=self, texts=texts
         )
         self._inbox: list[RunMessage] = []
-        #: why nothing can be written just now; the runs that wait for that are in `_blocked`
-        self.journal_error: JournalError | None = None
-        self._blocked: set[str] = set()
+        #: by run that waits for that: why its events cannot be written
+        self._blocked: dict[str, JournalError] = {}
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
         self._is_freed = False
@@ -221,9 +220,15 @@ class Runtime:
         self._refuse_blocked()
         await self._command_inbox.open_letters(run)
 
+    @property
+    def journal_error(self) -> JournalError | None:
+        """Why nothing can be written just now; None if it can."""
+        return next(iter(self._blocked.values()), None)
+
     def _refuse_blocked(self) -> None:
-        if isinstance(self.journal_error, NO_ROOM):
-            raise type(self.journal_error)(*self.journal_error.args)
+        error = self.journal_error
+        if isinstance(error, NO_ROOM):
+            raise type(error)(*error.args)
 
     def claim(self, run: str) -> asyncio.Lock:
         """To be held while a run is begun or taken over: two callers at once would both lead it."""
@@ -721,16 +726,14 @@ class Runtime:
                     with contextlib.suppress(JournalError):
                         await self.journal.leases.release(run, live_run.epoch)
                     return
-                self._blocked.add(run)
-                self.journal_error = error
+                self._blocked[run] = error
                 if not is_told:
                     log.warning("journal_not_writable run=%s error=%s; trying again", run, error)
                     is_told = True
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
             else:
-                if self.journal_error is not None:
-                    self._blocked.discard(run)
-                    self.journal_error = self.journal_error if self._blocked else None
+                if self._blocked:
+                    self._blocked.pop(run, None)
                 self._publish(run, events, live_run)
                 return
 
@@ -775,6 +778,7 @@ class Runtime:
     def _lose(self, run: str, error: JournalError, batch: Batch) -> None:
         """This run is led here no longer: stop all that is done for it, and say so."""
         log.warning("run_lost run=%s error=%s", run, error)
+        self._blocked.pop(run, None)
         live_run = batch.ended.pop(run, None) or self.kernel.runs.get(run)
         unwritten = {id(event) for event in batch.entries[run]}
         batch.tickets = [

@@ -28,6 +28,9 @@ from chargehand.supervisor.run_control import Run, RunControl
 
 log = logging.getLogger("chargehand")
 
+#: characters of a warning in the log
+LONGEST = 300
+
 
 class RunStart:
     """Begins runs, and takes up those that others have left."""
@@ -193,7 +196,7 @@ class RunStart:
         reach = await reach_of(self._roster, self._config.resources.redactor)
         for warning in plan.check(reach=reach).warnings:
             if warning not in known:
-                log.warning("plan_warning %s", warning)
+                log.warning("plan_warning %s", str(warning)[:LONGEST])
 
     async def plan(self, request: str, terms: RunOptions) -> Plan:
         """The plan that a run would carry out for this request."""

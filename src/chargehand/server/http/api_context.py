@@ -38,8 +38,22 @@ def granted_admin(request: Request) -> Grant:
     return grant
 
 
+def granted_crew_admin(request: Request) -> Grant:
+    """The token of a request about workers, which all namespaces share: an administrator's of the default one."""
+    grant = granted_admin(request)
+    if grant.namespace:
+        raise Refusal(
+            403,
+            "NamespaceShared",
+            f"all namespaces share the workers, and the token {grant.name!r} is of {grant.namespace!r}",
+            "use an administrator's token without a namespace",
+        )
+    return grant
+
+
 Caller = Annotated[Grant, Depends(granted)]
 Admin = Annotated[Grant, Depends(granted_admin)]
+CrewAdmin = Annotated[Grant, Depends(granted_crew_admin)]
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):

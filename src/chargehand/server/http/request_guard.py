@@ -117,6 +117,10 @@ class RequestGuard:
             self._check_source(scope["method"], headers, is_api=is_api)
             scope["grant"] = self._grant_for(scope["method"], path, headers, is_api=is_api)
             body = await self._body(scope, headers, receive)
+            if scope["path"] == self._rules.base != "" and scope["method"] in ("GET", "HEAD"):
+                await send(_redirect(f"{self._rules.base}/", scope["query_string"]))
+                await send({"type": "http.response.body", "body": b""})
+                return
         except Refusal as error:
             words = error_body(error.kind, str(error), error.hint)
             await refuse_body(receive, send, words, _error_headers(error), error.status)
@@ -282,6 +286,13 @@ def _is_same_origin(origin: str, host: str) -> bool:
 def _path_below(path: str, base: str) -> str:
     """A path without the base path, whether the proxy has stripped it or not."""
     return path.removeprefix(base) or "/" if base and f"{path}/".startswith(f"{base}/") else path
+
+
+def _redirect(path: str, query: bytes) -> Message:
+    """The head of a response that sends the browser to this path of the same server."""
+    place = path.encode() + (b"?" + query if query else b"")
+    headers = [(b"location", place), (b"content-length", b"0")]
+    return {"type": "http.response.start", "status": 308, "headers": headers}
 
 
 def _length_in(headers: Headers) -> int:

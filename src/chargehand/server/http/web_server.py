@@ -1,12 +1,16 @@
 """Listens for HTTP, and ends within half a second however many streams are open."""
 
+import asyncio
 import contextlib
+import errno
+import logging
+import math
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import uvicorn
 from msgspec import Struct
@@ -29,6 +33,15 @@ HEAD_TIME = 10.0
 TURNS = 5
 #: connections at once; more are answered with 503
 MOST_CONNECTIONS = 2_000
+#: connections that wait to be accepted
+BACKLOG = 256
+#: why a connection that waits cannot be accepted: open files, memory
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+#: seconds until that is said again
+SAID_AGAIN = 60.0
+
+log = logging.getLogger("chargehand")
+_ErrorHandler: TypeAlias = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
 class WebOptions(Struct, frozen=True, kw_only=True):
@@ -82,6 +95,32 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _AcceptErrors:
+    """Handles errors of the event loop: that no connection can be accepted is said once a minute.
+
+    asyncio reports it with a stack for each connection that waits, some thousand times a second.
+    """
+
+    def __init__(self, other: _ErrorHandler | None) -> None:
+        self._other = other
+        self._said_at = -math.inf
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES):
+            if self._other is None:
+                loop.default_exception_handler(context)
+            else:
+                self._other(loop, context)
+        elif loop.time() - self._said_at >= SAID_AGAIN:
+            self._said_at = loop.time()
+            log.warning(
+                "connections_not_accepted error=%s; those that wait are accepted when others have ended; "
+                "raise the limit (ulimit -n) if that happens often",
+                error.strerror,
+            )
+
+
 class WebServer:
     """The API of one supervisor on one socket."""
 
@@ -122,6 +161,7 @@ class WebServer:
             server_header=False,
             timeout_graceful_shutdown=GRACE,
             limit_concurrency=MOST_CONNECTIONS,
+            backlog=BACKLOG,
             ssl_certfile=options.certificate or None,
             ssl_keyfile=options.key or None,
             ws="none",
@@ -134,9 +174,13 @@ class WebServer:
     async def run(self) -> None:
         """Serve until `stop`."""
         with self._listener:
+            loop = asyncio.get_running_loop()
+            before = loop.get_exception_handler()
+            loop.set_exception_handler(_AcceptErrors(before))
             try:
                 await self._server.serve(sockets=[self._listener])
             finally:
+                loop.set_exception_handler(before)
                 await self.api.close()
 
     def close(self) -> None:

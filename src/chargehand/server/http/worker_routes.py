@@ -15,7 +15,7 @@ from chargehand.errors import UsageError
 from chargehand.journal.base import BEATS, Process
 from chargehand.models.provider_queue import ProviderLoad
 from chargehand.roles.roster import Member
-from chargehand.server.http.api_context import Admin, ApiContext, Caller
+from chargehand.server.http.api_context import ApiContext, Caller, CrewAdmin
 from chargehand.server.http.error_bodies import Refusal, json_response
 from chargehand.server.http.openapi_schemas import returns
 from chargehand.server.http.run_records import RunRecord
@@ -122,14 +122,14 @@ def worker_routes(api: ApiContext) -> APIRouter:
         return json_response(await _workers_view(api, grant.namespace))
 
     @router.post("/{name}/drain", **returns(WorkerName, 202))
-    async def drain(name: str, grant: Admin) -> Response:  # noqa: ARG001 - it must have one
+    async def drain(name: str, grant: CrewAdmin) -> Response:  # noqa: ARG001 - it must have one
         """Give a worker of this server nothing new; it finishes what it has."""
         _known(api.boss, name)
         await api.boss.drain(name)
         return json_response(WorkerName(name), 202)
 
     @router.post("/{name}/join", **returns(WorkerName, 202))
-    async def join(name: str, grant: Admin) -> Response:  # noqa: ARG001 - it must have one
+    async def join(name: str, grant: CrewAdmin) -> Response:  # noqa: ARG001 - it must have one
         """Give a worker that was drained work again."""
         worker = _known(api.boss, name)
         try:
