@@ -235,7 +235,7 @@ def test_the_offline_model_knows_nothing_by_itself_and_leaves_the_memory_alone(
     result = supervisor_worker_workflow(
         request_, num_workers=2, num_tasks=2, config=offline, attempts=1
     )
-    assert (result["final_result"], result["confidence"]) == ({}, 0)
+    assert (result["final_result"], result["confidence"]) == (None, 0)
     assert ["knows nothing by itself" in gap["why"] for gap in result["gaps"]] == [True, True]
     assert result["pool"].read_relevant(segments=["notes"]) == []
 

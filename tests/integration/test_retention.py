@@ -31,7 +31,9 @@ PLAN = ch.Plan(goal="Words", tasks=TASKS)
 
 @ch.worker("writer", "Writes")
 async def writer(brief: ch.Brief) -> str:
-    return brief.run[-1] * int(brief.task.args["length"])
+    # The whole id, not its last character: runs that write the same share it, and it counts for neither.
+    length = int(brief.task.args["length"])
+    return (brief.run * length)[:length]
 
 
 def make_runs(path: Path, number: int) -> list[str]:
