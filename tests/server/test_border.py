@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import resource
+import socket
 import stat
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from chargehand.server.http.access_tokens import AccessTokens, Scope
 from chargehand.server.http.app import api_app
 from chargehand.server.http.request_guard import MOST_BODY, MOST_DEPTH, OPEN
 from chargehand.server.http.web_server import WebOptions, WebServer
+from chargehand.server.listener import listening
 from tests.server.conftest import CREW, Reply, Served, serving, task
 
 RUN, QUESTION = "r0000", "r0000:a:1-00"
@@ -506,3 +508,11 @@ async def test_files_outside_the_dashboard_are_not_served(tmp_path: Path) -> Non
             reply = await raw(served, head)
             assert b"root:" not in reply
             assert served.token.encode() not in reply
+
+
+def test_a_reply_in_two_parts_does_not_wait_for_an_acknowledgement() -> None:
+    """Without `TCP_NODELAY`, each reply on a kept connection takes 40 ms longer."""
+    with listening("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)), listener.accept()[0] as connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

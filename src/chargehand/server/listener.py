@@ -25,7 +25,11 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises `UsageError` if that is not possible."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        made = socket.create_server((host, port), family=family)
+        # Connections inherit it. asyncio sets it only where the protocol is given by number; without it, a reply
+        # in two parts waits 40 ms for the client's acknowledgement of the first.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
     except (OSError, OverflowError) as error:
         raise UsageError(f"cannot listen at {host}:{port}: {error}; name another") from None
 
