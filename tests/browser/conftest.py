@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 import chargehand
 
@@ -209,6 +210,12 @@ class Server:
 def task(id_: str, worker: str = "reader", *needs: str) -> dict[str, Any]:
     words = f"Read the report of {id_} and note its revenue"
     return {"id": id_, "description": words, "worker": worker, "needs": list(needs)}
+
+
+def send_now(page: Page) -> None:
+    """Send the answer that can still be taken back; on a slow machine it is sent by itself after five seconds."""
+    with contextlib.suppress(PlaywrightTimeout):
+        page.locator(".toast").get_by_role("button", name="Send now").click(timeout=4_000)
 
 
 @pytest.fixture(scope="module")

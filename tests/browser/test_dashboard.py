@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import OWNER, Server, task
+from tests.browser.conftest import OWNER, Server, send_now, task
 
 #: the label beside the title of a run
 STATE = ".run-title .state"
@@ -71,7 +71,7 @@ def test_a_question_is_answered_by_keyboard_taken_back_and_sent(page: Page, serv
     expect(page.locator(".toast")).to_have_count(0)
     expect(page.locator(".split-item .choices")).to_be_visible()
     page.keyboard.press("1")
-    page.locator(".toast").get_by_role("button", name="Send now").click()
+    send_now(page)
     expect(page.locator(".question")).to_contain_text("You answered “the report”")
     until_state(page, "done")
     assert server.call("GET", f"runs/{run}/questions")["questions"][0]["answered"]["text"] == (
@@ -85,15 +85,19 @@ def test_a_question_answered_elsewhere_says_by_whom(page: Page, server: Server) 
     goto(page, server, f"runs/{run}/questions")
     expect(page.locator(".split-list li")).to_have_count(2)
     (question, _) = server.call("GET", f"runs/{run}/questions")["questions"]
+
+    def answer_first(route: Route) -> None:
+        """Whenever the page sends its answer, another one has just come in."""
+        server.call("POST", f"questions/{question['id']}/answer", {"text": "the press"})
+        route.continue_()
+
+    page.route("**/answer", answer_first)
     goto(page, server, f"questions?question={question['id']}")
     expect(page.locator(".split-item .question")).to_contain_text(question["task"])
     # The keys work once their choices are shown.
     expect(page.locator(".split-item").get_by_role("button", name="the report")).to_be_visible()
     page.keyboard.press("1")
-    send = page.locator(".toast").get_by_role("button", name="Send now")
-    expect(send).to_be_visible()
-    server.call("POST", f"questions/{question['id']}/answer", {"text": "the press"})
-    send.click()
+    send_now(page)
     expect(page.locator(".split-item .question")).to_contain_text(f"Answered by {OWNER}")
     expect(page.locator(".split-item .question")).to_contain_text("the press")
     server.call("POST", f"runs/{run}/cancel", {})
@@ -310,7 +314,7 @@ def test_the_page_survives_a_server_that_dies_and_comes_back(page: Page, server:
     expect(page.locator(".dot")).to_contain_text("live")
     expect(page.get_by_role("alert")).to_have_count(0)
     page.get_by_role("complementary").get_by_role("button", name="the press").click()
-    page.locator(".toast").get_by_role("button", name="Send now").click()
+    send_now(page)
     until_state(page, "done")
 
 

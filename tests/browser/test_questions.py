@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from chargehand.server.http.access_tokens import AccessTokens, Scope
-from tests.browser.conftest import OWNER, STATIC, Server, task
+from tests.browser.conftest import OWNER, STATIC, Server, send_now, task
 from tests.pseudo_terminal import USUAL, Terminal, terminal
 
 CREW = '''
@@ -110,7 +110,7 @@ def asked(page: Page, server: Server, run: str, kind: str) -> Locator:
 
 def send(page: Page) -> None:
     """Do not wait until an answer cannot be taken back any more."""
-    page.locator(".toast").get_by_role("button", name="Send now").click()
+    send_now(page)
 
 
 def outcome(page: Page, server: Server, run: str, state: str) -> Any:

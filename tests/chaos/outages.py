@@ -88,9 +88,11 @@ def h8_trial(seed: int, folder: Path) -> Verdict:
         wanted = rng.randint(5, 100)
         crew.must_come(lambda: crew.count("ack", runs[1]) >= wanted, "there was no load")
         crew.start()  # it takes over whatever has no leader any more
-        asyncio.run(_hold_all(place, rng.choice(runs), rng.uniform(2.0, 3.0) * LEASE))
         crew.tail.look()
-        crew.verdict.fired += not crew.has_ended(*runs)
+        locked = rng.choice([run for run in runs if not crew.has_ended(run)])
+        asyncio.run(_hold_all(place, locked, rng.uniform(2.0, 3.0) * LEASE))
+        crew.tail.look()
+        crew.verdict.fired += not crew.has_ended(locked)
         crew.must_come(lambda: crew.has_ended(*runs), "the runs did not end")
         demotions = sum(len(crew.leaders(run)) - 1 for run in runs)
         crew.verdict.figures["false_demotions"] = demotions
@@ -100,17 +102,18 @@ def h8_trial(seed: int, folder: Path) -> Verdict:
 
 
 async def _hold_all(place: Database, run: str, seconds: float) -> None:
-    """Take every connection that can be had, and stand idle in a transaction that locks a run."""
-    held: list[Other] = []
+    """Stand idle in a transaction that locks a run, and take every connection that can be had."""
+    held: list[Other] = [await asyncpg.connect(place.place)]
     try:
-        with contextlib.suppress(asyncpg.TooManyConnectionsError):
-            while True:
-                held.append(await asyncpg.connect(place.place))
+        # The lock comes first: while a hundred connections are made, the run could end.
         await held[0].execute("BEGIN")
         await held[0].execute(
             "SELECT * FROM chargehand_streams WHERE namespace = $1 AND name = $2 FOR UPDATE",
             *(place.namespace, run),
         )
+        with contextlib.suppress(asyncpg.TooManyConnectionsError):
+            while True:
+                held.append(await asyncpg.connect(place.place))
         await asyncio.sleep(seconds)
     finally:
         for connection in held:
