@@ -18,6 +18,7 @@ from pydantic import BaseModel
 import chargehand as ch
 from chargehand.documents import BarChart, Callout, Document, Figure, Section, Table
 from chargehand.presentation.shown_progress import show_progress
+from chargehand.tools.calculator import maths
 from chargehand.tools.files import files
 from chargehand.tools.sql_tables import data
 
@@ -71,9 +72,9 @@ OUTPUT = Curriculum
 ANALYST = "Give every figure with the SQL that gives exactly this value."
 RESEARCHER = "Quote rules with file and line."
 WRITER = """Write one lesson sheet for the week you are given, in Markdown, as the guidelines want it: aim, warm-up if a topic is weak,
-one worked example, three exercises, one closing question. Plain words, correct arithmetic, at most 120 words."""
-REVIEWER = """Check the sheets against the guidelines, and the plan against the objectives. Name every objective that is left out,
-with the reason and its line in objectives.csv."""
+one worked example, three exercises, one closing question. Plain words, at most 120 words. Calculate what you compute, and never guess."""
+REVIEWER = """Check the sheets against the guidelines, and the plan against the objectives. Look up every objective that is left out and
+what it needs. Name it with the reason and its line in objectives.csv."""
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -118,6 +119,15 @@ def boss(model: str, folder: Path = DATA, journal: str | None = None) -> ch.Supe
             if need not in known
         ]
 
+    @ch.tool(effect="pure")
+    def look_up_objective(code: str) -> str:
+        """Look up a learning objective by its code, such as N1: its line, its text and what it needs."""
+        for each in rows(folder / "objectives.csv"):
+            if each["code"] == code.strip():
+                needs = each["needs"] or "nothing"
+                return f"objectives.csv:{each['line']}: {code}, {each['objective']}; needs {needs}"
+        return f"{code} is not in objectives.csv"
+
     return ch.Supervisor(
         [
             ch.Worker(
@@ -132,8 +142,18 @@ def boss(model: str, folder: Path = DATA, journal: str | None = None) -> ch.Supe
                 instructions=RESEARCHER,
                 tools=files(folder),
             ),
-            ch.Worker("writer", "Writes a lesson sheet for one week", instructions=WRITER),
-            ch.Worker("reviewer", "Checks lesson sheets and plans", instructions=REVIEWER),
+            ch.Worker(
+                "writer",
+                "Writes a lesson sheet for one week",
+                instructions=WRITER,
+                tools=maths(),
+            ),
+            ch.Worker(
+                "reviewer",
+                "Checks lesson sheets and plans",
+                instructions=REVIEWER,
+                tools=[look_up_objective],
+            ),
             scheduler,
             prerequisites,
         ],

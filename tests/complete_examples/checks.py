@@ -68,6 +68,17 @@ def example_of(name: str) -> Example:
     return Example(name)
 
 
+def llm_workers(boss: ch.Supervisor) -> list[ch.Worker]:
+    """The LLM workers of a supervisor and of those below it."""
+    found: list[ch.Worker] = []
+    for each in boss.roster:
+        if isinstance(each, ch.Supervisor):
+            found += llm_workers(each)
+        elif isinstance(each, ch.Worker):
+            found.append(each)
+    return found
+
+
 def assert_document_holds(document: Document, data: Path, *, figures: int) -> None:
     """Valid pages, nothing from outside, and every figure in the data that it cites."""
     page = document.html()

@@ -14,6 +14,7 @@ from tests.complete_examples.checks import (
     assert_suite_passes,
     assert_survives_kills,
     example_of,
+    llm_workers,
 )
 
 
@@ -76,7 +77,15 @@ def test_the_data_is_made_by_its_script(example: Example, folder: Path) -> None:
     assert_data_is_made_by(example, folder)
 
 
-@pytest.mark.parametrize("example", sorted(CASES.keys() - {"curriculum_builder"}), indirect=True)
+def test_three_llm_workers_use_tools_of_their_own(example: Example) -> None:
+    workers = llm_workers(example.module.boss(example.written(), example.data))
+    tools = [set(each.toolbox.names) for each in workers if len(each.toolbox)]
+    assert len(tools) >= 3
+    assert len(set.union(*tools)) == sum(map(len, tools)), "two workers share a tool"
+    called = {turn.call for reply in example.written().replies.reply for turn in reply.turns}
+    assert all(each & called for each in tools)
+
+
 def test_its_suite_passes_and_writes_nothing(example: Example, folder: Path) -> None:
     assert_suite_passes(example)
     assert not list(folder.iterdir())
