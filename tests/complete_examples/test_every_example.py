@@ -107,7 +107,7 @@ def test_killed_twice_it_goes_on(example: Example, case: Case, folder: Path) -> 
 
 def test_a_provider_with_429s_is_waited_for(example: Example, case: Case) -> None:
     faults = kit.at_random("429", rate=case.rate, seed=3)
-    model = kit.FaultyModel(example.written(), faults=faults)
+    model = kit.FaultyModel(example.written(), faults=faults, retry_after=0.1)
     result = example.run(model)
     assert isinstance(result.output, example.module.OUTPUT), result.answer.gaps
     if case.ends == "succeeded":

@@ -107,6 +107,13 @@ def test_broken_tool_arguments_go_back_to_the_model(is_http: bool) -> None:
     assert result.output == "It is 5."
 
 
+def test_a_429_asks_for_the_wait_that_was_chosen() -> None:
+    model = kit.FaultyModel(ch.ScriptedModel([]), faults={1: "429"}, retry_after=0.25)
+    with pytest.raises(ch.errors.ModelBusy) as busy:
+        kit.run_virtual(model.ask(ModelRequest(turns=(user("go"),))))
+    assert busy.value.retry_after == timedelta(seconds=0.25)
+
+
 def test_a_stream_that_is_cut_gives_pieces_and_no_end() -> None:
     model = kit.FaultyModel(ch.ScriptedModel(["one two", "three"]), faults={1: "cut stream"})
 

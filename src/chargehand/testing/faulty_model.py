@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 from msgspec.structs import replace
 
 from chargehand.errors import ModelBusy, ModelError, ModelGarbled, ModelTooSlow, ModelUnreachable
+from chargehand.facts.argument_checks import Duration, duration
 from chargehand.models.base import Model, ModelReply, ModelRequest, Part, Text, ToolCall
 from chargehand.testing.faults import FaultPlan, FaultSchedule, broken_json
-
-_BUSY_SECONDS = 1.0
 
 
 class FaultyModel:
@@ -17,12 +16,13 @@ class FaultyModel:
         model = FaultyModel(my_model, faults=first(3, "429"))
 
     Faults are those that the adapters report for what a provider does; see `FakeProvider` for the
-    same over real HTTP.
+    same over real HTTP. A 429 asks to wait for `retry_after`; a number means seconds.
     """
 
-    def __init__(self, model: Model, faults: FaultPlan) -> None:
+    def __init__(self, model: Model, faults: FaultPlan, *, retry_after: Duration = 1.0) -> None:
         self._model = model
         self._schedule = FaultSchedule(faults)
+        self._retry_after = duration(retry_after, "FaultyModel: retry_after", may_be_zero=True)
         self.name = model.name
         self.account = model.account
         self.abilities = model.abilities
@@ -40,14 +40,14 @@ class FaultyModel:
     async def ask(self, request: ModelRequest) -> ModelReply:
         kind = self._schedule.next_fault()
         if kind is not None and kind != "bad json":
-            raise _error_of(kind)
+            raise self._error_of(kind)
         reply = await self._model.ask(request)
         return reply if kind is None else _broken(reply)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
         kind = self._schedule.next_fault()
         if kind is not None and kind not in ("bad json", "cut stream"):
-            raise _error_of(kind)
+            raise self._error_of(kind)
         if kind == "bad json":
             reply = _broken(await self._model.ask(request))
             yield reply.text
@@ -55,22 +55,21 @@ class FaultyModel:
             return
         async for piece in self._model.stream(request):
             if kind is not None and not isinstance(piece, str):
-                raise _error_of(kind)  # all of its text has come, and not the end that says so
+                raise self._error_of(kind)  # all of its text has come, and not the end that says so
             yield piece
 
-
-def _error_of(kind: str) -> ModelError:
-    match kind:
-        case "429":
-            return ModelBusy("429: as planned", retry_after=_BUSY_SECONDS, status=429)
-        case "500":
-            return ModelUnreachable("500: as planned", status=500)
-        case "timeout":
-            return ModelTooSlow("no answer came, as planned")
-        case "cut stream":
-            return ModelGarbled("the answer broke off, as planned")
-        case _:
-            return ModelGarbled("what answered is not a model, as planned")
+    def _error_of(self, kind: str) -> ModelError:
+        match kind:
+            case "429":
+                return ModelBusy("429: as planned", retry_after=self._retry_after, status=429)
+            case "500":
+                return ModelUnreachable("500: as planned", status=500)
+            case "timeout":
+                return ModelTooSlow("no answer came, as planned")
+            case "cut stream":
+                return ModelGarbled("the answer broke off, as planned")
+            case _:
+                return ModelGarbled("what answered is not a model, as planned")
 
 
 def _broken(reply: ModelReply) -> ModelReply:
