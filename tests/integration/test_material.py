@@ -11,7 +11,7 @@ import chargehand as ch
 from chargehand.errors import ToolError
 from chargehand.facts.events import PlanAdopted, TaskAdded
 from chargehand.facts.plan import Plan, Reach, Task
-from chargehand.models.base import ModelRequest, ToolCall
+from chargehand.models.base import ModelReply, ModelRequest, StopReason, Text, ToolCall
 from chargehand.roles.material import MOST_BYTES, in_words, material_of, reach_of
 from chargehand.roles.roster import Roster
 from chargehand.tools.files import files
@@ -140,6 +140,51 @@ async def test_a_plan_that_names_a_missing_file_goes_back_with_the_files_there_a
     # The one who does it sees the columns, and a row.
     assert "units BIGINT" in text_of(doer.requests[0])
     assert "first: 2024-01-05, Tiller, 40, 2" in text_of(doer.requests[0])
+
+
+@pytest.mark.parametrize("approach", ["stream", "whole"])
+async def test_a_worker_without_tools_cannot_be_told_of_a_missing_file(
+    supply: Path, approach: Any
+) -> None:
+    """A small model had copied a file name of the prompt's examples into tasks for the writer."""
+    invented = {**MISSING, "worker": "writer", "description": "What the price is, by warranty.md"}
+    better = {**invented, "description": "Write a note on the price, by contract.md"}
+    mind = ch.ScriptedModel([plan_of(invented), plan_of(better), "12 EUR. [t1]"])
+    doer = ch.ScriptedModel(["12 EUR"])
+    writer = ch.Worker("writer", "Writes", model=doer)
+    boss = ch.Supervisor([*crew(supply, model=doer), writer], model=mind)
+    result = await boss.run("Which price applies?", approach=approach)
+    assert result.status == "succeeded", result.answer
+    assert "'warranty.md', which is not there" in mind.requests[1].turns[-1].text
+    # It writes from what others have read: nobody takes the task away from it.
+    assert result.tasks["t1"].task.worker == "writer"
+    assert result.tasks["t1"].task.description == better["description"]
+
+
+async def test_what_workers_of_unknown_reach_make_is_not_called_missing(supply: Path) -> None:
+    @ch.worker("scraper", "Fetches things")
+    async def scraper(brief: ch.Brief) -> str:
+        return "scraped.csv"
+
+    bare = ch.Worker("writer", "Writes")
+    known = (await reach_of(Roster([*crew(supply), bare])))["writer"]
+    assert known.is_whole
+    assert set(known.files) == {"contract.md", "orders.csv"}
+    assert not (await reach_of(Roster([*crew(supply), bare, scraper])))["writer"].is_whole
+    assert await reach_of(Roster([bare])) == {}
+
+
+async def test_better_words_for_a_task_invent_no_file(supply: Path) -> None:
+    first = plan_of({**THERE, "description": "Units of Tiller by orders.csv"})
+    guess = json.dumps({"description": "Add up the units of Tiller in tiller_deliveries.csv"})
+    good = json.dumps({"description": "Add up the column units of Tiller in orders.csv"})
+    mind = ch.ScriptedModel([first, guess, good, "40 units. [t1]"])
+    doer = ch.ScriptedModel([ModelReply(parts=(Text("no"),), stop=StopReason.REFUSAL), "40"])
+    boss = ch.Supervisor(crew(supply, model=doer), model=mind)
+    result = await boss.run("How many units?", approach="whole", refine=True)
+    assert result.status == "succeeded", result.answer
+    assert "'tiller_deliveries.csv', which is not there" in mind.requests[2].turns[-1].text
+    assert "column units" in result.tasks["t1"].task.description
 
 
 @pytest.mark.parametrize("approach", ["stream", "whole"])

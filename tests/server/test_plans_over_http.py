@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import chargehand as ch
+from chargehand.server.http.access_tokens import Scope
+from chargehand.tools.files import files
 from tests.server.conftest import CREW, Served, clerk, serving, task
 
 
@@ -254,6 +256,24 @@ async def test_a_plan_is_checked_without_being_run(tmp_path: Path) -> None:
         broken = (await served.post("plan/check", {"plan": {"tasks": 3}})).json
         assert broken["faults"][0]["kind"] == "not_a_plan"
         assert (await served.get("runs"))["runs"] == []
+
+
+async def test_a_plan_that_names_a_missing_file_is_warned_of(tmp_path: Path) -> None:
+    folder = tmp_path / "supply"
+    folder.mkdir()
+    (folder / "orders.csv").write_text("supplier,units\nTiller,40\n")
+    reader = ch.Worker("reader", "Reads files", tools=files(folder), model=ch.ScriptedModel([]))
+    wanted = {"id": "a", "worker": "reader", "description": "Add up the units in deliveries.csv"}
+    async with serving(tmp_path, crew=[reader]) as served:
+        body = {"plan": {"goal": "x", "tasks": [wanted]}}
+        found = (await served.post("plan/check", body)).json
+        assert found["faults"] == []
+        (warning,) = found["warnings"]
+        assert (warning["kind"], warning["field"]) == ("missing_file", "description")
+        assert "there are: orders.csv" in warning["message"]
+        looker = served.web.tokens.add("looker", Scope.READ)[1]
+        shown = (await served.post("plan/check", body, token=looker)).json
+        assert shown["warnings"] == []
 
 
 async def test_a_plan_far_above_the_cap_is_checked_at_once(tmp_path: Path) -> None:

@@ -344,6 +344,8 @@ class Reach(Struct, frozen=True):
     tables: tuple[str, ...] = ()
     #: False: there are more files than were listed
     is_whole: bool = True
+    #: False: the worker has no tools, and only knows what others have read for it
+    is_own: bool = True
 
 
 class Check(Struct, frozen=True):
@@ -364,21 +366,28 @@ class Check(Struct, frozen=True):
 def _out_of_reach(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
     """Files and tables that tasks name and their workers cannot find."""
     written = {name.casefold() for task in tasks for name in _files_written(task.description)}
+    spellings: dict[str, set[str]] = {}  # made once for each worker: there may be many files
     for task in tasks:
         own = reach.get(task.worker)
         if own is None:
             continue
-        known = _spellings(own.files)
         for name in dict.fromkeys(_files_read(task.description)):
-            is_known = _is_known(name.casefold(), known) or name.casefold() in written
-            if own.files and own.is_whole and not is_known:
-                words = task.description.casefold()
-                spaced = [path for path in known if path.endswith(f" {name.casefold()}")]
-                if not any(path in words for path in spaced):
-                    yield Fault("missing_file", task.id, _missing("file", name, own.files))
+            if not own.files or not own.is_whole or name.casefold() in written:
+                continue
+            if task.worker not in spellings:
+                spellings[task.worker] = _spellings(own.files)
+            if not _is_there(name.casefold(), spellings[task.worker], task.description.casefold()):
+                yield Fault("missing_file", task.id, _missing("file", name, own.files))
         for name in _TABLE.findall(task.description):
             if own.tables and name.casefold() not in {each.casefold() for each in own.tables}:
                 yield Fault("missing_table", task.id, _missing("table", name, own.tables))
+
+
+def _is_there(name: str, known: set[str], words: str) -> bool:
+    """Whether a file is known by this name, or by a longer one with spaces that stands in the words."""
+    if _is_known(name, known):
+        return True
+    return any(path in words for path in known if path.endswith(f" {name}"))
 
 
 def who_can_read(task: Task, reach: Mapping[str, Reach]) -> str:
@@ -387,7 +396,7 @@ def who_can_read(task: Task, reach: Mapping[str, Reach]) -> str:
     named = {name.casefold() for name in _files_read(task.description)}
     if own is None or not own.is_whole or not named or _reads_all(named, own):
         return ""
-    able = [name for name, each in reach.items() if _reads_all(named, each)]
+    able = [name for name, each in reach.items() if each.is_own and _reads_all(named, each)]
     return able[0] if len(able) == 1 else ""
 
 

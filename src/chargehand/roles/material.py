@@ -12,7 +12,7 @@ from chargehand.engines.brief import Brief
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Reach
 from chargehand.roles.data_fences import fenced
-from chargehand.roles.roster import Roster
+from chargehand.roles.roster import Member, Roster
 from chargehand.roles.run_summary import remembered
 from chargehand.threads import in_thread
 from chargehand.tools.base import Tool
@@ -57,8 +57,11 @@ async def material_of(roster: Roster) -> list[MaterialHolder]:
 
 
 async def reach_of(roster: Roster, redactor: Redactor = NOTHING_SECRET) -> dict[str, Reach]:
-    """By worker: the names of the files and tables that it can reach, without secrets."""
-    return {
+    """By worker: the names of the files and tables that it can reach, without secrets.
+
+    An LLM worker without tools reaches nothing by itself: it may be told of what the others reach.
+    """
+    own = {
         worker: Reach(
             _without_secrets(_paths_in(holder.material), redactor),
             _without_secrets(tuple(table.name for table in holder.material.tables), redactor),
@@ -67,6 +70,27 @@ async def reach_of(roster: Roster, redactor: Redactor = NOTHING_SECRET) -> dict[
         for holder in await material_of(roster)
         for worker in holder.workers
     }
+    bare = [worker.name for worker in roster if _has_no_tools(worker)] if own else []
+    is_known = all(worker.name in own or worker.name in bare for worker in roster)
+    return own | dict.fromkeys(bare, _of_all(own.values(), is_known=is_known))
+
+
+def _has_no_tools(worker: Member) -> bool:
+    toolbox = getattr(
+        worker, "toolbox", None
+    )  # functions, and whatever is no LLM worker, have none
+    return toolbox is not None and not len(toolbox)
+
+
+def _of_all(reaches: Iterable[Reach], *, is_known: bool) -> Reach:
+    """What several workers reach together; not all of it if of others it is not known."""
+    together = list(reaches)
+    return Reach(
+        tuple(dict.fromkeys(path for each in together for path in each.files)),
+        tuple(dict.fromkeys(name for each in together for name in each.tables)),
+        is_known and all(each.is_whole for each in together),
+        is_own=False,
+    )
 
 
 def _without_secrets(names: tuple[str, ...], redactor: Redactor) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The refiner: a task that failed for what it says is said better, by a model that sees what went wrong."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,11 +13,12 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import StepMismatch, WorkerError
 from chargehand.facts.events import TaskRewritten
 from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
+from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.json_output import record
-from chargehand.roles.material import remembered_material
+from chargehand.roles.material import reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
 from chargehand.roles.plan_schema import objection_to_task
 from chargehand.roles.prompts import prompt
@@ -54,7 +56,9 @@ async def refine(brief: Brief, seat: PlanningContext, resources: Resources) -> O
         return _rewritten(node.task.description)  # just before the process ended that had it done
     try:
         told = await remembered_material(brief, seat.roster, seen.description, resources.redactor)
-        words = await _better_words(DurableModelCaller(brief, resources), seat, seen, told.fenced)
+        reach = await reach_of(seat.roster, resources.redactor)
+        caller = DurableModelCaller(brief, resources)
+        words = await _better_words(caller, seat, seen, told.fenced, reach)
     except StepMismatch:
         raise
     except WorkerError as error:
@@ -70,13 +74,21 @@ async def refine(brief: Brief, seat: PlanningContext, resources: Resources) -> O
 
 
 async def _better_words(
-    caller: DurableModelCaller, seat: PlanningContext, seen: Mishap, material: str
+    caller: DurableModelCaller,
+    seat: PlanningContext,
+    seen: Mishap,
+    material: str,
+    reach: Mapping[str, Reach],
 ) -> str:
+    # What was missing before may be named again, as in "there is no a.csv, use b.csv".
+    known = _missing_in(seen.description, seen.worker, reach)
+
     def examine(answer: Any) -> str | None:
         words = " ".join(answer["description"].split()).casefold()
         if words and words == " ".join(seen.description.split()).casefold():
             return "This is what failed, word for word; say it so that it can be done."
-        return objection_to_task(answer["description"])
+        missing = _missing_in(answer["description"], seen.worker, reach) - known
+        return objection_to_task(answer["description"]) or "; ".join(sorted(missing)) or None
 
     answer = await ask_for(
         caller,
@@ -86,6 +98,13 @@ async def _better_words(
         examine,
     )
     return str(answer["description"]).strip()
+
+
+def _missing_in(description: str, worker: str, reach: Mapping[str, Reach]) -> set[str]:
+    """What is said of the files and tables that words name and that this worker cannot find."""
+    task = Task(id="t", description=description, worker=worker)
+    missing = Plan(goal="", tasks=[task]).check(reach=reach).warnings
+    return {each.message for each in missing if each.kind in ("missing_file", "missing_table")}
 
 
 def _turns(

@@ -41,7 +41,7 @@ from chargehand.facts.failure_policy import OnFailure, on_failure_of
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking, OnQuestion, on_question_of
 from chargehand.facts.outcome import Outcome
-from chargehand.facts.plan import Plan, Task
+from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.facts.retention import Retention
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.base import Journal
@@ -464,6 +464,12 @@ class Supervisor:
     async def paces(self) -> Mapping[str, Pace]:
         """By worker: how long its attempts took in past runs."""
         return await self._config.paces.paces(self.journal)
+
+    async def reach(self) -> Mapping[str, Reach]:
+        """By worker: the files and tables that it can reach now, for `plan.check(reach=…)`."""
+        from chargehand.roles.material import reach_of
+
+        return await reach_of(self.roster, self._config.resources.redactor)
 
     @property
     def journal_error(self) -> JournalError | None:

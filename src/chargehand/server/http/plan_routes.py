@@ -21,12 +21,12 @@ from chargehand.facts.board import Block
 from chargehand.facts.events import Pace
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Question
-from chargehand.facts.plan import Plan, find_cycle
+from chargehand.facts.plan import Plan, Reach, find_cycle
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.base import load_value
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH, REJECT
 from chargehand.server.http import run_views as views
-from chargehand.server.http.access_tokens import Grant
+from chargehand.server.http.access_tokens import Grant, Scope
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import Refusal, fault_json, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
@@ -119,13 +119,17 @@ def plan_routes(api: ApiContext) -> APIRouter:
     router = APIRouter(tags=["plans"])
 
     @router.post("/plan/check", **returns(PlanCheck), **takes(PlanBody))
-    async def check(request: Request, grant: Caller) -> Response:  # noqa: ARG001 - it must have one
-        """Say what is wrong with a plan, without running it."""
+    async def check(request: Request, grant: Caller) -> Response:
+        """Say what is wrong with a plan, without running it.
+
+        Those who may submit runs are warned of files and tables that the plan names and that are not there.
+        """
         body = await body_of(request, PlanBody)
         paces = await api.boss.paces()
+        reach = await api.boss.reach() if grant.allows(Scope.OPERATE) else {}
         # In a thread, because a plan far above the cap takes long to look at, and others wait.
         found = await asyncio.to_thread(
-            _check, body.plan, api.boss.roster.names, api.boss.limits, paces
+            _check, body.plan, api.boss.roster.names, api.boss.limits, paces, reach
         )
         return json_response(found)
 
@@ -203,14 +207,18 @@ async def _wait_changed(api: ApiContext, run: str, version: int) -> tuple[RunRec
 
 
 def _check(
-    data: dict[str, Any], workers: Collection[str], limits: Limits, paces: Mapping[str, Pace]
+    data: dict[str, Any],
+    workers: Collection[str],
+    limits: Limits,
+    paces: Mapping[str, Pace],
+    reach: Mapping[str, Reach],
 ) -> PlanCheck:
     try:
         plan = read_plan(data)
     except UsageError as error:
         fault = {"task": "", "field": "", "kind": "not_a_plan", "message": str(error)}
         return PlanCheck([fault], [], PlanTotals(0, 0, 0, None))
-    found = plan.check(workers, limits)
+    found = plan.check(workers, limits, reach=reach)
     return PlanCheck(
         [fault_json(each) for each in found.faults],
         [fault_json(each) for each in found.warnings],
