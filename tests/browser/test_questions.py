@@ -349,7 +349,9 @@ def test_the_first_who_answers_counts_and_the_others_are_told(page: Page, server
             expect(card).to_contain_text("counts for ask3?")
             expect(card.locator(".ways")).to_be_visible()
             for each in (leader, watching):
-                each.wait_for(lambda text: "counts for ask3?" in text and "› █" in text)
+                each.wait_for(
+                    lambda text: "▌ Which source counts for ask3?" in text and "› █" in text
+                )
             watching.type("1\r")
             told("ask3", f"{anna}: the report", leader)
             expect(card).to_contain_text(f"Answered by {anna}: “the report”")

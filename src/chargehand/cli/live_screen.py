@@ -243,6 +243,10 @@ class LiveScreen:
 
     def hide(self) -> None:
         self._asked = None
+        # What was typed too late was meant for this question, not for the next.
+        late = [self._lines.get_nowait() for _ in range(self._lines.qsize())]
+        if None in late:
+            self._lines.put_nowait(None)
         self._dirty.set()
 
     async def line(self) -> str | None:

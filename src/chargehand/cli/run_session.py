@@ -158,13 +158,12 @@ class RunSession:
         terminal = self._watch.screen or TerminalPrompt()
         with terminal.listening():
             while True:
-                await self._watch.changed.wait()
-                self._watch.changed.clear()
-                for question in list(self._watch.open.values()):
-                    if question.id not in self._watch.open:
-                        continue
+                # Not a list of them: the next may have come while one was answered elsewhere.
+                while (question := next(iter(self._watch.open.values()), None)) is not None:
                     if not await self._is_asked(question, terminal):
                         return
+                await self._watch.changed.wait()
+                self._watch.changed.clear()
 
     async def _is_asked(self, question: Question, prompt: Prompt) -> bool:
         """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
