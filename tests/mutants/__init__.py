@@ -6,6 +6,7 @@ must notice. Other rooms bring a file of their own beside it, in the same form.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,21 +84,23 @@ def is_caught(mutant: Mutant) -> bool:
 def passes(check: str, source: Path) -> bool:
     """Whether a fast check is content with this source."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", *_command(check)],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    if done.returncode not in (0, 1):  # 1 is a failed test; more is a check that could not run
-        raise RuntimeError(f"{check!r} did not run: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-    return done.returncode == 0
+    with subprocess.Popen(
+        [sys.executable, "-m", *_command(check)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as checking:
+        try:
+            said, _ = checking.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(checking.pid, signal.SIGKILL)  # the servers that it started, too
+            return False
+    if checking.returncode not in (0, 1):  # 1 is a failed test; more is a check that could not run
+        raise RuntimeError(f"{check!r} did not run: {said[-2000:]}")
+    return checking.returncode == 0
 
 
 def _command(check: str) -> list[str]:
