@@ -277,7 +277,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
             *(
                 Callout(
                     f"{each.competitor}: the sources contradict each other.",
-                    [f"{each.finding} (", *_joined(each.figures), f") {each.assumed}"],
+                    [f"{each.finding} They say: ", *_joined(each.figures), f". {each.assumed}"],
                 )
                 for each in report.contradictions
             ),
@@ -288,7 +288,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
             Section("What to do"),
             Bullets(
                 [
-                    [f"{each.action} {each.because} (", *_joined(each.figures), ")"]
+                    [f"{each.action} {each.because} Lost: ", *_joined(each.figures), "."]
                     for each in report.recommendations
                 ],
                 numbered=True,

@@ -171,7 +171,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
             *(
                 Callout(
                     f"{each.supplier}: two terms contradict each other.",
-                    [f"{each.finding} (", *_joined(each.terms), ")"],
+                    [f"{each.finding} Terms: ", *_joined(each.terms), "."],
                 )
                 for each in review.contradictions
             ),

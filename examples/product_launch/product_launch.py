@@ -323,7 +323,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
             *(
                 Callout(
                     f"{each.topic}: the sources contradict each other.",
-                    [f"{each.finding} (", *_joined(each.figures), f") {each.assumed}"],
+                    [f"{each.finding} Figures: ", *_joined(each.figures), f". {each.assumed}"],
                 )
                 for each in plan.contradictions
             ),

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from contextlib import chdir
 from functools import cache, cached_property
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -88,6 +89,19 @@ def assert_document_holds(document: Document, data: Path, *, figures: int) -> No
     assert not [e for e in FigureCheck(data).all(document.figures) if e.fault]
     numbers = f"Figures found in their sources: {len(document.figures)} of {len(document.figures)}"
     assert numbers in document.markdown()
+
+
+def assert_gaps_are_named(example: Example, result: ch.RunResult) -> str:
+    """The run is partial, and its document says what is missing and why; returns the page."""
+    assert result.status is ch.RunStatus.PARTIAL
+    assert result.answer.gaps
+    document = example.document(result)
+    page = document.html()
+    assert_valid_html(page)
+    missing = page.partition("<h2>What is missing</h2>")[2].partition("<h2>")[0]
+    assert [gap for gap in result.answer.gaps if escape(str(gap)) not in missing] == []
+    assert "## What is missing" in document.markdown()
+    return page
 
 
 def assert_data_is_made_by(example: Example, tmp_path: Path) -> None:

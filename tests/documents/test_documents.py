@@ -1,5 +1,6 @@
 """Documents: figures are looked up where they say, and hostile text stays text."""
 
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -167,11 +168,44 @@ def test_points_can_hold_figures() -> None:
     assert "<ol><li>One.</li>" in document.html()
 
 
-def test_large_numbers_of_an_axis_are_written_out() -> None:
-    numbers = [Figure(value=value, source="a.md:1") for value in (4869, 18942)]
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ((4869, 18942), ["0", "5,000", "10,000", "15,000", "20,000"]),
+        ((4.3, 5.4), ["4.0", "4.5", "5.0", "5.5"]),
+        ((0.012, 0.019), ["0.010", "0.015", "0.020"]),
+        ((-3, 3), ["-4", "-2", "0", "2", "4"]),
+        ((24, 49), ["20", "30", "40", "50"]),
+        ((30, 30), ["30", "40"]),
+        ((0, 0), ["0.0", "0.5"]),
+        ((1e300, 2e300), ["1e+300", "2e+300"]),
+        ((-math.inf, math.inf), ["-inf", "inf"]),
+    ],
+)
+def test_an_axis_has_round_numbers(values: tuple[float, float], labels: list[str]) -> None:
+    numbers = [Figure(value=value, source="a.md:1") for value in values]
     page = Document("Axis", [LineChart("Searches", ["Jan", "Feb"], {"all": numbers})]).html()
-    assert ">18,942</text>" in page
-    assert "e+" not in page
+    assert re.findall(r'text-anchor="end">([^<]+)</text>', page) == labels
+
+
+def test_the_columns_of_a_table_are_set_to_one_side() -> None:
+    price, day = Figure(value=9, unit="EUR", source="a:1"), Figure(value="2026-01-31", source="a:2")
+    table = Table(
+        ["price", "term", "computed", "day"],
+        [
+            [price, price, 4, day],
+            [price, price, 1234.25, day],
+            ["none", "for as long as it lasts", 0.5, "2026-02-28"],
+        ],
+    )
+    document = Document("Sides", [table])
+    page = document.html()
+    sides = re.findall(r"<th([^>]*)>(\w+)", page)
+    assert [name for side, name in sides if side] == ["price", "computed"]
+    assert '<td class="number">none</td>' in page
+    assert re.findall(r">([0-9,.]+)</td>", page) == ["4.00", "1,234.25", "0.50"]
+    assert "| none | for as long as it lasts | 0.50 |" in document.markdown()
+    assert '<span class="figure short" title="a:2">2026-01-31<' in page
 
 
 def test_figures_are_found_wherever_they_stand_in_a_result() -> None:
@@ -243,6 +277,42 @@ def test_hostile_text_stays_text_in_both_forms() -> None:
     assert "<script" not in text.replace("\\<script", "")
     assert "[link](" not in text.replace("\\[link](", "")
     assert "1,234.5" in page
+
+
+def test_text_keeps_the_markdown_of_a_model() -> None:
+    said = """# Week 3 #
+**Aim:** find `x_1`, *then* 2 * 3 * 4.
+Second line.
+
+2. Fold [a](http://x)
+   in four.
+
+3) Draw <b>it</b>.
+- one
+* two
+
+~~~sql
+SELECT ```*```
+~~~
+"""
+    document = Document("Sheet", [said])
+    assert document.markdown() == (
+        "# Sheet\n\n### Week 3\n\n**Aim:** find `x_1`, *then* 2 \\* 3 \\* 4. Second line.\n\n"
+        "2. Fold \\[a](http://x) in four.\n3. Draw \\<b>it\\</b>.\n\n- one\n- two\n\n"
+        "````\nSELECT ```*```\n````\n"
+    )
+    page = document.html()
+    assert_valid_html(page)
+    assert page.partition("<h1>Sheet</h1>")[2].startswith(
+        "<h3>Week 3</h3><p><strong>Aim:</strong> find <code>x_1</code>, <em>then</em> 2 * 3 * 4.<br>Second line.</p>"
+        '<ol start="2"><li>Fold [a](http://x) in four.</li><li>Draw &lt;b&gt;it&lt;/b&gt;.</li></ol>'
+        "<ul><li>one</li><li>two</li></ul><pre><code>SELECT ```*```</code></pre>"
+    )
+
+
+@pytest.mark.parametrize("text", ["**a " * 20_000, "*a " * 20_000, "`a " * 20_000, "```\n" * 9])
+def test_marks_without_an_end_are_read_fast(text: str) -> None:
+    assert_valid_html(Document("Marks", [text]).html())
 
 
 def test_a_chart_of_words_is_refused_by_name() -> None:

@@ -1,5 +1,6 @@
 """Bar and line charts as SVG. Each bar and point has a title that a pointer shows and a reader can read."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -11,6 +12,8 @@ _WIDTH, _LABEL, _ROW = 720, 210, 26
 _HEIGHT, _EDGE = 260, 56
 #: names of lines in one row below it
 _NAMES = 4
+#: steps of an axis between the least and the greatest value, about; what is larger or flatter gets no round numbers
+_STEPS, _MOST, _LEAST = 3, 1e15, 1e-9
 _COLOURS = ("var(--bar)", "#2a855a", "#8b4fd9", "#c2500a", "#6b727b", "#cf3434")
 
 
@@ -42,7 +45,8 @@ def line_chart_svg(
         for name, line in lines.items()
     }
     every = [value for line in numbers.values() for value in line.values()]
-    low, high = min(every, default=0.0), max(every, default=1.0)
+    ticks = _ticks(min(every, default=0.0), max(every, default=1.0))
+    low, high = min(ticks), max(ticks)
     rise = (high - low) or 1.0
 
     def x(place: int) -> float:
@@ -52,9 +56,9 @@ def line_chart_svg(
         return 16 + (high - value) / rise * (_HEIGHT - 72)
 
     drawn = [
-        f'<text class="soft" x="{_EDGE - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{_axis_label(value)}</text>'
+        f'<text class="soft" x="{_EDGE - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{label}</text>'
         f'<line x1="{_EDGE}" x2="{_WIDTH - _EDGE}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="var(--line)"/>'
-        for value in dict.fromkeys((low, (low + high) / 2, high))
+        for value, label in ticks.items()
     ]
     every_nth = max(1, len(axis) // 8)
     drawn += [
@@ -101,8 +105,17 @@ def _unbroken(line: Mapping[int, float]) -> list[list[tuple[int, float]]]:
     return parts
 
 
-def _axis_label(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"
+def _ticks(low: float, high: float) -> dict[float, str]:
+    """Round numbers from below the least value to above the greatest, each as it is written on the axis."""
+    spread = (high - low) or abs(high) or 1.0
+    if not (low > -_MOST and high < _MOST and spread > _LEAST):
+        return {each: f"{each:,.4g}" for each in (low, high)}
+    rough = spread / _STEPS
+    places = math.floor(math.log10(rough))
+    step = next(s for s in (1, 2, 5, 10) if s * 10.0**places >= rough * 0.999) * 10.0**places
+    first, last = math.floor(low / step + _LEAST), math.ceil(high / step - _LEAST)
+    digits = max(0, -math.floor(math.log10(step) + _LEAST))
+    return {n * step: f"{n * step:,.{digits}f}" for n in range(first, max(last, first + 1) + 1)}
 
 
 def _svg(title: str, height: int, drawn: Sequence[str]) -> str:

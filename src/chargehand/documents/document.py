@@ -6,6 +6,7 @@ end says whether the figure was found there.
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,11 +14,14 @@ from msgspec import Struct
 
 from chargehand.documents.charts import bar_chart_svg, line_chart_svg
 from chargehand.documents.figures import Figure, FigureCheck
+from chargehand.documents.prose import markdown_line, prose_html, prose_markdown
 from chargehand.errors import UsageError
 from chargehand.presentation.plain_text import clean
 from chargehand.result import RunResult
 
 Cell: TypeAlias = "str | int | float | Figure"
+#: characters of a text in a column of numbers, and of a figure that is never broken into two lines
+_MOST_WORDS, _UNBROKEN = 16, 16
 
 
 class Paragraph(Struct, frozen=True):
@@ -41,7 +45,10 @@ class Callout(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Rows under column names. Numbers and figures are set to the right."""
+    """Rows under column names. Columns of numbers are set to the right.
+
+    Plain numbers of a column get equally many decimal places; a figure is shown as it is stated.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -114,16 +121,18 @@ class Document:
 
     def markdown(self) -> str:
         """The document as Markdown; charts are tables in it."""
-        parts = [f"# {_line(self.title)}"]
+        parts = [f"# {markdown_line(self.title)}"]
         if self.label:
-            parts.append(f"*{_line(self.label)}*")
+            parts.append(f"*{markdown_line(self.label)}*")
         parts += [self._markdown_of(block) for block in self.blocks]
         parts += [
-            f"## {title}\n\n" + "\n".join(f"- {_line(e)}" for e in lines)
+            f"## {title}\n\n" + "\n".join(f"- {markdown_line(e)}" for e in lines)
             for title, lines in self._ending()
         ]
         if self.figures:
-            sources = [f"{n}. {_line(source)}" for n, source in enumerate(self._sources(), 1)]
+            sources = [
+                f"{n}. {markdown_line(source)}" for n, source in enumerate(self._sources(), 1)
+            ]
             parts.append("## Sources\n\n" + "\n".join(sources))
         return "\n\n".join(parts) + "\n"
 
@@ -132,9 +141,9 @@ class Document:
             case Table(rows=[]) | BarChart(bars=[]) | LineChart(axis=[]) | Bullets(points=[]):
                 return _nothing_for(block)
             case str():
-                return _text(block)
+                return prose_markdown(block)
             case Section():
-                return f"## {_line(block.title)}"
+                return f"## {markdown_line(block.title)}"
             case Paragraph():
                 return self._words(block.parts)
             case Bullets():
@@ -143,7 +152,7 @@ class Document:
                     for n, each in enumerate(block.points, 1)
                 )
             case Callout():
-                return f"> **{_line(block.title)}** {self._words(block.parts)}".rstrip()
+                return f"> **{markdown_line(block.title)}** {self._words(block.parts)}".rstrip()
             case Table():
                 return self._markdown_table(block.columns, block.rows, block.caption)
             case BarChart():
@@ -155,18 +164,18 @@ class Document:
     def _markdown_table(
         self, columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str
     ) -> str:
-        lines = [[_line(each) for each in columns], ["---"] * len(columns)]
-        lines += [[self._words([cell]) for cell in row] for row in rows]
+        lines = [[markdown_line(each) for each in columns], ["---"] * len(columns)]
+        lines += [[self._words([cell]) for cell in row] for row in _evened(rows)]
         table = "\n".join(
             "| " + " | ".join(each.replace("|", "\\|") for each in line) + " |" for line in lines
         )
-        return f"**{_line(caption)}**\n\n{table}" if caption else table
+        return f"**{markdown_line(caption)}**\n\n{table}" if caption else table
 
     def _words(self, parts: Sequence[Cell]) -> str:
         return "".join(
-            f"{_line(str(each), keep=True)} [{self._number[each]}]"
+            f"{markdown_line(str(each), keep=True)} [{self._number[each]}]"
             if isinstance(each, Figure)
-            else _line(_shown(each), keep=True)
+            else markdown_line(_shown(each), keep=True)
             for each in parts
         )
 
@@ -203,7 +212,7 @@ class Document:
             case Table(rows=[]) | BarChart(bars=[]) | LineChart(axis=[]) | Bullets(points=[]):
                 return f'<p class="label">{_lines(_nothing_for(block))}</p>'
             case str():
-                return "".join(f"<p>{_lines(each)}</p>" for each in block.strip().split("\n\n"))
+                return prose_html(block)
             case Section():
                 return f"<h2>{escape(block.title)}</h2>"
             case Paragraph():
@@ -231,15 +240,19 @@ class Document:
                 )
 
     def _html_table(self, table: Table) -> str:
+        sides = [_side(column) for column in zip_longest(*table.rows, fillvalue="")]
         head = "".join(
-            f"<th{_side(any(_is_number(row[i]) for row in table.rows))}>{escape(each)}</th>"
-            for i, each in enumerate(table.columns)
+            f"<th{side}>{escape(each)}</th>"
+            for side, each in zip_longest(sides, table.columns, fillvalue="")
         )
         rows = (
             "<tr>"
-            + "".join(f"<td{_side(_is_number(cell))}>{self._spans([cell])}</td>" for cell in row)
+            + "".join(
+                f"<td{side}>{self._spans([cell])}</td>"
+                for side, cell in zip(sides, row, strict=True)
+            )
             + "</tr>"
-            for row in table.rows
+            for row in _evened(table.rows)
         )
         caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
         return (
@@ -249,12 +262,16 @@ class Document:
 
     def _spans(self, parts: Sequence[Cell]) -> str:
         return "".join(
-            f'<span class="figure{" bad" if self.faults.get(each) else ""}" title="{escape(each.source)}">'
+            f'<span class="{self._class_of(each)}" title="{escape(each.source)}">'
             f'{escape(str(each))}<sup><a href="#s{self._number[each]}">{self._number[each]}</a></sup></span>'
             if isinstance(each, Figure)
             else _lines(_shown(each))
             for each in parts
         )
+
+    def _class_of(self, figure: Figure) -> str:
+        short = " short" if len(str(figure)) <= _UNBROKEN else ""
+        return f"figure{short}{' bad' if self.faults.get(figure) else ''}"
 
     # What every document ends with
 
@@ -277,7 +294,7 @@ class Document:
         endings = [
             ("What is missing", missing),
             ("Figures that were not found in their sources", unfound),
-            ("Contradictions", [str(pair) for pair in answer.contradictions]),
+            ("Contradictions", [f"{e.first}, but: {e.second}" for e in answer.contradictions]),
             ("How this was made", made),
         ]
         return [(title, lines) for title, lines in endings if lines]
@@ -311,7 +328,7 @@ def _nothing_for(block: Table | BarChart | LineChart | Bullets) -> str:
     """A heading over nothing would leave open whether there is nothing, or whether it is missing."""
     match block:
         case Table(caption=name) | BarChart(title=name) | LineChart(title=name) if name:
-            return f"{_line(name)}: this run has no entries for it."
+            return f"{markdown_line(name)}: this run has no entries for it."
         case _:
             return "This run has no entries for it."
 
@@ -338,24 +355,29 @@ def _is_number(cell: Cell) -> bool:
     return not isinstance(cell.value if isinstance(cell, Figure) else cell, str)
 
 
-def _side(is_number: bool) -> str:
-    return ' class="number"' if is_number else ""
+def _side(column: Sequence[Cell]) -> str:
+    """To the right, if most cells are numbers, and the others only a word or two, such as `none`."""
+    words = [each for each in column if not _is_number(each) and each != ""]
+    is_number = len(words) * 2 < len(column) and all(len(str(e)) <= _MOST_WORDS for e in words)
+    return ' class="number"' if is_number and any(map(_is_number, column)) else ""
+
+
+def _evened(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
+    """The rows, in which the plain numbers of a column have equally many decimal places."""
+    columns = [list(column) for column in zip_longest(*rows, fillvalue="")]
+    for column in columns:
+        plain = {i: each for i, each in enumerate(column) if isinstance(each, int | float)}
+        shown = [_shown(each) for each in plain.values()]
+        places = max((len(each.partition(".")[2]) for each in shown), default=0)
+        if places and not any(letter.isalpha() for each in shown for letter in each):
+            column[:] = [
+                f"{plain[i]:,.{places}f}" if i in plain else e for i, e in enumerate(column)
+            ]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _shown(cell: Cell) -> str:
     return cell if isinstance(cell, str) else f"{cell:,.10g}"
-
-
-def _line(text: str, *, keep: bool = False) -> str:
-    """Text of a model or a file on one line of Markdown, without marks that would mean something there."""
-    line = clean(text).replace("\n", " ")
-    for mark in "\\`*_<[":
-        line = line.replace(mark, f"\\{mark}")
-    return line if keep else line.strip()
-
-
-def _text(text: str) -> str:
-    return "\n\n".join(_line(each) for each in text.strip().split("\n\n"))
 
 
 def _lines(text: str) -> str:
@@ -367,11 +389,11 @@ _STYLE = """
 @media (prefers-color-scheme:dark){:root{--ink:#eceef0;--ink2:#a9b0b8;--bg:#121416;--panel:#181b1e;--line:#2a2e33;--bar:#4c8bff;--bad:#ef5b5b;--note:#2a1c1e}}
 body{font:15px/1.55 system-ui,sans-serif;margin:0;background:var(--bg);color:var(--ink)}
 main{max-width:56rem;margin:2.5rem auto;padding:0 1.25rem}
-h1{font-size:1.7rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}
+h1{font-size:1.7rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}h3{font-size:1rem;margin-top:1.6rem}pre{overflow-x:auto}
 .label,caption,figcaption{color:var(--ink2)}caption,figcaption{text-align:left;margin-bottom:.4rem;font-weight:600}
 table{border-collapse:collapse;width:100%;margin:1rem 0;background:var(--panel);font-size:.93rem}
 th,td{border-bottom:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top;overflow-wrap:break-word}
-.number{text-align:right;font-variant-numeric:tabular-nums}td.number{white-space:nowrap}.wide{overflow-x:auto;margin:1rem 0}.wide table{margin:0}
+.short{white-space:nowrap}.number{text-align:right;font-variant-numeric:tabular-nums}td.number{white-space:nowrap}.wide{overflow-x:auto;margin:1rem 0}.wide table{margin:0}
 figure{margin:1.2rem 0;padding:1rem;background:var(--panel);border:1px solid var(--line);border-radius:6px}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--ink2)}svg .bad{fill:var(--bad)}
 details{margin-top:.6rem;color:var(--ink2)}summary{cursor:pointer}
