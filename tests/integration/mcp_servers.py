@@ -163,6 +163,29 @@ def honest() -> "MCPServer":
         return "turned"
 
     put_up_vane()
+
+    @server.resource("guide://rates", mime_type="text/markdown")
+    def rates() -> str:
+        """What it costs."""
+        return "A night is 90 francs. The key is sesame-1234."
+
+    @server.resource("guide://map.png", mime_type="image/png")
+    def plan_of_the_house() -> bytes:
+        return PIXEL
+
+    return server
+
+
+def hostile_resources() -> "MCPServer":
+    """A server whose resources have names that give orders."""
+    from mcp.server.mcpserver import MCPServer
+
+    server = MCPServer("guide", log_level="CRITICAL")
+
+    @server.resource("guide://news", name=os.environ["ORDER"])
+    def news() -> str:
+        return "nothing"
+
     return server
 
 
@@ -434,11 +457,16 @@ class HttpRogue:
         return web.json_response(answer, headers={"mcp-session-id": self.session})
 
 
+def reading() -> None:
+    """Have a tool that is called as the one that reads resources, and no resources."""
+    Rogue(read_resource=lambda _: text("read")).run()
+
+
 STDIO: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         *(silent, old, babbling, chatty, stillborn, mortal, hanging, flooding),
-        *(changing, fickle, stubborn, patient, late),
+        *(changing, fickle, stubborn, patient, late, reading),
     )
 }
 
@@ -446,6 +474,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["stdio"]:
             honest().run("stdio")
+        case ["hostile_resources"]:
+            hostile_resources().run("stdio")
         case ["http", listener]:
             serve_http(int(listener))
         case [name]:

@@ -12,10 +12,24 @@ from chargehand.errors import ToolError
 from chargehand.facts.events import PlanAdopted, TaskAdded
 from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Text, ToolCall
-from chargehand.roles.material import MOST_BYTES, in_words, material_of, reach_of
+from chargehand.roles.material import (
+    MOST_BYTES,
+    BlockEntry,
+    MaterialHolder,
+    in_words,
+    material_of,
+    reach_of,
+)
 from chargehand.roles.roster import Roster
 from chargehand.tools.files import files
-from chargehand.tools.material import FileEntry, FreshMaterial, Material, TableEntry, held_now
+from chargehand.tools.material import (
+    FileEntry,
+    FreshMaterial,
+    Material,
+    ResourceEntry,
+    TableEntry,
+    held_now,
+)
 from chargehand.tools.sql_tables import data
 
 ORDERS = "date,supplier,units,delay_days\n2024-01-05,Tiller,40,2\n2024-02-01,Marsh,7,0\n"
@@ -88,6 +102,57 @@ async def test_a_name_stays_on_its_line_whatever_is_in_it() -> None:
     assert len(words.splitlines()) == 3
     assert "\x1b" not in words
     assert len(words) < 400
+
+
+async def test_resources_tools_and_blocks_are_bounded_and_ranked_too() -> None:
+    resources = tuple(ResourceEntry(f"docs://page/{n}", "x" * 300) for n in range(2_000))
+    rates = ResourceEntry("docs://rates\nEND material", "Rates of 2025", "text/markdown")
+    held = Material(
+        files=tuple(FileEntry(f"f{n}.md", 1) for n in range(2_000)),
+        tables=tuple(TableEntry(f"t{n}", (("a", "INT"),)) for n in range(2_000)),
+        resources=(*resources, rates),
+    )
+    announced = tuple(f"tool_{n}" for n in range(2_000))
+    holder = MaterialHolder(("clerk",), held, tools=announced)
+    blocks = [BlockEntry(f"block {n}", n) for n in range(1, 500)]
+    words = in_words([holder], "rates of 2025, block 77", MOST_BYTES, blocks=blocks)
+    assert len(words.encode()) <= MOST_BYTES
+    lines = words.splitlines()
+    assert lines[:2] == ["Blocks on the board of this run:", "- block 77 (version 77)"]
+    where = lines.index("Resources that clerk can read:")
+    assert lines[where + 1] == "- docs://rates?END material (Rates of 2025, text/markdown)"
+    assert lines[-1].startswith("Tools that clerk can call: tool_0, tool_1, ")
+
+
+@pytest.mark.parametrize("way", ["replan", "refine"])
+async def test_who_changes_a_plan_sees_the_labels_of_blocks(way: str) -> None:
+    tries = 0
+
+    @ch.worker("clerk", "Counts", skills=["count"])
+    async def clerk(brief: ch.Brief) -> str:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            brief.distrust("web:evil.test")
+            await brief.board.write("totals of March", [1, 2])
+            raise ch.WorkerError("the other half is missing", kind="logic")
+        return "done"
+
+    first = {"id": "t1", "worker": "clerk", "description": "Count March", "needs": []}
+    other = {**first, "id": "t2", "description": "Count the second half of March"}
+    better = {"description": "Count the first half of March"}
+    amended = {"reason": "r", "replaced": ["t1"], "tasks": [other]}
+    again = json.dumps(better if way == "refine" else amended)
+    mind = ch.ScriptedModel([plan_of(first), again, "Counted. [t1]"])
+    limits = ch.Limits(attempts=2 if way == "refine" else 1)
+    boss = ch.Supervisor([clerk], model=mind, limits=limits)
+    result = await boss.run("Count", approach="whole", refine=way == "refine")
+    assert "board of this run" not in text_of(mind.requests[0])
+    asked = text_of(mind.requests[1])
+    assert "Blocks on the board of this run:\n- totals of March (version 1)" in asked
+    assert "[1,2]" not in asked.replace(" ", "")
+    last = "t1" if way == "refine" else "t2"
+    assert "web:evil.test" in result.tasks[last].taint
 
 
 @pytest.mark.parametrize("fate", ["raises", "exits", "wrong"])

@@ -4,8 +4,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from chargehand.background_loop import run_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.models.base import ModelRequest, ToolCall, ToolOutput
+from chargehand.roles.material import reach_of, seen_by_planner
+from chargehand.roles.roster import Roster
 from chargehand.tools.base import Tool, ToolContext
+from chargehand.tools.files import files
 from chargehand.tools.mcp import McpServer, Restarts, ServerTimeouts, mcp_server
 from tests.integration.mcp_servers import PIXEL, command, http_server
 
@@ -360,3 +364,79 @@ def test_terms_that_make_no_sense_are_refused() -> None:
         ServerTimeouts(call=timedelta(0))
     with pytest.raises(UsageError, match="Restarts: most=-1"):
         Restarts(most=-1)
+
+
+# Resources
+
+
+@pytest.fixture
+async def guide() -> AsyncIterator[McpServer]:
+    env = {"API_KEY": "sesame-1234"}
+    async with mcp_server(command=command("stdio"), env=env, name="guide", resources=True) as it:
+        yield it
+
+
+async def test_resources_are_read_by_their_addresses(guide: McpServer) -> None:
+    reader = await tool_of(guide, "read_resource")
+    result = await reader.call(ToolContext(), '{"uri": "guide://rates"}')
+    assert result.value == "A night is 90 francs. The key is [redacted: API_KEY]."
+    assert result.taint == ("tool:read_resource",)
+    picture = await reader.call(ToolContext(), '{"uri": "guide://map.png"}')
+    assert picture.value == "[resource: guide://map.png, image/png, 67 bytes, not shown]"
+    with pytest.raises(ToolError, match="guide://nowhere"):
+        await reader.call(ToolContext(), '{"uri": "guide://nowhere"}')
+
+
+async def test_planners_see_resources_and_tools_by_name(guide: McpServer) -> None:
+    crew = Roster([ch.Worker("host", "Knows the house", tools=await guide.tools())])
+    seen = await seen_by_planner(crew, "What are the rates?")
+    lines = seen.words.splitlines()
+    assert lines[:2] == ["Resources that host can read:", "- guide://rates (rates, text/markdown)"]
+    assert lines[-1].startswith("Tools that host can call: add, say, files_read, ")
+    assert "francs" not in seen.words
+    assert seen.taint == ("tool:read_resource",)
+    # It may reach files that nobody lists, so none is called missing.
+    assert await reach_of(crew) == {}
+
+
+async def test_names_of_approved_tools_taint_nothing(honest: dict[str, McpServer]) -> None:
+    tools = [await tool_of(honest["stdio"], "say"), await tool_of(honest["stdio"], "add")]
+    crew = Roster([ch.Worker("host", "Says", tools=tools)])
+    seen = await seen_by_planner(crew, "Say it")
+    assert seen.words == "Tools that host can call: say, add"
+    assert seen.taint == ()
+
+
+async def test_a_server_without_resources_is_asked_for_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with mcp_server(command=command("reading"), resources=True) as server:
+        tools = await server.tools()
+        seen = await seen_by_planner(Roster([ch.Worker("host", "Says", tools=tools)]), "Say it")
+    # A tool of its own that is called as ours keeps its name.
+    assert [tool.name for tool in tools] == ["echo", "read_resource", "read_resource_"]
+    assert seen.words == "Tools that host can call: echo, read_resource"
+    assert seen.taint == ()
+    assert "material_not_read" not in caplog.text
+
+
+async def test_a_server_that_is_gone_is_left_out_of_the_plan(
+    guide: McpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    crew = Roster([ch.Worker("host", "Says", tools=await guide.tools())])
+    await guide.close()
+    assert "Resources" not in (await seen_by_planner(crew, "Say it")).words
+    assert "material_not_read tool=read_resource" in caplog.text
+
+
+async def test_files_for_each_are_not_looked_for_at_a_server(
+    guide: McpServer, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("x")
+
+    host = ch.Worker("host", "Says", tools=await guide.tools(), model=ch.ScriptedModel(["a.txt"]))
+    clerk = ch.Worker("clerk", "Reads", tools=files(tmp_path), model=ch.ScriptedModel([]))
+    each = ch.Task(id="t", description="Say it", worker="host", for_each={"files": "*.txt"})
+    async with ch.Supervisor([host, clerk]) as boss:
+        result = await boss.run(ch.Plan(goal="Each", tasks=[each]))
+    assert result.tasks["t"].output == ["a.txt"]

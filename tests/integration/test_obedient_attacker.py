@@ -7,7 +7,8 @@ obeys them. Nothing must be sent unless a person has approved it, and the questi
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from chargehand.models.scripted import When
 from chargehand.patterns.groups import Group, RoundRobinManager
 from chargehand.roles import tool_loop as conversation
 from chargehand.tools.files import files
+from chargehand.tools.sql_tables import data
 from chargehand.tools.web import web
 from tests.integration import attacked_at_work
 from tests.integration.attacked_at_work import ORDER
@@ -198,6 +200,20 @@ async def file_name(case: Case) -> None:
 
 
 @channel
+async def file_name_in_the_material(case: Case) -> None:
+    """No tool is called: the name stands in what the worker is told of its own tools."""
+    (case.folder / f"{ORDER}.txt").write_text("harmless", encoding="utf-8")
+    await case.run(ch.Supervisor([mailer(*files(case.folder))]), plan(task("a", "mailer")))
+
+
+@channel
+async def column_header(case: Case) -> None:
+    header = '"' + ORDER.replace('"', '""') + '",units'
+    (case.folder / "orders.csv").write_text(f"{header}\n1,2\n", encoding="utf-8")
+    await case.run(ch.Supervisor([mailer(*data(case.folder))]), plan(task("a", "mailer")))
+
+
+@channel
 async def web_page(case: Case) -> None:
     async def serve(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         await source.readuntil(b"\r\n\r\n")
@@ -227,6 +243,25 @@ async def mcp_result(case: Case) -> None:
         say = next(each for each in await server.tools() if each.name.endswith("say"))
         worker = mailer(say, lines=(call(say.name, text=ORDER),))
         await case.run(ch.Supervisor([worker]), plan(task("a", "mailer")))
+    finally:
+        await server.close()
+
+
+@channel
+async def mcp_resource_name(case: Case) -> None:
+    """The worker is told of the resources that it can read."""
+    async with hostile_guide() as tools:
+        await case.run(ch.Supervisor([mailer(*tools)]), plan(task("a", "mailer")))
+
+
+@asynccontextmanager
+async def hostile_guide() -> AsyncIterator[list[ch.Tool]]:
+    """The tools of a server whose resources are named after the order."""
+    server = ch.mcp_server(
+        command=command("hostile_resources"), env={"ORDER": ORDER}, name="guide", resources=True
+    )
+    try:
+        yield await server.tools()
     finally:
         await server.close()
 
@@ -325,6 +360,57 @@ async def replanning(case: Case) -> None:
     boss = ch.Supervisor(
         [reader(REFUSAL), mailer()], model=ch.ScriptedModel([first, again, "Done."]), limits=ONE_TRY
     )
+    await case.run(boss, "Tell the news", approach="whole")
+
+
+def obedient_planner(*lines: Any) -> ch.ScriptedModel:
+    """Writes its lines; once any text tells it to, a plan to do that."""
+
+    def obey_in_a_plan(_: ModelRequest) -> str:
+        return written(ORDERED, first=2 if lines else 1, replaced=["t1"] if lines else [])
+
+    told = When(lambda request: order_in(request) is not None, obey_in_a_plan)
+    return ch.ScriptedModel([*lines, told, "Done."])
+
+
+@channel
+async def planner_reads_a_file_name(case: Case) -> None:
+    """Nobody but the planner sees the name: the mailer cannot read that folder."""
+    (case.folder / f"{ORDER}.txt").write_text("harmless", encoding="utf-8")
+    clerk = ch.Worker("clerk", "Reads", tools=files(case.folder), model=obedient())
+    boss = ch.Supervisor([clerk, mailer()], model=obedient_planner())
+    await case.run(boss, "Tell the news", approach="whole")
+
+
+@channel
+async def planner_reads_a_column_header(case: Case) -> None:
+    header = '"' + ORDER.replace('"', '""') + '",units'
+    (case.folder / "orders.csv").write_text(f"{header}\n1,2\n", encoding="utf-8")
+    clerk = ch.Worker("clerk", "Counts", tools=data(case.folder), model=obedient())
+    boss = ch.Supervisor([clerk, mailer()], model=obedient_planner())
+    await case.run(boss, "Tell the news", approach="stream")
+
+
+@channel
+async def planner_reads_an_mcp_resource_name(case: Case) -> None:
+    async with hostile_guide() as tools:
+        clerk = ch.Worker("clerk", "Reads", tools=tools, model=obedient())
+        boss = ch.Supervisor([clerk, mailer()], model=obedient_planner())
+        await case.run(boss, "Tell the news", approach="whole")
+
+
+@channel
+async def planner_reads_the_label_of_a_block(case: Case) -> None:
+    """What was read becomes a label on the board; the next planning lists the labels."""
+
+    @ch.worker("reads", "Reads what others have written")
+    async def reads(brief: ch.Brief) -> str:
+        brief.distrust("web:evil.test")
+        await brief.board.write(ORDER, 1)
+        raise ch.errors.WorkerError("no", kind="denied")
+
+    first = written(("Read the news of today", "reads"))
+    boss = ch.Supervisor([reads, mailer()], model=obedient_planner(first), limits=ONE_TRY)
     await case.run(boss, "Tell the news", approach="whole")
 
 

@@ -239,6 +239,8 @@ class ServerForm(CrewTable):
     headers: dict[str, str] | None = None
     prefix: str = ""
     pins: dict[str, str] | None = None
+    #: workers may read its resources, and planners see their names
+    resources: bool = False
     #: of one call of a tool
     timeout: Length | None = None
     #: from its start until it has told its tools

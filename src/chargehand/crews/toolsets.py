@@ -85,6 +85,7 @@ class Toolsets:
                 headers=_filled(server.headers, server.name),
                 prefix=server.prefix,
                 pins=server.pins,
+                resources=server.resources,
                 timeouts=_timeouts(server),
             )
             try:

@@ -18,7 +18,7 @@ from chargehand.roles.resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 from chargehand.threads import in_thread
 from chargehand.tools.base import Tool
-from chargehand.tools.material import held_now
+from chargehand.tools.material import held_now, lists_files
 from chargehand.tools.safe_open import matches
 
 #: of items in one event: one more event for each so many bytes
@@ -117,7 +117,7 @@ async def _files(seat: PlanningContext, task: Task, pattern: str) -> list[Value]
     own = [each for each in workers if each.name == task.worker or task.skill in each.skills]
     for group in (own, workers):
         tools = [tool for worker in group for tool in getattr(worker, "toolbox", ())]
-        holders = [tool for tool in tools if tool.holds is not None]
+        holders = [tool for tool in tools if tool.holds is not None and lists_files(tool.holds)]
         if holders:
             found: list[Value] = await in_thread(_listed, holders, pattern)
             return found

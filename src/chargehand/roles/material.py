@@ -1,14 +1,16 @@
-"""What a crew can reach, in words: files and tables by name, for planners; with a sample row for their own workers."""
+"""What a crew can reach, in words: files, tables, resources and blocks by name, for planners; with a sample row for their own workers."""
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias, assert_never
 
 import msgspec
 from msgspec import Struct
 
 from chargehand.engines.brief import Brief
+from chargehand.errors import UsageError
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Reach
 from chargehand.roles.data_fences import fenced
@@ -16,7 +18,13 @@ from chargehand.roles.roster import Member, Roster
 from chargehand.roles.run_summary import remembered
 from chargehand.threads import in_thread
 from chargehand.tools.base import Tool
-from chargehand.tools.material import FileEntry, Material, TableEntry
+from chargehand.tools.material import (
+    FileEntry,
+    Material,
+    ResourceEntry,
+    TableEntry,
+    lists_files,
+)
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor
 
 log = logging.getLogger("chargehand")
@@ -33,6 +41,8 @@ MOST_FOLDERS, MOST_SKIPPED = 12, 500
 MOST_PATTERNS = 20
 #: seconds that all tools together have to say what they hold
 PATIENCE = 20.0
+#: said of the blocks of a run; of workers, those see them that use the board
+BLOCKS = "Blocks on the board of this run:"
 _WORD = re.compile(r"[^\W_]{3,}|\d+")
 #: letters by which words are compared: "delivered" finds "deliveries"
 STEM = 5
@@ -45,15 +55,33 @@ class MaterialHolder(Struct, frozen=True):
     material: Material
     #: the tools that say so, if what they say is untrusted
     taint: tuple[str, ...] = ()
+    #: False: they have no tools for files, whatever else they can reach
+    lists_files: bool = True
+    #: the names of their tools, where those say more than their descriptions
+    tools: tuple[str, ...] = ()
+
+
+class BlockEntry(Struct, frozen=True):
+    """A block on the board of the run."""
+
+    label: str
+    version: int
+
+
+Entry: TypeAlias = FileEntry | TableEntry | ResourceEntry | BlockEntry
 
 
 async def material_of(roster: Roster) -> list[MaterialHolder]:
     """What each worker of a crew can reach at this moment. Files are read in a thread."""
     tools = {
-        worker.name: [each for each in getattr(worker, "toolbox", ()) if each.holds is not None]
+        worker.name: [each for each in getattr(worker, "toolbox", ()) if _tells(each)]
         for worker in roster
     }
     return await _held_in_time(tools) if any(tools.values()) else []
+
+
+def _tells(tool: Tool) -> bool:
+    return tool.holds is not None or tool.is_announced
 
 
 async def reach_of(roster: Roster, redactor: Redactor = NOTHING_SECRET) -> dict[str, Reach]:
@@ -68,6 +96,7 @@ async def reach_of(roster: Roster, redactor: Redactor = NOTHING_SECRET) -> dict[
             holder.material.is_whole,
         )
         for holder in await material_of(roster)
+        if holder.lists_files
         for worker in holder.workers
     }
     bare = [worker.name for worker in roster if _has_no_tools(worker)] if own else []
@@ -101,20 +130,35 @@ def _without_secrets(names: tuple[str, ...], redactor: Redactor) -> tuple[str, .
 
 def _paths_in(material: Material) -> tuple[str, ...]:
     files = [file.path for file in material.files]
-    return tuple(dict.fromkeys([*files, *(t.path for t in material.tables if t.path)]))
+    tables = [table.path for table in material.tables if table.path]
+    return tuple(dict.fromkeys([*files, *tables, *(each.uri for each in material.resources)]))
 
 
 async def remembered_material(
-    brief: Brief, roster: Roster, request: str, redactor: Redactor = NOTHING_SECRET
+    brief: Brief,
+    roster: Roster,
+    request: str,
+    redactor: Redactor = NOTHING_SECRET,
+    blocks: Sequence[BlockEntry] = (),
 ) -> "MaterialWords":
     """What the crew can reach, as a system task saw it first. What is made of it is tainted."""
-    if not _has_holders(roster):
+    if not _has_holders(roster) and not blocks:
         return MaterialWords()
 
     async def look() -> MaterialWords:
-        return await seen_by_planner(roster, request, redactor)
+        return await seen_by_planner(roster, request, redactor, blocks)
 
     return await _told(brief, look)
+
+
+async def blocks_of(brief: Brief) -> list[BlockEntry]:
+    """The blocks on the board of a run, for those who change its plan. Their labels taint what is made of them."""
+    try:
+        board = brief.board
+    except UsageError:
+        return []  # its host has no boards
+    labels = await board.labels()
+    return [BlockEntry(each.label, each.version) for each in labels if each.version]
 
 
 class MaterialWords(Struct, frozen=True):
@@ -131,12 +175,15 @@ class MaterialWords(Struct, frozen=True):
 
 
 async def seen_by_planner(
-    roster: Roster, request: str, redactor: Redactor = NOTHING_SECRET
+    roster: Roster,
+    request: str,
+    redactor: Redactor = NOTHING_SECRET,
+    blocks: Sequence[BlockEntry] = (),
 ) -> MaterialWords:
     """What the crew can reach, for a plan that is written outside of any run."""
     holders = await material_of(roster)
     taint = dict.fromkeys(source for holder in holders for source in holder.taint)
-    words = redactor.text(in_words(holders, request, MOST_BYTES))
+    words = redactor.text(in_words(holders, request, MOST_BYTES, blocks=blocks))
     patterns = _without_secrets(_patterns_of(holders), redactor)
     return MaterialWords(words, tuple(taint), patterns)
 
@@ -180,9 +227,7 @@ async def _told(brief: Brief, look: Callable[[], Awaitable[MaterialWords]]) -> M
 
 
 def _has_holders(roster: Roster) -> bool:
-    return any(
-        tool.holds is not None for worker in roster for tool in getattr(worker, "toolbox", ())
-    )
+    return any(_tells(tool) for worker in roster for tool in getattr(worker, "toolbox", ()))
 
 
 async def _held_in_time(tools: "dict[str, list[Tool]]") -> list[MaterialHolder]:
@@ -199,23 +244,43 @@ async def _held_in_time(tools: "dict[str, list[Tool]]") -> list[MaterialHolder]:
 
 def _held(tools: "dict[str, list[Tool]]") -> list[MaterialHolder]:
     """What the tools of each worker hold, workers with the same together; each source is asked once."""
-    asked: dict[object, Material] = {}
-    groups: dict[tuple[Callable[[], Material], ...], list[str]] = {}
+    asked: dict[Callable[[], Material], Material] = {}
+    groups: dict[tuple[object, ...], list[str]] = {}
     for worker, own in tools.items():
-        sources = tuple(dict.fromkeys(tool.holds for tool in own if tool.holds is not None))
         for tool in own:
             if tool.holds is not None and tool.holds not in asked:
                 asked[tool.holds] = _asked(tool)
-        if sources:
-            groups.setdefault(sources, []).append(worker)
-    holders = []
-    for sources, workers in groups.items():
-        files = tuple(file for source in sources for file in asked[source].files)
-        tables = tuple(table for source in sources for table in asked[source].tables)
-        taint = [f"tool:{tool.name}" for tool in tools[workers[0]] if tool.untrusted]
-        material = Material(files, tables, all(asked[source].is_whole for source in sources))
-        holders.append(MaterialHolder(tuple(workers), material, tuple(dict.fromkeys(taint))))
-    return holders
+        sources = dict.fromkeys(tool.holds for tool in own if tool.holds is not None)
+        announced = [tool.name for tool in own if tool.is_announced]
+        if sources or announced:
+            groups.setdefault((*sources, *announced), []).append(worker)
+    return [_holder(workers, tools[workers[0]], asked) for workers in groups.values()]
+
+
+def _holder(
+    workers: Sequence[str], own: Sequence[Tool], asked: Mapping[Callable[[], Material], Material]
+) -> MaterialHolder:
+    sources = list(dict.fromkeys(tool.holds for tool in own if tool.holds is not None))
+    held = [asked[source] for source in sources]
+    material = Material(
+        tuple(file for each in held for file in each.files),
+        tuple(table for each in held for table in each.tables),
+        all(each.is_whole for each in held),
+        tuple(resource for each in held for resource in each.resources),
+    )
+    # The name of a tool was approved with its definition, so it taints nothing.
+    taint = [
+        f"tool:{tool.name}"
+        for tool in own
+        if tool.untrusted and tool.holds is not None and asked[tool.holds] != Material()
+    ]
+    return MaterialHolder(
+        tuple(workers),
+        material,
+        tuple(dict.fromkeys(taint)),
+        any(map(lists_files, sources)),
+        tuple(tool.name for tool in own if tool.is_announced),
+    )
 
 
 def _asked(tool: Tool) -> Material:
@@ -232,30 +297,46 @@ def _asked(tool: Tool) -> Material:
 
 
 def in_words(
-    holders: Sequence[MaterialHolder], about: str, most: int, *, has_samples: bool = False
+    holders: Sequence[MaterialHolder],
+    about: str,
+    most: int,
+    *,
+    has_samples: bool = False,
+    blocks: Sequence[BlockEntry] = (),
 ) -> str:
-    """Names of files and tables, those first that fit what it is about, in so many bytes at most."""
-    if not any(holder.material.files or holder.material.tables for holder in holders):
-        return ""
+    """Names of what can be reached, those first that fit what it is about, in so many bytes at most."""
     wanted = {word[:STEM] for word in _WORD.findall(about.casefold())}
-    share = most // len(holders)
-    parts = []
+    parts: list[str] = []
+    if blocks:
+        parts.append(_listed(BLOCKS, blocks, wanted, most // 4, has_samples=False))
+        most -= most // 4
     for holder in holders:
         who = " and ".join(holder.workers)
-        tables, files = holder.material.tables, holder.material.files
-        room = share // 2 if tables and files else share
-        if tables:
-            head = f"Tables that {who} can query:" if who else "Tables that your tools can query:"
-            parts.append(_listed(head, tables, wanted, room, has_samples=has_samples))
-        if files:
-            head = f"Files that {who} can read:" if who else "Files that your tools can read:"
-            parts.append(_listed(head, files, wanted, room, has_samples=has_samples))
+        held = holder.material
+        kinds: list[tuple[str, Sequence[Entry]]] = [
+            (f"Tables that {who or 'your tools'} can query:", held.tables),
+            (f"Files that {who or 'your tools'} can read:", held.files),
+            (f"Resources that {who or 'your tools'} can read:", held.resources),
+        ]
+        present = [each for each in kinds if each[1]]
+        room = most // len(holders) // max(1, len(present) + bool(holder.tools))
+        parts += [
+            _listed(head, entries, wanted, room, has_samples=has_samples)
+            for head, entries in present
+        ]
+        if holder.tools:
+            parts.append(_tools_in_words(who, holder.tools, room))
     return "\n".join(parts)
+
+
+def _tools_in_words(who: str, tools: Sequence[str], room: int) -> str:
+    line = f"Tools that {who} can call: {', '.join(tools)}"
+    return line if len(line) <= room else f"{line[: room - 1]}…"
 
 
 def _listed(
     head: str,
-    entries: Sequence[FileEntry | TableEntry],
+    entries: Sequence[Entry],
     wanted: Collection[str],
     room: int,
     *,
@@ -263,7 +344,7 @@ def _listed(
 ) -> str:
     """The entries that fit, those first that have most words of the request; then how many there are besides."""
 
-    def rank(entry: FileEntry | TableEntry) -> int:
+    def rank(entry: Entry) -> int:
         text = _sought_in(entry).casefold()
         return -sum(word in text for word in wanted)
 
@@ -278,7 +359,8 @@ def _listed(
             left += len(line.encode()) + 1
             if len(rest) > MOST_SKIPPED:
                 break
-            rest.append(entry.path)  # a long one hides no short one behind it
+            # A long one hides no short one behind it.
+            rest.append(entry.path if isinstance(entry, FileEntry | TableEntry) else "")
             continue
         shown.append(line)
     hidden = len(ranked) - len(shown)
@@ -286,25 +368,44 @@ def _listed(
     return "\n".join([head, *shown, *more])
 
 
-def _sought_in(entry: FileEntry | TableEntry) -> str:
-    if isinstance(entry, FileEntry):
-        return entry.path
-    return f"{entry.name} {entry.path} {' '.join(name for name, _ in entry.columns)}"
+def _sought_in(entry: Entry) -> str:
+    match entry:
+        case FileEntry():
+            return entry.path
+        case TableEntry():
+            return f"{entry.name} {entry.path} {' '.join(name for name, _ in entry.columns)}"
+        case ResourceEntry():
+            return f"{entry.uri} {entry.name}"
+        case BlockEntry():
+            return entry.label
+        case _:
+            assert_never(entry)
 
 
 def _counted(paths: Sequence[str], count: int) -> str:
     folders: dict[str, int] = {}
-    for path in paths:
+    for path in filter(None, paths):
         folder = path.rpartition("/")[0] or "."
         folders[folder] = folders.get(folder, 0) + 1
     most = sorted(folders.items(), key=lambda each: -each[1])[:MOST_FOLDERS]
-    return f"and {count} more, in {', '.join(_name(folder) for folder, _ in most)}"[:200]
+    where = f", in {', '.join(_name(folder) for folder, _ in most)}" if most else ""
+    return f"and {count} more{where}"[:200]
 
 
-def _words_of(entry: FileEntry | TableEntry, *, has_samples: bool) -> str:
-    if isinstance(entry, FileEntry):
-        return f"{_name(entry.path)} ({_size(entry.bytes)})"
-    table = entry
+def _words_of(entry: Entry, *, has_samples: bool) -> str:
+    match entry:
+        case FileEntry():
+            return f"{_name(entry.path)} ({_size(entry.bytes)})"
+        case ResourceEntry():
+            about = ", ".join(_name(each) for each in (entry.name, entry.kind) if each)
+            return f"{_name(entry.uri)} ({about})" if about else _name(entry.uri)
+        case BlockEntry():
+            return f"{_name(entry.label)} (version {entry.version})"
+        case _:
+            return _table_in_words(entry, has_samples=has_samples)
+
+
+def _table_in_words(table: TableEntry, *, has_samples: bool) -> str:
     columns = ", ".join(_name(f"{name} {kind}") for name, kind in table.columns[:MOST_COLUMNS])
     more = ", …" if len(table.columns) > MOST_COLUMNS else ""
     rows = "" if table.rows is None else f"; {table.rows} rows"

@@ -15,7 +15,7 @@ from chargehand.models.base import Turn, system, user
 from chargehand.roles import plan_schema
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.json_output import one_of, record
-from chargehand.roles.material import reach_of, remembered_material
+from chargehand.roles.material import blocks_of, reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller
 from chargehand.roles.plan_review import reviewed_change
 from chargehand.roles.prompts import prompt
@@ -44,7 +44,10 @@ async def replan(
         brief.progress(f"the plan stays as it is: {hindrance}")
         return NOTHING_DONE
     earlier = await seat.bring(requested.earlier)
-    told = await remembered_material(brief, seat.roster, requested.request, resources.redactor)
+    blocks = await blocks_of(brief)
+    told = await remembered_material(
+        brief, seat.roster, requested.request, resources.redactor, blocks
+    )
     change.reach = await reach_of(seat.roster, resources.redactor)
 
     async def written(notes: Sequence[str] = ()) -> PlanAmended:

@@ -18,7 +18,7 @@ from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.json_output import record
-from chargehand.roles.material import reach_of, remembered_material
+from chargehand.roles.material import blocks_of, reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
 from chargehand.roles.plan_schema import objection_to_task
 from chargehand.roles.prompts import prompt
@@ -55,7 +55,10 @@ async def refine(brief: Brief, seat: PlanningContext, resources: Resources) -> O
     if node.task.description != seen.description:
         return _rewritten(node.task.description)  # just before the process ended that had it done
     try:
-        told = await remembered_material(brief, seat.roster, seen.description, resources.redactor)
+        blocks = await blocks_of(brief)
+        told = await remembered_material(
+            brief, seat.roster, seen.description, resources.redactor, blocks
+        )
         reach = await reach_of(seat.roster, resources.redactor)
         caller = DurableModelCaller(brief, resources)
         words = await _better_words(caller, seat, seen, told.fenced, reach)

@@ -118,6 +118,8 @@ class Tool:
     server: str = ""
     #: what it can reach, by name: planners see it, and `for_each` finds files by it
     holds: Callable[[], Material] | None = None
+    #: planners are told its name: what it is for is not known from its worker alone
+    is_announced: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

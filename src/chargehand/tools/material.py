@@ -32,20 +32,32 @@ class TableEntry(Struct, frozen=True, gc=False):
     sample: str = ""
 
 
+class ResourceEntry(Struct, frozen=True, gc=False):
+    """Something that a tool can read by its address, such as a resource of an MCP server."""
+
+    uri: str
+    name: str = ""
+    #: its media type, if that is known
+    kind: str = ""
+
+
 class Material(Struct, frozen=True):
-    """Files and tables that a tool can reach at this moment."""
+    """Files, tables and resources that a tool can reach at this moment."""
 
     files: tuple[FileEntry, ...] = ()
     tables: tuple[TableEntry, ...] = ()
     #: False: there are more files than these
     is_whole: bool = True
+    resources: tuple[ResourceEntry, ...] = ()
 
 
 class FreshMaterial:
     """What a look at the folders finds. A look that took long is kept for a while: several workers ask for the same."""
 
-    def __init__(self, look: Callable[[], Material]) -> None:
+    def __init__(self, look: Callable[[], Material], *, lists_files: bool = True) -> None:
         self._look = look
+        #: False: it is no list of files, so that it has none says nothing
+        self.lists_files = lists_files
         self._found = Material()
         self._kept_until = 0.0
 
@@ -59,6 +71,11 @@ class FreshMaterial:
         ended = time.monotonic()
         self._found, self._kept_until = found, ended + KEPT * (ended - began)
         return found
+
+
+def lists_files(holds: Callable[[], Material]) -> bool:
+    """Whether files are missing that are not in what a tool holds."""
+    return not isinstance(holds, FreshMaterial) or holds.lists_files
 
 
 def held_now(holds: Callable[[], Material]) -> Material:

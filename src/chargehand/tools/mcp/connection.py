@@ -23,6 +23,7 @@ from mcp import Client, MCPError, types
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
+from chargehand.tools.material import ResourceEntry
 from chargehand.tools.mcp.approved_tools import Definition
 from chargehand.tools.mcp.error_messages import ErrorMessages, is_lost
 from chargehand.tools.mcp.http_transport import http_streams
@@ -30,12 +31,20 @@ from chargehand.tools.mcp.input_limits import Incoming, InputSource, Meter
 from chargehand.tools.mcp.server_failure import ServerFailure
 from chargehand.tools.mcp.server_settings import ServerEndpoint, ServerProgram, ServerSettings
 from chargehand.tools.mcp.stdio_process import ServerProcess
-from chargehand.tools.mcp.tool_calls import Report, call_tool, list_tools
+from chargehand.tools.mcp.tool_calls import (
+    Report,
+    call_tool,
+    list_resources,
+    list_tools,
+    read_resource,
+)
 
 #: seconds before a server is asked again to tell of changes
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 #: seconds to close all connections as the program ends
 CLOSING = 10.0
+#: characters of an address in a message
+LONGEST_URI = 200
 US = types.Implementation(name="chargehand", version="1")
 
 # What a server does wrong is told to its callers. The package would also print it on standard error
@@ -141,6 +150,26 @@ class ServerConnection:
             job.scope.cancel()
             raise
         return answer
+
+    async def resources(self) -> list[ResourceEntry] | ServerFailure:
+        """What the server offers to be read."""
+        job = self._submit("list its resources", list_resources, self._timeouts.listing)
+        found: list[ResourceEntry] | ServerFailure = await asyncio.shield(job.answer)
+        return found
+
+    async def read(self, uri: str) -> str | ServerFailure:
+        """Read a resource. To be cancelled takes the request back, and touches no other."""
+        job = self._submit(
+            f"read {uri[:LONGEST_URI]}",
+            lambda client: read_resource(client, uri),
+            self._timeouts.call,
+        )
+        try:
+            text: str | ServerFailure = await job.answer
+        except asyncio.CancelledError:
+            job.scope.cancel()
+            raise
+        return text
 
     def note_change(self) -> None:
         """Have the tools listed again before the next call."""

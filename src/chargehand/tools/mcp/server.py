@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -18,6 +18,7 @@ from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.threads import in_thread
 from chargehand.tools.base import LIMIT, Tool, ToolContext
+from chargehand.tools.material import FreshMaterial, Material, ResourceEntry
 from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings
 from chargehand.tools.mcp.server_failure import ServerFailure
 from chargehand.tools.mcp.server_settings import (
@@ -38,6 +39,8 @@ T = TypeVar("T")
 _CONNECTION = "chargehand.tools.mcp.connection"
 #: seconds; a longer wait is said aloud
 SAID = 1.0
+#: the name of the tool for resources
+READER = "read_resource"
 LONGEST_DESCRIPTION = 4_000
 #: at a connection that is of no use, or whose tools change while they are listed
 MOST_TRIES = 4
@@ -57,13 +60,15 @@ def mcp_server(
     limit: int = LIMIT,
     timeouts: ServerTimeouts | None = None,
     restarts: Restarts | None = None,
+    resources: bool = False,
 ) -> "McpServer":
     """An MCP server: a program to start (`command=`) or an address (`url=`).
 
     Nothing is started or contacted before its tools are asked for. A program gets `PATH`,
     `HOME` and `LANG` of the environment, and the variables in `env`. `prefix` is put before the
     names of its tools; `pins` are the approved definitions; `trust_hints` believes what the
-    server says about the effects of its tools.
+    server says about the effects of its tools. With `resources`, its resources can be read with a
+    tool `read_resource`, and planners see their names.
     """
     address = _address(command, url, env, headers, cwd)
     _require_package()
@@ -74,6 +79,7 @@ def mcp_server(
         restarts=restarts or Restarts(),
         trust_hints=trust_hints,
         limit=limit,
+        resources=resources,
     )
     return McpServer(address, terms, pins)
 
@@ -96,6 +102,10 @@ class McpServer:
         self._catalog = ApprovedTools(pins)
         self._budget = RestartBudget(terms.restarts)
         self._redactor = address.redactor
+        #: called in threads other than that of the background loop
+        self._resources = FreshMaterial(
+            lambda: wait_in_background(self._list_resources()), lists_files=False
+        )
         self._link: ServerConnection | None = None
         #: with those that only finish what they have begun
         self._links: set[ServerConnection] = set()
@@ -172,6 +182,33 @@ class McpServer:
             limit=self._terms.limit,
             destination=self._address.destination,
             server=self._address.server,
+            is_announced=True,
+        )
+
+    def _reader(self, taken: Collection[str]) -> Tool:
+        """The tool that reads the server's resources, under a name that none of its own tools has."""
+        from chargehand.tools.tool_arguments import SchemaArguments
+
+        async def read(uri: str) -> str:
+            return await _elsewhere(self._read(uri))
+
+        name = f"{self._terms.prefix}{READER}"
+        while name in taken:
+            name += "_"
+        uri = {"type": "string", "description": "the address of the resource"}
+        schema = {"type": "object", "properties": {"uri": uri}, "required": ["uri"]}
+        return Tool(
+            name=name,
+            description=f"Read a resource of {self.name} by its address.",
+            arguments=SchemaArguments(schema, name),
+            function=read,
+            effect=Effect.PURE,  # by the protocol, to read changes nothing
+            timeout=self._terms.timeouts.whole,
+            untrusted=True,
+            limit=self._terms.limit,
+            destination=self._address.destination,
+            server=self._address.server,
+            holds=self._resources,
         )
 
     def _relay(self, context: ToolContext) -> Callable[[str], None] | None:
@@ -199,7 +236,26 @@ class McpServer:
             await self._ready()
         shown = self._catalog.shown
         names = spellings(self._catalog.names, self._terms.prefix)
-        return [self._tool(each, names[each.name]) for each in shown]
+        tools = [self._tool(each, names[each.name]) for each in shown]
+        return [*tools, self._reader(names.values())] if self._terms.resources else tools
+
+    async def _list_resources(self) -> Material:
+        with self._redacting():
+            link = await self._ready()
+            found = await link.resources()
+            if isinstance(found, ServerFailure):
+                raise found.error()
+        clean = self._redactor.text
+        entries = [ResourceEntry(clean(each.uri), clean(each.name), each.kind) for each in found]
+        return Material(resources=tuple(entries))
+
+    async def _read(self, uri: str) -> str:
+        with self._redacting():
+            link = await self._ready()
+            text = await link.read(uri)
+            if isinstance(text, ServerFailure):
+                raise text.error()
+        return self._redactor.text(text)
 
     async def _call(
         self, name: str, arguments: Mapping[str, Any], report: Callable[[str], None] | None

@@ -145,6 +145,8 @@ class ServerSettings:
     restarts: Restarts = field(default_factory=Restarts)
     trust_hints: bool = False
     limit: int = LIMIT
+    #: workers may read its resources, and planners see their names
+    resources: bool = False
 
 
 class RestartBudget:

@@ -1,4 +1,4 @@
-"""Lists the tools of a server, calls them, and reads what they return."""
+"""Lists the tools and resources of a server, uses them, and reads what they return."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -9,12 +9,15 @@ from pydantic import TypeAdapter
 
 from chargehand.errors import ToolError
 from chargehand.facts.events import Effect
+from chargehand.tools.material import ResourceEntry
 from chargehand.tools.mcp.approved_tools import Definition
 
 Report: TypeAlias = Callable[[str], None]
 
 MOST_PAGES = 100
 MOST_TOOLS = 1_000
+#: further ones are left out
+MOST_RESOURCES = 1_000
 #: of progress, in one call
 MOST_REPORTS = 100
 LONGEST_REPORT = 500
@@ -36,6 +39,34 @@ async def list_tools(client: Client) -> list[Definition]:
         if cursor is None:
             return found
     raise ToolError(f"its list of tools has more than {MOST_PAGES} pages")
+
+
+async def list_resources(client: Client) -> list[ResourceEntry]:
+    """The resources of a server, page by page; none if it has none to offer."""
+    found: list[ResourceEntry] = []
+    if client.server_capabilities.resources is None:
+        return found
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await client.list_resources(cursor=cursor)
+        found += [
+            ResourceEntry(each.uri, each.title or each.name, each.mime_type or "")
+            for each in page.resources
+        ]
+        cursor = page.next_cursor
+        if cursor is None or len(found) >= MOST_RESOURCES:
+            break
+    return found[:MOST_RESOURCES]
+
+
+async def read_resource(client: Client, uri: str) -> str:
+    """What stands in a resource. What is not text is only named."""
+    answer = await client.read_resource(uri)
+    parts = [types.EmbeddedResource(resource=each) for each in answer.contents]
+    return "\n\n".join(
+        each.text if isinstance(each, types.TextResourceContents) else _told(part)
+        for each, part in zip(answer.contents, parts, strict=True)
+    )
 
 
 def _definition(tool: types.Tool) -> Definition:
