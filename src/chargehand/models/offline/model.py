@@ -88,8 +88,7 @@ def _shaped(request: ModelRequest, schema: dict[str, Any]) -> ModelReply:
     """A plan or a choice of who goes on; what a schema asks for beyond that, rules cannot give."""
     prompts = "\n".join(turn.text for turn in request.turns)
     choose = planned if is_plan(schema) else chosen
-    value = choose(schema, asked_in(request), prompts)
-    if value is None:
+    if (value := choose(schema, asked_in(request), prompts)) is None:
         return _unable("to fill in a schema, to judge, to choose or to reword takes one")
     return _reply((Text(msgspec.json.encode(value).decode()),), StopReason.END)
 
@@ -104,8 +103,7 @@ def _answer_to(request: ModelRequest, known: Conversation) -> Found:
         return Found(lines)
     if known.excerpts:
         return answer(known.question, known.excerpts, known.subject)
-    failed = [output.text for _, output in known.outputs if output.is_error]
-    if failed:
+    if failed := [output.text for _, output in known.outputs if output.is_error]:
         return Found(gap=f"the tools that it called failed ({failed[-1][:200]})")
     if known.outputs:
         return Found(gap="the tools that it called returned nothing")
@@ -116,8 +114,7 @@ def _worded(found: Found, request: ModelRequest) -> ModelReply:
     """The lines, or as many of the first as the request leaves room for."""
     if not found.lines:
         return _unable(found.gap)
-    lead = DISPUTE if found.is_dispute else PASSAGES
-    lines = [lead, *found.lines] if found.gap else list(found.lines)
+    lines = [*([DISPUTE if found.is_dispute else PASSAGES] if found.gap else []), *found.lines]
     room = LETTERS * request.settings.max_tokens
     while len(lines) > 1 and len("\n".join(lines)) > room:
         lines.pop()

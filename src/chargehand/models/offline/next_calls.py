@@ -24,19 +24,17 @@ _LISTS = re.compile(r"\b(?:list|which|what|all|every|each)\b", re.IGNORECASE)
 def next_calls(request: ModelRequest, read: Conversation) -> tuple[list[ToolCall], str]:
     """The calls to make now, none that was made before, and none without end; else what was missing for them."""
     tools = tuple(t for t in request.tools if t.name == request.choice) or request.tools
-    rounds = sum(turn.role is Role.TOOL for turn in request.turns)
-    if rounds >= ROUNDS:
+    if sum(turn.role is Role.TOOL for turn in request.turns) >= ROUNDS:
         return [], ""
     if (tables := table_calls(tools, read)) is not None:
         return _new(tables, read), ""
     if read.outputs:
         return _new([] if read.excerpts else _searches(tools, read), read), ""
     router, parts = Router(tools), [part.text for part in clauses(read.sought)]
-    fits = [(tool, text) for text in parts if (tool := router.best(text))]
     # A list is called for only if one is asked for: it answers nothing else.
-    is_list = _LISTS.search(read.question) is not None
-    fits = [(tool, text) for tool, text in fits if is_list or not tool.name.startswith("list_")]
-    proposals = [proposal_for(tool, text, read.given) for tool, text in fits]
+    skip = () if _LISTS.search(read.question) else ("list_",)
+    fits = [(tool, text) for text in parts if (tool := router.best(text))]
+    proposals = [proposal_for(*fit, read.given) for fit in fits if not fit[0].name.startswith(skip)]
     lacking = [each for each in proposals if each.missing]
     if lacking or not proposals:
         is_known = not read.subject and bool(answer(read.question, read.excerpts).lines)

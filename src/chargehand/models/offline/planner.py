@@ -123,8 +123,7 @@ def _route(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any]:
     request = request_in(asked)
     if UNCLEAR in choices and not team.best_for(request):
         return {"worker": UNCLEAR, "task": request, "why": "no description has a word of it"}
-    why = "its description fits the words best"
-    return {"worker": team.worker_for(request), "task": request, "why": why}
+    return {"worker": team.worker_for(request), "task": request, "why": "its description fits best"}
 
 
 def _next_step(choices: Sequence[str], asked: str, prompts: str) -> dict[str, Any] | None:
@@ -144,8 +143,7 @@ def _next_speaker(choices: Sequence[str], asked: str, prompts: str) -> dict[str,
     roster = {name: told for name, told in roster_in(choices, prompts).items() if told}
     listed = _UNHEARD.search(asked.partition("\n")[0])
     waiting = list(roster) if listed is None else msgspec.json.decode(listed[1])
-    unheard = {name: told for name, told in roster.items() if name in waiting}
-    if unheard:
+    if unheard := {name: told for name, told in roster.items() if name in waiting}:
         worker = Team(unheard).worker_for(request_in(asked))
         return {"next": worker, "why": "of those not asked yet, its description fits best"}
     ends = [choice for choice in choices if choice not in roster]
