@@ -27,6 +27,7 @@ from chargehand.documents import (
     Paragraph,
     Section,
     Table,
+    task_results,
 )
 from chargehand.presentation.shown_progress import show_progress
 from chargehand.tools.files import files
@@ -265,7 +266,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
     title = "How Harbour Desk compares"
     report = result.output
     if not isinstance(report, Comparison):
-        return Document(title, [str(result.answer)], result=result, label=label)
+        return Document(title, task_results(result), result=result, label=label)
     rivals = report.competitors
     return Document(
         title,

@@ -16,7 +16,16 @@ from pathlib import Path
 from pydantic import BaseModel
 
 import chargehand as ch
-from chargehand.documents import BarChart, Callout, Cell, Document, Figure, Section, Table
+from chargehand.documents import (
+    BarChart,
+    Callout,
+    Cell,
+    Document,
+    Figure,
+    Section,
+    Table,
+    task_results,
+)
 from chargehand.presentation.shown_progress import show_progress
 from chargehand.tools.files import files
 from chargehand.tools.sql_tables import data
@@ -163,7 +172,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
     """The report of a finished review."""
     review = result.output
     if not isinstance(review, ContractReview):
-        return Document("Contract review", [str(result.answer)], result=result, label=label)
+        return Document("Contract review", task_results(result), result=result, label=label)
     return Document(
         "Contract review",
         [

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import chargehand as ch
-from chargehand.documents import BarChart, Callout, Document, Figure, Section, Table
+from chargehand.documents import BarChart, Callout, Document, Figure, Section, Table, task_results
 from chargehand.presentation.shown_progress import show_progress
 from chargehand.tools.calculator import maths
 from chargehand.tools.files import files
@@ -169,7 +169,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
     """The curriculum as a document for teachers."""
     made = result.output
     if not isinstance(made, Curriculum):
-        return Document("Curriculum", [str(result.answer)], result=result, label=label)
+        return Document("Curriculum", task_results(result), result=result, label=label)
     sheets = [part for each in made.weeks for part in (Section(f"Week {each.week}"), each.sheet)]
     return Document(
         "Curriculum",

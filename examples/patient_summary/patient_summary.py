@@ -27,6 +27,7 @@ from chargehand.documents import (
     Section,
     Table,
     cited,
+    task_results,
 )
 from chargehand.presentation.script_questions import (
     answer_questions,
@@ -283,7 +284,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
         ]
     if not isinstance(made, PatientSummary):
         return Document(
-            title, [*opening, str(result.answer)], result=result, data=folder, label=label
+            title, [*opening, *task_results(result)], result=result, data=folder, label=label
         )
     blocks = [*_alerts(made), *opening, *_laboratory(made), *_medicines(made), *_visits(made)]
     return Document(title, blocks, result=result, data=folder, label=label)

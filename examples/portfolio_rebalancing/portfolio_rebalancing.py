@@ -28,6 +28,7 @@ from chargehand.documents import (
     Figure,
     Section,
     Table,
+    task_results,
 )
 from chargehand.presentation.script_questions import (
     answer_questions,
@@ -377,7 +378,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
     """The advice of a finished run. Trades and weights are those that the allocation computed."""
     title, computed = "Rebalancing proposal", _output_of(result, "allocation")
     if not isinstance(computed, dict):
-        blocks: list[Any] = [_orders(result), str(result.answer)]
+        blocks: list[Any] = [_orders(result), *task_results(result)]
         return Document(title, blocks, result=result, data=folder, label=label)
     made = result.output if isinstance(result.output, RebalancingAdvice) else None
     blocks = [

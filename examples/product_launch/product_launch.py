@@ -30,6 +30,7 @@ from chargehand.documents import (
     Paragraph,
     Section,
     Table,
+    task_results,
 )
 from chargehand.presentation.shown_progress import show_progress
 from chargehand.tools.files import files
@@ -315,7 +316,7 @@ def document(result: ch.RunResult, folder: Path, label: str = "") -> Document:
     title = "Launch plan: Tidewell carafe"
     plan = result.output
     if not isinstance(plan, LaunchPlan):
-        return Document(title, [str(result.answer)], result=result, label=label)
+        return Document(title, task_results(result), result=result, label=label)
     return Document(
         title,
         [

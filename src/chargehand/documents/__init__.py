@@ -13,6 +13,7 @@ from chargehand.documents.document import (
     Table,
 )
 from chargehand.documents.figures import CheckedFigure, Figure, FigureCheck, figures_in
+from chargehand.documents.task_results import task_results
 
 __all__ = [
     "BarChart",
@@ -29,4 +30,5 @@ __all__ = [
     "Table",
     "cited",
     "figures_in",
+    "task_results",
 ]

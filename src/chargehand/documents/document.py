@@ -20,8 +20,8 @@ from chargehand.presentation.plain_text import clean
 from chargehand.result import RunResult
 
 Cell: TypeAlias = "str | int | float | Figure"
-#: characters of a text in a column of numbers, and of a figure that is never broken into two lines
-_MOST_WORDS, _UNBROKEN = 16, 16
+#: characters of a text in a column of numbers; of a figure that is never broken into two lines; of a long text
+_MOST_WORDS, _UNBROKEN, _LONG = 16, 16, 80
 
 
 class Paragraph(Struct, frozen=True):
@@ -248,7 +248,7 @@ class Document:
         rows = (
             "<tr>"
             + "".join(
-                f"<td{side}>{self._spans([cell])}</td>"
+                f"<td{side or _width(cell)}>{self._spans([cell])}</td>"
                 for side, cell in zip(sides, row, strict=True)
             )
             + "</tr>"
@@ -362,6 +362,14 @@ def _side(column: Sequence[Cell]) -> str:
     return ' class="number"' if is_number and any(map(_is_number, column)) else ""
 
 
+def _width(cell: Cell) -> str:
+    """A date or a code stays on one line, and a long text does not become a narrow column."""
+    text = cell if isinstance(cell, str) else ""
+    if len(text) > _LONG:
+        return ' class="long"'
+    return ' class="short"' if 0 < len(text) <= _UNBROKEN and " " not in text else ""
+
+
 def _evened(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
     """The rows, in which the plain numbers of a column have equally many decimal places."""
     columns = [list(column) for column in zip_longest(*rows, fillvalue="")]
@@ -388,12 +396,12 @@ _STYLE = """
 :root{color-scheme:light dark;--ink:#17191c;--ink2:#50565e;--bg:#fbfbfa;--panel:#fff;--line:#e3e4e2;--bar:#2f6fed;--bad:#cf3434;--note:#fbeeee}
 @media (prefers-color-scheme:dark){:root{--ink:#eceef0;--ink2:#a9b0b8;--bg:#121416;--panel:#181b1e;--line:#2a2e33;--bar:#4c8bff;--bad:#ef5b5b;--note:#2a1c1e}}
 body{font:15px/1.55 system-ui,sans-serif;margin:0;background:var(--bg);color:var(--ink)}
-main{max-width:56rem;margin:2.5rem auto;padding:0 1.25rem}
+main{max-width:56rem;margin:2.5rem auto;padding:0 1.25rem;overflow-wrap:anywhere}
 h1{font-size:1.7rem;line-height:1.25}h2{font-size:1.15rem;margin-top:2.2rem}h3{font-size:1rem;margin-top:1.6rem}pre{overflow-x:auto}
 .label,caption,figcaption{color:var(--ink2)}caption,figcaption{text-align:left;margin-bottom:.4rem;font-weight:600}
 table{border-collapse:collapse;width:100%;margin:1rem 0;background:var(--panel);font-size:.93rem}
 th,td{border-bottom:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top;overflow-wrap:break-word}
-.short{white-space:nowrap}.number{text-align:right;font-variant-numeric:tabular-nums}td.number{white-space:nowrap}.wide{overflow-x:auto;margin:1rem 0}.wide table{margin:0}
+.short{white-space:nowrap}.long{min-width:16rem}.number{text-align:right;font-variant-numeric:tabular-nums}td.number{white-space:nowrap}.wide{overflow-x:auto;margin:1rem 0}.wide table{margin:0}
 figure{margin:1.2rem 0;padding:1rem;background:var(--panel);border:1px solid var(--line);border-radius:6px}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--ink2)}svg .bad{fill:var(--bad)}
 details{margin-top:.6rem;color:var(--ink2)}summary{cursor:pointer}

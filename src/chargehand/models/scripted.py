@@ -161,9 +161,9 @@ def _length(part: Part) -> int:
     return 0
 
 
-def request_line(request: ModelRequest) -> str:
+def request_line(request: ModelRequest, most: int = 200) -> str:
     """The last thing said to the model, in one line."""
     last = request.turns[-1] if request.turns else None
     said = [getattr(part, "text", type(part).__name__) for part in last.parts] if last else []
     line = " ".join(" ".join(said).split())
-    return repr(line if len(line) <= 200 else f"{line[:199]}…")
+    return repr(line if len(line) <= most else f"{line[: most - 1]}…")

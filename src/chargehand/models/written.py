@@ -90,8 +90,9 @@ class WrittenModel:
             if each.fits(purpose, asked):
                 return self._reply(each, request)
         raise ModelRefused(
-            f"{self._path} answers only the request {self.replies.request!r}; for anything else choose a model, such as "
-            f"--model openai:gpt-5-mini. It has no reply to this ({purpose}): {request_line(request)}"
+            f"{self._path.name} has no reply to this ({purpose}): {request_line(request, 80)}. It answers only the request "
+            f"{_clipped(self.replies.request)}, if no result is missing; for anything else choose a model, such as "
+            "--model openai:gpt-5-mini"
         )
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
@@ -130,6 +131,10 @@ def purpose_of(request: ModelRequest) -> Purpose:
     if "claims" in asked_for or (request.schema is None and _LAST_LINE in _told(request)):
         return "answer"
     return "check" if "met" in asked_for else "work"
+
+
+def _clipped(text: str, most: int = 80) -> str:
+    return repr(text if len(text) <= most else f"{text[: most - 1]}…")
 
 
 def _told(request: ModelRequest) -> str:
