@@ -44,6 +44,11 @@ def test_structures_become_tables_and_lists() -> None:
     assert "lost (failed): " in document.markdown()
 
 
+def test_items_without_a_result_are_counted() -> None:
+    result = run_of(some=[None, {"day": "2026-01-31"}, None], lost=ValueError("gone"))
+    assert task_results(result)[2:] == [Table(["day"], [["2026-01-31"]]), "Missing: 2 of 3."]
+
+
 def test_large_and_deep_results_are_cut() -> None:
     deep: Any = "end"
     for _ in range(30):

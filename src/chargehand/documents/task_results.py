@@ -61,17 +61,20 @@ def _blocks_of_fields(fields: Mapping[str, Any], depth: int) -> Iterator[Block]:
 
 
 def _blocks_of_list(values: Sequence[Any], depth: int) -> Iterator[Block]:
-    shown = values[:_MOST_ROWS]
+    found = [each for each in values if each is not None]  # items that were not done have no result
+    shown = found[:_MOST_ROWS]
     if shown and all(isinstance(each, Mapping) for each in shown):
         columns = list(dict.fromkeys(str(name) for each in shown for name in each))
         yield Table(columns, [[_cell(each.get(name, "")) for name in columns] for each in shown])
-    elif all(_is_plain(each) for each in shown):
+    elif shown and all(_is_plain(each) for each in shown):
         yield Bullets([_in_words(each) for each in shown])
     else:
         for each in shown:
             yield from _blocks_of(each, depth + 1)
-    if len(values) > len(shown):
-        yield f"… and {len(values) - len(shown)} more."
+    if len(found) > len(shown):
+        yield f"… and {len(found) - len(shown)} more."
+    if len(values) > len(found):
+        yield f"Missing: {len(values) - len(found)} of {len(values)}."
 
 
 def _read(value: Any) -> Any:
