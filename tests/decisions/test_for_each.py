@@ -13,6 +13,7 @@ from chargehand.facts.events import (
     AttemptStarted,
     DeadlinePassed,
     ItemsListed,
+    PersonAsked,
     PlanAdopted,
     TaskFailed,
     WorkStopped,
@@ -313,6 +314,31 @@ def test_work_that_is_stopped_keeps_what_is_done_of_the_items() -> None:
     kernel.finish("each", ["x", None, None, None])
     assert kernel.state("last") == "skipped"
     assert kernel.status == "partial"
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+@pytest.mark.parametrize("step", ["ask", "rewritten", "elsewhere:bob"])
+def test_what_fails_as_items_are_put_together_is_no_matter_of_the_policy(
+    step: str, *, is_stopped: bool
+) -> None:
+    """A person was asked, or better words were looked for, in a run that was being stopped."""
+    policy = OnFailure((step, "without"))
+    kernel = mapped(2, each={"on_failure": policy}, attempts=2)
+    kernel.finish("each[0]", "done")
+    if is_stopped:
+        kernel.tell(WorkStopped(reason="over budget", at=kernel.now))
+        kernel.lose("each[1]")
+    else:
+        kernel.finish("each[1]", "done")
+    assert kernel.schedule.nodes["each"].worker == "@collector"
+    kernel.fail("each", "logic")
+    assert kernel.schedule.nodes["each"].is_open, "it is tried once more"
+    assert not any(isinstance(event, PersonAsked) for event in kernel.journal)
+    kernel.fail("each", "logic")
+    (failed,) = [
+        event for event in kernel.journal if isinstance(event, TaskFailed) and event.task == "each"
+    ]
+    assert failed.then == ("fail" if is_stopped else "without")
 
 
 def test_work_that_is_stopped_before_any_item_is_done_skips_the_task() -> None:

@@ -12,6 +12,7 @@ from chargehand.decisions.hedging import is_hedge
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.quorum import count
+from chargehand.decisions.system_tasks import COLLECTOR
 from chargehand.decisions.task_outputs import StepRecord
 from chargehand.facts.events import (
     Effect,
@@ -129,7 +130,9 @@ class Attempt:
 
     @property
     def is_system_task(self) -> bool:
-        return self.task.startswith("@") and not is_hedge(self.task)
+        """Whether it takes no place: the supervisor's own, or what puts items together."""
+        is_own = self.task.startswith("@") and not is_hedge(self.task)
+        return is_own or self.worker == COLLECTOR
 
     def find(self, step: StepScript) -> StepRecord | None:
         """What the record says of this step, as a worker's brief looks it up."""

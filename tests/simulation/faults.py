@@ -86,6 +86,9 @@ class FaultKind(StrEnum):
     WORKER_DRAINED = "worker gets nothing for a while"
     WORKER_LEFT = "worker leaves the pool, and comes back"
     WORKER_KILLED = "worker dies with all that it has"
+    MAPPED = "task mapped over a list"
+    ITEM_LOST = "some items come to nothing"
+    TOO_MANY_ITEMS = "more items than allowed"
 
 
 #: How likely each is at one chance to happen. What stops a whole process is rare, or no run would
@@ -163,6 +166,9 @@ class Dice:
 
     def __init__(self, seed: str) -> None:
         self.random = Random(seed)
+        #: apart from the rest, so that trials without mapped tasks stay what they were
+        self.of_items = Random(f"{seed} items")
+        self.maps = self.of_items.random() < 0.5
         self.counts: Counter[FaultKind] = Counter()
         self.is_healed = False
         share = self.random.choice((0.1, 0.4, 0.7, 1.0))

@@ -18,6 +18,7 @@ from chargehand.facts.events import (
     DeadlinePassed,
     Event,
     HedgeDue,
+    ItemsListed,
     PersonAsked,
     PlanAdopted,
     PlanAmended,
@@ -39,7 +40,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.plan import Task
-from tests.simulation import beside, oversight, plans, recourse
+from tests.simulation import beside, mapped, oversight, plans, recourse
 from tests.simulation.ledger import Entry
 from tests.simulation.recourse import waits
 from tests.simulation.story import RunStory
@@ -119,6 +120,8 @@ def i08_a_task_is_given_up_for_a_reason(run: RunStory, entry: Entry) -> str:
         return ""  # see `recourse`
     if run.is_told_to_stop(task) or task.losses > run.limits.losses or task.is_too_late:
         return ""
+    if task.is_short:
+        return ""  # see `mapped`
     if task.question is not None:
         return ""  # it has expired; see i41
     if not task.is_unjudged or not task.failures:
@@ -238,6 +241,8 @@ def i29_nothing_starts_too_late(run: RunStory, entry: Entry) -> str:
     task = run.find(event.task)
     if run.is_told_to_stop(task):
         return f"{event.task} starts although it was told to stop: {run.stop or 'its plan or time'}"
+    if event.task in run.mapped:
+        return ""  # it is made of the items that were in time
     deadline_at = run.deadline_of(task.task)
     if deadline_at is not None and event.at >= deadline_at:
         return f"{event.task} starts at or after its deadline"
@@ -308,9 +313,9 @@ def i42_the_end_tells_the_truth(run: RunStory, entry: Entry) -> str:
     missing = {*_missing_tasks(run), *oversight.missing_duties(run, event.missing)}
     if set(event.missing) != missing:
         return f"{event.missing} are said to be missing, {missing} are"
-    is_any_done = any(task.ending == "done" for task in run.tasks.values())
+    is_any_done = any(task.ending == "done" for task in run.planned.values())
     is_void = not is_any_done and any(
-        not (task.is_removed or task.is_replaced) for task in run.tasks.values()
+        not (task.is_removed or task.is_replaced) for task in run.planned.values()
     )
     if run.stop == "cancelled":
         expected = "cancelled"
@@ -324,8 +329,8 @@ def i42_the_end_tells_the_truth(run: RunStory, entry: Entry) -> str:
 def _missing_tasks(run: RunStory) -> list[str]:
     return [
         id_
-        for id_, task in run.tasks.items()
-        if task.ending != "done"
+        for id_, task in run.planned.items()
+        if (task.ending != "done" or task.has_gaps)
         and not task.task.optional
         and not task.is_removed
         and not task.is_replaced
@@ -345,6 +350,7 @@ def i44_cancel_counts_once(run: RunStory, _: Entry) -> str:
 
 _ENDS_ONCE = (i06_an_attempt_ends_once,)
 _STARTS = (
+    mapped.i50_a_mapped_task_is_collected_and_its_items_are_done,
     plans.i01_needs_come_first,
     i05_one_live_attempt,
     i06_an_ended_task_stays_ended,
@@ -368,6 +374,7 @@ BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
         beside.i46_one_result_is_taken,
         beside.i49_enough_have_agreed,
         plans.i03_inputs_are_the_recorded_outputs,
+        mapped.i50_every_item_is_in_the_list_once_and_in_order,
         i06_an_ended_task_stays_ended,
         i07_only_the_leaseholder_is_heard,
     ),
@@ -377,6 +384,7 @@ BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
     CancelRequested: (i44_cancel_counts_once,),
     DeadlinePassed: (i29_time_was_really_over,),
     HedgeDue: (beside.i46_only_stragglers_are_hedged,),
+    ItemsListed: (mapped.i50_items_are_listed_in_order_and_capped,),
     PersonAsked: (
         i06_an_ended_task_stays_ended,
         recourse.i08_failures_are_dealt_with_as_was_said,
@@ -432,6 +440,7 @@ BY_KIND: dict[type[Event], tuple[Rule, ...]] = {
 AFTER_APPEND: tuple[Callable[[RunStory], str], ...] = (
     plans.i04_the_hopeless_are_skipped_at_once,
     i06_every_failure_is_judged,
+    mapped.i50_too_few_items_fail_their_task_at_once,
     beside.i46_a_hedge_ends_with_what_it_is_beside,
     oversight.i25_a_run_is_paused_while_it_asks_for_more,
     i43_a_settled_run_has_ended,

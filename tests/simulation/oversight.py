@@ -50,7 +50,7 @@ def i27_drafts_are_few_and_of_something_new(run: RunStory, entry: Entry) -> str:
     drafts = [
         system_task for id_, system_task in run.system_tasks.items() if id_.startswith("@draft")
     ]
-    done = [task for task in run.tasks.values() if task.ending == "done"]
+    done = [task for task in run.planned.values() if task.ending == "done"]
     if not run.requested.drafts or event.task != f"@draft:{len(drafts) + 1}":
         return f"{event.task} is begun unasked, or out of turn"
     if (
@@ -181,7 +181,7 @@ def missing_duties(run: RunStory, told: Sequence[str]) -> list[str]:
     if requested.approach is Approach.STEPS and run.stop and run.next_planning in told:
         missing.append(run.next_planning)  # it was to be the next, and then there was no next
     is_answered = run.find("@answer").ending == "done"
-    has_results = any(task.ending == "done" for task in run.tasks.values())
+    has_results = any(task.ending == "done" for task in run.planned.values())
     if requested.answers and (requested.shape is not None or has_results) and not is_answered:
         missing.append("@answer")
     return missing

@@ -73,6 +73,8 @@ def i03_inputs_are_the_recorded_outputs(run: RunStory, entry: Entry) -> str:
     assert isinstance(event, AttemptFinished)
     if not isinstance(event.outcome, Done) or event.task not in run.tasks:
         return ""
+    if run.tasks[event.task].task.for_each is not None:
+        return ""  # see `mapped`
     told = msgspec.json.decode(event.outcome.value.json)
     task = run.tasks[event.task].task
     inputs = {need.key: run.tasks[need.task].output or None for need in task.all_needs}
@@ -105,7 +107,7 @@ def i04_the_hopeless_are_skipped_at_once(run: RunStory) -> str:
 
 def i27_tasks_and_changes_are_capped(run: RunStory, entry: Entry) -> str:
     event = entry.event
-    total = len(run.tasks) + len(_added_by(event))
+    total = len(run.planned) + len(_added_by(event))
     if total > run.limits.tasks:
         return f"{total} tasks, the cap is {run.limits.tasks}"
     if isinstance(event, PlanAmended):

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from chargehand.facts.events import Approach, RetryHow, RunFinished, RunRequested
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Task, item_id, item_of
+from chargehand.facts.value import Value
 from tests.simulation.ledger import Entry
 from tests.simulation.purse import Purse
 from tests.simulation.tasks import StepStory, TaskStory
@@ -44,6 +45,11 @@ class Reading:
         #: that it ever might
         self.most_calls = 0
         self.dependents: dict[str, list[str]] = {}
+        #: by task with `for_each`: what was listed, and the number of items once they are tasks
+        self.listed: dict[str, list[Value]] = {}
+        self.mapped: dict[str, int] = {}
+        #: of such tasks: those whose items were to be listed at some moment
+        self.listings: dict[str, None] = {}
         self.version = 0
         self.changes = 0
         self.has_plan = False
@@ -82,6 +88,20 @@ class Reading:
             return self.hedges[task]
         return self.system_tasks.get(task) or TaskStory(Task(id=task, description="", worker=""))
 
+    @property
+    def planned(self) -> dict[str, TaskStory]:
+        """The tasks of the plan, without those that do single items."""
+        return {id_: task for id_, task in self.tasks.items() if item_of(id_) is None}
+
+    def items_of(self, task: str) -> list[TaskStory]:
+        return [self.tasks[item_id(task, index)] for index in range(self.mapped.get(task, 0))]
+
+    def collects(self, task: TaskStory) -> bool:
+        """Whether a mapped task waits for nothing but to be put together."""
+        is_free = task.retry is None and task.parked_until is None and task.question is None
+        is_waiting = not task.ending and task.open is None and is_free and not self.rewriting(task)
+        return task.is_due and is_waiting
+
     def everything(self) -> Iterator[TaskStory]:
         yield from self.tasks.values()
         yield from self.hedges.values()
@@ -90,6 +110,9 @@ class Reading:
     def is_told_to_stop(self, task: TaskStory) -> bool:
         if task.is_answer:
             return self.stop == "cancelled" or self.is_closed
+        sums_up = task.task.id in self.mapped and not task.is_removed
+        if sums_up and self.stop != "cancelled":
+            return task.is_expired  # it is made of what there is
         return bool(self.stop) or task.is_expired or task.is_removed
 
     def is_satisfied(self, task: TaskStory) -> bool:
@@ -111,6 +134,10 @@ class Reading:
         )
 
     def terms_of(self, task: TaskStory) -> OnFailure | None:
+        """What was said to be done when an attempt at this fails; of one that only collects items, nothing."""
+        return None if task.task.id in self.mapped else self.policy_of(task)
+
+    def policy_of(self, task: TaskStory) -> OnFailure | None:
         """What was said to be done when this fails: by the plan, else of its worker, else for all."""
         assert self.requested is not None
         policies = self.requested.policies
@@ -128,6 +155,7 @@ class Reading:
         return (
             not task.ending
             and not self.stop
+            and task.task.for_each is None
             and task.open is None
             and task.retry is None
             and task.parked_until is None
@@ -151,6 +179,7 @@ class Reading:
             task.open is not None
             or task.retry is not None
             or self.is_ready(task)
+            or self.collects(task)
             or bool(self.rewriting(task))
         )
 
@@ -167,13 +196,15 @@ class Reading:
         if requested is None or self.stop == "cancelled" or self.is_closed:
             return []
         owed = [] if self.stop else [*self._owed_plannings(), *self._owed_rewritings()]
+        if not self.stop:
+            owed += [each for each in self.listings if each not in self.system_tasks]
         is_whole = self.is_sealed or bool(self.stop)
         if owed or not is_whole or any(not task.ending for task in self.everything()):
             return owed
         is_step = requested.approach is Approach.STEPS and not self.stop
         if is_step and self.version > list(self.plannings.values())[-1]:
             return [self.next_planning]
-        is_any_done = any(task.ending == "done" for task in self.tasks.values())
+        is_any_done = any(task.ending == "done" for task in self.planned.values())
         is_wanted = requested.answers and "@answer" not in self.system_tasks and is_any_done
         return ["@answer"] if is_wanted else []
 

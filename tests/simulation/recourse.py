@@ -26,6 +26,10 @@ def i08_failures_are_dealt_with_as_was_said(run: RunStory, entry: Entry) -> str:
         is_asked = run.requested is not None and run.requested.asks_budget
         return "" if is_asked else "more is asked for, and nobody wants to be asked"
     task = run.find(event.task)
+    if event.task in run.mapped and isinstance(event, TaskFailed):
+        policy = None if run.stop else run.policy_of(task)
+        said = "fail" if policy is None else _ending(policy, event.cause.kind, may_ask=False)
+        return "" if event.then == said else f"{event.task}: {event.then} is done, {said} was said"
     terms = run.terms_of(task)
     if terms is None:
         is_usual = not isinstance(event, PersonAsked)
@@ -43,6 +47,8 @@ def _owed(run: RunStory, task: TaskStory, terms: OnFailure, entry: Entry) -> Seq
         return ["fail"]
     if task.is_expired or task.is_too_late or task.question is not None:
         return [_ending(terms, ErrorClass.TIMEOUT, may_ask=False)]
+    if task.is_short and isinstance(entry.event, TaskFailed):
+        return [_ending(terms, entry.event.cause.kind, may_ask=False)]
     if task.told:
         said = {TRY_AGAIN: "again", GO_ON_WITHOUT: "without"}
         return [said.get(task.told, "fail")]

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Balance, Place
 from chargehand.decisions.elastic_capacity import Elastic
@@ -180,6 +181,7 @@ def _draw_limits(dice: Dice, size: int) -> Limits:
         tasks=size + chance.choice((0, 2, 100)),
         parallel=chance.choice((1, 2, 4, 100)),
         grace=timedelta(microseconds=chance.choice((0, 200_000, 500_000))),
+        items=dice.of_items.choice((5, 10_000, 10_000)) if dice.maps else 10_000,
     )
 
 
@@ -194,7 +196,7 @@ def draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Task
     deadline = None
     if dice.hits(FaultKind.TASK_DEADLINE):
         deadline = timedelta(microseconds=dice.between(SECOND // 2, 60 * SECOND))
-    return Task(
+    task = Task(
         id=id_,
         description=f"bring forth {id_}",
         worker="" if by_skill else chance.choice(crew.workers),
@@ -208,6 +210,19 @@ def draw_task(dice: Dice, crew: Crew, id_: str, upstream: Sequence[str]) -> Task
         hedge=chance.random() < 0.6,
         on_failure=draw_policy(chance, crew.workers) if dice.hits(FaultKind.POLICY) else None,
     )
+    return _mapped(dice, task)
+
+
+def _mapped(dice: Dice, task: Task) -> Task:
+    """The task itself or, in trials that map some, mapped over a list or over what it needs."""
+    chance = dice.of_items
+    if not dice.maps or dice.is_healed or chance.random() >= 0.3:
+        return task
+    dice.note(FaultKind.MAPPED)
+    over: str | list[str] = ["x", "y"]
+    if task.needs and chance.random() < 0.6:
+        over = task.all_needs[0].key
+    return replace(task, for_each=over, at_least=chance.choice((None, None, None, 0, 1, 2)))
 
 
 # shapes: for each task, the earlier ones that it needs

@@ -100,7 +100,8 @@ def i29_passed_deadlines_are_noticed(sight: Sight) -> str:
         for task in run.tasks.values():
             own = task.task.deadline
             is_over = own is not None and run.began_at + own <= sight.now
-            if is_over and not task.ending and not task.is_expired and not task.is_removed:
+            is_known = task.is_expired or task.is_removed or task.task.id in run.mapped
+            if is_over and not task.ending and not is_known:
                 return f"the deadline of {task.task.id} passed unnoticed"
     return ""
 
@@ -125,6 +126,7 @@ def i30_duties_are_taken_up_at_once(sight: Sight) -> str:
             for system_task in run.system_tasks.values()
             if _waits_for_nothing(system_task)
         ]
+        left += [id_ for id_ in run.mapped if run.collects(run.tasks[id_])]
         if left:
             return f"{left[0]} of {run.run} could be done, and is not"
     return ""

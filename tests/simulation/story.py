@@ -19,6 +19,7 @@ from chargehand.facts.events import (
     CancelRequested,
     DeadlinePassed,
     HedgeDue,
+    ItemsListed,
     PersonAsked,
     PlanAdopted,
     PlanAmended,
@@ -45,7 +46,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.failure_policy import ABOUT_BUDGET, ABOUT_FAILURE, TRY_AGAIN, Recourse
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Task, item_id
 from tests.simulation.attempt import AGAIN
 from tests.simulation.ledger import Entry
 from tests.simulation.reading import Reading
@@ -117,11 +118,14 @@ class RunStory(Reading):
                 self.version = event.version
                 self.changes += not (event.is_step or event.is_steered)
                 for id_ in event.removed:
-                    self.tasks[id_].is_removed = True
-                    self._end_if_closed(self.tasks[id_], "cancelled", event.at)
+                    for each in (self.tasks[id_], *self.items_of(id_)):
+                        each.is_removed = True
+                        self._end_if_closed(each, "cancelled", event.at)
                 for id_ in event.replaced:
                     self.tasks[id_].is_replaced = True
                 self._add(event.added)
+            case ItemsListed():
+                self.listed.setdefault(event.task, [])[event.first :] = event.items
             case TaskRewritten():
                 story = self.tasks[event.task]
                 story.task = replace(story.task, description=event.description)
@@ -167,6 +171,8 @@ class RunStory(Reading):
                 self._end(self.tasks[event.task], "skipped")
             case DeadlinePassed(task=""):
                 self._run_out(event.at)
+            case DeadlinePassed() if event.task in self.mapped:
+                pass  # it is made of the items that were in time
             case DeadlinePassed():
                 self.tasks[event.task].is_expired = True
                 self.tasks[event.task].told_at = event.at
@@ -194,6 +200,38 @@ class RunStory(Reading):
                 self.finished = event
             case _:
                 pass
+        self._look_at_mapped()
+
+    def _look_at_mapped(self) -> None:
+        """Have items listed whose task could begin, make tasks of those that are, and see what they came to."""
+        for id_, task in self.planned.items():
+            if task.task.for_each is None or task.ending:
+                continue
+            lister = self.find(f"@items:{id_}")
+            if not self.stop and self.is_satisfied(task):
+                self.listings.setdefault(lister.task.id)
+            if not self.stop and lister.ending == "done" and id_ not in self.mapped:
+                self.mapped[id_] = count = len(self.listed.get(id_, ()))
+                for index in range(count):
+                    self._add([task.task.for_item(index)])
+                    self.dependents[item_id(id_, index)] = [id_]
+            elif not self.stop and lister.ending and id_ not in self.mapped:
+                task.is_short = True
+            if id_ in self.mapped and not task.is_due and not task.is_short:
+                self._look_at_items(task)
+
+    def _look_at_items(self, task: TaskStory) -> None:
+        items = self.items_of(task.task.id)
+        if any(not item.ending for item in items):
+            return
+        done = sum(item.ending == "done" for item in items)
+        least = min(1, len(items)) if task.task.at_least is None else task.task.at_least
+        if self.stop and not done:
+            self._end(task, "skipped")
+        elif done >= least or self.stop:
+            task.is_due = True
+        else:
+            task.is_short = True
 
     def _allow(self, calls: int | None) -> None:
         if calls is not None:
@@ -232,6 +270,7 @@ class RunStory(Reading):
         if isinstance(outcome, Done):
             self._end(task, "done")
             task.output = outcome.value.digest
+            task.has_gaps = bool(outcome.gaps)
             task.says = _said(outcome)
         elif task.ending:
             pass  # a second attempt, of which nothing is made but a result
@@ -298,7 +337,7 @@ class RunStory(Reading):
         """Another way is looked for if somebody planned this who can, and time was not the reason."""
         assert self.requested is not None
         is_planned = self.requested.approach not in (Approach.GIVEN, Approach.STEPS)
-        is_needed = task.task.id in self.tasks and not task.task.optional
+        is_needed = task.task.id in self.planned and not task.task.optional
         is_stopped = self.stop or task.is_expired or event.cause.kind is ErrorClass.CANCELLED
         is_missed = is_planned and is_needed and not is_stopped
         task.is_waived = event.then is Recourse.WITHOUT

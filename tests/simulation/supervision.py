@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.system_tasks import is_planned
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.events import (
     Approach,
@@ -174,7 +175,7 @@ def _plan_again(
 
 
 def _standing(schedule: Schedule, fresh_id: str) -> Standing:
-    nodes = {id_: node for id_, node in schedule.nodes.items() if not id_.startswith("@")}
+    nodes = {id_: node for id_, node in schedule.nodes.items() if is_planned(id_)}
     return Standing(
         version=schedule.version,
         settled=tuple(id_ for id_, node in nodes.items() if node.state.is_settled),

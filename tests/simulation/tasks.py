@@ -54,6 +54,12 @@ class TaskStory:
         self.is_expired = False
         #: not begun, and it could not be done before its deadline any more
         self.is_too_late = False
+        #: mapped: its items have ended, and it is to be made of them
+        self.is_due = False
+        #: mapped: its items could not be listed, or too few of them are done
+        self.is_short = False
+        #: done, but not all of it
+        self.has_gaps = False
         self.is_removed = False
         self.is_replaced = False
         #: when it was first told to stop

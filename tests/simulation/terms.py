@@ -51,7 +51,7 @@ def draw_bounds(dice: Dice) -> Elastic | None:
 
 def asked_of_several(dice: Dice, task: Task, workers: Sequence[str]) -> list[Task]:
     """The task itself, or those that stand for it where enough are to agree."""
-    if task.expect is not None or not dice.hits(FaultKind.QUORUM):
+    if task.for_each is not None or task.expect is not None or not dice.hits(FaultKind.QUORUM):
         return [task]
     of = dice.random.randint(1, 4)
     return quorum(

@@ -46,7 +46,9 @@ def test_every_invariant_holds_under_every_kind_of_fault() -> None:
             system_tasks += report.system_tasks
     assert [kind for kind in FaultKind if not faults[kind]] == [], "some faults never happened"
     assert {"succeeded", "partial", "failed", "cancelled", "parked"} <= set(ended)
-    assert set(system_tasks) == {"plan", "plan again", "refine", "draft", "answer", "budget"}
+    assert set(system_tasks) == {
+        *("plan", "plan again", "refine", "draft", "answer", "budget", "items"),
+    }
 
 
 def test_a_healed_trial_leaves_no_run_in_between() -> None:

@@ -10,6 +10,7 @@ from random import Random
 from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.quorum import VOTE
+from chargehand.decisions.system_tasks import COLLECTOR, LISTER
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -36,6 +37,7 @@ from tests.simulation.attempt import (
 from tests.simulation.changes import Standing, draw_change
 from tests.simulation.faults import Dice, FaultKind
 from tests.simulation.ledger import LEASE, Entry, Ledger
+from tests.simulation.mapped import collect, list_items
 from tests.simulation.observer import Broken, Observer
 from tests.simulation.people import People
 from tests.simulation.process import Process
@@ -188,12 +190,12 @@ class World:
         self._changes += 1
         standing = Standing(
             version=story.version,
-            settled=tuple(id_ for id_, task in story.tasks.items() if task.ending),
-            unsettled=tuple(id_ for id_, task in story.tasks.items() if not task.ending),
-            lost=tuple(id_ for id_, t in story.tasks.items() if t.ending not in ("", "done")),
+            settled=tuple(id_ for id_, task in story.planned.items() if task.ending),
+            unsettled=tuple(id_ for id_, task in story.planned.items() if not task.ending),
+            lost=tuple(id_ for id_, t in story.planned.items() if t.ending not in ("", "done")),
             needs={
                 id_: tuple(need.task for need in task.task.all_needs)
-                for id_, task in story.tasks.items()
+                for id_, task in story.planned.items()
             },
             fresh_id=f"a{self._changes}",
         )
@@ -337,6 +339,10 @@ class World:
         name = hedged(attempt.task) if is_hedge(attempt.task) else attempt.task
         random = Random(f"{self._seed} {attempt.run} {name}")
         task, outputs = live_run.schedule.nodes[attempt.task].task, live_run.results.outputs
+        if attempt.worker == LISTER:
+            return list_items(attempt, task.args["task"], self._dice)
+        if attempt.worker == COLLECTOR:
+            return collect(attempt, task, self._dice)
         if attempt.is_system_task:
             wish = Wish(self._orders[attempt.run], self._scenario.crew)
             thoughts = draw_thoughts(random, attempt.run, attempt.task)

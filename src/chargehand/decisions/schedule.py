@@ -382,6 +382,14 @@ class Schedule:
         worker = node.failed_first or node.worker or node.task.worker
         return policies.get(worker) or policies.get("")
 
+    def _terms_of(self, task: str) -> OnFailure | None:
+        """What is done when an attempt at this task fails.
+
+        What was said of a task with `for_each` is for its items, and for the task as a whole: an attempt
+        that puts the results together is tried again as usual, and nobody is asked about it.
+        """
+        return None if task in self.mapped else self.policy_of(task)
+
     def may_begin(self, step: StepStarted) -> bool:
         """Whether a step may begin, as far as that is not a question of money."""
         is_open = self.status is None and self._holds(step.task, step.attempt)
@@ -1118,20 +1126,25 @@ class Schedule:
         node.last_failure = failure
         node.failed_first = node.failed_first or node.worker
         before, node.failures = node.failures, (*node.failures, failure.kind)
+        is_mapped = node.task.id in self.mapped
         history = History(
             tries=node.tries,
             attempts=self._attempts_of(node, failure),
             at=at,
             deadline_at=self.work_ends_at(node.task.id),
-            has_others=bool(node.task.skill),
+            has_others=bool(node.task.skill) and not is_mapped,
             worker=node.worker,
-            has_untried=bool(node.task.skill) and node.worker not in node.avoid,
-            refines=self._request_of_run.refines and not is_system_task(node.task.id),
-            terms=self.policy_of(node.task.id),
+            has_untried=bool(node.task.skill) and not is_mapped and node.worker not in node.avoid,
+            refines=self._request_of_run.refines
+            and not (is_mapped or is_system_task(node.task.id)),
+            terms=self._terms_of(node.task.id),
             before=before,
         )
         draw = draw_for(self._request_of_run.seed, node.task.id, node.attempt)
-        return self._conclude(node, judge(self._retry, failure, history, draw), at)
+        verdict = judge(self._retry, failure, history, draw)
+        if is_mapped and isinstance(verdict, GiveUp):
+            return self._fail(node, verdict.cause, at)
+        return self._conclude(node, verdict, at)
 
     def _conclude(self, node: TaskNode, verdict: Verdict, at: datetime) -> list[Command]:
         """Have it written down what becomes of a task that failed."""
@@ -1164,7 +1177,7 @@ class Schedule:
     def _plan_retry(self, event: RetryPlanned) -> list[Command]:
         node = self.nodes[event.task]
         node.due_at = event.due_at
-        node.granted += self.policy_of(event.task) is not None
+        node.granted += self._terms_of(event.task) is not None
         if event.worker:
             node.task = replace(node.task, worker=event.worker, skill="")
         match event.how:
@@ -1422,6 +1435,8 @@ class Schedule:
         if node.losses > self.limits.losses:
             why = f"its worker was lost {node.losses} times without getting on; it may be killing them"
             node.last_failure = Failed(kind=ErrorClass.RESOURCE, message=why)
+            if event.task in self.mapped:
+                return [*beside, *self._fail(node, node.last_failure, event.at)]
             terms = self.policy_of(event.task)
             aside = set_aside(node.last_failure, terms, may_ask=True)
             return [*beside, *self._conclude(node, aside, event.at)]
