@@ -106,6 +106,21 @@ def test_the_gate_passes_one_prompt_of_the_bundled_suite_and_fails_the_other() -
 
 
 @pytest.mark.usefixtures("no_models")
+def test_our_planner_prompt_has_figures_of_a_free_model() -> None:
+    """If this needs --refresh, a prompt or a schema has changed: record it anew, and compare (CONTRIBUTING.md)."""
+    done = run(SUITE.with_name("local.toml"), "--json")
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
+    (crew,) = report["crews"]
+    assert crew["model"] == "local:smollm2"
+    assert crew["figures"]["accepted"]["value"] == 0.4
+    # Whatever was not accepted was refused for what it names: nothing runs that cannot be done.
+    refused = [case["misses"][0] for case in report["cases"] if not case["accepted"]]
+    assert len(refused) == 3
+    assert all("which is not there" in why for why in refused)
+
+
+@pytest.mark.usefixtures("no_models")
 def test_a_suite_replays_bit_for_bit_in_another_folder(bundled: Path) -> None:
     here, there = (run(suite, "--case", "tiller", "--json") for suite in (SUITE, bundled))
     assert (here.exit_code, here.stdout) == (there.exit_code, there.stdout)
