@@ -53,15 +53,21 @@ async def review(
     seat: PlanningContext,
     proposal: PlanProposal,
     faults_in: Callable[[Plan], Sequence[Fault]],
+    said: list[str],
 ) -> Reviewed:
-    """Have a person decide on a plan. One that was edited and has faults comes back with them."""
+    """Have a person decide on a plan. One that was edited and has faults comes back with them.
+
+    `said` is what the person has answered so far: a plan that comes back unchanged is another question,
+    or the old answer would be taken for it without end.
+    """
     faults: Sequence[Fault] = ()
     while True:
-        answer = brief.answer_to(await _question(brief, seat, proposal, faults))
+        answer = brief.answer_to(await _question(brief, seat, proposal, faults, said))
         if answer == APPROVE:
             return Reviewed(proposal.plan)
         if answer == REJECT:
             return Reviewed(proposal.plan, is_approved=False)
+        said.append(answer)
         if not answer.startswith(f"{APPROVE_WITH}:"):
             return Reviewed(proposal.plan, is_approved=False, note=answer)
         try:
@@ -86,9 +92,10 @@ async def reviewed_plan(
 ) -> Plan:
     """The plan that a person approves. It is written again with each wish; a plan that is rejected raises."""
     notes: list[str] = []
+    said: list[str] = []
     plan = first
     while True:
-        decided = await review(brief, seat, PlanProposal(plan=plan), faults_in)
+        decided = await review(brief, seat, PlanProposal(plan=plan), faults_in, said)
         if decided.is_approved:
             return decided.plan
         if not decided.note:
@@ -106,6 +113,7 @@ async def reviewed_change(
 ) -> PlanAmended:
     """The change that a person approves. It is written again with each wish; one that is rejected raises."""
     notes: list[str] = []
+    said: list[str] = []
     change = first
     while True:
         proposal = PlanProposal(
@@ -119,7 +127,7 @@ async def reviewed_change(
         def edited(plan: Plan, change: PlanAmended = change) -> PlanAmended:
             return replace(change, added=tuple(plan.tasks), at=seat.now())
 
-        decided = await review(brief, seat, proposal, lambda plan: faults_in(edited(plan)))
+        decided = await review(brief, seat, proposal, lambda plan: faults_in(edited(plan)), said)
         if decided.is_approved:
             return edited(decided.plan)
         if not decided.note:
@@ -129,7 +137,11 @@ async def reviewed_change(
 
 
 async def _question(
-    brief: Brief, seat: PlanningContext, proposal: PlanProposal, faults: Sequence[Fault]
+    brief: Brief,
+    seat: PlanningContext,
+    proposal: PlanProposal,
+    faults: Sequence[Fault],
+    said: Sequence[str],
 ) -> Question:
     what = "change of the plan" if proposal.is_change else "plan"
     count = len(proposal.plan.tasks)
@@ -137,8 +149,8 @@ async def _question(
     told = "".join(f"\n  - {fault}" for fault in faults)
     wrong = f" What you sent has faults:{told}\n" if faults else " "
     evidence: dict[str, Any] = msgspec.to_builtins(proposal)
-    # Of all that is shown: an answer is valid for exactly this plan.
-    digest = digest_of(canonical([evidence, told]))
+    # Of all that is shown, and was answered before: an answer is valid for exactly this plan, once.
+    digest = digest_of(canonical([evidence, told, *said]))
     return Question(
         id=brief.question_id(f"plan-{digest}"),
         text=f"May this {what} of {tasks} be carried out?{wrong}{HOW_TO_ANSWER}",

@@ -1,0 +1,109 @@
+"""A plan that a person must approve: each answer counts once, also if the plan comes back unchanged."""
+
+import json
+from typing import Any
+
+import chargehand as ch
+from chargehand.testing import run_virtual
+
+TASK = {"id": "t1", "description": "Find the height of the tower", "worker": "finder", "needs": []}
+PLAN = {"goal": "The tower", "instruction": "", "strategy": "merge", "tasks": [TASK]}
+CHANGE = {
+    "reason": "the year, too",
+    "replaced": [],
+    "removed": [],
+    "tasks": [{**TASK, "id": "t2", "description": "Find the year of the tower"}],
+}
+
+
+@ch.worker("finder", "Finds facts about towers")
+async def finder(brief: ch.Brief) -> str:
+    return await brief.ask(f"What is the answer to {brief.task.id}?")
+
+
+def boss_with(*replies: Any) -> tuple[ch.Supervisor, ch.ScriptedModel]:
+    model = ch.ScriptedModel([*replies, *["It is done."] * 3])
+    return ch.Supervisor([finder], model=model), model
+
+
+async def questions_of(boss: ch.Supervisor, run: str) -> tuple[ch.Question, ...]:
+    """What it asks, once it asks something."""
+    signal = boss.journal.boards.signal
+    while True:
+        known = signal.count
+        if questions := (await boss.look(run)).questions:
+            return tuple(questions)
+        await signal.wait(since=known)
+
+
+async def next_question(boss: ch.Supervisor, run: str, *known: str) -> ch.Question:
+    """A question about a plan that is none of these."""
+    signal = boss.journal.boards.signal
+    while True:
+        count = signal.count
+        asked = (await boss.look(run)).questions
+        if found := [each for each in asked if each.about == "plan" and each.id not in known]:
+            return found[0]
+        await signal.wait(since=count)
+
+
+def test_a_plan_that_comes_back_unchanged_is_asked_about_again() -> None:
+    """The note that it was sent back with is no answer to it."""
+
+    async def work() -> None:
+        boss, model = boss_with(*[json.dumps(PLAN)] * 3)
+        async with boss:
+            run = await boss.submit("How high is the tower?", review=True)
+            known: list[str] = []
+            for note in ("shorter", "shorter"):
+                question = await next_question(boss, run.id, *known)
+                known.append(question.id)
+                await boss.answer(question.id, note)
+            last = await next_question(boss, run.id, *known)
+            assert len(model.requests) == 3
+            await boss.answer(last.id, "reject")
+            assert (await run.wait()).status is ch.RunStatus.FAILED
+
+    run_virtual(work())
+
+
+def test_a_change_that_comes_back_unchanged_is_asked_about_again() -> None:
+    async def work() -> None:
+        boss, model = boss_with(json.dumps(PLAN), *[json.dumps(CHANGE)] * 2)
+        async with boss:
+            run = await boss.submit("How high is the tower?", review=True)
+            plan = await next_question(boss, run.id)
+            await boss.answer(plan.id, "approve")
+            await questions_of(boss, run.id)
+            await run.steer("the year, too")
+            change = await next_question(boss, run.id, plan.id)
+            await boss.answer(change.id, "shorter")
+            again = await next_question(boss, run.id, plan.id, change.id)
+            assert len(model.requests) == 3
+            await boss.answer(again.id, "approve")
+            while len(asked := await questions_of(boss, run.id)) < 2:
+                await boss.journal.boards.signal.wait(since=boss.journal.boards.signal.count)
+            for each in asked:
+                await boss.answer(each.id, "324 m")
+            assert (await run.wait()).tasks["t2"].output == "324 m"
+
+    run_virtual(work())
+
+
+def test_the_same_faulty_plan_sent_twice_comes_back_twice() -> None:
+    async def work() -> None:
+        boss, _ = boss_with(json.dumps(PLAN))
+        async with boss:
+            run = await boss.submit("How high is the tower?", review=True)
+            faulty = json.dumps({**PLAN, "tasks": [{**TASK, "worker": "nobody"}]})
+            known: list[str] = []
+            for _ in range(2):
+                question = await next_question(boss, run.id, *known)
+                known.append(question.id)
+                await boss.answer(question.id, f"approve with: {faulty}")
+            last = await next_question(boss, run.id, *known)
+            assert "nobody" in last.text
+            await boss.answer(last.id, "reject")
+            assert (await run.wait()).status is ch.RunStatus.FAILED
+
+    run_virtual(work())
