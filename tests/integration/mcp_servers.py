@@ -457,6 +457,21 @@ class HttpRogue:
         return web.json_response(answer, headers={"mcp-session-id": self.session})
 
 
+class Withholding(Rogue):
+    """Says that it has resources, and never which."""
+
+    def answer(self, message: Answer) -> Answer | None:
+        return None if message["method"] == "resources/list" else super().answer(message)
+
+    def initialized(self) -> Answer:
+        told = super().initialized()
+        return told | {"capabilities": told["capabilities"] | {"resources": {}}}
+
+
+def withholding() -> None:
+    Withholding().run()
+
+
 def reading() -> None:
     """Have a tool that is called as the one that reads resources, and no resources."""
     Rogue(read_resource=lambda _: text("read")).run()
@@ -466,7 +481,7 @@ STDIO: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         *(silent, old, babbling, chatty, stillborn, mortal, hanging, flooding),
-        *(changing, fickle, stubborn, patient, late, reading),
+        *(changing, fickle, stubborn, patient, late, reading, withholding),
     )
 }
 

@@ -420,6 +420,21 @@ async def test_a_server_without_resources_is_asked_for_none(
     assert "material_not_read" not in caplog.text
 
 
+async def test_planning_does_not_wait_for_a_server_that_withholds_its_resources(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("chargehand.tools.mcp.server.LISTING", 0.2)
+    (tmp_path / "a.txt").write_text("x")
+    async with mcp_server(command=command("withholding"), resources=True) as server:
+        tools = [*await server.tools(), *files(tmp_path)]
+        seen = await seen_by_planner(Roster([ch.Worker("host", "Says", tools=tools)]), "Say it")
+        # It still serves its tools.
+        said = await value(server, "echo", '{"text": "here"}')
+    assert "- a.txt (1 bytes)" in seen.words
+    assert "longer than 0.2 s to list its resources" in caplog.text
+    assert said == "here"
+
+
 async def test_a_server_that_is_gone_is_left_out_of_the_plan(
     guide: McpServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,6 +39,8 @@ T = TypeVar("T")
 _CONNECTION = "chargehand.tools.mcp.connection"
 #: seconds; a longer wait is said aloud
 SAID = 1.0
+#: seconds to list resources: planners wait for it, and do without
+LISTING = 5.0
 #: the name of the tool for resources
 READER = "read_resource"
 LONGEST_DESCRIPTION = 4_000
@@ -241,8 +243,15 @@ class McpServer:
 
     async def _list_resources(self) -> Material:
         with self._redacting():
-            link = await self._ready()
-            found = await link.resources()
+            try:
+                async with asyncio.timeout(LISTING):
+                    link = await self._ready()
+                    found = await link.resources()
+            except TimeoutError:
+                slow = (
+                    f"MCP server {self.name!r} took longer than {LISTING:g} s to list its resources"
+                )
+                raise ToolError(slow, kind="timeout") from None
             if isinstance(found, ServerFailure):
                 raise found.error()
         clean = self._redactor.text
