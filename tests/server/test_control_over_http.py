@@ -157,3 +157,34 @@ async def test_a_full_disk_is_said_at_once_and_runs_go_on_when_there_is_room(
         await served.until(again.json["id"], "succeeded")
         assert len((await served.get("runs"))["runs"]) == 2
     await journal.close()
+
+
+async def test_retry_does_failed_items_again_and_says_if_nothing_has_failed(
+    tmp_path: Path,
+) -> None:
+    """A task with `for_each` can be done although items failed: the rest of its results is kept."""
+    tries: list[str] = []
+
+    @ch.worker("picky", "Refuses one item the first time")
+    async def picky(brief: ch.Brief) -> str:
+        tries.append(brief.task.id)
+        if brief.task.id == "each[1]" and tries.count("each[1]") == 1:
+            raise ch.WorkerError("not this one", kind="denied")
+        return "fine"
+
+    async with serving(tmp_path, crew=(*CREW, picky)) as served:
+        run = await served.submit(task("each", "picky", for_each=["a", "b", "c"]))
+        snapshot = await served.until(run, "partial")
+        assert snapshot["items"]["each"]["failed"] == 1
+        (row,) = (each for each in snapshot["tasks"] if each["id"] == "each")
+        (gap,) = row["gaps"]
+        assert 'item 1 ("b")' in gap
+        assert "not this one" in gap
+        reply = await served.post(f"runs/{run}/retry")
+        assert reply.status == 202, reply
+        again = await served.until(reply.json["id"], "succeeded")
+        assert "gaps" not in next(each for each in again["tasks"] if each["id"] == "each")
+        assert sorted(tries) == ["each[0]", "each[1]", "each[1]", "each[2]"]
+        nothing = await served.post(f"runs/{reply.json['id']}/retry")
+        assert nothing.status == 422
+        assert "has failed" in nothing.json["error"]["message"]

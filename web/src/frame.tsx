@@ -15,6 +15,7 @@ import {
   announcement,
   attention,
   canSubmit,
+  closeTrouble,
   isOutdated,
   isReachable,
   keysOn,
@@ -25,6 +26,7 @@ import {
   shownTheme,
   signIn,
   theme,
+  troubles,
 } from "./session";
 import type { RunRow } from "./types";
 import { Button, Dialog } from "./ui";
@@ -263,16 +265,23 @@ function SystemBars() {
   return null;
 }
 
-function AnswerToasts() {
+function Toasts() {
   const [, repaint] = useState(0);
   useEffect(() => {
     if (!pending.value.length) return;
     const timer = setInterval(() => repaint((n) => n + 1), 250);
     return () => clearInterval(timer);
   }, [pending.value.length]);
-  if (!pending.value.length && !told.value.length) return null;
+  if (!pending.value.length && !told.value.length && !troubles.value.length) return null;
   return (
     <div class="toasts">
+      {troubles.value.map(({ id, text }) => (
+        <div class="toast" key={`trouble ${id}`} role="alert">
+          <StateIcon state="failed" />
+          <span>That did not work: {oneLine(text, 400)}</span>
+          <Button onClick={() => closeTrouble(id)}>Close</Button>
+        </div>
+      ))}
       {told.value.map(({ question, answered }) => (
         <div class="toast" key={`told ${question.id}`} role="status">
           <span>
@@ -661,7 +670,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <main id="main" tabIndex={-1} class={`page page-${route.value.page}`}>
         {children}
       </main>
-      <AnswerToasts />
+      <Toasts />
       <div class="visually-hidden" role="status" aria-live="polite">
         {announcement.value}
       </div>

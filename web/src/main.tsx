@@ -8,7 +8,7 @@ import { QuestionsPage } from "./pages/questions";
 import { RunShell } from "./pages/run_shell";
 import { RunsPage } from "./pages/runs";
 import { href, listen, route } from "./router";
-import { signInFromAddress, startPreferences, startSession } from "./session";
+import { showLostTroubles, signInFromAddress, startPreferences, startSession } from "./session";
 import type { RunModel } from "./store";
 import { lazyPage } from "./ui";
 
@@ -84,6 +84,7 @@ async function start(root: HTMLElement): Promise<void> {
   listenToKeys();
   sendOnLeave();
   hearAnswers();
+  showLostTroubles();
   // The token first: nothing else is answered without it.
   await signInFromAddress();
   startSession();

@@ -27,6 +27,8 @@ export const openQuestions = signal<Question[]>([]);
 export const isOutdated = signal(false);
 /** Whether the last request reached the server. */
 export const isReachable = signal(true);
+/** Actions that were refused or did not arrive, until they are closed. */
+export const troubles = signal<{ id: number; text: string }[]>([]);
 /** Said once to screen readers. */
 export const announcement = signal("");
 /** Milliseconds, once a second; stands still while the data is not live. */
@@ -36,6 +38,31 @@ export const canOperate = computed(() =>
   Boolean(me.value && !me.value.read_only && me.value.scopes.includes("operate")),
 );
 export const canSubmit = computed(() => canOperate.value && Boolean(me.value?.can_submit ?? true));
+
+const TROUBLE_SECONDS = 20;
+let lastTrouble = 0;
+
+/** Show why an action did not work. */
+export function showTrouble(error: unknown): void {
+  const id = ++lastTrouble;
+  const words = error instanceof Error ? error.message : String(error);
+  const hint = error instanceof ApiError ? error.hint : "";
+  troubles.value = [...troubles.peek().slice(-3), { id, text: hint ? `${words}. ${hint}` : words }];
+  setTimeout(() => closeTrouble(id), TROUBLE_SECONDS * 1000);
+}
+
+export function closeTrouble(id: number): void {
+  troubles.value = troubles.peek().filter((each) => each.id !== id);
+}
+
+/** An action that nobody waits for says all the same why it did not work. */
+export function showLostTroubles(): void {
+  addEventListener("unhandledrejection", (event) => {
+    if (!(event.reason instanceof ApiError)) return;
+    event.preventDefault();
+    if (event.reason.status !== 401) showTrouble(event.reason);
+  });
+}
 
 // Preferences. Storage may be off or full; the page works without it.
 

@@ -55,6 +55,7 @@ interface OutcomeFields {
   reason?: string;
   question?: QuestionFields;
   value?: { preview?: string };
+  gaps?: string[];
 }
 
 interface QuestionFields {
@@ -125,6 +126,20 @@ function stepKey(event: RunEvent): string {
 export function questionKind(about: string): QuestionKind {
   if (about === "approval" || about === "budget" || about === "plan") return about;
   return about === "plain" || about === "question" || !about ? "question" : "review";
+}
+
+/** Whether something failed that can be done again: a task, or an item of one. */
+export function hasFailures(model: RunModel): boolean {
+  return model.run.tasks.failed > 0 || Object.values(model.items).some((each) => each.failed > 0);
+}
+
+/** What the results of a run lack: tasks that failed, and, without a kind, what is missing in tasks that were done. */
+export function lackingIn(model: RunModel): { task: string; kind: string | null; text: string }[] {
+  return [...model.tasks.values()].flatMap((row): { task: string; kind: string | null; text: string }[] => {
+    if (row.state === "failed")
+      return [{ task: row.id, kind: row.error?.kind ?? "", text: row.error?.message ?? "" }];
+    return (row.gaps ?? []).map((gap) => ({ task: row.id, kind: null, text: gap }));
+  });
 }
 
 let generations = 0;
@@ -569,7 +584,7 @@ function finishAttempt(model: RunModel, event: RunEvent): void {
   if (outcome.is === "done") {
     model.end(task, attempt, "done", event.at);
     if (item) model.countItem(item[1] as string, { running: -1, done: 1 }, event.at);
-    else model.settle(task, { state: "done", seconds, error: null }, event.at);
+    else model.settle(task, { state: "done", seconds, error: null, gaps: outcome.gaps ?? [] }, event.at);
   } else if (outcome.is === "needs_input") {
     model.end(task, attempt, "needs", event.at);
     model.change(task, { state: "needs", why: outcome.question?.text ?? "" });

@@ -112,6 +112,8 @@ export interface TaskRow {
   /** A task of the supervisor itself: planning, rewriting, answering. */
   system?: boolean;
   membership?: "planned" | "removed" | "replaced";
+  /** What its result lacks, such as items that failed. */
+  gaps?: string[];
 }
 
 export type AttemptOutcome =

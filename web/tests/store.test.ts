@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { Replay, RunModel, workersIn } from "../src/store";
+import { hasFailures, lackingIn, Replay, RunModel, workersIn } from "../src/store";
 import type { RunEvent, Snapshot } from "../src/types";
 
 const at = (seconds: number): string => new Date(Date.UTC(2026, 0, 1, 12, 0, seconds)).toISOString();
@@ -273,5 +273,30 @@ describe("a replay", () => {
     expect(states(film.at(5))).toEqual({ a: "done", b: "ready", c: "waiting" });
     expect(film.position(5)).toBe(5);
     expect([film.first, film.last]).toEqual([1, 6]);
+  });
+});
+
+describe("what a run lacks", () => {
+  it("is nothing while nothing has failed", () => {
+    const model = folded(done("a"));
+    expect([hasFailures(model), lackingIn(model)]).toEqual([false, []]);
+  });
+
+  it("is a task that failed, and the items of one that was done all the same", () => {
+    const model = folded(
+      ["ItemsListed", { task: "b", items: [1, 2] }],
+      ["AttemptStarted", { task: "b[0]", attempt: 1, worker: "reader" }],
+      done("b[0]"),
+      ["AttemptStarted", { task: "b[1]", attempt: 1, worker: "reader" }],
+      ["TaskFailed", { task: "b[1]", cause: { kind: "denied", message: "no" } }],
+      ["AttemptStarted", { task: "b", attempt: 1, worker: "@items" }],
+      [
+        "AttemptFinished",
+        { task: "b", attempt: 1, outcome: { is: "done", gaps: ["item 1 (2): denied: no"] } },
+      ],
+    );
+    expect(model.run.tasks.failed).toBe(0);
+    expect(hasFailures(model)).toBe(true);
+    expect(lackingIn(model)).toEqual([{ task: "b", kind: null, text: "item 1 (2): denied: no" }]);
   });
 });

@@ -2,15 +2,15 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { type ApiError, post, runPath } from "../api";
+import { post, runPath } from "../api";
 import { clean, clock, count, duration, money, oneLine, plural, times } from "../format";
 import { NeedsBar } from "../frame";
 import { Glyph, RunStateLabel, StateIcon, taskWord } from "../icons";
 import { useKeys } from "../keys";
 import { connection, loadError, refreshSoon, replay, restart, useModel } from "../live";
 import { go, href, type Page, route, setQuery } from "../router";
-import { canOperate, now } from "../session";
-import { RUN_ENDED, type RunModel, workersIn } from "../store";
+import { canOperate, now, showTrouble } from "../session";
+import { hasFailures, lackingIn, RUN_ENDED, type RunModel, workersIn } from "../store";
 import type { TaskState } from "../types";
 import { Button, CopyButton, Dialog, ErrorBox, Field, Loading, Meter, SegmentBar } from "../ui";
 
@@ -150,30 +150,34 @@ function Figures({ model }: { model: RunModel }) {
   );
 }
 
+/** Have the server do something with a run, and go to the new run if there is one. Shows why it did not work. */
+async function actOn(run: string, what: string, body: unknown = {}): Promise<boolean> {
+  try {
+    const { id } = await post<{ id: string }>(runPath(run, what), body);
+    refreshSoon(150);
+    if (what === "resume") setTimeout(restart, 300);
+    if (id && id !== run) go("run", id);
+    return true;
+  } catch (error) {
+    showTrouble(error);
+    return false;
+  }
+}
+
 type Asking = "steer" | "cancel" | "budget" | null;
 
 function Actions({ model }: { model: RunModel }) {
   const [asking, setAsking] = useState<Asking>(null);
-  const [fault, setFault] = useState<ApiError | null>(null);
+  const [note, setNote] = useState("");
   const { run } = model;
   if (route.value.query.at !== undefined || !canOperate.value) return null;
-  const act = async (what: string, body: unknown = {}) => {
-    try {
-      const { id } = await post<{ id: string }>(runPath(run.id, what), body);
-      setFault(null);
-      refreshSoon(150);
-      if (what === "resume") setTimeout(restart, 300);
-      if (id && id !== run.id) go("run", id);
-    } catch (error) {
-      setFault(error as ApiError);
-    }
-  };
+  const act = (what: string, body: unknown = {}) => actOn(run.id, what, body);
   const canResume = run.state === "interrupted" || run.state === "parked" || run.state === "submitted";
   return (
     <div class="actions">
       {model.isOver ? (
         <>
-          {run.tasks.failed ? <Button onClick={() => act("retry")}>Retry failed</Button> : null}
+          {hasFailures(model) ? <Button onClick={() => act("retry")}>Retry failed</Button> : null}
           <a class="button plain" href={href("run", run.id, { at: "1" })}>
             Replay
           </a>
@@ -194,24 +198,43 @@ function Actions({ model }: { model: RunModel }) {
         </>
       )}
       {asking === "steer" ? (
-        <Steer onClose={() => setAsking(null)} send={(note) => act("steer", { note })} />
+        <Steer
+          note={note}
+          onNote={setNote}
+          onClose={() => setAsking(null)}
+          send={async () => {
+            setAsking(null);
+            if (await act("steer", { note: note.trim() })) setNote("");
+          }}
+        />
       ) : null}
       {asking === "cancel" ? (
-        <Cancel onClose={() => setAsking(null)} send={(body) => act("cancel", body)} />
-      ) : null}
-      {fault ? (
-        <Dialog title="That did not work" onClose={() => setFault(null)}>
-          <ErrorBox error={fault} />
-        </Dialog>
+        <Cancel
+          onClose={() => setAsking(null)}
+          send={(body) => {
+            setAsking(null);
+            void act("cancel", body);
+          }}
+        />
       ) : null}
     </div>
   );
 }
 
-function Steer({ onClose, send }: { onClose: () => void; send: (note: string) => Promise<void> }) {
-  const [note, setNote] = useState("");
+/** What is not sent stays written, for the next try. */
+function Steer({
+  note,
+  onNote,
+  onClose,
+  send,
+}: {
+  note: string;
+  onNote: (note: string) => void;
+  onClose: () => void;
+  send: () => Promise<void>;
+}) {
   const submit = () => {
-    if (note.trim()) void send(note.trim()).then(onClose);
+    if (note.trim()) void send();
   };
   return (
     <Dialog title="Steer the run" onClose={onClose}>
@@ -225,7 +248,7 @@ function Steer({ onClose, send }: { onClose: () => void; send: (note: string) =>
             rows={4}
             aria-describedby={hint}
             value={note}
-            onInput={(event) => setNote(event.currentTarget.value)}
+            onInput={(event) => onNote(event.currentTarget.value)}
             onKeyDown={(event) => {
               if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
             }}
@@ -242,10 +265,10 @@ function Steer({ onClose, send }: { onClose: () => void; send: (note: string) =>
   );
 }
 
-function Cancel({ onClose, send }: { onClose: () => void; send: (body: object) => Promise<void> }) {
+function Cancel({ onClose, send }: { onClose: () => void; send: (body: object) => void }) {
   const [reason, setReason] = useState("");
   const act = (answerNow: boolean) => {
-    void send({ ...(reason ? { reason } : {}), ...(answerNow ? { answer_now: true } : {}) }).then(onClose);
+    send({ ...(reason ? { reason } : {}), ...(answerNow ? { answer_now: true } : {}) });
   };
   return (
     <Dialog title="Cancel the run" onClose={onClose}>
@@ -450,14 +473,16 @@ export function RunShell({ children }: { children: (model: RunModel) => Componen
   );
 }
 
+const MOST_CAUSES = 5;
+
 /** Why a run failed: the first task that failed, then what was lost with it. */
 export function FailureCauses({ model }: { model: RunModel }) {
   const { run } = model;
   if (run.state !== "failed" && run.state !== "partial") return null;
-  const failed = [...model.tasks.values()].filter((row) => row.state === "failed");
+  const lacking = lackingIn(model);
   const skipped = [...model.tasks.values()].filter((row) => row.state === "skipped");
   const setting = /api[_ ]?key|credential|401|unauthor/i.test(
-    failed.map((row) => row.error?.message).join(" ") + run.reason,
+    lacking.map((each) => each.text).join(" ") + run.reason,
   );
   return (
     <section class="causes" aria-labelledby="causes-title">
@@ -465,16 +490,14 @@ export function FailureCauses({ model }: { model: RunModel }) {
         <StateIcon state="failed" /> {run.state === "failed" ? "Why the run failed" : "What is missing"}
       </h2>
       <ol>
-        {failed.slice(0, 5).map((row) => (
-          <li key={row.id}>
-            <a href={href("run", run.id, { task: row.id })}>{row.id}</a> failed
-            {row.error ? (
-              <>
-                : <span class="tag">{row.error.kind}</span> {oneLine(row.error.message, 240)}
-              </>
-            ) : null}
+        {lacking.slice(0, MOST_CAUSES).map((each) => (
+          <li key={each.task + each.text}>
+            <a href={href("run", run.id, { task: each.task })}>{each.task}</a>
+            {each.kind === null ? ": " : " failed: "}
+            {each.kind ? <span class="tag">{each.kind}</span> : null} {oneLine(each.text, 240)}
           </li>
         ))}
+        {lacking.length > MOST_CAUSES ? <li>and {lacking.length - MOST_CAUSES} more</li> : null}
         {skipped.length ? (
           <li>{plural(skipped.length, "task was", "tasks were")} skipped because of that.</li>
         ) : null}
@@ -488,13 +511,9 @@ export function FailureCauses({ model }: { model: RunModel }) {
       ) : null}
       {canOperate.value && route.value.query.at === undefined ? (
         <p class="row">
-          <Button
-            onClick={() =>
-              void post<{ id: string }>(runPath(run.id, "retry")).then(({ id }) => go("run", id))
-            }
-          >
-            Retry failed
-          </Button>
+          {hasFailures(model) ? (
+            <Button onClick={() => void actOn(run.id, "retry")}>Retry failed</Button>
+          ) : null}
           <a class="button plain" href={href("plan", run.id)}>
             Replan from here
           </a>

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from chargehand.decisions.system_tasks import is_planned
+from chargehand.decisions.system_tasks import is_planned, is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.errors import UsageError
 from chargehand.server.http.api_context import ApiContext, Caller
@@ -63,7 +63,7 @@ class ResumeBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Tasks that are done again; none: those that failed. `repeat_effects` repeats steps that changed something."""
+    """Tasks that are done again; none: what failed. `repeat_effects` repeats steps that changed something."""
 
     tasks: list[str] = []
     repeat_effects: bool = False
@@ -138,7 +138,7 @@ def _add_continuations(router: APIRouter, api: ApiContext) -> None:
 
     @router.post("/retry", **returns(RunAccepted, 202), **takes(RetryBody, required=False))
     async def retry(request: Request, run: str, grant: Caller) -> Response:
-        """Do failed tasks again, or those that are named, in a new run that keeps the other results."""
+        """Do failed tasks and items again, or the tasks that are named, in a new run that keeps the other results."""
         body = await body_of(request, RetryBody)
         record = await api.runs.find(run, grant.namespace)
         key = uuid.uuid4().hex
@@ -177,14 +177,19 @@ def _refuse_ended(record: RunRecord) -> None:
 
 
 def failed_tasks(record: RunRecord) -> list[str]:
-    """The tasks of a plan that failed. Raises `UsageError` if there is none."""
-    nodes = record.live_run.schedule.nodes
+    """The tasks of a plan that a fork is told to do again. Raises `UsageError` if nothing has failed.
+
+    Tasks with `for_each` are not among them: a fork does their failed items again, and keeps the others.
+    """
+    schedule = record.live_run.schedule
     failed = [
-        id_ for id_, node in nodes.items() if is_planned(id_) and node.state is TaskState.FAILED
+        id_
+        for id_, node in schedule.nodes.items()
+        if node.state is TaskState.FAILED and not is_system_task(id_)
     ]
     if not failed:
         raise UsageError(f"no task of run {record.run} has failed; name the tasks to do again")
-    return failed
+    return [id_ for id_ in failed if is_planned(id_) and id_ not in schedule.mapped]
 
 
 def _short(text: str) -> str:

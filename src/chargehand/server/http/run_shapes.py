@@ -152,6 +152,8 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     #: planned, removed or replaced
     membership: str = "planned"
     skill: str = ""
+    #: what its result lacks, such as items that failed
+    gaps: tuple[str, ...] | UnsetType = UNSET
     # what a snapshot leaves out
     instruction: str | UnsetType = UNSET
     args: Any = UNSET
@@ -162,7 +164,6 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     rewrites: list[str] | UnsetType = UNSET
     #: untrusted sources that the output derives from
     provenance: tuple[str, ...] | UnsetType = UNSET
-    gaps: tuple[str, ...] | UnsetType = UNSET
 
 
 class AnsweredView(Struct, frozen=True):

@@ -194,6 +194,7 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
         budget=budget or None,
         system=is_system_task(task.id),
         membership=node.membership.value,
+        gaps=node.gaps or UNSET,
     )
 
 
