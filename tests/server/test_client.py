@@ -21,7 +21,8 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
 )
-from tests.server.conftest import clerk, serving, task
+from tests.pseudo_terminal import terminal
+from tests.server.conftest import asker, clerk, serving, task
 
 
 def plan_of(*workers: str) -> ch.Plan:
@@ -157,6 +158,59 @@ async def test_the_command_line_has_a_server_do_a_run(tmp_path: Path) -> None:
         assert (unkept.returncode, unkept.stdout) == (1, "did t0\n")
         short = await chargehand("--server", served.url, "--plan", "dear.json", "--calls", "0")
         assert short.returncode == 5, short
+
+
+@ch.worker("late", "Is done after a while")
+async def late(brief: ch.Brief) -> str:
+    await asyncio.sleep(0.5)
+    if brief.task.id == "broken":
+        raise ch.WorkerError("the press is jammed", kind="denied")
+    return "late"
+
+
+async def test_all_that_happened_before_a_question_is_shown(tmp_path: Path) -> None:
+    tasks = [task("t0", "asker"), task("broken", "late"), task("t2", "late")]
+    plan = ch.Plan.from_json(json.dumps({"goal": "Show one thing", "tasks": tasks}))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    async with serving(tmp_path, crew=(asker, late)) as served:
+        command = [sys.executable, "-m", "chargehand", "run", "--server", served.url]
+        told = await asyncio.to_thread(
+            subprocess.run, [*command, "--plan", "plan.json"], cwd=tmp_path, text=True,
+            env={**os.environ, "CHARGEHAND_TOKEN": served.token}, capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert told.returncode == 4, told
+        lines = told.stderr.splitlines()
+        (asked,) = [n for n, line in enumerate(lines) if line.startswith("r") and " asks: " in line]
+        shown = "\n".join(lines[:asked])
+        assert "broken is given up: denied: the press is jammed" in shown, told.stderr
+        assert "t2 done" in shown, told.stderr
+
+
+async def test_a_prompt_ends_when_somebody_else_answers(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan_of("asker").to_json())
+    async with serving(tmp_path) as served, Client(served.url, token=served.token) as client:
+        args = ("run", "--server", served.url, "--plan", "plan.json")
+        with terminal(100, 30, tmp_path, *args, CHARGEHAND_TOKEN=served.token) as window:
+            await asyncio.to_thread(window.wait_for, "2  blue")
+            (question,) = await client.questions()
+            await client.answer(question["id"], "blue")
+            code = await asyncio.to_thread(window.finish)
+            assert (code, "painted blue" in window.everything()) == (0, True), window.everything()
+
+
+async def test_questions_of_a_run_at_a_server_are_asked_one_after_another(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan_of("asker", "asker").to_json())
+    async with serving(tmp_path) as served:
+        args = ("run", "--server", served.url, "--plan", "plan.json")
+        with terminal(100, 40, tmp_path, *args, CHARGEHAND_TOKEN=served.token) as window:
+            await asyncio.to_thread(window.wait_for, "2  blue")
+            window.type("2\n")
+            await asyncio.to_thread(window.wait_for, lambda text: text.count("2  blue") == 2)
+            window.type("1\n")
+            assert await asyncio.to_thread(window.finish) == 0, window.everything()
+            for words in ("painted blue", "painted red"):
+                assert words in window.everything()
 
 
 def test_the_library_loads_no_web_framework() -> None:

@@ -10,13 +10,21 @@ from chargehand.cli import output
 from chargehand.cli.ask_person import TerminalPrompt, ask
 from chargehand.cli.run_session import Exit, exit_of
 from chargehand.client import Client, RemoteResult
-from chargehand.errors import JournalDamaged, QuestionTaken, UsageError
+from chargehand.errors import (
+    JournalDamaged,
+    PlanRefused,
+    QuestionTaken,
+    ServerRefused,
+    UnknownQuestion,
+    UsageError,
+)
 from chargehand.facts.events import Event, RunStatus, decode
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.presentation.plain_text import clean
 from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.roles.plan_review import ABOUT_PLAN
 
 #: what says something about a crew, a journal or a process, and so is the server's to say
 _OF_SERVER = (
@@ -30,6 +38,11 @@ _OF_SERVER = (
     "on_question",
     "report",
 )
+
+#: states of a run that goes on without a person
+_GOING_ON = ("submitted", "planning", "running", "stopping")
+#: kinds of questions at a server that are what such a question is about
+_KINDS_ASKED_ALIKE = ("approval", "budget", ABOUT_PLAN)
 
 
 def run_at_server(url: str, asked: str | Plan, options: dict[str, Any]) -> int:
@@ -53,7 +66,10 @@ class _RemoteRun:
         self._options = options
         self._is_quiet = bool(options["quiet"])
         self._lines = ProgressLines(output.say, verbose=options["verbose"])
-        self._asked: set[str] = set()
+        #: the number of the last event that was shown
+        self._seq = 0
+        #: set by every event
+        self._changed = asyncio.Event()
         #: why the run ended as it did
         self._reason = ""
 
@@ -89,6 +105,18 @@ class _RemoteRun:
 
     async def _follow(self, run: str) -> bool:
         """Show what happens, to the end of the run; whether it was left because nobody here can answer."""
+        showing = asyncio.ensure_future(self._show_events(run))
+        asking = asyncio.ensure_future(self._mind_questions(run))
+        try:
+            await asyncio.wait([showing, asking], return_when=asyncio.FIRST_COMPLETED)
+            await (showing if showing.done() else asking)
+            return not showing.done()
+        finally:
+            showing.cancel()
+            asking.cancel()
+            await asyncio.wait([showing, asking])
+
+    async def _show_events(self, run: str) -> None:
         async for told in self._client.events(run):
             if self._options["as_json"] and not self._is_quiet:
                 output.as_json(told)
@@ -96,38 +124,80 @@ class _RemoteRun:
                 self._lines.hear(event)
             if told["kind"] == "RunFinished":
                 self._reason = told.get("reason", "")
-            if told["kind"] in ("AttemptFinished", "PersonAsked") and await self._is_left(run):
-                return True
-        return False
+            self._seq = told["seq"]
+            self._changed.set()
 
-    async def _is_left(self, run: str) -> bool:
-        """Ask the person at this terminal what the run asks; whether there is nobody to ask."""
-        for told in await self._client.questions(run):
-            if told["id"] in self._asked:
-                continue
-            self._asked.add(told["id"])
-            if not output.is_interactive():
-                output.say(f"{told['id']} asks: {clean(told['text'])}")
-                output.say(
-                    "answer it in the dashboard, or by POST questions/ID/answer; the run goes on at the server"
-                )
-                return True
-            await self._answer(told)
-        return False
+    # questions
 
-    async def _answer(self, told: dict[str, Any]) -> None:
-        fields = ("id", "text", "choices", "telling", "default")
-        question = msgspec.convert({name: told[name] for name in fields}, Question)
-        question = msgspec.structs.replace(question, evidence=Value.of(told["evidence"]))
+    async def _mind_questions(self, run: str) -> None:
+        """Ask the person at this terminal; return once the run waits for people and nobody is here."""
+        if output.is_interactive():
+            await self._ask_here(run)
+            output.say("nobody can be asked any more; questions stay open")
+            self._changed.set()
+        await self._leave_to_people(run)
+
+    async def _ask_here(self, run: str) -> None:
+        """Ask what is to be asked, one after another, for as long as a person is there to answer."""
         terminal = TerminalPrompt()
         with terminal.listening():
-            text = await ask(question, terminal, _delegated)
-        if text is None:
-            return
+            while True:
+                # Not a list of them: the next may have come while one was answered elsewhere.
+                while (found := await self._asked(run))[1]:
+                    first, *others = found[1]
+                    if not await self._is_asked(run, first, terminal, len(others)):
+                        return
+                await self._wait_change()
+
+    async def _leave_to_people(self, run: str) -> None:
+        while True:
+            await self._wait_change()
+            state, questions = await self._asked(run)
+            if questions and state not in _GOING_ON:
+                break
+        for told in questions:
+            output.say(f"{told['id']} asks: {clean(told['text'])}")
+        output.say(
+            "answer it in the dashboard, or by POST questions/ID/answer; the run goes on at the server"
+        )
+
+    async def _asked(self, run: str) -> tuple[str, list[dict[str, Any]]]:
+        """The state of the run and its open questions, once all that happened before them is shown."""
+        if not await self._client.questions(run):
+            return "", []
+        snapshot = await self._client.snapshot(run)
+        while self._seq < snapshot["seq"]:
+            await self._wait_change()
+        return snapshot["run"]["state"], _open_of(snapshot["questions"])
+
+    async def _wait_change(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+
+    async def _is_asked(
+        self, run: str, told: dict[str, Any], terminal: TerminalPrompt, others: int
+    ) -> bool:
+        """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
+        question = _question_of(told)
+        asking = asyncio.ensure_future(ask(question, terminal, _delegated, others))
         try:
-            await self._client.answer(question.id, text)
-        except QuestionTaken as error:
-            output.say(str(error))
+            while not asking.done() and await self._is_open(run, question.id):
+                changing = asyncio.ensure_future(self._wait_change())
+                await asyncio.wait([asking, changing], return_when=asyncio.FIRST_COMPLETED)
+                changing.cancel()
+            text = asking.result() if asking.done() else ""
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+        if text:
+            try:
+                await self._client.answer(question.id, text)
+            except (QuestionTaken, UnknownQuestion, PlanRefused, ServerRefused) as error:
+                output.say(str(error))
+        return text is not None
+
+    async def _is_open(self, run: str, question: str) -> bool:
+        return any(told["id"] == question for told in await self._client.questions(run))
 
     def _show(self, result: RemoteResult) -> Exit:
         file, as_json = self._options["output"], self._options["as_json"]
@@ -141,6 +211,18 @@ class _RemoteRun:
                 output.say(f"missing: {clean(str(gap))}")
         exit_ = exit_of(RunStatus(result.status), self._reason) if result.has_ended else Exit.FAILED
         return Exit.FAILED if file and not is_written and exit_ is Exit.DONE else exit_
+
+
+def _open_of(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in questions if each["answered"] is None and not each["is_closed"]]
+
+
+def _question_of(told: dict[str, Any]) -> Question:
+    """A question as the server tells it."""
+    fields = ("id", "text", "choices", "telling", "default")
+    question = msgspec.convert({name: told[name] for name in fields}, Question)
+    about = told["kind"] if told["kind"] in _KINDS_ASKED_ALIKE else question.about
+    return msgspec.structs.replace(question, about=about, evidence=Value.of(told["evidence"]))
 
 
 async def _delegated(question: str) -> None:
