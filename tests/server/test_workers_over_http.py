@@ -79,6 +79,14 @@ def processes_in(state: str) -> Callable[[dict[str, Any]], Any]:
     return lambda told: [each for each in told["servers"] if each["state"] == state]
 
 
+async def test_the_crew_says_how_a_command_finds_this_server(tmp_path: Path) -> None:
+    source = {"crew": "/srv/crew.py:CREW", "files": [], "model": ""}
+    async with serving(tmp_path, source=source) as served:
+        view = await served.get("crew")
+        assert view["crew"] == "/srv/crew.py:CREW"
+        assert Path(view["journal"]) == (tmp_path / "runs.db").resolve()
+
+
 async def test_a_worker_here_is_shown_with_its_work_its_queue_and_its_heartbeat(
     tmp_path: Path,
 ) -> None:

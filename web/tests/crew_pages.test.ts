@@ -19,6 +19,17 @@ describe("the workers of a new run", () => {
   });
 });
 
+describe("the command that does what the form would do", () => {
+  const draft = { request: "Do it", money: "", tokens: "", minutes: "", review: true, priority: "" };
+
+  it("goes to the journal and the crew of this server", () => {
+    const server = { crew: "/srv/my crew.py:CREW", journal: "/srv/runs.db" };
+    expect(commandFor({ ...draft, without: [] }, null, server, "r1")).toBe(
+      "chargehand submit 'Do it' --crew '/srv/my crew.py:CREW' --journal /srv/runs.db --after r1 --review",
+    );
+  });
+});
+
 describe("what calls to a provider wait for", () => {
   const idle = { shut: 0, breaker: "closed", waiting: 0, trouble: "" } as const;
 

@@ -21,6 +21,9 @@ interface Crew {
   workers: CrewWorker[];
   planner?: unknown;
   files?: string[] | string | null;
+  /** Where a command finds the same crew and the same runs. */
+  crew?: string;
+  journal?: string;
 }
 
 interface Draft {
@@ -59,8 +62,16 @@ export function chosenWorkers(draft: Pick<Draft, "without">, crew: readonly stri
 }
 
 /** The command line that does what the form would do. */
-export function commandFor(draft: Draft, workers: readonly string[] | null): string {
+export function commandFor(
+  draft: Draft,
+  workers: readonly string[] | null,
+  server: Pick<Crew, "crew" | "journal"> = {},
+  after = "",
+): string {
   const words = ["chargehand", "submit", shellQuoted(draft.request.trim() || "…")];
+  if (server.crew) words.push("--crew", shellQuoted(server.crew));
+  if (server.journal) words.push("--journal", shellQuoted(server.journal));
+  if (after) words.push("--after", shellQuoted(after));
   if (draft.money) words.push("--money", draft.money);
   if (draft.tokens) words.push("--tokens", draft.tokens);
   if (draft.minutes) words.push("--deadline", `${draft.minutes}m`);
@@ -255,7 +266,7 @@ export function NewRunPage() {
       </form>
       <section>
         <h2 class="quiet-title">The same from a terminal</h2>
-        <Command text={commandFor(draft, workers)} />
+        <Command text={commandFor(draft, workers, crew.value ?? {}, query.after)} />
       </section>
     </div>
   );

@@ -65,6 +65,9 @@ class CrewView(Struct, frozen=True, kw_only=True):
     #: what the crew may read
     files: list[str]
     limits: Any
+    #: `--crew` and `--journal` of a command that posts runs to this server; empty: the usual ones
+    crew: str = ""
+    journal: str = ""
 
 
 class RotatedToken(Struct, frozen=True):
@@ -137,6 +140,8 @@ def server_routes(api: ApiContext) -> APIRouter:
             planner=api.facts.models,
             files=[str(each) for each in api.facts.source.get("files", ())],
             limits=limits_json(api.boss.limits),
+            crew=str(api.facts.source.get("crew", "")),
+            journal=str(getattr(api.boss.journal, "path", "")),
         )
         return json_response(view)
 
