@@ -357,3 +357,17 @@ async def test_a_task_over_items_runs_while_they_do_and_its_estimate_counts_them
         assert snapshot["estimates"]["each"] == 30
         assert (await served.get(f"runs/{run}/plan"))["editable"] == []
         await served.post(f"runs/{run}/cancel", {})
+
+
+async def test_partial_runs_are_not_counted_as_failed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        part = await served.submit(task("a"), task("b", "failing"))
+        await served.until(part, "partial")
+        failed = await served.submit(task("a", "failing"))
+        await served.until(failed, "failed")
+        assert (await served.get("attention"))["failed"] == 1
+        for state, runs in (("failed", [failed]), ("partial", [part]), ("all", [failed, part])):
+            found = await served.get(f"runs?state={state}&limit=1")
+            assert [each["id"] for each in found["runs"]] == runs[:1]
+            assert found["fitting"] == len(runs)
+            assert (found["counts"]["failed"], found["counts"]["partial"]) == (1, 1)

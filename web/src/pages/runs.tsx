@@ -15,10 +15,12 @@ import { Button, Chips, Command, Empty, ErrorBox, Loading, SegmentBar, usePollin
 interface RunList {
   runs: RunRow[];
   next: string | null;
-  counts: { all: number; running: number; needs: number; failed: number; done: number };
+  counts: { all: number; running: number; needs: number; failed: number; partial: number; done: number };
+  /** How many fit the filter. */
+  fitting: number;
 }
 
-type Filter = "all" | "running" | "needs" | "failed";
+type Filter = "all" | "running" | "needs" | "partial" | "failed";
 const PAGE = 50;
 const DEMO = "Which product earned the most, and what do its reviews say about the battery?";
 
@@ -217,6 +219,7 @@ export function RunsPage() {
             { value: "all", label: "All", count: list.counts.all },
             { value: "running", label: "Running", count: list.counts.running },
             { value: "needs", label: "Needs you", count: list.counts.needs },
+            { value: "partial", label: "Partial", count: list.counts.partial },
             { value: "failed", label: "Failed", count: list.counts.failed },
           ]}
         />
@@ -297,7 +300,9 @@ export function RunsPage() {
         </Button>
       ) : null}
       <p class="hint">
-        {plural(list.counts.all, "run")}
+        {isFiltered
+          ? `${list.fitting.toLocaleString("en")} of ${plural(list.counts.all, "run")}`
+          : plural(list.counts.all, "run")}
         {attention.value.running ? `, ${attention.value.running} running` : ""}. <kbd>x</kbd> marks two runs
         to compare.
       </p>

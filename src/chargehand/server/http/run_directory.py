@@ -100,7 +100,7 @@ class RunOverview(Struct, frozen=True):
             all=len(self.heads),
             **{
                 group: sum(views.matches(state, [group]) for state in states)
-                for group in ("running", "needs", "failed", "done")
+                for group in ("running", "needs", "failed", "partial", "done")
             },
         )
 
@@ -315,12 +315,13 @@ class RunDirectory:
             if views.matches(overview.states[head.stream], wanted)
             and self._is_meant(head.stream, words)
         ]
+        count = len(fitting)
         if before:
             fitting = [head for head in fitting if cursor_of(head) < before]
         page = fitting[:limit]
         rows = [await self._row(head, overview) for head in page]
         more = cursor_of(page[-1]) if len(fitting) > limit else None
-        return RunList(rows, more, overview.counts)
+        return RunList(rows, more, overview.counts, count)
 
     def _is_meant(self, run: str, words: list[str]) -> bool:
         origin = self._origins.get(run)

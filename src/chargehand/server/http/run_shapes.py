@@ -81,6 +81,8 @@ class RunCounts(Struct, frozen=True):
     running: int
     needs: int
     failed: int
+    #: they have an answer that lacks something
+    partial: int
     done: int
 
 
@@ -90,7 +92,10 @@ class RunList(Struct, frozen=True):
     runs: list[RunEntry]
     #: pass it as `before` for the next page
     next: str | None
+    #: of all runs
     counts: RunCounts
+    #: how many runs fit the filter, on all pages
+    fitting: int
 
 
 class ErrorView(Struct, frozen=True):

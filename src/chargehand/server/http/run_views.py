@@ -447,6 +447,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "all": (),
     "running": (SUBMITTED, "planning", "running", "stopping", "paused"),
     "needs": ("waiting", "parked", "interrupted"),
-    "failed": ("failed", "partial", "unreadable"),
+    "partial": ("partial",),
+    "failed": ("failed", "unreadable"),
     "done": ("succeeded", "partial", "cancelled", "failed"),
 }
