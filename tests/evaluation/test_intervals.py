@@ -5,8 +5,10 @@ import random
 
 import pytest
 
+from chargehand.evaluation.html_report import shown
 from chargehand.evaluation.intervals import (
     Z,
+    amount,
     paired_shares,
     student,
     t_quantile,
@@ -77,6 +79,28 @@ def test_students_interval_of_a_worked_example() -> None:
 def test_a_single_value_has_no_interval() -> None:
     assert student([3.0]).low is None
     assert not student([3.0]).excludes_zero
+
+
+@pytest.mark.parametrize("values", [[0.0, 22.0], [1.0, 0.0], [0.0, 0.0], [1e-9, 5.0, 0.0]])
+def test_an_amount_is_never_below_zero(values: list[float]) -> None:
+    found, plain = amount(values), student(values)
+    assert found.low == 0
+    assert (found.value, found.high) == (plain.value, plain.high)
+    assert amount([3.0]).low is None
+    assert amount([9.0, 10.0, 11.0]) == student([9.0, 10.0, 11.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([0.0, 22.0], "11 (0 – 151, from 2 cases)"),
+        ([10.0, 11.0, 12.0], "11 (8.52 – 13.5)"),
+        ([11.0], "11"),
+    ],
+)
+def test_an_interval_of_few_cases_says_so(values: list[float], words: str) -> None:
+    assert shown(amount(values)) == words
+    assert shown(wilson([1.0])) == "1 (0.207 – 1, from 1 case)"
 
 
 def test_pairs_without_a_difference_are_no_certainty() -> None:

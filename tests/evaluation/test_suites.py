@@ -14,6 +14,7 @@ from chargehand.cli import main
 from chargehand.crews.default_crew import default_crew
 from chargehand.errors import NeedsRefresh, UsageError
 from chargehand.evaluation import CaseResult, case_runs, evaluate, load_suite
+from chargehand.presentation.plain_text import clean
 from chargehand.testing import FakeProvider
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -398,10 +399,13 @@ def test_a_report_is_compared_with_an_earlier_one(
 
 
 def test_the_page_is_escaped_and_loads_nothing(small: Callable[..., Path], tmp_path: Path) -> None:
-    suite = small('name = "<script>alert(1)</script>"')
+    hidden = "\\u202E \\u200B \\u2066 \\U000E0041 \\u001B[31m"
+    suite = small(f'name = "<script>alert(1)</script>"\nnote = "{hidden}"')
     run(suite, "--refresh", "--html", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<script" not in page
+    assert clean(page) == page, "nothing that hides or turns text around is left"
+    assert "\\u202e \\u200b \\u2066 \\U000e0041 \\x1b[31m" in page
     assert "&lt;script&gt;alert(1)" in page
     assert "http://" not in page
     assert "https://" not in page
@@ -423,6 +427,43 @@ def test_the_page_is_escaped_and_loads_nothing(small: Callable[..., Path], tmp_p
         ),
         ('description = "units', 'needs = ["x"], description = "units', "no task 'x'"),
         ("[[case]]", "[[case", "is not TOML"),
+        *(
+            ("[[case]]", f"[gate]\n{bound}\n[[case]]", words)
+            for bound, words in {
+                "": "[gate] has no metric",
+                "accepted = {}": "accepted has no bound",
+                "accepted = { min = nan }": "accepted = { min = nan } is no bound",
+                "accepted = { min = -inf }": "min = -inf",
+                "calls = { max = nan }": "max = nan",
+                "calls = { max = inf }": "max = inf",
+                "calls = { min = 1, max = nan }": "max = nan",
+                "calls = { min = 2, max = 1 }": "min = 2 above max = 1",
+            }.items()
+        ),
+        *(
+            ("workers =", f"checks = {checks}\nworkers =", f"case 'tiller': checks{words}")
+            for checks, words in {
+                "{}": " states nothing",
+                "{ refuses = false }": " states nothing",
+                '{ contains = ["7", ""] }': ".contains has an empty text",
+                '{ cited = [" "] }': ".cited has an empty text",
+                "{ number = { value = nan } }": ".number: value = nan",
+                "{ number = { value = -inf } }": ".number: value = -inf",
+                "{ number = { value = 7, within = -1 } }": ".number: within = -1",
+                "{ number = { value = 7, within = nan } }": ".number: within = nan",
+                "{ number = { value = 7, within = inf } }": ".number: within = inf",
+            }.items()
+        ),
+        *(
+            ("plan = [", f"plan = [{tasks}, ", f"case 'tiller': {words}")
+            for tasks, words in {
+                '{ id = "units", description = "d" }': "two tasks of the gold plan have the id 'units'",
+                '{ id = "a", description = "d", needs = ["a"] }': "tasks of the gold plan need each other: a → a",
+                '{ id = "a", description = "d", needs = ["b"] }, { id = "b", description = "d", needs = ["a"] }': (
+                    "tasks of the gold plan need each other"
+                ),
+            }.items()
+        ),
     ],
 )
 def test_a_fault_of_a_suite_is_named(

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from chargehand.errors import UsageError
 from chargehand.evaluation.case_runs import CaseResult
-from chargehand.evaluation.intervals import Interval, paired_shares, student, wilson
+from chargehand.evaluation.intervals import Interval, amount, paired_shares, student, wilson
 from chargehand.evaluation.suite import Bound, Metric
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -167,7 +167,7 @@ def _figures_of(group: Sequence[CaseResult]) -> CrewFigures:
     for metric in METRICS:
         values = list(_by_case(group, metric).values())
         if values:
-            kind: Callable[[Sequence[float]], Interval] = wilson if metric in SHARES else student
+            kind: Callable[[Sequence[float]], Interval] = wilson if metric in SHARES else amount
             figures[metric] = kind(values)
     return CrewFigures(group[0].crew, group[0].model, figures)
 
@@ -196,7 +196,7 @@ def _name(result: CaseResult) -> str:
 def _miss(crew: CrewFigures, metric: Metric, bound: Bound) -> list[GateMiss]:
     found = crew.figures.get(metric)
     value = None if found is None else found.value
-    is_low = value is not None and bound.min is not None and value < bound.min
-    is_high = value is not None and bound.max is not None and value > bound.max
+    is_low = value is not None and bound.min is not None and not value >= bound.min
+    is_high = value is not None and bound.max is not None and not value <= bound.max
     is_missed = value is None or is_low or is_high
     return [GateMiss(crew.name, metric, value, bound)] if is_missed else []

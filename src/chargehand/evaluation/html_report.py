@@ -5,7 +5,10 @@ from html import escape
 
 from chargehand.evaluation.figures import METRICS, TITLES, Result
 from chargehand.evaluation.intervals import Interval
+from chargehand.presentation.plain_text import clean, counted
 
+#: cases of which an interval says little more than that there are so few
+FEW = 2
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1b1b1b;background:#fff}
 table{border-collapse:collapse;margin:1rem 0;width:100%}
@@ -18,7 +21,7 @@ td{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 
 
 def html_of(result: Result) -> str:
-    """A self-contained HTML page; text from models and files is escaped."""
+    """A self-contained HTML page; text from models and files is escaped, and cannot hide or turn around."""
     gate = "".join(f'<p class="bad">gate: {escape(str(miss))}</p>' for miss in result.misses)
     parts = [
         f"<h1>{escape(result.suite)}</h1>",
@@ -58,18 +61,19 @@ def html_of(result: Result) -> str:
         "style-src 'unsafe-inline'\">"
         f"<title>{escape(result.suite)}</title><style>{_STYLE}</style></head><body>"
     )
-    return f"{head}{''.join(parts)}</body></html>\n"
+    return clean(f"{head}{''.join(parts)}</body></html>\n")
 
 
 def shown(figure: Interval | None, *, is_signed: bool = False) -> str:
-    """A figure with its bounds, in few digits: `0.83 (0.55 – 0.95)`."""
+    """A figure with its bounds, in few digits: `0.83 (0.55 – 0.95)`, and with its cases if they are too few."""
     if figure is None:
         return "–"
     sign = "+" if is_signed else ""
     value = f"{figure.value:{sign}.3g}"
     if figure.low is None or figure.high is None:
         return value
-    return f"{value} ({figure.low:{sign}.3g} – {figure.high:{sign}.3g})"
+    few = f", from {counted(figure.n, 'case')}" if figure.n <= FEW else ""
+    return f"{value} ({figure.low:{sign}.3g} – {figure.high:{sign}.3g}{few})"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ because they are not independent of each other.
 import math
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 #: the 97.5 % point of the normal distribution: 95 % lie within it on both sides
 Z = 1.959963984540054
@@ -48,6 +48,15 @@ def student(values: Sequence[float]) -> Interval:
     deviation = math.sqrt(math.fsum((each - mean) ** 2 for each in values) / (n - 1))
     half = t_quantile(n - 1) * deviation / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
+
+
+def amount(values: Sequence[float]) -> Interval:
+    """The mean of calls, tokens, dollars or seconds, which are never below 0, with Student's interval.
+
+    What is below 0 is cut off: the true value is not there, so the rest holds it just as often.
+    """
+    found = student(values)
+    return found if found.low is None else structs.replace(found, low=max(found.low, 0.0))
 
 
 def paired_shares(differences: Sequence[float]) -> Interval:

@@ -1,7 +1,9 @@
 """Suites in TOML: cases, crews, models and the gate, read strictly; paths are relative to the file."""
 
+import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -167,6 +169,10 @@ def load_suite(path: str | Path) -> Suite:
         ) from None
     suite = Suite(place.resolve(), form.suite, form.crew, form.case, form.gate)
     faults = _faults_of(suite)
+    if "gate" in document and not form.gate:
+        faults.append(
+            "[gate] has no metric, so that everything passes; give it one, or leave it out"
+        )
     if faults:
         raise UsageError(f"{place}: {'; '.join(faults)}")
     return suite
@@ -191,13 +197,56 @@ def _faults_of(suite: Suite) -> list[str]:
             faults.append(f"case {case.id!r} asks a judge; name its model: [suite] judge = …")
         if case.output and case.checks is not None and case.checks.schema is not None:
             faults.append(f"case {case.id!r}: state either output or checks.schema, not both")
-        known = [task.id for task in case.plan or ()]
-        unknown = [n for task in case.plan or () for n in task.needs if n not in known]
-        faults += [f"case {case.id!r}: the gold plan has no task {need!r}" for need in unknown]
+        told = [*_faults_of_plan(case.plan or ()), *_faults_of_checks(case.checks)]
+        faults += [f"case {case.id!r}: {fault}" for fault in told]
     for crew in suite.crews:
         if crew.prompts and not (suite.folder / crew.prompts).is_dir():
             faults.append(f"crew {crew.name!r}: prompts = {crew.prompts!r} is not a folder")
-    return faults
+    return faults + list(_faults_of_gate(suite.gate))
+
+
+def _faults_of_plan(tasks: Sequence[PlanTask]) -> Iterator[str]:
+    """A gold plan that no plan could be: its scores would mean nothing."""
+    ids = [task.id for task in tasks]
+    for name in dict.fromkeys(ids):
+        if ids.count(name) > 1:
+            yield f"two tasks of the gold plan have the id {name!r}"
+    for need in (need for task in tasks for need in task.needs if need not in ids):
+        yield f"the gold plan has no task {need!r}"
+    try:
+        TopologicalSorter({task.id: task.needs for task in tasks}).prepare()
+    except CycleError as error:
+        yield f"tasks of the gold plan need each other: {' → '.join(error.args[1])}"
+
+
+def _faults_of_checks(checks: AnswerChecks | None) -> Iterator[str]:
+    """Checks that every answer passes, or none."""
+    if checks is None:
+        return
+    if checks == AnswerChecks():
+        yield "checks states nothing, so that every answer is right; give it a check, or leave it out"
+    for key, texts in (("contains", checks.contains), ("cited", checks.cited)):
+        if not all(text.strip() for text in texts):
+            yield f"checks.{key} has an empty text, which every answer has"
+    number = checks.number
+    if number is not None and not math.isfinite(number.value):
+        yield f"checks.number: value = {number.value} is not a number that an answer can have"
+    if number is not None and not (math.isfinite(number.within) and number.within >= 0):
+        yield f"checks.number: within = {number.within} must be 0 or more, and finite"
+
+
+def _faults_of_gate(gate: Mapping[Metric, Bound]) -> Iterator[str]:
+    """Bounds that hold nothing: a gate that cannot fail is green whatever happens."""
+    for metric, bound in gate.items():
+        given = {"min": bound.min, "max": bound.max}
+        stated = {name: value for name, value in given.items() if value is not None}
+        if not stated:
+            yield f"gate: {metric} has no bound; write {metric} = {{ min = … }} or {{ max = … }}"
+        for name, value in stated.items():
+            if not math.isfinite(value):
+                yield f"gate: {metric} = {{ {name} = {value} }} is no bound; write a finite number"
+        if bound.min is not None and bound.max is not None and bound.min > bound.max:
+            yield f"gate: {metric} has min = {bound.min:g} above max = {bound.max:g}; swap them"
 
 
 def _chosen(
