@@ -309,3 +309,17 @@ async def test_a_failed_shared_call_fails_for_all_who_wait_and_is_not_kept() -> 
     came = await asyncio.gather(*callers, return_exceptions=True)
     assert [type(each) for each in came] == [ValueError] * 3
     assert await shared.join("k", succeed()) == (7, True)
+
+
+@pytest.mark.parametrize("key", ["", "  ", "b\0x", "two\nlines"])
+async def test_a_key_that_could_be_taken_for_none_or_another_is_refused(
+    key: str, place: Path
+) -> None:
+    """Under an empty key, a second run was written into the first."""
+    held = Held()
+    held.go.set()
+    async with ch.Supervisor([held.worker], journal=place) as boss:
+        for begin in (boss.run, boss.submit, boss.post):
+            with pytest.raises(ch.errors.UsageError, match="key"):
+                await begin(make_plan(make_task("a", "librarian")), key=key)
+        assert await boss.journal.heads() == []

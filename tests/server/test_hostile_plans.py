@@ -127,7 +127,7 @@ async def test_every_hostile_value_in_a_request_ends_alone(tmp_path: Path) -> No
                 if is_taken(reply, (name, what)):
                     taken[name, what] = reply.json["id"]
         assert set(taken) == HARMLESS | {("limit money", "the longest timedelta")} | {
-            ("run key", what) for what in TEXTS
+            ("run key", what) for what in TEXTS if what != "NUL"
         }
         for run in taken.values():
             await served.until(run, "succeeded")

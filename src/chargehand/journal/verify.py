@@ -6,7 +6,7 @@ from msgspec import Struct, json
 
 from chargehand.errors import ChargehandError, UnknownRun
 from chargehand.facts.board import board_of_run
-from chargehand.facts.events import AttemptFinished, encode
+from chargehand.facts.events import AttemptFinished, RunRequested, encode
 from chargehand.facts.outcome import Done
 from chargehand.journal.base import Head, Journal, named_blobs
 
@@ -42,6 +42,8 @@ async def _verify(journal: Journal, head: Head) -> Finding:
             event = entry.event
             missing = [await _fault_of(journal, blob) for blob in named_blobs(encode(event))]
             faults += [f"event {entry.seq}: {fault}" for fault in missing if fault]
+            if isinstance(event, RunRequested) and entry.seq > 1:
+                faults.append(f"event {entry.seq}: another run begins within this one")
             if isinstance(event, AttemptFinished) and isinstance(event.outcome, Done):
                 done[event.task] = not any(missing)
             readable = entry.seq

@@ -23,6 +23,9 @@ from chargehand.facts.argument_checks import (
     text,
     texts,
 )
+from chargehand.facts.argument_checks import (
+    name as plain_name,
+)
 from chargehand.facts.events import Approach, Pace, RunRequested
 from chargehand.facts.failure_policy import ASK, STOP, OnFailure
 from chargehand.facts.limits import Limits
@@ -217,9 +220,12 @@ class RequestBuilder:
         """The terms, if each is known and of its kind, as plain values."""
         refuse_unknown(terms, RunOptions.__annotations__, "run")
         given: dict[str, Any] = {**terms}
-        for field in ("key", "after", "reuse", "default", "namespace"):
+        for field in ("after", "reuse", "default", "namespace"):
             if given.get(field) is not None:
                 given[field] = text(given[field], field, most=LONGEST_NAME)
+        if given.get("key") is not None:
+            # Without control characters, no key of one namespace is that of another: see `run_id`.
+            given["key"] = plain_name(given["key"], "key")
         if "priority" in given:
             given["priority"] = priority(given["priority"], "priority")
         if not isinstance(given.get("limits") or self._limits, Limits):
