@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import chargehand as ch
 from chargehand.errors import JournalFull
 from chargehand.facts.events import Event
-from chargehand.journal.base import Position
+from chargehand.journal.base import Mail, Position
 from chargehand.journal.sqlite import SqliteJournal
-from tests.server.conftest import CREW, Served, serving, task
+from tests.server.conftest import CREW, Reply, Served, serving, task
 
 
 @asynccontextmanager
@@ -59,6 +61,36 @@ async def test_a_plan_is_changed_through_a_server_that_does_not_lead(tmp_path: P
             assert reply.json["plan"]["tasks"][-1]["description"] == words
             assert reply.json["pending"] == ""
             view = reply.json
+
+
+async def test_a_change_that_came_second_at_another_server_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both servers have read the same version; the leader makes its own change before the other's letter."""
+    async with two_servers(tmp_path) as (leader, other):
+        run = await leader.submit(task("a", "asker"), task("b", "clerk", "a"))
+        await leader.until(run, "waiting")
+        view = await other.get(f"runs/{run}/plan")
+        mailbox = other.boss.journal.mail
+        post, first = mailbox.post, []
+
+        async def put(served: Served, words: str) -> Reply:
+            plan = {**view["plan"], "tasks": [dict(each) for each in view["plan"]["tasks"]]}
+            plan["tasks"][-1]["description"] = words
+            match = {"If-Match": view["etag"]}
+            return await served.call("PUT", f"runs/{run}/plan", {"plan": plan}, headers=match)
+
+        async def post_late(mail: Mail) -> bool:
+            first.append(await put(leader, "Do it as the first wants"))
+            return await post(mail)
+
+        monkeypatch.setattr(mailbox, "post", post_late)
+        second = await put(other, "Do it as the second wants")
+        assert [each.status for each in first] == [200], first
+        assert (second.status, second.kind) == (409, "PlanChanged"), second
+        assert second.json["current"]["version"] == 2
+        made = [each["description"] for each in second.json["current"]["plan"]["tasks"]]
+        assert made[-1] == "Do it as the first wants"
 
 
 async def test_a_change_that_no_leader_has_taken_is_said_to_be_on_its_way(tmp_path: Path) -> None:

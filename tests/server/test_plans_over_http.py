@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import chargehand as ch
+from chargehand.roles.board import Board
+from chargehand.server.http import plan_routes
 from chargehand.server.http.access_tokens import Scope
 from chargehand.tools.files import files
 from tests.server.conftest import CREW, Served, clerk, serving, task
@@ -95,6 +99,71 @@ async def test_a_draft_is_saved_and_what_is_approved_is_the_draft(tmp_path: Path
         ).status == 200
         done = await served.until(run, "succeeded")
         assert [each["id"] for each in done["tasks"] if not each["system"]] == ["t1", "extra"]
+
+
+async def test_of_many_drafts_of_one_version_one_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have passed the check of If-Match before the first draft is written."""
+    boss = boss_with(tmp_path, written(planned("t1")))
+    async with serving(tmp_path, boss=boss) as served:
+        run = await asked(served)
+        await served.until(run, "waiting")
+        view = await served.get(f"runs/{run}/plan")
+        checked, are_all_checked = 0, asyncio.Event()
+        check, write = plan_routes._refuse_stale, Board.write
+        turn = asyncio.Lock()
+
+        def counted(*given: Any, **more: Any) -> None:
+            nonlocal checked
+            check(*given, **more)
+            checked += 1
+            if checked == 5:
+                are_all_checked.set()
+
+        async def write_late(self: Board, *given: Any, **more: Any) -> Any:
+            await are_all_checked.wait()
+            async with turn:
+                return await write(self, *given, **more)
+
+        monkeypatch.setattr(plan_routes, "_refuse_stale", counted)
+        monkeypatch.setattr(Board, "write", write_late)
+
+        async def put(number: int) -> Any:
+            wanted = {**view["plan"], "tasks": [task(f"n{number}")]}
+            match = {"If-Match": view["etag"]}
+            return await served.call("PUT", f"runs/{run}/plan", {"plan": wanted}, headers=match)
+
+        async with asyncio.timeout(20):
+            replies = await asyncio.gather(*map(put, range(5)))
+        assert sorted(each.status for each in replies) == [200, 409, 409, 409, 409]
+        (won,) = (each.json["review"]["draft"] for each in replies if each.status == 200)
+        for each in replies:
+            if each.status == 409:
+                assert each.kind == "PlanChanged"
+                assert each.json["current"]["review"]["draft"] == won
+
+
+async def test_a_draft_that_comes_after_the_decision_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss = boss_with(tmp_path, written(planned("t1")))
+    async with serving(tmp_path, boss=boss) as served:
+        run = await asked(served)
+        await served.until(run, "waiting")
+        view = await served.get(f"runs/{run}/plan")
+        write = Board.write
+
+        async def write_late(self: Board, *given: Any, **more: Any) -> Any:
+            assert (await served.post(f"runs/{run}/plan/approve")).status == 200
+            return await write(self, *given, **more)
+
+        monkeypatch.setattr(Board, "write", write_late)
+        wanted = {**view["plan"], "tasks": [task("other")]}
+        match = {"If-Match": view["etag"]}
+        reply = await served.call("PUT", f"runs/{run}/plan", {"plan": wanted}, headers=match)
+        assert (reply.status, reply.kind) == (409, "PlanChanged"), reply
+        assert reply.json["current"]["review"] is None
 
 
 async def test_a_note_has_the_plan_written_again_and_a_rejection_ends_the_run(

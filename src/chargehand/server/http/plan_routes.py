@@ -16,9 +16,14 @@ from starlette.responses import Response
 
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.task_graph import ranks_of
-from chargehand.errors import PlanChanged, PlanRefused, QuestionTaken, UsageError
-from chargehand.facts.board import Block
-from chargehand.facts.events import Pace
+from chargehand.errors import (
+    BlockChanged,
+    PlanChanged,
+    PlanRefused,
+    QuestionTaken,
+    UsageError,
+)
+from chargehand.facts.events import Pace, PlanAmended
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan, Reach, find_cycle
@@ -152,19 +157,24 @@ def plan_routes(api: ApiContext) -> APIRouter:
         """
         body = await body_of(request, PlanBody)
         record = await api.runs.find(run, grant.namespace)
-        view = await _view(api, record)
+        view, draft = await _view_and_draft(api, record)
         _refuse_stale(view, if_match)
         wanted = read_plan(body.plan)
         if view.review is not None and not view.review.is_change:
-            return _shown(await _save_draft(api, record, wanted))
-        edit = await api.boss.control.change_plan(
-            run,
-            wanted,
-            version=view.version,
-            roster=api.boss.roster,
-            reason=body.reason or f"edited by {api.name_of(grant)}",
-        )
-        changed, pending = await _wait_changed(api, run, -1 if edit.is_empty else view.version)
+            return _shown(await _save_draft(api, record, wanted, view.review.question, draft))
+        try:
+            edit = await api.boss.control.change_plan(
+                run,
+                wanted,
+                version=view.version,
+                roster=api.boss.roster,
+                reason=body.reason or f"edited by {api.name_of(grant)}",
+            )
+            change = None if edit.is_empty else edit.change
+            changed, pending = await _wait_changed(api, run, change)
+        except PlanChanged as error:
+            current = await _view(api, await api.runs.records.read(run))
+            raise _changed(str(error).partition("; ")[0], current) from None
         view = msgspec.structs.replace(
             await _view(api, changed), renamed=edit.renamed, pending=pending
         )
@@ -180,8 +190,10 @@ def _returns_changed() -> dict[str, Any]:
     return told
 
 
-async def _wait_changed(api: ApiContext, run: str, version: int) -> tuple[RunRecord, str]:
-    """A run once its plan has another version than this, or why it has not after some seconds.
+async def _wait_changed(
+    api: ApiContext, run: str, change: PlanAmended | None
+) -> tuple[RunRecord, str]:
+    """A run once its plan has this change, or why it has not after some seconds.
 
     Raises `PlanChanged` if the process that leads the run has refused the change.
     """
@@ -194,8 +206,13 @@ async def _wait_changed(api: ApiContext, run: str, version: int) -> tuple[RunRec
                 # Letters first: one that is taken in meanwhile is then found among the events.
                 letters = await journal.mail.unread()
                 record = await api.runs.records.read(run)
-                if record.live_run.schedule.version > version:
+                version = record.live_run.schedule.version
+                if change is None:
                     return record, ""
+                if version >= change.version:
+                    if await _has_change(api, record, change):
+                        return record, ""
+                    raise PlanChanged(run, version)  # another change was first
                 if not any(each.stream == run and each.subject == "amend" for each in letters):
                     raise PlanChanged(run, version)
                 if (await api.runs.standing(record)).leader is None:
@@ -204,6 +221,23 @@ async def _wait_changed(api: ApiContext, run: str, version: int) -> tuple[RunRec
                 await journal.boards.signal.wait(since=known)
     except TimeoutError:
         return await api.runs.records.read(run), words
+
+
+async def _has_change(api: ApiContext, record: RunRecord, change: PlanAmended) -> bool:
+    """Whether the version that this change was to make is the one that it made.
+
+    Whoever leads the run has given it another instant. Two people who want the very same have it both.
+    """
+    made = next((each for each in record.versions if each.version == change.version), None)
+    if made is None:
+        return False
+    async for entry in api.boss.journal.read(record.run, made.seq - 1):
+        event = entry.event
+        if not isinstance(event, PlanAmended):
+            return False
+        ours = msgspec.json.decode(msgspec.json.encode(change), type=PlanAmended)
+        return msgspec.structs.replace(ours, at=event.at) == event
+    return False
 
 
 def _check(
@@ -287,10 +321,15 @@ def _open_question(record: RunRecord) -> Question | None:
 
 async def _view(api: ApiContext, record: RunRecord) -> PlanView:
     """The plan as it is, and what is to be approved."""
+    return (await _view_and_draft(api, record))[0]
+
+
+async def _view_and_draft(api: ApiContext, record: RunRecord) -> tuple[PlanView, int]:
+    """The plan as it is, and the version of the block with the draft that it shows; 0: there is none."""
     question = _open_question(record)
     if question is not None and question.id in (await api.runs.standing(record)).answers:
         question = None  # answered, and the leader has not heard of it yet
-    review = None if question is None else await _review(api, record, question)
+    review, draft = (None, 0) if question is None else await _review(api, record, question)
     version = record.live_run.schedule.version
     plan: Any = views.plan_of(record)
     etag = str(version)
@@ -298,7 +337,7 @@ async def _view(api: ApiContext, record: RunRecord) -> PlanView:
         etag = f"{version}-{digest_of(canonical([review.question, review.draft]))[:12]}"
         if plan is None:
             plan = review.draft if review.draft is not None else review.plan
-    return PlanView(
+    view = PlanView(
         version=version,
         etag=etag,
         plan=plan,
@@ -309,14 +348,15 @@ async def _view(api: ApiContext, record: RunRecord) -> PlanView:
         ],
         review=review,
     )
+    return view, draft
 
 
-async def _review(api: ApiContext, record: RunRecord, question: Question) -> PlanReview:
+async def _review(api: ApiContext, record: RunRecord, question: Question) -> tuple[PlanReview, int]:
     evidence = (await load_value(question.evidence, api.boss.journal.blobs)).read()
-    draft = await _draft(api, record)
+    draft = await api.boss.board(run=record.run).find(DRAFT)
     value = None if draft is None else draft.value
     is_of_this = isinstance(value, dict) and value.get("question") == question.id
-    return PlanReview(
+    review = PlanReview(
         question=question.id,
         plan=evidence["plan"],
         is_change=evidence["is_change"],
@@ -326,25 +366,26 @@ async def _review(api: ApiContext, record: RunRecord, question: Question) -> Pla
         draft=value["plan"] if is_of_this and value is not None else None,
         text=question.text,
     )
+    return review, 0 if draft is None else draft.version
 
 
-async def _draft(api: ApiContext, record: RunRecord) -> Block | None:
-    return await api.boss.board(run=record.run).find(DRAFT)
-
-
-async def _save_draft(api: ApiContext, record: RunRecord, wanted: Plan) -> PlanView:
+async def _save_draft(
+    api: ApiContext, record: RunRecord, wanted: Plan, question: str, known: int
+) -> PlanView:
+    """Save a draft in place of the `known` version. Raises 409 if another was saved, or the plan decided on."""
     found = wanted.check(_names(api, record), record.live_run.schedule.limits)
     if found.faults:
         raise PlanRefused(found.faults)
-    question = _open_question(record)
-    known = await _draft(api, record)
-    draft = {
-        "question": "" if question is None else question.id,
-        "plan": msgspec.json.decode(wanted.to_json()),
-    }
-    expect = 0 if known is None else known.version
-    await api.boss.board(run=record.run).write(DRAFT, draft, expect=expect)
-    return await _view(api, record)
+    draft = {"question": question, "plan": msgspec.json.decode(wanted.to_json())}
+    try:
+        await api.boss.board(run=record.run).write(DRAFT, draft, expect=known)
+    except BlockChanged:
+        view = await _view(api, await api.runs.records.read(record.run))
+        raise _changed("another draft of the plan was saved meanwhile", view) from None
+    view = await _view(api, await api.runs.records.read(record.run))
+    if view.review is None or view.review.question != question:
+        raise _changed("the plan was decided on before this draft was saved", view)
+    return view
 
 
 def _refuse_stale(view: PlanView, given: str | None, *, required: bool = True) -> None:
@@ -355,11 +396,12 @@ def _refuse_stale(view: PlanView, given: str | None, *, required: bool = True) -
             raise Refusal(428, "VersionMissing", words, f"it is {view.etag} now")
         return
     if given.strip().removeprefix("W/").strip('"') not in (view.etag, "*"):
-        raise Refusal(
-            *(409, "PlanChanged", f"the plan is at {view.etag} by now, not at {given[:60]}"),
-            "read it again and repeat the change",
-            current=msgspec.to_builtins(view),
-        )
+        raise _changed(f"the plan is at {view.etag} by now, not at {given[:60]}", view)
+
+
+def _changed(words: str, current: PlanView) -> Refusal:
+    hint = "read it again and repeat the change"
+    return Refusal(409, "PlanChanged", words, hint, current=msgspec.to_builtins(current))
 
 
 def _shown(view: PlanView, status: int = 200) -> Response:
