@@ -301,6 +301,14 @@ export class RunModel {
     if (take) take(this, event);
   }
 
+  /** Seconds of work in attempts that were done, and in those under way as far as they are. */
+  busyUntil(now: number): number {
+    let busy = this.busy;
+    for (const row of this.attempts)
+      if (row.outcome === "running") busy += Math.max(0, now - Date.parse(row.started_at)) / 1000;
+    return busy;
+  }
+
   /** Seconds in which nothing ran while a question was open, the run was paused, or no process led it. */
   idleUntil(now: number): number {
     const isReleased = !this.run.leader && this.attempts.length > 0;

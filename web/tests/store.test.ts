@@ -300,3 +300,21 @@ describe("what a run lacks", () => {
     expect(lackingIn(model)).toEqual([{ task: "b", kind: null, text: "item 1 (2): denied: no" }]);
   });
 });
+
+describe("the work of a run", () => {
+  it("counts attempts under way as far as they are", () => {
+    const model = folded(["AttemptStarted", { task: "b", attempt: 1, worker: "reader" }]);
+    // One began at second 3, the other at second 4.
+    expect(model.busyUntil(Date.parse(at(10)))).toBe(13);
+    model.apply({
+      seq: 6,
+      run: "r1",
+      kind: "AttemptFinished",
+      at: at(8),
+      task: "a",
+      attempt: 1,
+      outcome: { is: "done" },
+    });
+    expect(model.busyUntil(Date.parse(at(10)))).toBe(11);
+  });
+});

@@ -31,8 +31,10 @@ function elapsedOf(model: RunModel): number | null {
 /** How much faster than one task after another, as decisions/speedup.py says; of a run that goes on, so far. */
 function speedupOf(model: RunModel): number | null {
   if (model.run.ended_at && route.value.query.at === undefined) return model.run.speedup;
-  const took = (elapsedOf(model) ?? 0) - model.idleUntil(nowOf(model));
-  return took > 0 && model.busy ? model.busy / took : null;
+  const now = nowOf(model);
+  const took = (elapsedOf(model) ?? 0) - model.idleUntil(now);
+  const busy = model.busyUntil(now);
+  return took > 0 && busy ? busy / took : null;
 }
 
 /** Seconds of work that are left on the critical path, by estimate; null: not known. */

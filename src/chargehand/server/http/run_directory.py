@@ -230,13 +230,24 @@ class RunDirectory:
         count = len(standing.asked)
         return views.run_row(standing.record, standing.state, count, leader, work)
 
-    async def _work(self, record: RunRecord) -> timedelta:
-        """The work of a run and of those nested in it."""
+    async def _work(self, standing: RunStanding) -> timedelta:
+        """The work of a run and of those nested in it; of one that goes on, up to now."""
+        until = None if standing.leader is None else datetime.now(UTC)
+        return await self._work_until(standing.record, until)
+
+    async def _work_until(self, record: RunRecord, until: datetime | None) -> timedelta:
         below = {}
         for task, run in list(record.live_run.results.nested.items()):
             with suppress(*UNREADABLE_ERRORS):
-                below[task] = await self._work(await self.records.read(run))
-        return work_of(record.spans.attempts, below)
+                below[task] = await self._work_until(await self.records.read(run), until)
+        work = work_of(record.spans.attempts, below)
+        if until is None or record.ended_at is not None:
+            return work
+        open_ = [each for each in record.spans.attempts if each.ended_at is None]
+        return work + sum(
+            (below.get(each.task, max(until - each.began_at, timedelta(0))) for each in open_),
+            timedelta(0),
+        )
 
     # all runs
 
@@ -344,7 +355,7 @@ class RunDirectory:
                 id=run, title=words[:100], request="", state=state, reason=words, began_at=at
             )
         record = standing.record
-        row = self.row_of(standing, await self._work(record))
+        row = self.row_of(standing, await self._work(standing))
         if record.ended_at is not None:
             self._rows[run, record.seq] = row
             while len(self._rows) > MOST_ROWS:
@@ -374,7 +385,7 @@ class RunDirectory:
             standing = await self.standing(record)
             questions = await self.questions(standing, closed=True)
             waits = await self._waits(record, standing)
-            children, work = await self._children(record), await self._work(record)
+            children, work = await self._children(record), await self._work(standing)
             async with record.lock:  # so that it does not change while a thread reads it
                 # The stream goes on after `seq`: what was looked up must be as new as that.
                 if record.seq == seq or looks == MOST_LOOKS:
