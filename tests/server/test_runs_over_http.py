@@ -371,3 +371,27 @@ async def test_partial_runs_are_not_counted_as_failed(tmp_path: Path) -> None:
             assert [each["id"] for each in found["runs"]] == runs[:1]
             assert found["fitting"] == len(runs)
             assert (found["counts"]["failed"], found["counts"]["partial"]) == (1, 1)
+
+
+async def test_items_take_from_the_first_start_to_the_last_end_and_work_under_way_counts(
+    tmp_path: Path,
+) -> None:
+    go_on = asyncio.Event()
+
+    @ch.worker("slow", "Works until it may go on", capacity=3)
+    async def slow(brief: ch.Brief) -> str:
+        await go_on.wait()
+        return "done"
+
+    async with serving(tmp_path, crew=(*CREW, slow)) as served:
+        run = await served.submit(task("each", "slow", for_each=["a", "b", "c"]))
+        async with asyncio.timeout(20):  # three work at once, and none has finished
+            while ((await served.get(f"runs/{run}/snapshot"))["run"]["speedup"] or 0) < 1.5:
+                await asyncio.sleep(0)
+        go_on.set()
+        snapshot = await served.until(run, "succeeded")
+        (row,) = (each for each in snapshot["tasks"] if each["id"] == "each")
+        assert 0 < row["seconds"] <= snapshot["run"]["wall"]
+        compared = await served.get(f"compare?a={run}&b={run}")
+        (same,) = (each for each in compared["tasks"] if each["task"] == "each")
+        assert same["seconds"]["a"] == pytest.approx(row["seconds"], abs=0.001)

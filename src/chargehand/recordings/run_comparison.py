@@ -21,7 +21,7 @@ from chargehand.facts.events import (
     StepFinished,
 )
 from chargehand.facts.outcome import NO_USAGE, Usage
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Task, item_of
 from chargehand.recordings.run_archive import RunArchive, impossible, result_in
 from chargehand.result import RunResult
 
@@ -49,7 +49,7 @@ class TaskComparison(Struct, frozen=True, kw_only=True):
     attempts: Pair
     #: digests of the results
     output: Pair
-    #: seconds that its attempts took together
+    #: seconds that its attempts took together; of a task with `for_each`, from its first start to its last end
     seconds: Pair
     money: Pair
 
@@ -128,16 +128,36 @@ def _compare(a: _Side, b: _Side) -> RunComparison:
 
 
 class _Taken(Struct):
-    """What the attempts of one task took."""
+    """What the attempts of one task took, and from when to when its items were worked on."""
 
     time: timedelta = timedelta(0)
     usage: Usage = NO_USAGE
     began_at: datetime | None = None
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+
+    @property
+    def length(self) -> timedelta:
+        """Items are done at once: together they take as long as from the first start to the last end."""
+        if self.first_at is None or self.last_at is None:
+            return self.time
+        return self.last_at - self.first_at
 
 
 def _taken(events: Iterable[Event]) -> dict[str, _Taken]:
     by_task: dict[str, _Taken] = {}
+    mapped: dict[str, _Taken] = {}
     for event in events:
+        if isinstance(event, (AttemptStarted, StepFinished, *_ENDINGS)):
+            item = None if is_system_task(event.task) else item_of(event.task)
+            if item is not None:
+                mapped[item[0]] = by_task.setdefault(item[0], _Taken())
+            whole = mapped.get(event.task if item is None else item[0])
+            if whole is not None:
+                whole.first_at = whole.first_at or event.at
+                whole.last_at = event.at
+                if item is not None and isinstance(event, AttemptFinished | StepFinished):
+                    whole.usage += event.outcome.usage
         if isinstance(event, AttemptStarted):
             by_task.setdefault(event.task, _Taken()).began_at = event.at
         elif isinstance(event, StepFinished) and event.task in by_task:
@@ -164,7 +184,7 @@ def _compare_task(
         state=Pair(*(None if node is None else node.state.value for node in nodes)),
         attempts=Pair(*(None if node is None else node.attempt for node in nodes)),
         output=Pair(*(None if value is None else value.digest for value in values)),
-        seconds=_lengths(taken[0].time, taken[1].time),
+        seconds=_lengths(taken[0].length, taken[1].length),
         money=Pair(taken[0].usage.money, taken[1].usage.money),
     )
 

@@ -49,7 +49,8 @@ class RunEntry(Struct, frozen=True, kw_only=True):
     #: seconds of it in which nothing ran and only a person could move it
     idle: float = 0.0
     tasks: TaskCounts = TaskCounts()
-    #: how much faster it is than its work one after another, as its trace says; null: nothing is done
+    #: how much faster it is than its work one after another, as its trace says; of one that goes on, with the
+    #: attempts under way as far as they are; null: nothing has begun
     speedup: float | None = None
     tokens: int = 0
     cost: float = 0.0
@@ -142,7 +143,8 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     attempts: int
     started_at: datetime | None
     ended_at: datetime | None
-    #: seconds of work, and of waiting for a worker
+    #: seconds of work, and of waiting for a worker; of a task with `for_each`, `seconds` is from the start of its
+    #: first item to the end of the last one
     seconds: float
     wait_seconds: float
     tokens: int

@@ -77,7 +77,7 @@ def leader_view(process: Process | None, here: str) -> LeaderView | None:
 def run_row(
     record: RunRecord, state: str, questions: int, leader: LeaderView | None, work: timedelta
 ) -> RunEntry:
-    """One run in a list; `work` is that of its finished attempts, one after another."""
+    """One run in a list; `work` is that of its attempts, one after another."""
     requested, schedule = record.requested, record.live_run.schedule
     usage, now = record.live_run.results.usage, datetime.now(UTC)
     ends = record.ended_at or (now if state != "interrupted" else schedule.last_at) or now
@@ -183,7 +183,7 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
         attempts=node.attempt - node.parks,
         started_at=min((span.began_at for span in spans), default=None),
         ended_at=max(ended, default=None) if is_over else None,
-        seconds=sum((span.length.total_seconds() for span in spans), 0.0),
+        seconds=_seconds(spans, is_mapped=task.for_each is not None),
         wait_seconds=sum((span.waited for span in spans), 0.0),
         tokens=usage.tokens_in + usage.tokens_out,
         cost=usage.money,
@@ -196,6 +196,16 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
         membership=node.membership.value,
         gaps=node.gaps or UNSET,
     )
+
+
+def _seconds(spans: Sequence[AttemptSpan], *, is_mapped: bool) -> float:
+    """How long the attempts took; of items, which are done at once, from the first start to the last end."""
+    if not is_mapped:
+        return sum((span.length.total_seconds() for span in spans), 0.0)
+    ended = [span.ended_at for span in spans if span.ended_at is not None]
+    if not ended:
+        return 0.0
+    return (max(ended) - min(span.began_at for span in spans)).total_seconds()
 
 
 def phases_of(live_run: LiveRun) -> dict[str, int]:
