@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
+from chargehand.journal.verify import verified
 from chargehand.models.base import (
     Abilities,
     ModelReply,
@@ -323,3 +324,16 @@ async def test_a_key_that_could_be_taken_for_none_or_another_is_refused(
             with pytest.raises(ch.errors.UsageError, match="key"):
                 await begin(make_plan(make_task("a", "librarian")), key=key)
         assert await boss.journal.heads() == []
+
+
+async def test_a_run_within_another_is_found_by_verify(place: Path | None) -> None:
+    held = Held()
+    held.go.set()
+    async with ch.Supervisor([held.worker], journal=place) as boss:
+        result = await boss.run(make_plan(make_task("a", "librarian")))
+        journal = boss.journal
+        assert [each.faults async for each in verified(journal)] == [()]
+        first, *_ = [entry.event async for entry in journal.read(result.id)]
+        await journal.append(result.id, [first])
+        ((fault,),) = [each.faults async for each in verified(journal)]
+        assert "another run begins within this one" in fault
