@@ -252,6 +252,19 @@ def test_wrong_usage_is_told_in_words_with_exit_code_2(args: tuple[str, ...], to
     assert not Path(".chargehand/runs.db").exists() or "x" in args
 
 
+@pytest.mark.parametrize("value", ["", " ", "\t"])
+@pytest.mark.parametrize(
+    "option",
+    ["--server", "--crew", "--model", "--journal", "--after", "--reuse", "--output"],
+)
+def test_an_empty_option_does_not_pass_for_one_left_out(option: str, value: str) -> None:
+    """`--server "$UNSET"` must not run the request here, with another crew."""
+    result = chargehand("run", option, value, "What is 2 + 5?")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert option.strip("-") in result.stderr
+    assert not Path(".chargehand").exists(), "nothing was begun"
+
+
 def test_a_model_that_cannot_be_reached_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     result = chargehand("plan", "--files", str(DATA), "--model", "openai:x", "What is annoying?")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from chargehand.cli.output import say
 from chargehand.errors import UsageError
@@ -25,6 +26,16 @@ def length(_: click.Context, __: click.Parameter, value: str | None) -> timedelt
         return None if value is None else length_of(value)
     except UsageError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def stated(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """What an option that names something becomes; given as "", it must not pass for one left out."""
+    given = context.get_parameter_source(option.name or "")
+    if value is not None and not value.strip() and given is ParameterSource.COMMANDLINE:
+        raise click.BadParameter(
+            "it is empty, as from a shell variable that is not set; give it a value, or leave it out"
+        )
+    return value
 
 
 def size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
@@ -77,6 +88,7 @@ def journal_option(command: Command) -> Command:
     return click.option(
         "--journal",
         default="",
+        callback=stated,
         metavar="FILE",
         help="Where runs are kept. Default: CHARGEHAND_JOURNAL, else .chargehand/runs.db.",
     )(command)
@@ -92,6 +104,7 @@ def crew_options(command: Command) -> Command:
         click.option(
             "--crew",
             default="",
+            callback=stated,
             metavar="CREW",
             help="A crew: crew.toml, or path.py:name. Default: four specialists.",
         ),
@@ -105,6 +118,7 @@ def crew_options(command: Command) -> Command:
         click.option(
             "--model",
             default="",
+            callback=stated,
             help="For planning, answering and all who name none, such as openai:gpt-5-mini, "
             "ollama:qwen3 or offline. Default: the crew's, CHARGEHAND_MODEL, or what there is a key for.",
         ),

@@ -21,6 +21,7 @@ from chargehand.cli.options import (
     crew_options,
     length,
     notify_option,
+    stated,
     worker_option,
 )
 from chargehand.cli.plan_input import given_plan, given_request, review
@@ -39,8 +40,9 @@ from chargehand.supervisor.crew_offer import Server
 from chargehand.supervisor.requests import RunOptions
 
 
-def _writable(_: click.Context, __: click.Parameter, file: str) -> str:
+def _writable(context: click.Context, option: click.Parameter, file: str) -> str:
     """Refuse a file that could not be written, before the work for it is done."""
+    stated(context, option, file)
     place = Path(file).absolute()
     if not file:
         return file
@@ -137,9 +139,14 @@ def request_options(command: Any) -> Any:
             help="Larger is more urgent: kept with the run, and counts among the runs of one process, such as "
             "`chargehand serve`. A command that leads its run itself has only this one.",
         ),
-        click.option("--after", metavar="RUN", help="Go on from this run's answer."),
         click.option(
-            "--reuse", metavar="RUN", help="Take over from this run what has not changed."
+            "--after", metavar="RUN", callback=stated, help="Go on from this run's answer."
+        ),
+        click.option(
+            "--reuse",
+            metavar="RUN",
+            callback=stated,
+            help="Take over from this run what has not changed.",
         ),
     )
     for option in reversed(options):
@@ -160,6 +167,7 @@ def request_options(command: Any) -> Any:
     "--server",
     metavar="URL",
     default="",
+    callback=stated,
     help="Have the `chargehand serve` at this address do it, with its crew. The token: CHARGEHAND_TOKEN, "
     "CHARGEHAND_TOKEN_FILE, the keyring, or the address as it was printed.",
 )
